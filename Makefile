@@ -20,7 +20,7 @@ setup:
 
 ## make demo [ARGS="--trace FILE --kill"]   the main job, with a report
 demo: setup
-	@$(PY) -m peercached.demo $(ARGS)
+	@PYTHONPATH=tests $(PY) -m demo $(ARGS)
 
 ## make test          everything below up to test-rdma-quick
 .PHONY: forget-reports
@@ -70,10 +70,10 @@ NODES ?= 100 1000 2000
 .PHONY: scaling
 scaling: setup
 	@.venv/bin/pip install -q "matplotlib>=3.8"
-	@PYTHONPATH=tests $(PY) -m sim.scale $(NODES)
-	@PYTHONPATH=tests $(PY) -m sim.moves $(NODES)
-	@PYTHONPATH=tests $(PY) -m sim.sent
-	@PYTHONPATH=tests $(PY) -m sim.figures
+	@PYTHONPATH=tests $(PY) -m costs.scale $(NODES)
+	@PYTHONPATH=tests $(PY) -m costs.moves $(NODES)
+	@PYTHONPATH=tests $(PY) -m costs.sent
+	@PYTHONPATH=tests $(PY) -m costs.figures
 
 ## make test-disk     the disk tier's tests, native and in clusters [ARGS="-k NAME"]
 .PHONY: test-disk
@@ -188,7 +188,7 @@ test-huge: setup-rdma setup
 check: setup
 	@.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
-	@.venv/bin/lint-imports --no-logo --no-cache
+	@PYTHONPATH=tests .venv/bin/lint-imports --no-logo --no-cache
 	@$(PY) tools/check_includes
 	@$(PY) tools/check_docs
 	@$(PY) tools/tidy
@@ -213,7 +213,7 @@ fuzz: setup
 
 ## make bench         figures beside the limits of this machine
 bench: setup
-	@.venv/bin/peercachectl bench $(ARGS)
+	@.venv/bin/peercache-bench $(ARGS)
 
 ## make dist          dist/: the source distribution, and a wheel that brings its shared libraries
 .PHONY: dist

@@ -13,7 +13,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
     workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     room = len(_PORTS) // workers
     first = _PORTS[room * (int(worker) % workers)]
-    os.environ["DEMO_PORTS"] = f"{first}-{first + room - 1}"
+    os.environ["BENCH_PORTS"] = f"{first}-{first + room - 1}"
 
 # On a slow machine, this limit of one test replaces the one in pyproject.toml.
 if clock.PACE > 1:

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from peercached import __version__
-from peercached.cli.bench import bench
 from peercached.cli.certs import certs
 from peercached.cli.clear import clear
 from peercached.cli.completion import completion
@@ -47,7 +46,7 @@ def main(context: click.Context, /, **options: Any) -> None:
 for _command in (
     status, top, nodes, ring, workers, locate, trace, get, put, exists, remove, evict, clear,
     forget,
-    config, reload, drain, undrain, devices, doctor, bench, support_bundle, sglang_config,
+    config, reload, drain, undrain, devices, doctor, support_bundle, sglang_config,
     certs, completion,
 ):  # fmt: skip
     main.add_command(_command)

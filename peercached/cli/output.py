@@ -77,9 +77,3 @@ def duration(seconds: float) -> str:
 def share(part: int | float, whole: int | float) -> str:
     """A percentage, or a dash if the whole is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
-
-
-def report_console(*, stderr: bool) -> Console:
-    """For wide tables. Files and pipes have no width, so lines are not cut to 80 columns."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=_PIPE_COLUMNS)

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster, Daemon
 
 NAMESPACE = "test"
 # Counts the pixels of a chart that have the colour of a CSS variable.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from harness import etcd as real_etcd
+from harness.cluster import Cluster
 from harness.fixtures import (
     FAST,
     attach,
@@ -17,8 +18,6 @@ from harness.fixtures import (
 )
 from harness.netns import Network, reason_to_skip
 from harness.warm_pools import TMPFS, PoolFiles, some_pool_files
-
-from peercached.demo.cluster import Cluster
 
 START_S = 30.0
 

@@ -2,11 +2,10 @@
 
 import threading
 
+from harness.cluster import Cluster
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster
 
 
 def exits_with(cluster: Cluster, place: int) -> tuple[int, str]:

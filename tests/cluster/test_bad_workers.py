@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from harness import raw_worker as raw
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach
 from harness.pages import keys_of
 from harness.raw_worker import HEADER, RawWorker
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercached.demo.cluster import Cluster, Daemon
 
 MIB = 1 << 20
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from harness.background import Background
 from harness.clock import now_s, seconds
+from harness.cluster import Daemon
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
 from peercache_client import Client
-from peercached.demo.cluster import Daemon
 
 PAGES = 32
 PAGE_BYTES = 65_536

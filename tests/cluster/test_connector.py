@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from harness.clock import now_s, seconds
+from harness.cluster import Cluster, Daemon
 from harness.engine import PAGE_SIZE, Engine, mapping_of, tokens_of
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
 from peercache_client import memory
 from peercache_client.connector import ConnectorBusy, ConnectorMetadata, RemoteKVConnector
-from peercached.demo.cluster import Cluster, Daemon
 
 MakeEngine = Callable[..., Engine]
 

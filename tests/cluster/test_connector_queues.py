@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
 from harness.engine import PAGE_SIZE, Agreement, Engine, mapping_of, tokens_of
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
@@ -15,7 +16,6 @@ from harness.waiting import eventually
 from peercache_client.connector import AsyncKVPrefetchQueue, AsyncKVStoreQueue
 from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.page_hash import page_hashes
-from peercached.demo.cluster import Cluster, Daemon
 
 MakeEngine = Callable[..., Engine]
 

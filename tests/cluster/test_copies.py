@@ -3,13 +3,13 @@
 import itertools
 from functools import partial
 
+from harness.cluster import Daemon
 from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Daemon
 
 PAGE_BYTES = 4096
 

@@ -4,6 +4,7 @@ meanwhile, so it must accept no sets."""
 from __future__ import annotations
 
 from harness.clock import seconds
+from harness.cluster import Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.versions import Versions
@@ -11,7 +12,6 @@ from harness.waiting import eventually
 
 from peercache_client import Status
 from peercached.admin.client import Unreachable
-from peercached.demo.cluster import Daemon
 from peercached.membership.flapping import FREE_JOINS
 
 KEYS = keys_of("set while it waits", 16)

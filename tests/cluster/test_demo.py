@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +11,18 @@ from typing import Any
 import pytest
 from harness.clock import seconds
 
+TESTS = Path(__file__).parents[1]
+
 
 def demo(*options: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "peercached.demo", "--json", *options],
+        [sys.executable, "-m", "demo", "--json", *options],
         capture_output=True,
         text=True,
         check=False,
         timeout=seconds(100),
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        cwd=TESTS.parent,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     summary: dict[str, Any] = json.loads(done.stdout)

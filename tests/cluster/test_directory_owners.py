@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster
 from harness.directory import final, wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster
 
 CAPACITY = 1024
 TIMEOUT_S = 2.0

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.disks import disk_of, disk_options, fill, found, wait_written
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
+from peercache_bench.daemons import ClusterError
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster, ClusterError, Daemon
 
 POOL = "8MiB"  # 120 pages of 64 KiB
 PAGES = 480

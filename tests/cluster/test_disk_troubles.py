@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from harness.clock import now_s, seconds
+from harness.cluster import Cluster, Daemon
 from harness.disks import disk_of, disk_options, fill, found, wait_written
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercached.demo.cluster import Cluster, Daemon
 
 POOL = "8MiB"  # 120 pages of 64 KiB
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
-from peercached.demo.cluster import Cluster, Daemon
 
 # A byte budget that no drain exhausts.
 ALL_BYTES = 1 << 40

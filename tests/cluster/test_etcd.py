@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from harness.clock import now_s
+from harness.cluster import Cluster
 from harness.etcd import (
     TTL_REFERENCE_S,
     TTL_S,
@@ -18,8 +19,6 @@ from harness.etcd import (
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
 

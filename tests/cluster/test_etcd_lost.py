@@ -1,14 +1,13 @@
 """etcd loses data: everything, a part, or a lease. Or etcd is unreachable for long."""
 
 import pytest
+from harness.cluster import Cluster
 from harness.cut_proxy import CutProxy
 from harness.etcd import TTL_REFERENCE_S, Etcd, names, sentences, view, with_etcd
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Readers have small location caches and no copies, so every round asks the owners
 from collections.abc import Callable
 
 import pytest
+from harness.cluster import Daemon
 from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network
@@ -14,7 +15,6 @@ from harness.steady_reader import SteadyReader
 from harness.waiting import eventually
 
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Daemon
 
 PAGE_BYTES = 4096
 SMALL_CACHE = {"location_cache_entries": 1024, "directory_copies": 0}

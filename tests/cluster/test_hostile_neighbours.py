@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster, Daemon
 
 KEYS = keys_of("beside a flood", 32)
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import grpc
 import pytest
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
-from peercached.demo.cluster import Cluster, Daemon
 from peercached.membership import (
     Gone,
     Heartbeat,

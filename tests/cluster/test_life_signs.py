@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from harness.cluster import Daemon
 from harness.directory import wait_settled
 from harness.fixtures import MakeCluster
 from harness.hang import hung_main_thread
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Daemon
 
 SIGNS = 30
 

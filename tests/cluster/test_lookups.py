@@ -8,12 +8,11 @@ import itertools
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster, Daemon
 
 
 def asked(daemon: Daemon) -> tuple[int, int]:

@@ -11,13 +11,13 @@ from typing import Any
 import grpc
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.liar import Liar
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercached.demo.cluster import Cluster, Daemon
 from peercached.peer.rpc.failures import Unreachable
 from peercached.proto import peer_pb2 as pb
 

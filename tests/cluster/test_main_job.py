@@ -3,11 +3,10 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster, Daemon
 
 
 def test_pages_set_on_one_node_are_read_byte_for_byte_on_another(

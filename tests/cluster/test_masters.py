@@ -3,13 +3,12 @@
 import time
 
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
 from harness.fixtures import TIMING, Attach, MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster, Daemon
 
 TTL_S = TIMING.member_ttl_s
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 import pytest
+from harness.cluster import Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.scrape import samples
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercached.demo.cluster import Daemon
 from peercached.metrics import (
     cluster,
     directory,

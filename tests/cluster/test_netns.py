@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
+from harness.cluster import Cluster
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster
 
 pytestmark = pytest.mark.netns
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from harness.cluster import Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 
 from peercached.cli import exits
 from peercached.cli.ctl import main
-from peercached.demo.cluster import Daemon
 
 KEYS = keys_of("page", 40)
 

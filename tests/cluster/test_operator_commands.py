@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from harness.background import Background
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import FAST, Attach, MakeCluster, cluster_maker
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -23,7 +24,6 @@ from harness.waiting import eventually
 from peercached import __version__
 from peercached.cli import exits
 from peercached.cli.ctl import main
-from peercached.demo.cluster import Cluster, Daemon
 
 KEYS = keys_of("page", 20)
 KEY = KEYS[0].decode()
@@ -73,8 +73,8 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         "evict": ("k", *test), "drain": ("--stay", "--seconds", "5"), "undrain": (),
         "remove": (KEY, *test), "clear": (*test, "--yes"),
     }  # fmt: skip
-    # `bench` starts daemons of its own, and `forget` needs a dead node (test_removals_hold.py).
-    assert set(commands) | {"bench", "forget"} == set(main.commands)
+    # `forget` needs a dead node (test_removals_hold.py).
+    assert set(commands) | {"forget"} == set(main.commands)
     # These check this host, which may lack RDMA.
     judging = {"devices": {0, 4, 5}, "doctor": {0, 1, 2}}
     for name, arguments in commands.items():
@@ -194,7 +194,7 @@ import peercached.admin.calls as calls
 its_own = calls._json
 calls._json = lambda model, found: its_own(model, {**found, "schema_version": 99})
 sys.argv = sys.argv[3:]
-runpy.run_module("peercached.demo.process", run_name="__main__", alter_sys=True)
+runpy.run_module("peercache_bench.process", run_name="__main__", alter_sys=True)
 """
 
 

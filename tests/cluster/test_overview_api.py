@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster, Daemon
 
 
 def get(daemon: Daemon, path: str) -> Any:

@@ -1,14 +1,13 @@
 """A partition of five nodes, with a head in each part: both parts serve, and they reunite."""
 
 import pytest
+from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
 from harness.steady_reader import SteadyReader
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster, Daemon
 
 pytestmark = pytest.mark.netns
 

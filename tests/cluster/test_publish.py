@@ -3,12 +3,11 @@
 import itertools
 from functools import partial
 
+from harness.cluster import Daemon
 from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Daemon
 
 PAGE_BYTES = 64 << 10
 

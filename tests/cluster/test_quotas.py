@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.cluster import Daemon
 from harness.disks import disk_of, disk_options, fill, found, wait_written
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercached.config import ConfigError, load
-from peercached.demo.cluster import Daemon
 
 PAGE = 64 << 10
 # Disk space of a page: whole blocks, one more block, and a footer entry (docs/security.md).

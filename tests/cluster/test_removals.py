@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.disks import disk_of, disk_options, fill, found, wait_written
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
@@ -14,7 +15,6 @@ from harness.warm_pools import PoolFiles
 
 from peercache_client import Status
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster, Daemon
 
 POOL = "8MiB"  # 120 pages of 64 KiB
 KEYS = keys_of("removed", 32)

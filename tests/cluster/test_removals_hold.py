@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from harness.background import Background
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
 from harness.netns import Network
@@ -30,7 +31,6 @@ from peercache_client import Status
 from peercached.admin.client import AdminClient
 from peercached.cli import exits
 from peercached.cli.ctl import main
-from peercached.demo.cluster import Cluster, Daemon
 
 KEYS = keys_of("changed", 40)
 OLD, NEW = 1, 2

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.nemeses import LET_IN_S
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercached.demo.cluster import Cluster, Daemon
 
 
 def open_files(daemon: Daemon) -> int:

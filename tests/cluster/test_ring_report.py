@@ -6,13 +6,13 @@ import sys
 from functools import partial
 
 import pytest
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercached.admin.client import AdminClient
 from peercached.admin.ring import Ring
-from peercached.demo.cluster import Cluster, Daemon
 
 
 def ring_of(daemon: Daemon) -> Ring:

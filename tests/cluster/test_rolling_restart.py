@@ -5,13 +5,12 @@ from collections.abc import Iterator
 import pytest
 from harness.background import Background
 from harness.clock import seconds
+from harness.cluster import Cluster
 from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages, keys_of
 from harness.steady_reader import SteadyReader
-
-from peercached.demo.cluster import Cluster
 
 pytestmark = pytest.mark.netns
 

@@ -14,8 +14,7 @@ import pytest
 from harness.clock import now_s, seconds
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
-
-from peercached.demo.cluster import wait_until
+from harness.waiting import eventually
 
 KEYS = keys_of("page", 50)
 
@@ -94,7 +93,7 @@ def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster, attac
     leaving = cluster[1]
     assert all(attach(leaving).set(KEYS))
     leaving._signal(signal.SIGTERM)
-    wait_until(lambda: "drain started: refusing sets" in leaving.log_text(), 10, "it to drain")
+    eventually(lambda: "drain started: refusing sets" in leaving.log_text(), 10, "it to drain")
     began = now_s()
     assert leaving.stop(timeout_s=30) == 1
     assert now_s() - began < seconds(15)
@@ -108,7 +107,7 @@ def test_a_node_stops_while_it_waits_to_be_let_in(make_cluster: MakeCluster) -> 
     head.wait_ready()
     head.freeze()
     waiting.start()
-    wait_until(lambda: "new view 0 with 1 members" in waiting.log_text(), 20, "it looks for others")
+    eventually(lambda: "new view 0 with 1 members" in waiting.log_text(), 20, "it looks for others")
     assert waiting.stop(10) == 0
     assert "ready" not in waiting.log_text()
     head.thaw()

@@ -21,12 +21,12 @@ import pytest
 from harness.background import Background
 from harness.certificates import Certificates
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import FAST, Attach, MakeCluster, cluster_maker
 from harness.pages import Pages, keys_of
 from harness.scrape import samples
 from harness.waiting import eventually
 
-from peercached.demo.cluster import Cluster, Daemon
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import TOKEN_BYTES, AuthError, Secret
 from peercached.peer.rpc.client import PeerLink

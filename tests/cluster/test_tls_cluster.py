@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from harness import etcd as etcd_harness
 from harness.certificates import Certificates
+from harness.cluster import Daemon
 from harness.etcd import Etcd
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Daemon
 
 
 @pytest.fixture

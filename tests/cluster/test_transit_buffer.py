@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from harness.background import Background
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
+from harness.content import Content
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
 from peercache_client import Client, Region, Status
-from peercached.demo.cluster import Cluster, Daemon
-from peercached.demo.content import Content
 
 PAGE_BYTES = 65_536
 

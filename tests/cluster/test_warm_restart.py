@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options, wait_written
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 from harness.warm_pools import PoolFiles
-
-from peercached.demo.cluster import Cluster, Daemon
 
 KEYS = keys_of("kept", 40)
 

@@ -1,1 +1,1 @@
-"""What the parts cost, measured on real daemons."""
+"""The measurements behind docs/performance.md and docs/scaling.md that `peercache-bench` lacks."""

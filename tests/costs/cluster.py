@@ -25,12 +25,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.cluster import Cluster
 from harness.directory import wait_settled
-from sim.figures import DOCS, keep, lines, load
+from harness.waiting import eventually
 
+from costs.figures import DOCS, keep, lines, load
+from peercache_bench.process import free_port
 from peercache_client import Client, Region
-from peercached.demo.cluster import Cluster, wait_until
-from peercached.demo.process import free_port
 
 PLOT = DOCS / "cluster.svg"
 KEYS, SMALL_BYTES = 128, 4096
@@ -168,7 +169,7 @@ def redis() -> Iterator[Any]:
                     return bool(client.ping())
                 return False
 
-            wait_until(answers, 20, "redis answers")
+            eventually(answers, 20, "redis answers")
             yield client
         finally:
             client.close()

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.background import Background
+from harness.cluster import Cluster
 from harness.directory import wait_settled
 
 from costs.cluster import KEYS, PAGE_BYTES, PAGES, SMALL_BYTES, START_S, Workers
-from peercached.demo.cluster import Cluster
 
 FOLDER = Path(__file__).parents[2] / "build" / "flames"
 SECONDS = 10.0

@@ -10,7 +10,7 @@ from harness.pages import keys_of
 from harness.prometheus import RULES, Prometheus, reason_to_skip
 from harness.waiting import eventually
 
-from peercached.demo.process import free_port
+from peercache_bench.process import free_port
 
 BOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "peercached.json"
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from harness.cluster import Cluster
 from harness.fixtures import FAST
 
 from gpu.cuda import Gpu, NoGpu
-from peercached.demo.cluster import Cluster
 
 
 @pytest.fixture(scope="session")

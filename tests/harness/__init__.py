@@ -1,4 +1,3 @@
 """Tools for tests with real processes: clusters, worker processes, hosts with their own network.
-
-The process classes come from the demo (peercached/demo/cluster.py).
+The demo uses its daemons and its pages, too.
 """

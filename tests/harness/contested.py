@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from itertools import compress
 
 from harness.clock import seconds
+from harness.cluster import Cluster
 from harness.history import History, Span
 from harness.pages import keys_of
 from harness.versions import Versions
 from peercache_client import Status
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster
 
 KEYS = keys_of("contested", 200)
 GONE = (Status.ok, Status.absent)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from harness.cluster import Daemon
 from harness.waiting import eventually
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Daemon
 
 
 def final(daemon: Daemon) -> bool:

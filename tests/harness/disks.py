@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.cluster import Daemon
 from harness.pages import Pages
 from harness.waiting import eventually
-from peercached.demo.cluster import Daemon
 
 
 def disk_options(folder: Path, names: str, **more: str) -> list[dict[str, str | bool]]:

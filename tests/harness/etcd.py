@@ -10,10 +10,10 @@ from pathlib import Path
 import grpc
 
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
-from peercached.demo.cluster import Cluster, Daemon
-from peercached.demo.process import free_port
+from peercache_bench.process import free_port
 from peercached.peer.rpc.certificates import Files
 from peercached.proto import etcd_pb2, etcd_pb2_grpc
 

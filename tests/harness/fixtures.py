@@ -10,10 +10,10 @@ import pytest
 
 from harness import nursery
 from harness.clock import PACE, seconds
+from harness.cluster import Cluster, Daemon
 from harness.netns import Network, reason_to_skip
 from harness.paced import Options, paced
 from harness.pages import Pages
-from peercached.demo.cluster import Cluster, Daemon
 from peercached.membership.timing import Timing
 
 MakeCluster = Callable[..., Cluster]

@@ -14,7 +14,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from peercached.demo.cluster import Daemon
+from harness.cluster import Daemon
 from peercached.membership import Heartbeat, Member, NodeAddress
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc import wire

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
+from harness.cluster import Cluster, Daemon
 from harness.netns import Network
 from harness.tangle import Tangle
 from harness.waiting import eventually
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster, Daemon
 
 # A node that came and went often must wait before it joins again (membership/flapping.py).
 LET_IN_S = 240.0

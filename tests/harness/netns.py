@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from peercached.demo.cluster import Cluster
+from harness.cluster import Cluster
 
 _numbers = itertools.count(1)
 

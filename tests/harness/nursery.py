@@ -3,7 +3,7 @@
 A daemon spends 0.5 s of processor time on imports and less than 0.1 s on its own start, and the
 tests start many hundreds. So one process per test run, the nursery, imports the daemon's modules
 and then forks. Each child gets its own arguments, environment, standard streams and network
-namespace, and runs `peercached.demo.process` as its main module. From then on it is a process
+namespace, and runs `peercache_bench.process` as its main module. From then on it is a process
 like any other: kill -9, SIGSTOP and its exit code mean the same.
 
 The nursery itself has one thread and only imports modules. It ends with the process that uses it,
@@ -30,9 +30,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from peercached.demo.cluster import Process, exec_command
+from peercache_bench.daemons import Process, exec_command
 
-_MODULE = ["-m", "peercached.demo.process"]
+_MODULE = ["-m", "peercache_bench.process"]
 _IN_NETNS = ["ip", "netns", "exec"]
 _REQUEST_BYTES_MAX = 1 << 20
 _POLL_ERROR = "the nursery ended; its standard error says why"
@@ -120,7 +120,7 @@ _nurseries_lock = threading.Lock()
 
 
 def spawn(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
-    """Starts a daemon for `peercached.demo.cluster.Daemon`."""
+    """Starts a daemon for `peercache_bench.daemons.Daemon`."""
     request = _request(command, environment)
     if request is None:
         return exec_command(command, log, environment)
@@ -213,5 +213,5 @@ if __name__ == "__main__":
     with socket.socket(fileno=os.dup(0)) as ours:
         given, log_fd = _serve(ours)
     _become(given, log_fd)
-    sys.modules.pop("peercached.demo.process", None)  # it must run as the main module
-    runpy.run_module("peercached.demo.process", run_name="__main__", alter_sys=True)
+    sys.modules.pop("peercache_bench.process", None)  # it must run as the main module
+    runpy.run_module("peercache_bench.process", run_name="__main__", alter_sys=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.call_times import SLACK_S, CallTimes, TimedClient
+from harness.content import Content
 from harness.waiting import CALL_S
 from peercache_client import Status
-from peercached.demo.content import Content
 
 
 def keys_of(name: str, count: int) -> list[bytes]:

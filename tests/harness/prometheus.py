@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 from harness.clock import seconds
 from harness.waiting import eventually
-from peercached.demo.process import free_port
+from peercache_bench.process import free_port
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "peercached.rules.yml"
 INTERVAL = "250ms"

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.clock import seconds
-from peercached.demo.cluster import Daemon
+from harness.cluster import Daemon
 
 Labels = frozenset[tuple[str, str]]
 

@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from itertools import combinations
 from typing import TypeVar
 
+from harness.cluster import Cluster, Daemon
 from harness.netns import Network
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster, Daemon
 
 T = TypeVar("T")
 

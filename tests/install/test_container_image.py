@@ -18,8 +18,8 @@ from harness import manifest
 from harness.podman import BASE_IMAGE, Podman, hardening, reason_to_skip
 from harness.waiting import eventually
 
+from peercache_bench.process import free_port
 from peercached import __version__
-from peercached.demo.process import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[2]

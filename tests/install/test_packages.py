@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from peercache_bench.process import free_port
 from peercached import __version__
-from peercached.demo.process import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_wheel_contains_its_libraries_and_operator_files(wheel: Path) -> None:
     assert not any("libibverbs" in name for name in names), "it must be the system's"
     for wanted in ("deploy/systemd/peercached.service", "docs/operations.md"):
         assert any(name.endswith(f"share/peercached/{wanted}") for name in names), wanted
-    assert not any(name.startswith("tests/") for name in names)
+    assert not any(name.startswith(("tests/", "demo/")) for name in names)
     assert "-manylinux" in wheel.name
 
 
@@ -88,10 +88,11 @@ def test_the_source_distribution_has_every_tracked_file(sdist: Path) -> None:
     assert not {name for name in names if name.startswith((".venv", "build/", "dist/"))}
 
 
-def test_both_commands_run(installed: Path) -> None:
+def test_the_commands_run(installed: Path) -> None:
     assert "SGLang" in run(installed / "peercached", "--help")
     assert run(installed / "peercached", "--version") == f"peercached {__version__}\n"
     assert run(installed / "peercachectl", "--version") == f"peercachectl {__version__}\n"
+    assert run(installed / "peercache-bench", "--version") == f"peercache-bench {__version__}\n"
     script = (
         "from peercached.observe.build_info import build_info; "
         "print(build_info()['native_version'])"

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 from harness import debian_pyverbs
+from harness.cluster import Cluster
 from harness.fixtures import (
     attach,
     cluster_fixture,
@@ -16,8 +17,6 @@ from harness.fixtures import (
     pytest_runtest_makereport,
 )
 from harness.paced import Options
-
-from peercached.demo.cluster import Cluster
 
 if "RDMA_VM" in os.environ:
     debian_pyverbs.make_importable()

@@ -12,11 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from harness.background import Background
+from harness.cluster import Daemon
 from harness.fixtures import cluster_maker
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
-from peercached.demo.cluster import Daemon
 from rdma.cables import cut
 from rdma.conftest import CALM, START_S
 from rdma.rdma_devices import devices

@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.cluster import Daemon
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Daemon
 
 # A channel's scratch memory, with the page in which it may begin.
 _PINNED_PER_CHANNEL_BYTES = 16 << 10

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from peercached.bench.bare_reads import BareReads
-from peercached.bench.perftest import Port
+from peercache_bench.bare_reads import BareReads
+from peercache_bench.perftest import Port
 from rdma.rdma_devices import devices, roce_v2_ipv4_gid
 
 _READ_BYTES = 64 << 10

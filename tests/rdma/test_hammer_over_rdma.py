@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import MakeCluster
 from harness.hammer import Hammer
 from harness.waiting import eventually
 
-from peercached.demo.cluster import Cluster, Daemon
 from rdma.rdma_devices import devices
 
 # Some pages exceed a slice (transfer/rdma/peer_read.cc), so several chains bring them.

@@ -5,12 +5,12 @@ import random
 
 import pytest
 from harness.clock import PACE
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercache_client import Client
-from peercached.demo.cluster import Cluster, Daemon
 
 MIB = 1 << 20
 

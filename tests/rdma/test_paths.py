@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
-from peercached.demo.cluster import Cluster, Daemon
 from rdma.cables import barred, cut, pulled
 from rdma.rdma_devices import devices, netdev, roce_v2_ipv4_gid
 

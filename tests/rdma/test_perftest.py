@@ -2,7 +2,7 @@
 
 import pytest
 
-from peercached.bench.perftest import Port, read_bandwidth
+from peercache_bench.perftest import Port, read_bandwidth
 from rdma.rdma_devices import devices, roce_v2_ipv4_gid
 
 

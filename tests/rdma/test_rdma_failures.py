@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
-from peercached.demo.cluster import Cluster, Daemon
 from rdma.cables import cut, pulled
 from rdma.rdma_devices import devices
 from rdma.rdma_resources import channels_of, no_leaks

@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from harness.cluster import Cluster, Daemon
+from harness.content import Content
 from harness.fixtures import Attach
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercached.admin.client import AdminClient
-from peercached.demo.cluster import Cluster, Daemon
-from peercached.demo.content import Content
 from rdma.rdma_devices import devices
 from rdma.verbs_member import Access, VerbsMember
 from rdma.verbs_reader import ReadFailed, VerbsReader

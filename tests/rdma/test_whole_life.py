@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from harness.clock import PACE
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
 from peercached import _native
-from peercached.demo.cluster import Cluster, Daemon
 from rdma.rdma_devices import devices
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 * PACE)]

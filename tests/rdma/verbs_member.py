@@ -13,7 +13,8 @@ import itertools
 import time
 from dataclasses import dataclass
 
-from peercached.demo.cluster import Daemon
+from harness.cluster import Daemon
+
 from peercached.membership import Heartbeat, Member, NodeAddress, State
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc.auth import Secret

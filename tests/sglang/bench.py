@@ -15,10 +15,9 @@ import on_cpu
 import pages
 import torch
 from controller_node import ControllerNode, Shape
+from harness.cluster import Cluster
 from harness.fixtures import FAST
 from released import Released
-
-from peercached.demo.cluster import Cluster
 
 PAGES = 128
 PAGE_TOKENS = 64

@@ -36,7 +36,7 @@ def compiled_page_hash() -> None:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
     """Two daemons that know each other."""
-    from peercached.demo.cluster import Cluster
+    from harness.cluster import Cluster
 
     with Cluster(2, options=FAST) as cluster:
         cluster.start()

@@ -12,11 +12,10 @@ import pytest
 import torch
 from buffer_node import BufferNode
 from controller_node import Shape
+from harness.cluster import Cluster
 from harness.fixtures import FAST
 from harness.waiting import eventually
 from radix_node import RadixNode
-
-from peercached.demo.cluster import Cluster
 
 
 @pytest.fixture

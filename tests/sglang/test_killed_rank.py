@@ -10,10 +10,9 @@ from typing import Any
 import pages
 import pytest
 from controller_node import ControllerNode, Rank, Shape
+from harness.cluster import Cluster
 from harness.fixtures import FAST
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster
 
 SHAPE = Shape(tokens=1024, layers=4)
 OPTIONS: dict[str, Any] = {"model": "killed rank", "timeout_s": 8}

@@ -10,11 +10,10 @@ from typing import Any
 import pages
 import pytest
 from controller_node import ControllerNode, Shape
+from harness.cluster import Cluster
 from harness.fixtures import FAST
 from harness.waiting import eventually
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
-
-from peercached.demo.cluster import Cluster
 
 SHAPE = Shape()
 

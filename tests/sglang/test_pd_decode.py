@@ -13,13 +13,12 @@ import pytest
 import torch
 from controller_node import Shape
 from decode_node import DecodeNode
+from harness.cluster import Cluster
 from harness.fixtures import FAST
 from harness.waiting import eventually
 from radix_node import RadixNode
 from sglang.srt.disaggregation.base import KVPoll
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
-
-from peercached.demo.cluster import Cluster
 
 
 @pytest.fixture

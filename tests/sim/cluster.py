@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from unittest import mock
 
 import grpc.aio
+from harness.fake_engine import FakeNative, build_ring, unpack_rows
 
 from peercached.config import Config
 from peercached.daemon import Daemon, StartRefused
@@ -25,7 +26,6 @@ from peercached.peer.rpc.connection_limits import ConnectionLimits
 from peercached.service.settings import Settings
 from sim.agreement import Agreement
 from sim.engine import SimEngine
-from sim.fake_engine import FakeNative, build_ring, unpack_rows
 from sim.loop import Loop, Process
 from sim.members import DATA_PORT, PEER_PORT, TIMING
 from sim.net import Net, Work

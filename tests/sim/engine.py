@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from harness.fake_engine import RESIDENT, FakeEngine, Heard, digest_of, unpack_rows
+from harness.native_directory import SWEEP_RECORDS
+
 from peercached.directory.placement import Node
 from peercached.events import _TROUBLE, LOOKUP, PEER_TROUBLE, PUBLISH
-from sim.fake_engine import RESIDENT, FakeEngine, digest_of, unpack_rows
-from sim.native_directory import SWEEP_RECORDS
-from sim.signs import Heard, Signs
+from sim.signs import Signs
 
 if TYPE_CHECKING:
     from sim.cluster import SimNode

@@ -10,11 +10,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from harness.fake_engine import Heard
+
 from peercached.config import Config
 from peercached.data_plane.make import make_engine
 from sim.homes import Home
 from sim.real_time import RealTime
-from sim.signs import Heard, Signs
+from sim.signs import Signs
 
 if TYPE_CHECKING:
     from peercached._native import Engine

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from harness.fake_engine import RESIDENT, digest_of, unpack_rows
 from harness.history import History, Span
 
 from peercached.config import Config
@@ -24,7 +25,6 @@ from peercached.removals.lives import Life
 from peercached.removals.store import Remembered
 from sim.chaos import members_trouble
 from sim.cluster import DataPlane, SimCluster, SimNode
-from sim.fake_engine import RESIDENT, digest_of, unpack_rows
 from sim.loop import this_process
 from sim.members import TIMING
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.fake_engine import Heard
+
 if TYPE_CHECKING:
     from sim.cluster import SimNode
-
-# Incarnation, view number, sequence, epochs mark, is a master, seconds since the sign, and seconds
-# since an answer.
-Heard = tuple[int, int, int, int, bool, float, float]
 
 
 class Signs:

@@ -18,10 +18,11 @@ import sys
 import time
 from collections.abc import Callable
 
+from harness.fake_engine import digest_of
+
 from sim import removals
 from sim.chaos import chaos, members_trouble
 from sim.cluster import SimCluster, SimNode
-from sim.fake_engine import digest_of
 from sim.members import TIMING, Members
 from sim.sample import holders_of
 

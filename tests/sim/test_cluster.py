@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from harness.fake_engine import digest_of
 
 from sim import stories
 from sim.cluster import DEAD_ARE_KNOWN_S, SimCluster
 from sim.engine import READ_TIMEOUT_S
-from sim.fake_engine import digest_of
 from sim.members import TIMING
 
 QUIET_S = 4 * TIMING.member_ttl_s + 30.0

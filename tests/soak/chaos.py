@@ -21,14 +21,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from harness.background import Background
+from harness.cluster import Cluster, Daemon
 from harness.contested import KEYS, ContestingWorker, note_who_knows_of_clears
 from harness.disks import disk_options
 from harness.history import History
 from harness.nemeses import Nemeses
 from harness.netns import Network
 from harness.waiting import eventually
-
-from peercached.demo.cluster import Cluster, Daemon
 
 WORKERS = 6
 VISITORS = 3

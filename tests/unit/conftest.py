@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
+from harness.record_stream import Pair
 from hypothesis import settings
-from sim.wire import Pair
 
 from peercache_client import Client
 

@@ -13,7 +13,7 @@ namespace {
 
 using ColdPagesTest = ColdTest;
 
-TEST_F(ColdPagesTest, evicted_page_on_disk_becomes_non_resident_otherwise_withdrawn) {
+TEST_F(ColdPagesTest, EvictedPageOnDiskBecomesNonResidentOtherwiseWithdrawn) {
   open(4 << 20, false);
   const Digest written = digest_of_page(1), skipped = digest_of_page(2);
   ASSERT_TRUE(set(written));
@@ -28,7 +28,7 @@ TEST_F(ColdPagesTest, evicted_page_on_disk_becomes_non_resident_otherwise_withdr
   EXPECT_EQ(record(skipped), '-');
 }
 
-TEST_F(ColdPagesTest, a_page_that_waits_for_its_write_is_not_evicted) {
+TEST_F(ColdPagesTest, APageThatWaitsForItsWriteIsNotEvicted) {
   open(1 << 20, false);
   const Digest waiting = digest_of_page(1);
   ASSERT_TRUE(set(waiting));
@@ -41,7 +41,7 @@ TEST_F(ColdPagesTest, a_page_that_waits_for_its_write_is_not_evicted) {
   EXPECT_EQ(record(waiting), 'n');
 }
 
-TEST_F(ColdPagesTest, late_write_leaves_a_page_set_again_resident) {
+TEST_F(ColdPagesTest, LateWriteLeavesAPageSetAgainResident) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -55,7 +55,7 @@ TEST_F(ColdPagesTest, late_write_leaves_a_page_set_again_resident) {
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, page_removed_before_its_write_is_not_written) {
+TEST_F(ColdPagesTest, PageRemovedBeforeItsWriteIsNotWritten) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -71,7 +71,7 @@ TEST_F(ColdPagesTest, page_removed_before_its_write_is_not_written) {
   EXPECT_FALSE(tier_->find(digest));
 }
 
-TEST_F(ColdPagesTest, page_evicted_before_its_write_becomes_non_resident_once_written) {
+TEST_F(ColdPagesTest, PageEvictedBeforeItsWriteBecomesNonResidentOnceWritten) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -81,7 +81,7 @@ TEST_F(ColdPagesTest, page_evicted_before_its_write_becomes_non_resident_once_wr
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, page_on_disk_is_not_withdrawn_after_an_earlier_miss) {
+TEST_F(ColdPagesTest, PageOnDiskIsNotWithdrawnAfterAnEarlierMiss) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -94,7 +94,7 @@ TEST_F(ColdPagesTest, page_on_disk_is_not_withdrawn_after_an_earlier_miss) {
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, page_lost_by_the_disk_is_withdrawn_unless_in_pool) {
+TEST_F(ColdPagesTest, PageLostByTheDiskIsWithdrawnUnlessInPool) {
   open(4 << 20);
   const Digest cold = digest_of_page(1), warm = digest_of_page(2);
   ASSERT_TRUE(set(cold));
@@ -110,7 +110,7 @@ TEST_F(ColdPagesTest, page_lost_by_the_disk_is_withdrawn_unless_in_pool) {
   EXPECT_EQ(record(warm), '-');
 }
 
-TEST_F(ColdPagesTest, removed_page_is_gone_even_with_its_write_pending) {
+TEST_F(ColdPagesTest, RemovedPageIsGoneEvenWithItsWritePending) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -128,7 +128,7 @@ TEST_F(ColdPagesTest, removed_page_is_gone_even_with_its_write_pending) {
   EXPECT_EQ(promote(digest), PromoteStatus::absent);
 }
 
-TEST_F(ColdPagesTest, page_of_a_cleared_namespace_is_neither_found_nor_published) {
+TEST_F(ColdPagesTest, PageOfAClearedNamespaceIsNeitherFoundNorPublished) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));
@@ -144,7 +144,7 @@ TEST_F(ColdPagesTest, page_of_a_cleared_namespace_is_neither_found_nor_published
   EXPECT_FALSE(tier_->find(digest));
 }
 
-TEST_F(ColdPagesTest, scan_reports_pool_pages_resident_and_disk_pages_non_resident) {
+TEST_F(ColdPagesTest, ScanReportsPoolPagesResidentAndDiskPagesNonResident) {
   open(4 << 20, false);
   for (uint64_t n = 0; n < 8; ++n) ASSERT_TRUE(set(digest_of_page(n)));
   while (tier_->write_one()) {
@@ -158,7 +158,7 @@ TEST_F(ColdPagesTest, scan_reports_pool_pages_resident_and_disk_pages_non_reside
   for (uint64_t n = 0; n < 8; ++n) EXPECT_EQ(seen[digest_of_page(n)], n < 4 ? 1 : 100) << n;
 }
 
-TEST_F(ColdPagesTest, without_a_disk_an_evicted_page_is_withdrawn) {
+TEST_F(ColdPagesTest, WithoutADiskAnEvictedPageIsWithdrawn) {
   open(4 << 20);
   ColdPages none(*pool_, namespaces_, journal_,
                  [this](std::span<const RecordRow> rows) { tell(rows); });
@@ -173,7 +173,7 @@ TEST_F(ColdPagesTest, without_a_disk_an_evicted_page_is_withdrawn) {
 
 // All operations at once on few pages. Once they stop, the owner's records must match. A ghost (a
 // record without a page) or a lost page would stay until a resync.
-TEST_F(ColdPagesTest, owner_records_match_pool_and_disk_after_random_operations) {
+TEST_F(ColdPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
   open(1 << 20);
   constexpr uint64_t kPages = 96;
   constexpr int kRounds = 4'000;
@@ -249,7 +249,7 @@ class ColdPagesWithAJournal : private JournalOnDisk, public ColdTest {
   ColdPagesWithAJournal() : ColdTest(config_) {}
 };
 
-TEST_F(ColdPagesWithAJournal, held_back_pages_are_hidden_even_if_the_journal_has_no_room) {
+TEST_F(ColdPagesWithAJournal, HeldBackPagesAreHiddenEvenIfTheJournalHasNoRoom) {
   open(4 << 20, false);
   const Digest digest = digest_of_page(1);
   ASSERT_TRUE(set(digest));

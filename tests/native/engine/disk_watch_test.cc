@@ -20,9 +20,9 @@ class DiskWatchTest : public ::testing::Test {
   TimePoint now = Clock::now();
 };
 
-TEST_F(DiskWatchTest, healthy_disk_is_not_reported) { EXPECT_TRUE(told().empty()); }
+TEST_F(DiskWatchTest, HealthyDiskIsNotReported) { EXPECT_TRUE(told().empty()); }
 
-TEST_F(DiskWatchTest, trouble_is_reported_at_its_begin_and_end) {
+TEST_F(DiskWatchTest, TroubleIsReportedAtItsBeginAndEnd) {
   for (const DiskState trouble : {DiskState::read_only, DiskState::stalled}) {
     const bool stops = trouble == DiskState::read_only;
     stats.state = trouble;
@@ -41,7 +41,7 @@ TEST_F(DiskWatchTest, trouble_is_reported_at_its_begin_and_end) {
   }
 }
 
-TEST_F(DiskWatchTest, stop_between_two_looks_is_reported) {
+TEST_F(DiskWatchTest, StopBetweenTwoLooksIsReported) {
   stats.write_stops = 1;
   stats.why_stopped = "no space";
   EXPECT_EQ(told(), std::vector<std::string>{"the disk tier at /mnt/disk is in use again; for a "
@@ -49,7 +49,7 @@ TEST_F(DiskWatchTest, stop_between_two_looks_is_reported) {
   EXPECT_TRUE(told().empty()) << "once";
 }
 
-TEST_F(DiskWatchTest, each_look_reports_only_new_damage) {
+TEST_F(DiskWatchTest, EachLookReportsOnlyNewDamage) {
   stats.recovery_rejected = 2;
   stats.recovery_corrupt = 3;
   auto sentences = told();
@@ -64,7 +64,7 @@ TEST_F(DiskWatchTest, each_look_reports_only_new_damage) {
   EXPECT_TRUE(told().empty());
 }
 
-TEST_F(DiskWatchTest, is_due_once_a_second) {
+TEST_F(DiskWatchTest, IsDueOnceASecond) {
   EXPECT_TRUE(watch.due(now));
   EXPECT_FALSE(watch.due(now + DiskWatch::kTellEvery / 2));
   EXPECT_TRUE(watch.due(now + DiskWatch::kTellEvery));

@@ -19,7 +19,7 @@ class PromoterTest : public ColdTest {
   }
 };
 
-TEST_F(PromoterTest, promoted_page_is_resident_and_pinned_while_wanted) {
+TEST_F(PromoterTest, PromotedPageIsResidentAndPinnedWhileWanted) {
   open(4 << 20, false);
   store(0, 1);
   const Digest digest = digest_of_page(0);
@@ -36,7 +36,7 @@ TEST_F(PromoterTest, promoted_page_is_resident_and_pinned_while_wanted) {
   EXPECT_EQ(tier_->reads, 1u);
 }
 
-TEST_F(PromoterTest, promoted_page_is_read_directly_into_its_slot) {
+TEST_F(PromoterTest, PromotedPageIsReadDirectlyIntoItsSlot) {
   open(4 << 20, false);
   store(0, 1);
   const Digest digest = digest_of_page(0);
@@ -46,7 +46,7 @@ TEST_F(PromoterTest, promoted_page_is_read_directly_into_its_slot) {
   EXPECT_EQ(tier_->read_into, some.pages[0].payload());
 }
 
-TEST_F(PromoterTest, concurrent_promotes_of_one_page_read_it_once) {
+TEST_F(PromoterTest, ConcurrentPromotesOfOnePageReadItOnce) {
   open(4 << 20, false);
   store(0, 1);
   tier_->hang(true);
@@ -62,7 +62,7 @@ TEST_F(PromoterTest, concurrent_promotes_of_one_page_read_it_once) {
   EXPECT_EQ(tier_->reads, 1u);
 }
 
-TEST_F(PromoterTest, the_later_pages_of_a_batch_never_evict_its_earlier_ones) {
+TEST_F(PromoterTest, TheLaterPagesOfABatchNeverEvictItsEarlierOnes) {
   open(1 << 20, false);
   store(0, 40);
   std::vector<Digest> all;
@@ -77,7 +77,7 @@ TEST_F(PromoterTest, the_later_pages_of_a_batch_never_evict_its_earlier_ones) {
   for (size_t i = 0; i < promoted; ++i) EXPECT_TRUE(in_pool(all[i]));
 }
 
-TEST_F(PromoterTest, hung_disk_costs_the_deadline_and_leaves_no_reservation) {
+TEST_F(PromoterTest, HungDiskCostsTheDeadlineAndLeavesNoReservation) {
   open(4 << 20, false);
   store(0, 1);
   tier_->hang(true);
@@ -88,7 +88,7 @@ TEST_F(PromoterTest, hung_disk_costs_the_deadline_and_leaves_no_reservation) {
   EXPECT_EQ(promote(digest_of_page(0)), PromoteStatus::in_pool);
 }
 
-TEST_F(PromoterTest, page_removed_during_its_read_does_not_come_back) {
+TEST_F(PromoterTest, PageRemovedDuringItsReadDoesNotComeBack) {
   open(4 << 20, false);
   store(0, 1);
   const Digest digest = digest_of_page(0);
@@ -110,7 +110,7 @@ TEST_F(PromoterTest, page_removed_during_its_read_does_not_come_back) {
   EXPECT_EQ(record(digest), '-');
 }
 
-TEST_F(PromoterTest, warming_starts_at_the_first_page_and_is_bounded) {
+TEST_F(PromoterTest, WarmingStartsAtTheFirstPageAndIsBounded) {
   open(1 << 20, false);
   store(0, 60);
   std::vector<Digest> all;
@@ -125,7 +125,7 @@ TEST_F(PromoterTest, warming_starts_at_the_first_page_and_is_bounded) {
   EXPECT_LE(promoter_->stats().warmed, 2 * (1u << 20) / 4 / kColdPageBytes);
 }
 
-TEST_F(PromoterTest, warming_waits_while_readers_have_much_of_the_room) {
+TEST_F(PromoterTest, WarmingWaitsWhileReadersHaveMuchOfTheRoom) {
   open(1 << 20, false);
   store(0, 9);
   tier_->hang(true);
@@ -149,7 +149,7 @@ TEST_F(PromoterTest, warming_waits_while_readers_have_much_of_the_room) {
   }
 }
 
-TEST_F(PromoterTest, record_of_a_missing_page_is_withdrawn) {
+TEST_F(PromoterTest, RecordOfAMissingPageIsWithdrawn) {
   open(4 << 20, false);
   RecordRow ghost;
   ghost.digest = digest_of_page(5);

@@ -31,7 +31,7 @@ struct CellsAhead : testing::Test {
   Cells cells;
 };
 
-TEST_F(CellsAhead, have_memory_before_they_are_taken) {
+TEST_F(CellsAhead, HaveMemoryBeforeTheyAreTaken) {
   take(100);
   EXPECT_FALSE(cells.ready(200));
   cells.make_ready(200);
@@ -46,14 +46,14 @@ TEST_F(CellsAhead, have_memory_before_they_are_taken) {
   EXPECT_EQ(cells.bytes(), Cells::bytes_for(400)) << "more than were made ready";
 }
 
-TEST_F(CellsAhead, never_exceed_the_capacity) {
+TEST_F(CellsAhead, NeverExceedTheCapacity) {
   take(kCells - 10);
   cells.make_ready(kCells);
   EXPECT_EQ(cells.bytes(), Cells::bytes_for(kCells));
   EXPECT_TRUE(cells.ready(kCells)) << "or it would be asked for again and again";
 }
 
-TEST_F(CellsAhead, lose_their_memory_when_the_gaps_are_closed) {
+TEST_F(CellsAhead, LoseTheirMemoryWhenTheGapsAreClosed) {
   take(1000);
   cells.make_ready(500);
   cells.close_up(1000);

@@ -13,7 +13,7 @@ namespace {
 using test::random_digest;
 using test::record;
 
-TEST(PackedRecord, every_field_survives_at_its_limits) {
+TEST(PackedRecord, EveryFieldSurvivesAtItsLimits) {
   std::mt19937_64 random(1);
   for (uint64_t generation : {uint64_t{0}, uint64_t{1}, PackedRecord::kGenerationMax}) {
     for (uint64_t offset : {uint64_t{0}, uint64_t{64}, PackedRecord::kOffsetBytesMax}) {
@@ -44,7 +44,7 @@ TEST(PackedRecord, every_field_survives_at_its_limits) {
   }
 }
 
-TEST(PackedRecord, out_of_range_record_is_not_representable) {
+TEST(PackedRecord, OutOfRangeRecordIsNotRepresentable) {
   const RecordRow good = record({1, 2}, 3);
   const auto with = [&](auto change) {
     RecordRow row = good;
@@ -62,7 +62,7 @@ TEST(PackedRecord, out_of_range_record_is_not_representable) {
   EXPECT_TRUE(with([](RecordRow& row) { row = {.digest = {1, 2}, .flags = kRecordWithdraw}; }));
 }
 
-TEST(Summary, a_term_depends_on_digest_generation_and_residence_alone) {
+TEST(Summary, ATermDependsOnDigestGenerationAndResidenceAlone) {
   const RecordRow row = record({0x0102030405060708, 0x1112131415161718}, 9);
   const auto changed = [&](auto change) {
     RecordRow other = row;
@@ -81,7 +81,7 @@ TEST(Summary, a_term_depends_on_digest_generation_and_residence_alone) {
   EXPECT_FALSE(changed([](RecordRow& r) { r.generation |= uint64_t{1} << 48; }));
 }
 
-TEST(Summary, disk_page_term_depends_on_content_not_generation) {
+TEST(Summary, DiskPageTermDependsOnContentNotGeneration) {
   RecordRow row = record({0x0102030405060708, 0x1112131415161718}, 9);
   row.flags = 0;
   const auto changed = [&](auto change) {
@@ -97,7 +97,7 @@ TEST(Summary, disk_page_term_depends_on_content_not_generation) {
   EXPECT_FALSE(changed([](RecordRow& r) { r.offset += 64; }));
 }
 
-TEST(Summary, a_bucket_is_the_first_byte_in_memory) {
+TEST(Summary, ABucketIsTheFirstByteInMemory) {
   Digest digest;
   reinterpret_cast<unsigned char*>(&digest)[0] = 0xab;
   EXPECT_EQ(bucket_of(digest), 0xabu);

@@ -55,7 +55,7 @@ std::vector<HolderIndex> owners_of(const Ring& ring, uint64_t place) {
   return {out, out + count};
 }
 
-TEST(Ring, owners_are_the_first_distinct_nodes_clockwise) {
+TEST(Ring, OwnersAreTheFirstDistinctNodesClockwise) {
   std::mt19937_64 random(1);
   for (unsigned node_count : {1u, 2u, 3u, 7u, 40u}) {
     for (unsigned replicas : {1u, 2u, 3u, 8u}) {
@@ -78,13 +78,13 @@ TEST(Ring, owners_are_the_first_distinct_nodes_clockwise) {
   }
 }
 
-TEST(Ring, a_small_view_has_fewer_owners_than_replicas) {
+TEST(Ring, ASmallViewHasFewerOwnersThanReplicas) {
   const Ring ring = ring_of(random_table(2, 160, 1), 5);
   EXPECT_EQ(owners_of(ring, 77).size(), 2u);
   EXPECT_EQ(ring.replicas(), 5u);
 }
 
-TEST(Ring, an_empty_ring_owns_nothing) {
+TEST(Ring, AnEmptyRingOwnsNothing) {
   const Ring ring({}, {}, 2);
   EXPECT_TRUE(owners_of(ring, 5).empty());
   EXPECT_FALSE(ring.owned_by({0, 5}, 0));
@@ -93,21 +93,21 @@ TEST(Ring, an_empty_ring_owns_nothing) {
   EXPECT_TRUE(ring.split(std::as_bytes(std::span(&digest, 1)), 16, false).empty());
 }
 
-TEST(Ring, positions_that_coincide_keep_their_order) {
+TEST(Ring, PositionsThatCoincideKeepTheirOrder) {
   const Ring ring({10, 10, 10, 20}, {4, 2, 9, 2}, 3);
   EXPECT_EQ(owners_of(ring, 10), (std::vector<HolderIndex>{4, 2, 9}));
   EXPECT_EQ(owners_of(ring, 11), (std::vector<HolderIndex>{2, 4, 9}));
   EXPECT_EQ(owners_of(ring, 21), (std::vector<HolderIndex>{4, 2, 9}));
 }
 
-TEST(Ring, wrong_tables_are_refused) {
+TEST(Ring, WrongTablesAreRefused) {
   EXPECT_THROW(Ring({2, 1}, {0, 1}, 1), std::invalid_argument);
   EXPECT_THROW(Ring({1, 2}, {0}, 1), std::invalid_argument);
   EXPECT_THROW(Ring({1}, {0}, 0), std::invalid_argument);
   EXPECT_THROW(Ring({1}, {0}, kOwnersMax + 1), std::invalid_argument);
 }
 
-TEST(Ring, shares_add_up_and_are_near_even) {
+TEST(Ring, SharesAddUpAndAreNearEven) {
   const auto shares = ring_of(random_table(50, 160, 3), 2).shares();
   ASSERT_EQ(shares.size(), 50u);
   double sum = 0;
@@ -119,7 +119,7 @@ TEST(Ring, shares_add_up_and_are_near_even) {
   EXPECT_NEAR(sum, 1.0, 1e-9);
 }
 
-TEST(Ring, shares_match_owned_by) {
+TEST(Ring, SharesMatchOwnedBy) {
   const Ring ring = ring_of(random_table(7, 40, 5), 3);
   double sum = 0;
   for (auto [node, share] : ring.shares(3)) {
@@ -134,13 +134,13 @@ TEST(Ring, shares_match_owned_by) {
   EXPECT_EQ(ring.shares(8), ring.shares(3)) << "no more than there are";
 }
 
-TEST(Ring, a_single_position_has_the_whole_circle) {
+TEST(Ring, ASinglePositionHasTheWholeCircle) {
   const auto shares = Ring({7}, {3}, 1).shares();
   ASSERT_EQ(shares.size(), 1u);
   EXPECT_EQ(shares[0], (std::pair<HolderIndex, double>{3, 1.0}));
 }
 
-TEST(Ring, split_gives_each_owner_its_items_in_order) {
+TEST(Ring, SplitGivesEachOwnerItsItemsInOrder) {
   std::mt19937_64 random(4);
   for (size_t stride : {16u, 20u, 48u}) {
     for (bool first_only : {false, true}) {
@@ -171,7 +171,7 @@ TEST(Ring, split_gives_each_owner_its_items_in_order) {
   }
 }
 
-TEST(Ring, split_refuses_half_items) {
+TEST(Ring, SplitRefusesHalfItems) {
   const Ring ring({1}, {0}, 1);
   const std::vector<std::byte> items(47);
   EXPECT_THROW(ring.split(items, 48, false), std::invalid_argument);

@@ -56,7 +56,7 @@ void print_lookups(const Shard& shard, const std::vector<RecordRow>& rows, uint6
   std::printf("  lookup, %s, batches of 128: %.0f ns per digest\n", what, best_ns);
 }
 
-TEST(ShardBench, DISABLED_figures) {
+TEST(ShardBench, DISABLED_Figures) {
   constexpr size_t kMillion = 1'000'000;
   for (size_t batch : {kMillion, size_t{4096}, size_t{128}}) {
     Shard shard(10 * kMillion);

@@ -25,7 +25,7 @@ bool whole(const RecordRow& row) {
          row.check == expected.check;
 }
 
-TEST(ShardConcurrency, growing_never_hides_or_mixes_a_record) {
+TEST(ShardConcurrency, GrowingNeverHidesOrMixesARecord) {
   Shard shard(200'000);
   shard.add_holder(1);
   shard.add_holder(2);
@@ -83,7 +83,7 @@ TEST(ShardConcurrency, growing_never_hides_or_mixes_a_record) {
   EXPECT_EQ(mixed, 0u);
 }
 
-TEST(ShardConcurrency, making_room_ahead_never_hides_a_record) {
+TEST(ShardConcurrency, MakingRoomAheadNeverHidesARecord) {
   std::atomic<bool> untidy{false}, done{false};
   Shard shard(1'000'000, [&] { untidy = true; });
   shard.add_holder(1);
@@ -121,7 +121,7 @@ TEST(ShardConcurrency, making_room_ahead_never_hides_a_record) {
   EXPECT_EQ(shard.stats().full, 0u);
 }
 
-TEST(ShardConcurrency, a_record_being_changed_is_never_seen_half) {
+TEST(ShardConcurrency, ARecordBeingChangedIsNeverSeenHalf) {
   Shard shard(1000);
   shard.add_holder(1);
   const auto hot = random_records(4, 1);
@@ -151,7 +151,7 @@ TEST(ShardConcurrency, a_record_being_changed_is_never_seen_half) {
   EXPECT_EQ(missing, 0u);
 }
 
-TEST(ShardConcurrency, reused_cell_is_never_seen_half) {
+TEST(ShardConcurrency, ReusedCellIsNeverSeenHalf) {
   Shard shard(1000);
   shard.add_holder(1);
   // All in one piece of the table, so that each record reuses a cell that another has released.
@@ -188,7 +188,7 @@ TEST(ShardConcurrency, reused_cell_is_never_seen_half) {
   EXPECT_GT(seen, 0u);
 }
 
-TEST(ShardConcurrency, a_piece_being_rebuilt_never_hides_a_record) {
+TEST(ShardConcurrency, APieceBeingRebuiltNeverHidesARecord) {
   Shard shard(4'000'000);
   shard.add_holder(1);
   shard.add_holder(2);
@@ -227,7 +227,7 @@ TEST(ShardConcurrency, a_piece_being_rebuilt_never_hides_a_record) {
   EXPECT_EQ(mixed, 0u);
 }
 
-TEST(ShardConcurrency, a_reused_index_never_shows_its_former_holder) {
+TEST(ShardConcurrency, AReusedIndexNeverShowsItsFormerHolder) {
   Shard shard(50'000);
   std::atomic<uint64_t> life{1};
   shard.add_holder(3);
@@ -286,7 +286,7 @@ TEST(ShardConcurrency, a_reused_index_never_shows_its_former_holder) {
   EXPECT_EQ(revived, 0u);
 }
 
-TEST(ShardConcurrency, everything_at_once_leaves_the_counts_right) {
+TEST(ShardConcurrency, EverythingAtOnceLeavesTheCountsRight) {
   Shard shard(20'000);
   for (HolderIndex holder = 0; holder < 6; ++holder) shard.add_holder(holder);
   std::vector<Digest> digests;

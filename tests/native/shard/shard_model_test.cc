@@ -234,7 +234,7 @@ class ShardModel : public ::testing::TestWithParam<uint64_t> {
   Generation generation_ = 0;
 };
 
-TEST_P(ShardModel, agrees_with_the_model_under_random_operations) {
+TEST_P(ShardModel, AgreesWithTheModelUnderRandomOperations) {
   for (int i = 0; i < 600; ++i) {
     step();
     if (HasFatalFailure()) FAIL() << "at step " << i;

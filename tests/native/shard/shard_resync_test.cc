@@ -49,7 +49,7 @@ size_t found(const Shard& shard, const Digest& digest) {
   return rows.size();
 }
 
-TEST(ShardResync, summaries_are_equal_exactly_when_the_records_are) {
+TEST(ShardResync, SummariesAreEqualExactlyWhenTheRecordsAre) {
   const Ring ring = two_node_ring();
   const auto rows = random_records(3000, 1);
   Shard shard(10'000);
@@ -81,7 +81,7 @@ TEST(ShardResync, summaries_are_equal_exactly_when_the_records_are) {
   only_that_bucket_differs();
 }
 
-TEST(ShardResync, replacing_the_buckets_that_differ_repairs_any_difference) {
+TEST(ShardResync, ReplacingTheBucketsThatDifferRepairsAnyDifference) {
   const Ring ring = two_node_ring();
   std::mt19937_64 random(1);
   // The holder's records, and the shard's wrong belief: missing, surplus, older, newer (never
@@ -122,7 +122,7 @@ TEST(ShardResync, replacing_the_buckets_that_differ_repairs_any_difference) {
   EXPECT_EQ(summary_of(shard, 4, ring), wanted);
 }
 
-TEST(ShardResync, replace_leaves_newer_records_other_holders_and_other_ranges_alone) {
+TEST(ShardResync, ReplaceLeavesNewerRecordsOtherHoldersAndOtherRangesAlone) {
   const Ring ring = two_node_ring();
   Shard shard(100'000);  // 300 records share one summary bucket
   shard.add_holder(4);
@@ -147,7 +147,7 @@ TEST(ShardResync, replace_leaves_newer_records_other_holders_and_other_ranges_al
   for (const auto& row : foreign) EXPECT_EQ(found(shard, row.digest), 1u);
 }
 
-TEST(ShardResync, replace_refuses_rows_of_other_buckets_and_withdrawals) {
+TEST(ShardResync, ReplaceRefusesRowsOfOtherBucketsAndWithdrawals) {
   const Ring ring = two_node_ring();
   Shard shard(1000);
   shard.add_holder(4);
@@ -160,7 +160,7 @@ TEST(ShardResync, replace_refuses_rows_of_other_buckets_and_withdrawals) {
   EXPECT_EQ(shard.replace(9, 0x11, 10, ring, kSelf, rows).bad, 3u) << "no such holder";
 }
 
-TEST(ShardResync, trim_drops_records_not_owned_in_the_new_view) {
+TEST(ShardResync, TrimDropsRecordsNotOwnedInTheNewView) {
   const Ring ring = two_node_ring();
   Shard shard(100'000);
   shard.add_holder(4);

@@ -40,7 +40,7 @@ void sweep_all(Shard& shard) {
 
 constexpr Digest kDigest{0x1111111111111111, 0x2222222222222222};
 
-TEST(Shard, a_record_is_found_as_it_was_given) {
+TEST(Shard, ARecordIsFoundAsItWasGiven) {
   Shard shard(1000);
   shard.add_holder(7);
   const RecordRow given = record(kDigest, 5);
@@ -56,7 +56,7 @@ TEST(Shard, a_record_is_found_as_it_was_given) {
   EXPECT_EQ(rows[0].holder, 7);
 }
 
-TEST(Shard, digests_that_differ_in_any_byte_are_different) {
+TEST(Shard, DigestsThatDifferInAnyByteAreDifferent) {
   Shard shard(1000);
   shard.add_holder(1);
   apply(shard, 1, record(kDigest, 1));
@@ -66,7 +66,7 @@ TEST(Shard, digests_that_differ_in_any_byte_are_different) {
   }
 }
 
-TEST(Shard, lookup_answers_in_the_order_of_the_digests) {
+TEST(Shard, LookupAnswersInTheOrderOfTheDigests) {
   Shard shard(10'000);
   shard.add_holder(1);
   shard.add_holder(2);
@@ -91,7 +91,7 @@ TEST(Shard, lookup_answers_in_the_order_of_the_digests) {
   EXPECT_EQ(at, found.size());
 }
 
-TEST(Shard, an_older_generation_never_wins) {
+TEST(Shard, AnOlderGenerationNeverWins) {
   Shard shard(1000);
   shard.add_holder(1);
   apply(shard, 1, record(kDigest, 5));
@@ -107,7 +107,7 @@ TEST(Shard, an_older_generation_never_wins) {
   EXPECT_EQ(apply(shard, 1, withdrawal(kDigest, 7)).old, 1u) << "not there";
 }
 
-TEST(Shard, rows_of_one_batch_count_in_their_order) {
+TEST(Shard, RowsOfOneBatchCountInTheirOrder) {
   Shard shard(1000);
   shard.add_holder(1);
   const std::vector<RecordRow> rows{record(kDigest, 1), withdrawal(kDigest, 2), record(kDigest, 3),
@@ -119,7 +119,7 @@ TEST(Shard, rows_of_one_batch_count_in_their_order) {
   EXPECT_EQ(lookup(shard, kDigest)[0].generation, 3u);
 }
 
-TEST(Shard, a_holder_changes_only_its_own_records) {
+TEST(Shard, AHolderChangesOnlyItsOwnRecords) {
   Shard shard(1000);
   shard.add_holder(1);
   shard.add_holder(2);
@@ -134,7 +134,7 @@ TEST(Shard, a_holder_changes_only_its_own_records) {
   EXPECT_EQ(rows[0].generation, 5u);
 }
 
-TEST(Shard, three_of_many_holders_are_named_and_all_are_kept) {
+TEST(Shard, ThreeOfManyHoldersAreNamedAndAllAreKept) {
   Shard shard(1000);
   for (HolderIndex holder = 1; holder <= 6; ++holder) shard.add_holder(holder);
   for (HolderIndex holder = 1; holder <= 6; ++holder)
@@ -167,7 +167,7 @@ TEST(Shard, three_of_many_holders_are_named_and_all_are_kept) {
   }
 }
 
-TEST(Shard, forgotten_digests_have_no_holders) {
+TEST(Shard, ForgottenDigestsHaveNoHolders) {
   Shard shard(1000);
   const std::vector<RecordRow> rows = random_records(3, 1);
   for (HolderIndex holder = 0; holder < 8; ++holder) {
@@ -185,7 +185,7 @@ TEST(Shard, forgotten_digests_have_no_holders) {
   EXPECT_EQ(found.size(), 3u);
 }
 
-TEST(Shard, fourth_holder_can_change_and_withdraw_its_record) {
+TEST(Shard, FourthHolderCanChangeAndWithdrawItsRecord) {
   Shard shard(1000);
   for (HolderIndex holder = 1; holder <= 4; ++holder) {
     shard.add_holder(holder);
@@ -210,7 +210,7 @@ TEST(Shard, fourth_holder_can_change_and_withdraw_its_record) {
   EXPECT_EQ(shard.stats().entries, 3u);
 }
 
-TEST(Shard, widely_held_pages_survive_table_growth_and_shrinking) {
+TEST(Shard, WidelyHeldPagesSurviveTableGrowthAndShrinking) {
   constexpr HolderIndex kHolders = 20;
   Shard shard(200'000);
   const auto hot = random_records(1000, 1);
@@ -240,7 +240,7 @@ TEST(Shard, widely_held_pages_survive_table_growth_and_shrinking) {
     ASSERT_EQ(holders_of(shard, row.digest), std::set<HolderIndex>{kHolders});
 }
 
-TEST(Shard, a_dropped_holder_is_gone_at_once_and_for_ever) {
+TEST(Shard, ADroppedHolderIsGoneAtOnceAndForEver) {
   Shard shard(10'000);
   shard.add_holder(1);
   shard.add_holder(2);
@@ -269,7 +269,7 @@ TEST(Shard, a_dropped_holder_is_gone_at_once_and_for_ever) {
   EXPECT_EQ(apply(shard, 1, record(rows[0].digest, 1)).added, 1u);
 }
 
-TEST(Shard, an_index_in_use_is_not_given_twice) {
+TEST(Shard, AnIndexInUseIsNotGivenTwice) {
   Shard shard(10);
   shard.add_holder(3);
   EXPECT_THROW(shard.add_holder(3), std::invalid_argument);
@@ -280,7 +280,7 @@ TEST(Shard, an_index_in_use_is_not_given_twice) {
   shard.add_holder(3);
 }
 
-TEST(Shard, dead_records_make_room_without_a_sweep) {
+TEST(Shard, DeadRecordsMakeRoomWithoutASweep) {
   constexpr size_t kCapacity = 50'000;
   Shard shard(kCapacity);
   for (HolderIndex life = 1; life <= 4; ++life) {
@@ -292,7 +292,7 @@ TEST(Shard, dead_records_make_room_without_a_sweep) {
   EXPECT_LT(shard.stats().bytes, kCapacity * 64u + 256 * 4096);
 }
 
-TEST(Shard, a_full_table_refuses_and_counts) {
+TEST(Shard, AFullTableRefusesAndCounts) {
   Shard shard(1000);
   shard.add_holder(1);
   shard.add_holder(2);
@@ -314,7 +314,7 @@ TEST(Shard, a_full_table_refuses_and_counts) {
   EXPECT_EQ(apply(shard, 2, record({5, 6}, 1)).full, 1u);
 }
 
-TEST(Shard, table_takes_as_many_records_as_its_capacity) {
+TEST(Shard, TableTakesAsManyRecordsAsItsCapacity) {
   for (size_t capacity : {1u, 255u, 4000u, 120'000u}) {
     Shard shard(capacity);
     shard.add_holder(1);
@@ -328,7 +328,7 @@ TEST(Shard, table_takes_as_many_records_as_its_capacity) {
   }
 }
 
-TEST(Shard, records_cost_48_bytes_at_most) {
+TEST(Shard, RecordsCost48BytesAtMost) {
   constexpr size_t kRecords = 300'000;
   Shard shard(2'000'000);
   shard.add_holder(1);
@@ -342,7 +342,7 @@ TEST(Shard, records_cost_48_bytes_at_most) {
   }
 }
 
-TEST(Shard, large_pieces_get_room_in_sweeps_before_updates_need_it) {
+TEST(Shard, LargePiecesGetRoomInSweepsBeforeUpdatesNeedIt) {
   constexpr size_t kBatch = 2500;
   size_t calls = 0;
   Shard shard(2'000'000, [&] { ++calls; });
@@ -375,7 +375,7 @@ TEST(Shard, large_pieces_get_room_in_sweeps_before_updates_need_it) {
   EXPECT_EQ(found.size(), rows.size());
 }
 
-TEST(Shard, large_pieces_get_memory_in_sweeps_before_records_need_it) {
+TEST(Shard, LargePiecesGetMemoryInSweepsBeforeRecordsNeedIt) {
   constexpr size_t kRecords = 600'000;
   Shard shard(kRecords);
   shard.add_holder(1);
@@ -399,7 +399,7 @@ TEST(Shard, large_pieces_get_memory_in_sweeps_before_records_need_it) {
   EXPECT_EQ(shard.stats().entries, kRecords);
 }
 
-TEST(Shard, dropped_holder_triggers_the_sweep_callback) {
+TEST(Shard, DroppedHolderTriggersTheSweepCallback) {
   size_t calls = 0;
   Shard shard(1000, [&] { ++calls; });
   shard.add_holder(1);
@@ -409,7 +409,7 @@ TEST(Shard, dropped_holder_triggers_the_sweep_callback) {
   EXPECT_EQ(calls, 1u);
 }
 
-TEST(Shard, memory_goes_back_when_records_go) {
+TEST(Shard, MemoryGoesBackWhenRecordsGo) {
   Shard shard(300'000);
   shard.add_holder(1);
   shard.add_holder(2);
@@ -426,7 +426,7 @@ TEST(Shard, memory_goes_back_when_records_go) {
   EXPECT_LT(shard.stats().bytes, bytes_full / 4);
 }
 
-TEST(Shard, digests_made_to_collide_cannot_grow_the_table_without_bound) {
+TEST(Shard, DigestsMadeToCollideCannotGrowTheTableWithoutBound) {
   Shard shard(1'000'000);
   shard.add_holder(1);
   std::mt19937_64 random(1);
@@ -443,7 +443,7 @@ TEST(Shard, digests_made_to_collide_cannot_grow_the_table_without_bound) {
   EXPECT_EQ(found, applied.added);
 }
 
-TEST(Shard, bad_rows_are_refused_and_counted_and_the_rest_taken) {
+TEST(Shard, BadRowsAreRefusedAndCountedAndTheRestTaken) {
   Shard shard(1000);
   shard.add_holder(1);
   std::vector<RecordRow> rows = random_records(5, 1);
@@ -457,12 +457,12 @@ TEST(Shard, bad_rows_are_refused_and_counted_and_the_rest_taken) {
   EXPECT_EQ(apply(shard, 2, rows[0]).bad, 1u) << "nobody said that 2 exists";
 }
 
-TEST(Shard, an_impossible_capacity_is_refused) {
+TEST(Shard, AnImpossibleCapacityIsRefused) {
   EXPECT_THROW(Shard(0), std::invalid_argument);
   EXPECT_THROW(Shard(Shard::kCapacityEntriesMax + 1), std::invalid_argument);
 }
 
-TEST(Shard, stats_count_adds_changes_and_lookups) {
+TEST(Shard, StatsCountAddsChangesAndLookups) {
   Shard shard(1000);
   shard.add_holder(1);
   shard.apply(1, random_records(10, 1));

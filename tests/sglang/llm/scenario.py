@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from harness.cluster import Cluster
+
 from llm.engine import Answer
 from llm.model import Architecture
 from llm.worker import Worker
-from peercached.demo.cluster import Cluster
 
 MODEL_NAME = "demo-llm"
 

@@ -84,7 +84,7 @@ class Worker:
 def _serve(
     line: Connection, socket_path: Path, architecture: Architecture, options: dict[str, Any]
 ) -> None:
-    from peercached.demo.process import die_with_parent
+    from peercache_bench.process import die_with_parent
 
     die_with_parent()
     warnings.simplefilter("ignore")  # SGLang warns often about the missing GPU

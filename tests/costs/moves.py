@@ -1,0 +1,86 @@
+"""Counts how many records a join moves, compared to the minimum of any balanced placement.
+
+    PYTHONPATH=tests .venv/bin/python -m costs.moves 100 1000 2000
+
+It compares the daemon's rings (directory/ring.py, 160 positions a node, two owners a digest) before
+and after one node joins. A record moves when its digest gets a new owner. At least the newcomer's
+fair share has to move. Shares are exact, computed from arc lengths. sent.py counts what the holders
+really send.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from array import array
+from statistics import mean, pstdev
+
+from costs import figures
+from peercached.directory.ring import Ring, owners
+
+REPLICAS = 2
+JOINS = 12
+# Looked up before and after each join, to check that none moves between the other nodes.
+DIGESTS = 2000
+
+
+class Placed:
+    def __init__(self, names: list[str]) -> None:
+        self.places, self.nodes = array("Q"), array("H")
+        packed = Ring().build({name: number for number, name in enumerate(names)})
+        self.places.frombytes(packed[0])
+        self.nodes.frombytes(packed[1])
+
+    def shares(self) -> list[float]:
+        """Each node's share of all digests, counting every digest that it owns. The shares add up
+        to REPLICAS."""
+        shares = [0.0] * (max(self.nodes) + 1)
+        count, before = len(self.places), self.places[-1] - 2**64
+        for at, place in enumerate(self.places):
+            arc, before = (place - before) / 2**64, place
+            first = self.nodes[at]
+            after = at + 1
+            while self.nodes[after % count] == first:
+                after += 1
+            shares[first] += arc
+            shares[self.nodes[after % count]] += arc
+        return shares
+
+    def owners(self, digest: bytes) -> set[int]:
+        return set(owners(digest, self.places, self.nodes, REPLICAS))
+
+
+def measure(nodes: int, seed: int = 1) -> dict[str, float]:
+    rng = random.Random(seed)
+    names = [f"node-{number:05}" for number in range(nodes)]
+    before = Placed(names)
+    shares = before.shares()
+    moved, elsewhere = [], 0
+    for join in range(JOINS):
+        after = Placed([*names, f"newcomer-{join}"])
+        moved.append(after.shares()[nodes])
+        for digest in (rng.randbytes(16) for _ in range(DIGESTS)):
+            elsewhere += len(after.owners(digest) - before.owners(digest) - {nodes})
+    least = REPLICAS / (nodes + 1)
+    return {
+        "nodes": nodes,
+        "least_of_all_records": least / REPLICAS,
+        "moved_of_all_records": mean(moved) / REPLICAS,
+        "moved_against_least": mean(moved) / least,
+        "from_join_to_join": pstdev(moved) / least,
+        "moved_between_others": elsewhere,
+        "largest_share_of_mean": max(shares) / mean(shares),
+        "smallest_share_of_mean": min(shares) / mean(shares),
+    }
+
+
+def main(sizes: list[int]) -> None:
+    for size in sizes:
+        found = measure(size)
+        figures.keep("moves", found)
+        for name, value in found.items():
+            print(f"{name:>22} {value:12.5f}", flush=True)
+
+
+if __name__ == "__main__":
+    main([int(size) for size in sys.argv[1:]] or [100, 1000, 2000])

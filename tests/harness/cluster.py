@@ -1,0 +1,85 @@
+"""Daemons of tests: the bench's, with what only tests do to them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from peercache_bench import daemons
+from peercache_bench.daemons import Options, Spawn, exec_command, wait_until
+
+
+class Daemon(daemons.Daemon):
+    """One `peercached` process. Not thread safe."""
+
+    def __init__(self, folder: Path, **placed: Any) -> None:
+        super().__init__(folder, **placed)
+        self.launcher: list[str] = []
+        """A command prefix that runs the daemon elsewhere, such as in a network namespace."""
+
+    @property
+    def address(self) -> str:
+        """host:port of its gRPC port, as other daemons name it in discovery_addr."""
+        return f"{self.host}:{self.meta_port}"
+
+    def metrics_address(self) -> str:
+        """host:port of its metrics port."""
+        node = self.status()["node"]
+        return f"{node['metrics_host']}:{node['metrics_port']}"
+
+    def command(self) -> list[str]:
+        return [*self.launcher, *super().command()]
+
+    def stop(self, timeout_s: float = 10.0) -> int:
+        """Asks it to end, and returns its exit code."""
+        self._signal(signal.SIGTERM)
+        return self.wait_exit(timeout_s)
+
+    def freeze(self) -> None:
+        """Sends SIGSTOP, and waits until every thread has stopped, because the signal is
+        asynchronous."""
+        self._signal(signal.SIGSTOP)
+        wait_until(
+            self._all_threads_stopped, 10.0 * self.patience, f"daemon {self.node_id} to stop"
+        )
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _all_threads_stopped(self) -> bool:
+        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        # The line is "pid (command) state ...", and the command may contain parentheses.
+        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
+class Cluster(daemons.Cluster):
+    daemon_type = Daemon
+    daemons: Sequence[Daemon]
+
+    def __init__(
+        self,
+        size: int = 3,
+        *,
+        options: Options | None = None,
+        each: Sequence[Options] = (),
+        spawn: Spawn = exec_command,
+        patience: float = 1.0,
+    ) -> None:
+        """`each`: additional options for each daemon, in order. `patience` multiplies every
+        timeout."""
+        super().__init__(size, options=options or {})
+        for daemon, more in zip(self.daemons, each, strict=False):
+            daemon.options |= more
+        for daemon in self.daemons:
+            daemon.spawn, daemon.patience = spawn, patience
+
+    def __getitem__(self, place: int) -> Daemon:
+        return self.daemons[place]
+
+    def __len__(self) -> int:
+        return len(self.daemons)
+
+    def logs(self) -> str:
+        return "\n".join(daemon.log_tail() for daemon in self.daemons)

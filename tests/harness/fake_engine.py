@@ -1,0 +1,320 @@
+"""A fake data plane with the interface of _native.pyi, for the simulator and tests. The directory
+uses the real native tables; the pool is a dict."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from harness.fake_rows import RESIDENT, ROW, WITHDRAW, digest_of, unpack_rows
+from harness.native_directory import SHARD_CAPACITY, NativeDirectory
+from harness.shared_rings import RingTable, build_ring
+from peercached import _native
+from peercached.directory.layout import holders_of, withdrawals_of
+
+__all__ = [
+    "RESIDENT",
+    "ROW",
+    "WITHDRAW",
+    "FakeEngine",
+    "FakeNative",
+    "build_ring",
+    "digest_of",
+    "unpack_rows",
+]
+
+
+# A sign of life: incarnation, view number, sequence, epochs mark, is a master, seconds since the
+# sign, and seconds since an answer.
+Heard = tuple[int, int, int, int, bool, float, float]
+
+
+def each(digests: bytes) -> list[bytes]:
+    return [digests[at : at + 16] for at in range(0, len(digests), 16)]
+
+
+class FakeNative:
+    """The module functions of peercached._native that tests need, with the rings of rings.py."""
+
+    RingTable = RingTable
+    map_rows = staticmethod(_native.map_rows)
+    missing = staticmethod(_native.missing)
+    standing = staticmethod(_native.standing)
+    split_buckets = staticmethod(_native.split_buckets)
+
+
+class FakeEngine(NativeDirectory):
+    def __init__(self, shard_capacity: int = SHARD_CAPACITY) -> None:
+        super().__init__(shard_capacity)
+        self.pool: dict[bytes, tuple[int, int]] = {}  # digest -> (generation, length)
+        self.disk: dict[bytes, int] = {}
+        self.hidden: dict[bytes, int] = {}  # digest -> length of pages that are held back
+        self.journal: list[bytes] = []
+        self.state_is_old = False
+        self.journal_floor = 0
+        self.removing: Counter[bytes] = Counter()
+        self.serving = self.taking = False
+        self.warmed: list[bytes] = []
+        self.suspected: set[int] = set()
+        self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
+        self.readers: dict[tuple[str, int], bytes] = {}
+        self.expelled: list[tuple[str, int]] = []
+        self.published: set[bytes] = set()
+        self.answers: dict[int, bytes | None] = {}  # None: the daemon gave up
+        self.epochs: dict[bytes, int] = {}
+        self.data_port = 7
+        self.rails = 0
+        self.channels: dict[int, bytes | str] = {}  # connect id -> answer, or refusal reason
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else -1
+        self._events: list[tuple[int, int, float, bytes]] = []
+        self._generation = 0
+        self._next_ticket = 1
+
+    def listen(self) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None:
+        if self.event_fd >= 0:
+            os.close(self.event_fd)
+            self.event_fd = -1
+
+    # --- the work of the native threads
+
+    def generation(self) -> int:
+        self._generation += 1
+        return self._generation
+
+    def set_page(self, digest: bytes, length: int = 64) -> bytes:
+        """Commits a page and returns its record, which the caller publishes."""
+        generation = self.generation()
+        self.pool[digest] = (generation, length)
+        return ROW.pack(digest, generation * 64, generation, 1, length, 0, RESIDENT)
+
+    def drop_page(self, digest: bytes) -> bytes:
+        """Evicts a page and returns its withdrawal."""
+        if self.pool.pop(digest, None) is None:
+            return b""
+        self.published.discard(digest)
+        return ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW)
+
+    def post(self, kind: int, payload: bytes, left_s: float = 0.0) -> int:
+        """Queues an event. Returns its ticket, or 0 if `left_s` is 0."""
+        ticket = 0
+        if left_s:
+            ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
+        self._events.append((kind, ticket, left_s, payload))
+        if self.event_fd >= 0:
+            os.eventfd_write(self.event_fd, 1)
+        return ticket
+
+    # --- events
+
+    def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]:
+        taken, self._events = self._events[:limit], self._events[limit:]
+        if self.event_fd >= 0 and not self._events:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.event_fd)
+        return taken
+
+    def answer(self, ticket: int, payload: bytes) -> None:
+        self.answers[ticket] = payload
+
+    def give_up(self, ticket: int) -> None:
+        self.answers[ticket] = None
+
+    # --- nodes
+
+    def drop_node(self, index: int) -> None:
+        super().drop_node(index)
+        self.suspected.discard(index)
+
+    def connect_node(
+        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int, *_: bool
+    ) -> None:
+        self.connected[index] = (host, port, token, incarnation, rails)
+
+    def transport(self) -> dict[str, Any]:
+        return {
+            "protocol": "tcp",
+            "why": "a fake has no rails",
+            "fallback_reads": 0,
+            "fallback_peers": 0,
+            "rails": [],
+        }
+
+    # Positional-only, so that a test may replace it by a function with other parameter names.
+    def channel_connected(self, connect_id: int, answer: bytes, /) -> None:
+        assert connect_id not in self.channels
+        self.channels[connect_id] = answer
+
+    def channel_refused(self, connect_id: int, why: str) -> None:
+        assert connect_id not in self.channels
+        self.channels[connect_id] = why
+
+    def accept_channel(
+        self, node_id: str, incarnation: int, offer: bytes, closed: bytes, /
+    ) -> bytes:
+        raise RuntimeError("this data plane is a fake and has no rails")
+
+    def set_taking(self, taking: bool) -> None:
+        self.taking = taking
+
+    def suspect_node(self, index: int, suspect: bool) -> None:
+        (self.suspected.add if suspect else self.suspected.discard)(index)
+
+    def take_used(self) -> list[tuple[int, bytes]]:
+        return []
+
+    def take_notices(self) -> list[str]:
+        return []
+
+    def set_quotas(self, rules: list[tuple[str, int, int | None]]) -> None:
+        del rules
+
+    def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:
+        del socket_group, users, groups
+
+    def admit_reader(self, node_id: str, incarnation: int, token: bytes) -> None:
+        self.readers[(node_id, incarnation)] = token
+
+    def expel_reader(self, node_id: str, incarnation: int) -> None:
+        self.readers.pop((node_id, incarnation), None)
+        self.expelled.append((node_id, incarnation))
+
+    # --- pool
+
+    def _row(self, digest: bytes) -> bytes:
+        generation, length = self.pool[digest]
+        return ROW.pack(digest, generation * 64, generation, 1, length, 0, RESIDENT)
+
+    def _rows(self) -> bytes:
+        return b"".join(map(self._row, self.pool))
+
+    def pool_summaries(self) -> tuple[int, dict[int, bytes]]:
+        return self._generation, self._ring().summaries(self._rows())
+
+    def pool_rows(self, owner: int, buckets: bytes) -> tuple[int, bytes]:
+        return self._generation, self._ring().rows_of(self._rows(), owner, buckets)
+
+    def mark_published(self, rows: bytes) -> None:
+        self.published |= {row[0] for row in ROW.iter_unpack(rows)}
+
+    def drop_from_pool(self, digests: bytes) -> bytes:
+        return b"".join(self.drop_page(digests[i : i + 16]) for i in range(0, len(digests), 16))
+
+    # --- removals
+
+    def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
+        self.journal += each(digests)
+        for digest in each(digests):
+            self.hidden.pop(digest, None)
+        return self.drop_from_pool(digests), True
+
+    def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
+        self.removing.update(each(digests))
+        removed = self.remove_local(digests)
+        self.forget_records(digests)
+        return removed
+
+    def forget_records(self, digests: bytes) -> None:
+        while rows := self.shard_lookup(digests):
+            for holder in holders_of(rows):
+                self.shard_apply(holder, withdrawals_of(rows))
+
+    def end_removal(self, digests: bytes) -> None:
+        self.removing.subtract(each(digests))
+        self.removing += Counter()
+
+    def drop_all(self) -> bool:
+        self.drop_from_pool(b"".join(list(self.pool)))
+        self.hidden.clear()
+        self.journal_floor = len(self.journal)
+        return True
+
+    def hold_back(self) -> None:
+        self.hidden = {digest: length for digest, (_, length) in self.pool.items()}
+        self.drop_from_pool(b"".join(list(self.pool)))
+
+    def release_held(self) -> None:
+        for digest, length in self.hidden.items():
+            if digest not in self.pool:
+                self.set_page(digest, length)
+        self.hidden.clear()
+
+    def begin_serving(self) -> None:
+        self.serving = True
+
+    def end_serving(self) -> None:
+        self.serving = False
+
+    @property
+    def removals_last(self) -> int:
+        return len(self.journal)
+
+    def removals_since(self, position: int) -> bytes | None:
+        assert position >= 0  # the real engine takes no negative positions
+        return None if position < self.journal_floor else b"".join(self.journal[position:])
+
+    def promote(self, digests: bytes, timeout_ms: int) -> bytes:
+        """Returns resident records for digests in `disk` (digest -> length), and withdrawals for
+        all others."""
+        out = []
+        for at in range(0, len(digests), 16):
+            digest = digests[at : at + 16]
+            if digest in self.disk and digest not in self.pool:
+                self.set_page(digest, self.disk[digest])
+            if digest in self.pool:
+                out.append(self._row(digest))
+            else:
+                out.append(ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW))
+        return b"".join(out)
+
+    def warm(self, digests: bytes) -> None:
+        self.warmed.append(digests)
+
+    def local_rows(self, digests: bytes) -> bytes:
+        return b"".join(self._row(d) for d in each(digests) if d in self.pool)
+
+    # --- namespaces
+
+    def namespace_id(self, namespace: str) -> bytes:
+        return digest_of(f"namespace {namespace}")
+
+    def digest(self, namespace: str, key: bytes) -> bytes:
+        epoch = self.epochs.get(self.namespace_id(namespace), 0)
+        return digest_of(f"{namespace}/{epoch}/{key!r}")
+
+    def namespace_epoch(self, namespace_id: bytes) -> int:
+        return self.epochs.get(namespace_id, 0)
+
+    def namespace_epochs(self) -> dict[bytes, int]:
+        return dict(self.epochs)
+
+    def epochs_mark(self) -> int:
+        return hash(frozenset(self.epochs.items())) & (1 << 64) - 1
+
+    # --- signs of life
+
+    def say_life(
+        self, view_number: int, sequence: int, is_master: bool, for_s: float, /
+    ) -> None: ...
+
+    def take_life_signs(self) -> list[Heard]:
+        return []
+
+    def raise_epoch(self, namespace_id: bytes, epoch: int) -> bool:
+        if epoch <= self.epochs.get(namespace_id, 0):
+            return False
+        self.epochs[namespace_id] = epoch
+        return True
+
+    def location_cached(self, digest: bytes) -> bool:
+        return False
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def workers(self) -> list[Mapping[str, Any]]:
+        return []

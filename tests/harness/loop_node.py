@@ -1,0 +1,136 @@
+"""Whole daemons in one process over 127.0.0.1, with the fake data plane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from harness.clock import now_s, seconds
+from harness.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
+from harness.paced import paced
+from peercache_bench import process
+from peercached.config import Config
+from peercached.daemon import Daemon
+from peercached.directory.layout import ROW_BYTES
+from peercached.peer.membership.this_node import new_incarnation
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.tls import Tls
+from peercached.service.settings import Settings
+
+PUBLISH, LOOKUP, REMOVE, CLEAR = 1, 2, 3, 4
+# (page, node id). Defined here because inside LoopNode the name `set` is its method.
+Found = set[tuple[str, str]]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, seconds(30)))
+
+
+def free_port() -> int:
+    return process.free_port("127.0.0.1")
+
+
+async def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    deadline = now_s() + seconds(timeout_s)
+    while not condition():
+        assert now_s() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)
+
+
+class LoopNode:
+    """One daemon. `heads` are ports, and the first is the first head. Times are short, in seconds
+    of the reference machine (harness.clock)."""
+
+    def __init__(
+        self,
+        node_id: str,
+        port: int,
+        heads: list[int],
+        secret: bytes = b"",
+        incarnation: int = 0,
+        rails: int = 0,
+        member_ttl_s: float = 1.2,
+        tls: Tls | None = None,
+        **settings: Any,
+    ) -> None:
+        self.config = Config(
+            node_id=node_id,
+            host="127.0.0.1",
+            meta_port=port,
+            data_port=7,
+            discovery_addr=[f"127.0.0.1:{head}" for head in heads],
+            heartbeat_interval_s=seconds(0.3),
+            member_ttl_s=seconds(member_ttl_s),
+            socket_path="/none",
+            admin_socket="/none.admin",
+            **paced({"rpc_timeout_ms": 1000, "publish_timeout_ms": 1000, **settings}),
+        )
+        self.engine = FakeEngine()
+        self.engine.rails = rails
+        self.daemon = Daemon(
+            Settings.fixed(self.config),
+            cast(Any, self.engine),
+            cast(Any, FakeNative),
+            Secret(secret),
+            tls,
+            incarnation or new_incarnation(),
+            heads.index(port) if port in heads else None,
+            build_ring,
+        )
+
+    async def __aenter__(self) -> LoopNode:
+        try:
+            await self.daemon.start()
+        except BaseException:
+            await self.daemon.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.daemon.stop()
+
+    async def ask(self, kind: int, payload: bytes, left_s: float = 2.0) -> bytes:
+        ticket = self.engine.post(kind, payload, seconds(left_s))
+        await eventually(lambda: ticket in self.engine.answers)
+        answer = self.engine.answers.pop(ticket)
+        assert answer is not None, "given up"
+        return answer
+
+    async def set(self, *names: str) -> None:
+        rows = b"".join(self.engine.set_page(digest_of(name)) for name in names)
+        await self.ask(PUBLISH, rows)
+
+    async def find(self, *names: str) -> Found:
+        """The (page, holder's node id) of each record found."""
+        by_digest = {digest_of(name): name for name in names}
+        rows = await self.ask(LOOKUP, b"".join(by_digest))
+        nodes = self.daemon.placement.nodes
+        return {
+            (by_digest[row[:16]], nodes[int.from_bytes(row[40:42], "little")].address.node_id)
+            for row in (rows[i : i + ROW_BYTES] for i in range(0, len(rows), ROW_BYTES))
+        }
+
+    @property
+    def members(self) -> list[str]:
+        return [m.node_id for m in self.daemon.placement.view.members]
+
+    @property
+    def in_sync(self) -> bool:
+        return all(s["state"] == "live" for s in self.daemon.streams.status()) and (
+            self.engine.shard_final
+        )
+
+    @property
+    def trusts_all(self) -> bool:
+        return not self.daemon.failures.suspects.reasons()
+
+    def sentences(self) -> str:
+        return "\n".join(h["sentence"] for h in self.daemon.status.document()["health"])
+
+
+async def in_sync(*nodes: LoopNode) -> None:
+    """Waits until all nodes have all records and suspect nobody. On a busy machine a call may time
+    out and cause a suspicion."""
+    names = sorted(node.config.node_id for node in nodes)
+    await eventually(lambda: all(n.members == names and n.in_sync and n.trusts_all for n in nodes))

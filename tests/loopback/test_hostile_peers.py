@@ -1,0 +1,150 @@
+"""Strangers at the meta port of a whole daemon: it refuses, counts and logs them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from harness.callers import HOST, SECRET, link_to, security, with_node
+from harness.clock import seconds
+from harness.loop_node import LoopNode, eventually
+
+from peercached.membership import NodeAddress
+from peercached.peer.rpc import auth_interceptor, connection_limits, wire
+from peercached.peer.rpc.auth import NONCE_BYTES, PROTOCOL_VERSION, AuthError, Claim, Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.proto import peer_pb2 as pb
+
+
+def open_call(link: PeerLink, method: str) -> Any:
+    """Starts a call and never sends its message."""
+    channel: Any = link._channel  # grpc's stubs cannot start a call without a message
+    return channel.stream_unary(f"/peercached.peer.v1.Peer/{method}")()
+
+
+def test_a_foreign_secret_is_refused_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def claim(node: LoopNode) -> None:
+        link = link_to(node, secret=b"another cluster's secret")
+        with pytest.raises(AuthError, match="does not know the cluster secret"):
+            await link.ready()
+        await link.close()
+        assert security(node)["refused_handshakes"] == 1
+        assert node.engine.readers == {}
+        assert "handshakes were refused" in node.sentences()
+
+    with_node(claim)
+    assert f"refused a handshake from {HOST}: b at " in caplog.text
+
+
+def test_a_call_without_a_session_ends_at_its_headers(caplog: pytest.LogCaptureFixture) -> None:
+    async def claim(node: LoopNode) -> None:
+        link = link_to(node)
+        # The caller never sends its message, so a server that waited for it would never answer.
+        call = open_call(link, "Lookup")
+        assert await asyncio.wait_for(call.code(), seconds(5)) is grpc.StatusCode.UNAUTHENTICATED
+        await link.close()
+        assert security(node)["unauthenticated_calls"] == 1
+
+    with_node(claim)
+    assert f"refused a call from {HOST}: it has no session" in caplog.text
+
+
+def test_a_replayed_handshake_gets_nothing() -> None:
+    async def claim(node: LoopNode) -> None:
+        link = link_to(node)
+        own = NodeAddress("b", 5, HOST, 1, 2)
+        nonce = bytes(NONCE_BYTES)
+        first = pb.HandshakeRequest(
+            protocol=PROTOCOL_VERSION, caller=wire.address_message(own), nonce=nonce
+        )
+        begun = await link.stub.Handshake(first, timeout=seconds(2))
+        second = pb.HandshakeRequest(
+            protocol=PROTOCOL_VERSION,
+            caller=wire.address_message(own),
+            nonce=nonce,
+            server_nonce=begun.server_nonce,
+            proof=Secret(SECRET).proof(Claim("caller", own, nonce, begun.server_nonce)),
+        )
+        reply = await link.stub.Handshake(second, timeout=seconds(2))
+        assert len(reply.session) == 32
+        with pytest.raises(grpc.aio.AioRpcError, match="was not begun here"):
+            await link.stub.Handshake(second, timeout=seconds(2))
+        # A current nonce does not help, because the proof covers the old one.
+        again = await link.stub.Handshake(first, timeout=seconds(2))
+        second.server_nonce = again.server_nonce
+        with pytest.raises(grpc.aio.AioRpcError, match="does not know the cluster secret"):
+            await link.stub.Handshake(second, timeout=seconds(2))
+        await link.close()
+
+    with_node(claim)
+
+
+def test_handshakes_that_dribble_are_ended_and_others_pass(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(auth_interceptor, "HANDSHAKE_READ_S", seconds(0.2))
+
+    async def claim(node: LoopNode) -> None:
+        slow = link_to(node)
+        calls = [open_call(slow, "Handshake") for _ in range(40)]
+        quick = link_to(node, node_id="c")
+        await quick.ready()
+        codes = {await asyncio.wait_for(call.code(), seconds(10)) for call in calls}
+        assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        assert security(node)["slow_handshakes"] == 40
+        await slow.close()
+        await quick.close()
+
+    with_node(claim)
+    assert f"its request was not complete within {seconds(0.2):g} s" in caplog.text
+
+
+def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_limits, "PROOF_S", seconds(0.4))
+    monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
+
+    async def claim(node: LoopNode) -> None:
+        peer = link_to(node)
+        await peer.ready()
+        reader, writer = await asyncio.open_connection(HOST, node.config.meta_port)
+        # An HTTP/2 preface, then silence. gRPC itself would keep such a connection for ever.
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        while await asyncio.wait_for(reader.read(4096), seconds(10)):
+            pass
+        writer.close()
+        assert security(node)["meta_shut_unproven"] == 1
+        assert peer._channel.get_state() is grpc.ChannelConnectivity.READY
+        assert (await peer.call("Ping", pb.PingRequest())).server.node_id == "a"
+        await peer.close()
+
+    with_node(claim)
+    assert "they did not authenticate within 0.4 s" in caplog.text
+
+
+def test_a_crowd_of_connections_is_shut_and_peers_still_get_in(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
+
+    async def claim(node: LoopNode) -> None:
+        peer = link_to(node)
+        await peer.ready()
+        crowd = [socket.create_connection((HOST, node.config.meta_port)) for _ in range(200)]
+        await eventually(lambda: security(node)["meta_connections_unproven"] <= 32)
+        await eventually(lambda: security(node)["meta_shut_crowd"] >= 200 - 33)
+        late = link_to(node, node_id="c")
+        await late.ready()
+        assert peer._channel.get_state() is grpc.ChannelConnectivity.READY
+        for link in (peer, late):
+            await link.close()
+        for one in crowd:
+            one.close()
+
+    with_node(claim)
+    assert "too many unauthenticated connections" in caplog.text

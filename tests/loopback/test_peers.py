@@ -1,0 +1,594 @@
+"""Daemons that call each other over 127.0.0.1, each with the fake data plane."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from dataclasses import fields, replace
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from harness.callers import stranger
+from harness.clock import now_s, seconds
+from harness.fake_engine import digest_of, each
+from harness.loop_node import (
+    CLEAR,
+    LOOKUP,
+    PUBLISH,
+    REMOVE,
+    LoopNode,
+    eventually,
+    free_port,
+    in_sync,
+    run,
+)
+
+from peercached.admin.status import Located, Status
+from peercached.daemon import StartRefused
+from peercached.directory import stream
+from peercached.directory.layout import ROW_BYTES
+from peercached.membership import NodeAddress
+from peercached.peer.membership.this_node import new_incarnation
+from peercached.peer.rpc.auth import SESSION_KEY, AuthError, Claim, Secret
+from peercached.peer.rpc.failures import Disconnected, Unreachable
+from peercached.proto import peer_pb2 as pb
+from peercached.proto import peer_pb2_grpc
+
+
+def test_pages_set_on_one_node_are_found_on_the_others() -> None:
+    async def claim() -> None:
+        a, b, c = free_port(), free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a]) as first,
+            LoopNode("b", b, [a]) as second,
+            LoopNode("c", c, [a]) as third,
+        ):
+            await in_sync(first, second, third)
+            await first.set("x", "y")
+            await second.set("y", "z")
+            expected = {("x", "a"), ("y", "a"), ("y", "b"), ("z", "b")}
+            for node in (first, second, third):
+                assert await node.find("x", "y", "z", "nowhere") == expected
+            assert first.engine.published == {digest_of("x"), digest_of("y")}
+
+    run(claim())
+
+
+def test_members_in_one_view_get_each_others_data_endpoints() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            await eventually(lambda: first.engine.connected and second.engine.connected)
+            ((host, port, token, incarnation, rails),) = first.engine.connected.values()
+            assert (host, port, rails) == ("127.0.0.1", 7, 0)
+            assert incarnation == second.daemon.placement.own.address.incarnation
+            assert second.engine.readers == {
+                ("a", first.daemon.placement.own.address.incarnation): token
+            }
+
+    run(claim())
+
+
+def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a], secret=b"the right secret") as head,
+            LoopNode("b", b, [a], secret=b"another secret!!") as other,
+        ):
+            assert head.members == ["a"]
+            assert other.members == ["b"]
+            # The health sentence has the reason of the last attempt.
+            await eventually(lambda: "cluster secret" in other.sentences())
+            assert "handshakes were refused" in head.sentences()
+            await other.set("x")
+            assert await other.find("x") == {("x", "b")}, "it serves its own pages"
+            assert "not authenticated" not in head.sentences()
+
+    run(claim())
+
+
+def test_a_proof_holds_for_the_whole_address_it_was_made_for() -> None:
+    secret, nonces = Secret(b"a secret"), (b"n" * 16, b"s" * 16)
+    address = NodeAddress("a", 1, "h", 1, 2, 3, 4)
+    proof = secret.proof(Claim("caller", address, *nonces))
+    secret.check(proof, Claim("caller", address, *nonces))
+    for field in fields(address):
+        old = getattr(address, field.name)
+        other = replace(address, **{field.name: old + {int: 1, str: "x", bytes: b"k"}[type(old)]})
+        with pytest.raises(AuthError):
+            secret.check(proof, Claim("caller", other, *nonces))
+
+
+def test_a_server_without_the_secret_gets_no_heartbeat() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a], secret=b"") as head:
+            link = stranger(head, b"a secret")
+            with pytest.raises(Exception, match="cluster secret"):
+                await link.call("Ping", pb.PingRequest())
+            await link.close()
+
+    run(claim())
+
+
+def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            for method, request in (
+                ("Lookup", pb.LookupRequest(digests=b"x" * 17)),
+                ("Remove", pb.RemoveRequest(digests=b"x" * 17)),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await link.call(method, request)
+                assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert "17 bytes is not a multiple of 16" in str(error.value.details())
+            epoch = pb.NamespaceEpoch(namespace_id=b"short", epoch=1)
+            with pytest.raises(grpc.aio.AioRpcError, match="namespace id of 5 bytes"):
+                await link.call("RaiseEpoch", pb.RaiseEpochRequest(epoch=epoch))
+            assert node.daemon.servicer.malformed == 3
+            await link.close()
+
+    run(claim())
+
+
+def test_unparseable_calls_are_refused_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            await link.ready()
+            channel: Any = link._channel  # grpc's stubs send only well-formed messages
+            calls = [name for name in vars(peer_pb2_grpc.PeerServicer) if name[0].isupper()]
+            for name in calls:
+                call = channel.stream_stream(f"/peercached.peer.v1.Peer/{name}")(
+                    iter([b"\xff" * 9]), metadata=link.metadata
+                )
+                assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT, name
+                assert "9 bytes that are no message of this call" in await call.details()
+            assert node.daemon.servicer.malformed == len(calls)
+            await link.call("Ping", pb.PingRequest())
+            await link.close()
+
+    run(claim())
+    assert "Traceback" not in caplog.text
+
+
+def test_a_malformed_record_ends_that_stream_only() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            link = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
+            call = link.stub.Publish(metadata=link.metadata)
+            hello = pb.PublishBatch.Hello(
+                node_id="b", incarnation=second.daemon.placement.own.address.incarnation
+            )
+            hello.stream_epoch = next(second.daemon.streams._epochs)
+            await call.write(pb.PublishBatch(sequence=1, hello=hello))
+            assert (await call.read()).sequence == 1
+            await call.write(pb.PublishBatch(sequence=2, rows=b"x" * 47))
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "47 bytes is not a multiple of 48" in await call.details()
+            await second.set("x")
+            await eventually(lambda: first.daemon.servicer.malformed == 1)
+            assert await second.find("x") == {("x", "b")}
+
+    run(claim())
+
+
+def test_nobody_speaks_for_another_node() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            with pytest.raises(grpc.aio.AioRpcError, match="may not speak for b"):
+                address = pb.NodeAddress(
+                    node_id="b", incarnation=1, host="h", peer_port=1, data_port=2
+                )
+                last_word = pb.Member(address=address, state=pb.LEFT)
+                await link.call("Heartbeat", pb.HeartbeatRequest(sender=last_word))
+            await link.close()
+
+    run(claim())
+
+
+def test_calls_without_a_session_are_refused_and_a_client_shakes_hands_again() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            link = stranger(node)
+            for metadata in ((), ((SESSION_KEY, "00" * 32),)):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await link.stub.Ping(pb.PingRequest(), metadata=metadata)
+                assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            await link.call("Ping", pb.PingRequest())
+            before = link.metadata
+            node.daemon.sessions.drop(NodeAddress("stranger", 5, "", 0, 0))
+            await link.call("Ping", pb.PingRequest())
+            assert link.metadata != before
+            await link.close()
+
+    run(claim())
+
+
+def test_restart_drops_old_records_and_fails_calls_to_the_old_process() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a], member_ttl_s=5) as first:
+            async with LoopNode("b", b, [a], member_ttl_s=5) as second:
+                await in_sync(first, second)
+                await second.set("old")
+                assert await first.find("old") == {("old", "b")}
+                old = second.daemon.placement.own.address
+            async with LoopNode("b", b, [a], member_ttl_s=5) as second:
+                await in_sync(first, second)
+                assert await first.find("old") == set()
+                await second.set("new")
+                await first.set("mine")
+                for node in (first, second):
+                    assert await node.find("old", "new", "mine") == {("new", "b"), ("mine", "a")}
+                link = first.daemon.peers.link(old.endpoint)
+                with pytest.raises(Unreachable, match="has restarted"):
+                    await link.call("Ping", pb.PingRequest(), expect=old)
+
+    run(claim())
+
+
+def test_second_daemon_with_the_same_node_id_refuses_naming_the_first() -> None:
+    async def claim() -> None:
+        a, b, c = free_port(), free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a], member_ttl_s=5) as head,
+            LoopNode("b", b, [a], member_ttl_s=5) as first,
+        ):
+            await in_sync(head, first)
+            with pytest.raises(StartRefused, match=f"127.0.0.1:{b}"):
+                async with LoopNode("b", c, [a], member_ttl_s=5):
+                    pass
+            await in_sync(head, first)
+
+    run(claim())
+
+
+def test_a_taken_port_is_named_with_the_remedy() -> None:
+    async def claim() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            with pytest.raises(OSError, match=f"127.0.0.1:{port}.*meta_port"):
+                async with LoopNode("a", port, [port]):
+                    pass
+
+    run(claim())
+
+
+def test_without_a_head_a_node_serves_alone_says_so_and_joins_later() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("b", b, [a]) as node:
+            assert "No head can be reached" in node.sentences()
+            assert "serves only its own pages" in node.sentences()
+            await node.set("x")
+            assert await node.find("x") == {("x", "b")}
+            async with LoopNode("a", a, [a]) as head:
+                await in_sync(head, node)
+                assert await head.find("x") == {("x", "b")}, "set while alone, found by all"
+                assert "No head" not in node.sentences()
+
+    run(claim())
+
+
+def test_a_node_on_its_own_opens_no_port() -> None:
+    async def claim() -> None:
+        port = free_port()
+        async with LoopNode("a", port, []) as node:
+            await node.set("x")
+            assert await node.find("x") == {("x", "a")}
+            assert await node.ask(CLEAR, b"model") == b""
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+    run(claim())
+
+
+def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
+    async def claim() -> None:
+        a, b, c = free_port(), free_port(), free_port()
+        names = [f"page {i}" for i in range(50)]
+        # A long TTL, so that only suspicion can make the difference.
+        patient: dict[str, Any] = {"member_ttl_s": 60.0}
+        async with (
+            LoopNode("a", a, [a], directory_replicas=2, **patient) as first,
+            LoopNode("b", b, [a], **patient) as second,
+        ):
+            third = LoopNode("c", c, [a], **patient)
+            await third.daemon.start()
+            await in_sync(first, second, third)
+            await second.set(*names)
+            await third.daemon.server.stop(0)  # like a kill: no goodbye
+            expected = {(name, "b") for name in names}
+            assert await first.find(*names) == expected
+            assert "is suspect" in first.sentences()
+            await second.set("later")
+            assert await first.find("later") == {("later", "b")}
+            await third.daemon.stop()
+
+    run(claim())
+
+
+def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            failures = first.daemon.failures
+            (peer,) = [
+                n
+                for n in first.daemon.placement.nodes.values()
+                if n is not first.daemon.placement.own
+            ]
+            failures.failed(peer, Disconnected("silent"))
+            (case,) = failures.suspects._cases.values()
+            failures.suspects.silent(peer, time.monotonic())
+            case.ping_at += 1000.0
+            failures._schedule()
+            await eventually(lambda: not peer.suspect)  # after b's next heartbeat
+
+    run(claim())
+
+
+def test_records_use_frames_only_for_synced_owners_that_keep_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as node, LoopNode("b", b, [a]) as other:
+            await in_sync(node, other)
+            is_open = node.engine.open_owners
+            own, peer = sorted(node.daemon.placement.nodes)
+            await eventually(lambda: is_open == {own: True, peer: True})
+
+            scanned_with = []
+            scan = node.engine.pool_summaries
+
+            def watched() -> tuple[int, dict[int, bytes]]:
+                scanned_with.append(dict(is_open))
+                return scan()
+
+            monkeypatch.setattr(node.engine, "pool_summaries", watched)
+            node.daemon.streams.resync_all()
+            await eventually(lambda: len(scanned_with) > 0 and all(is_open.values()))
+            assert all(not closed[peer] for closed in scanned_with)
+            assert not scanned_with[0][own]
+
+            monkeypatch.setattr(stream, "BEHIND_BYTES", ROW_BYTES)
+            node.daemon.streams.offer(peer, node.engine.set_page(digest_of("x")) * 2, 0)
+            assert is_open == {own: True, peer: False}
+            await eventually(lambda: is_open[peer])
+
+    run(claim())
+
+
+@pytest.mark.parametrize("timeout_ms", [150, 20])
+def test_silent_owner_delays_one_set_only(timeout_ms: int) -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        settings: dict[str, Any] = {"publish_timeout_ms": timeout_ms}
+        async with (
+            LoopNode("a", a, [a], **settings) as first,
+            LoopNode("b", b, [a], **settings) as second,
+        ):
+            await in_sync(first, second)
+            second.daemon.node.batch = lambda holder, batch: None
+
+            def broken() -> NodeAddress:
+                raise RuntimeError("so that pings fail")
+
+            second.daemon.node.address = broken
+            before, waited = now_s(), time.monotonic()
+            await first.set("x")
+            assert now_s() - before < seconds(1.0)
+            assert time.monotonic() - waited > seconds(timeout_ms / 1500)
+            assert "did not take records in time" in first.sentences()
+            before = now_s()
+            for number in range(20):
+                await first.set(f"{number}")
+            assert now_s() - before < seconds(1.0)
+            assert await first.find("x") == {("x", "a")}
+
+    run(claim())
+
+
+def test_remove_reaches_all_holders_and_clear_all_members() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            await first.set("x")
+            await second.set("x", "y")
+            in_epoch_0 = bytes(24)  # for an unnamed namespace
+            answer = await first.ask(
+                REMOVE, in_epoch_0 + digest_of("x") + digest_of("y") + digest_of("z")
+            )
+            assert answer[:8] == struct.pack("<II", 0, 2)
+            assert set(each(answer[8:])) == {digest_of("x"), digest_of("y")}
+            assert await second.find("x", "y") == set()
+            assert not first.engine.removing and not second.engine.removing, "it is over"
+
+            namespace_id = first.engine.namespace_id("model")
+            second.engine.epochs[namespace_id] = 7
+            assert await first.ask(CLEAR, bytes(4) + b"model") == b""
+            assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
+            await second.daemon.server.stop(0)
+            assert await first.daemon.operations.clear("model") == ["b"]
+
+    run(claim())
+
+
+def test_a_node_that_missed_a_clear_learns_of_it_by_heartbeats() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
+            await in_sync(head, late)
+            namespace_id = head.engine.namespace_id("model")
+            head.engine.raise_epoch(namespace_id, 3)
+            await eventually(lambda: late.engine.epochs.get(namespace_id) == 3)
+
+    run(claim())
+
+
+def test_withdrawals_follow_their_records() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            await first.set("x", "y")
+            first.engine.post(PUBLISH, first.engine.drop_page(digest_of("x")))
+            await eventually(lambda: digest_of("x") not in {d for d, _ in second.engine.shard})
+            assert await second.find("x", "y") == {("y", "a")}
+
+    run(claim())
+
+
+def test_remote_removal_does_not_overtake_the_pages_record() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            page = digest_of("x")
+            # The page is set, but the event loop has not handled its record yet.
+            ticket = first.engine.post(PUBLISH, first.engine.set_page(page), 2.0)
+            request = pb.RemoveRequest(digests=page)
+            request.id.incarnation = request.id.number = 1
+            assert (
+                await first.daemon.removals.answer(second.daemon.placement.own.address, request)
+            ).digests == page
+            await eventually(lambda: ticket in first.engine.answers)
+            await eventually(first.daemon.streams.idle)
+            for node in (first, second):
+                assert page not in {digest for digest, _ in node.engine.shard}
+
+    run(claim())
+
+
+def test_nothing_is_kept_for_a_node_that_has_left() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as head:
+            async with LoopNode("b", b, [a]) as other:
+                await in_sync(head, other)
+                assert f"127.0.0.1:{b}" in head.daemon.peers._links
+                assert head.daemon.node._senders
+            await eventually(lambda: head.members == ["a"])
+            await eventually(lambda: not head.daemon.node._senders)
+            assert f"127.0.0.1:{b}" not in head.daemon.peers._links
+            assert head.engine.readers == {}
+
+    run(claim())
+
+
+def test_lookup_ends_at_its_deadline_despite_a_hung_owner() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            names = [f"page {i}" for i in range(20)]
+            await first.set(*names)
+
+            async def hangs(*_: object) -> None:
+                await asyncio.sleep(seconds(60))
+
+            second.daemon.servicer.Lookup = hangs  # type: ignore[assignment]
+            await second.daemon.server.stop(0)
+            await second.daemon.server.start("127.0.0.1", b)
+            before = now_s()
+            await first.ask(LOOKUP, digest_of("not here"), 0.3)
+            assert now_s() - before < seconds(0.6)
+
+    run(claim())
+
+
+def test_hung_owner_delays_at_most_one_lookup() -> None:
+    """The RPC timeout is 10 s, so a lookup without hedging would wait that long."""
+
+    async def claim() -> None:
+        a, b, c = free_port(), free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a], rpc_timeout_ms=10_000) as reader,
+            LoopNode("b", b, [a]) as hung,
+            LoopNode("c", c, [a]) as well,
+        ):
+            await in_sync(reader, hung, well)
+            members = {n.address.node_id: n for n in reader.daemon.placement.nodes.values()}
+            owners = {members["b"].index, members["c"].index}
+            names = [f"page {i}" for i in range(200)]
+            ours = [n for n in names if set(reader.engine.owners(digest_of(n))) == owners]
+            await hung.set(*ours)
+
+            async def hangs(*_: object) -> None:
+                await asyncio.sleep(seconds(60))
+
+            hung.daemon.servicer.Lookup = hangs  # type: ignore[assignment]
+            await hung.daemon.server.stop(0)
+            await hung.daemon.server.start("127.0.0.1", b)
+            await in_sync(reader, hung, well)
+            await eventually(lambda: not any(node.suspect for node in members.values()))
+
+            counters = reader.daemon.lookups.counters
+            members["c"].overdue = 1  # makes b the first choice
+            before = now_s()
+            assert {name for name, _ in await reader.find(*ours)} == set(ours)
+            members["c"].overdue = 0
+            assert counters.overdue >= 1
+            assert members["b"].overdue == 1
+            for _ in range(20):
+                assert {name for name, _ in await reader.find(*ours)} == set(ours)
+            assert now_s() - before < seconds(5), "more than one has waited for it"
+            reader.daemon.failures.failed(members["b"], Disconnected("said by the test"))
+            await eventually(lambda: members["b"].overdue == 0, 3)
+            assert members["b"] not in reader.daemon.lookups._calls
+
+    run(claim())
+
+
+def test_status_and_locate_fill_their_documents() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+            await in_sync(first, second)
+            page = first.engine.digest("model", b"key")
+            first.engine.post(PUBLISH, first.engine.set_page(page, length=4096), 1.0)
+            await eventually(lambda: second.engine.shard)
+            status = Status.model_validate(second.daemon.status.document())
+            assert [m.node_id for m in status.membership.members] == ["a", "b"]
+            assert [(s.owner, s.state) for s in status.streams] == [("a", "live")]
+            assert any("not authenticated" in h.sentence for h in status.health)
+            located = Located.model_validate(
+                dict(await second.daemon.operations.locate("model", b"key"))
+            )
+            assert {o.node_id for o in located.owners} == {"a", "b"}
+            assert all(o.answered for o in located.owners)
+            assert [(h.node_id, h.length, h.resident) for h in located.holders] == [
+                ("a", 4096, True)
+            ]
+            with pytest.raises(ValueError, match="empty key"):
+                await second.daemon.operations.locate("model", b"")
+
+    run(claim())
+
+
+def test_incarnations_grow_and_are_never_zero() -> None:
+    starts = [new_incarnation() for _ in range(100)]
+    assert all(0 < start < 2**63 for start in starts)
+    assert starts[-1] > starts[0]

@@ -1,0 +1,128 @@
+"""Operators' calls relayed to another member, and the refusals on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from harness.fake_daemon import FakeSource
+from harness.loop_node import LoopNode, free_port, in_sync
+
+from peercached.admin.calls import Refusal
+from peercached.peer.service.relay import Relay
+from peercached.proto import admin_pb2 as pb
+
+SECRET = b"a secret of sixteen bytes"
+
+
+def run(story: Any, secret: bytes = SECRET) -> None:
+    async def two_nodes() -> None:
+        port = free_port()
+        async with (
+            LoopNode("a", port, [port], secret) as a,
+            LoopNode("b", free_port(), [port], secret) as b,
+        ):
+            await in_sync(a, b)
+            await story(a, b)
+
+    asyncio.run(two_nodes())
+
+
+def relay_of(node: LoopNode, source: FakeSource, authenticated: bool = True) -> Relay:
+    relay = Relay(source, node.daemon.placement, node.daemon.peers, authenticated)
+    node.daemon.servicer._operate = relay.answer
+    return relay
+
+
+async def refused(relay: Relay, node_id: str, method: str, packed: bytes = b"") -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        await relay.ask(node_id, method, packed, 5.0)
+    return caught.value
+
+
+def test_relay_reaches_the_named_member_and_returns_its_answer() -> None:
+    async def story(a: LoopNode, b: LoopNode) -> None:
+        here, there = FakeSource(), FakeSource()
+        there.document = {"node": {"id": "b"}}
+        there.unreached = ["c"]
+        relay = relay_of(a, here)
+        relay_of(b, there)
+        reply = pb.StatusReply.FromString(await relay.ask("b", "Status", b"", 5.0))
+        assert '"id":"b"' in reply.json
+        request = pb.ClearRequest(namespace="n s").SerializeToString()
+        cleared = pb.ClearReply.FromString(await relay.ask("b", "Clear", request, 5.0))
+        assert list(cleared.unreached) == ["c"]
+        assert there.asked == [("clear", "n s")]
+        # A call to the node itself needs no relaying.
+        await relay.ask("a", "Undrain", b"", 5.0)
+        assert here.asked == [("undrain",)]
+
+    run(story)
+
+
+def test_relayed_refusal_names_the_member_and_its_version() -> None:
+    async def story(a: LoopNode, b: LoopNode) -> None:
+        there = FakeSource()
+        there.error = ValueError("the key is empty")
+        relay = relay_of(a, FakeSource())
+        relay_of(b, there)
+        refusal = await refused(relay, "b", "Locate")
+        assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert refusal.details.startswith("b (peercached ")
+        assert refusal.details.endswith("the key is empty")
+        assert (await refused(relay, "b", "NoSuchCall")).code is grpc.StatusCode.UNIMPLEMENTED
+        assert (await refused(relay, "b", "Clear", b"\xff")).code is (
+            grpc.StatusCode.INVALID_ARGUMENT
+        )
+        refusal = await refused(relay, "c", "Status")
+        assert refusal.details == "there is no member 'c': there are a, b"
+
+    run(story)
+
+
+def test_without_authentication_members_may_look_and_not_steer() -> None:
+    async def story(a: LoopNode, b: LoopNode) -> None:
+        there = FakeSource()
+        relay = relay_of(a, FakeSource(), authenticated=False)
+        relay_of(b, there, authenticated=False)
+        await relay.ask("b", "Status", b"", 5.0)
+        for method in ("Clear", "Evict", "Drain", "Undrain", "Reload"):
+            refusal = await refused(relay, "b", method)
+            assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
+            assert "cluster_secret_file" in refusal.details
+        assert there.asked == []
+
+    run(story, secret=b"")
+
+
+def test_relay_reports_a_hung_member_without_suspecting_it() -> None:
+    async def story(a: LoopNode, b: LoopNode) -> None:
+        there = FakeSource()
+        there.hangs = True
+        relay = relay_of(a, FakeSource())
+        relay_of(b, there)
+        request = pb.LocateRequest(key=b"k").SerializeToString()
+        with pytest.raises(Refusal, match="did not answer in time"):
+            await relay.ask("b", "Locate", request, 0.2)
+        # A slow operator's call is no reason to suspect the member.
+        assert not any(node.suspect for node in a.daemon.placement.nodes.values())
+
+    run(story)
+
+
+def test_a_flood_of_calls_is_bounded() -> None:
+    async def story(a: LoopNode, b: LoopNode) -> None:
+        there = FakeSource()
+        there.hangs = True
+        relay = relay_of(a, FakeSource())
+        relay_of(b, there)
+        request = pb.LocateRequest(key=b"k").SerializeToString()
+        found = await asyncio.gather(
+            *(relay.ask("b", "Locate", request, 1.0) for _ in range(20)), return_exceptions=True
+        )
+        busy = [r for r in found if isinstance(r, Refusal) and "busy" in r.details]
+        assert len(busy) == 12
+
+    run(story)

@@ -1,0 +1,83 @@
+"""PeerLink with an address where nothing answers, and a closed PeerLink."""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from peercache_bench.process import free_port
+from peercached.membership import NodeAddress
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.failures import Unreachable
+from peercached.proto import peer_pb2 as pb
+
+
+def nobody_there() -> PeerLink:
+    own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
+    nobody = f"127.0.0.1:{free_port('127.0.0.1')}"
+    return PeerLink(nobody, lambda: own, Secret(b"s" * 32), None, 2.0, lambda link: None)
+
+
+def test_abandoned_handshake_failure_raises_no_unhandled_error() -> None:
+    async def run() -> list[dict[str, Any]]:
+        unhandled: list[dict[str, Any]] = []
+
+        def complain(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            # One gRPC event wakes every loop in the process, even those of other tests, and their
+            # callbacks report errors here.
+            if "handle" not in context:
+                unhandled.append(context)
+
+        asyncio.get_running_loop().set_exception_handler(complain)
+        link = nobody_there()
+        caller = asyncio.ensure_future(link.ready())
+        await asyncio.sleep(0)  # starts the handshake
+        handshake = link._handshake
+        assert handshake is not None
+        caller.cancel()
+        await asyncio.wait([caller, handshake])
+        del caller, handshake
+        link._handshake = None
+        gc.collect()
+        await link.close()
+        return unhandled
+
+    assert asyncio.run(run()) == []
+
+
+@pytest.mark.parametrize("shaken_hands", [False, True])
+def test_a_link_that_was_closed_means_a_peer_that_is_gone(shaken_hands: bool) -> None:
+    """A view change may close a link that a lookup uses. The lookup must ask other owners, not
+    fail."""
+
+    async def run() -> None:
+        link = nobody_there()
+        link.metadata = (("session", "1"),) if shaken_hands else ()
+        await link.close()
+        with pytest.raises(Unreachable, match="no member any more"):
+            await link.call("Ping", pb.PingRequest())
+
+    asyncio.run(run())
+
+
+def test_try_at_once_reopens_only_a_failed_open_link() -> None:
+    """gRPC's backoff before the next attempt is useful only for addresses without a known
+    process."""
+
+    async def run() -> None:
+        link = nobody_there()
+        fresh = link._channel
+        link.try_at_once()
+        assert link._channel is fresh, "it has not failed yet"
+        with pytest.raises(Unreachable):
+            await link.ready()
+        link.try_at_once()
+        assert link._channel is not fresh
+        await link.close()
+        closed = link._channel
+        link.try_at_once()
+        assert link._channel is closed
+
+    asyncio.run(run())
