@@ -1,4 +1,4 @@
-"""perftest's ib_read_bw between RDMA ports of this machine: the limit of the wire."""
+"""Runs perftest's ib_read_bw between two RDMA ports of this machine: the most that the link can do."""
 
 import contextlib
 import shutil

@@ -124,7 +124,7 @@ class Backing(NamedTuple):
 
 
 def find_backing(address: int, size_bytes: int) -> Backing:
-    """Opens or duplicates the file behind this memory.
+    """Returns a descriptor of the file behind this memory.
 
     Raises ValueError if the daemon could not map it: private memory, several files, or a mapped
     file without an open descriptor in this process.

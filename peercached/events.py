@@ -125,7 +125,7 @@ class Events:
             )
             self._streams.resync_all()
         else:
-            log.error("the data plane sent an event of unknown kind %d", kind)
+            log.error("ignoring an event of unknown kind %d from the data plane", kind)
 
     async def _remove(self, question: bytes, left_s: float) -> bytes:
         """Returns a RemovalAnswer, followed by the held digests and a text."""

@@ -1,4 +1,4 @@
-"""Operators' requests to a running node, through any interface: the `StatusSource`."""
+"""Carries out operators' requests to a running node, whichever interface they come by."""
 
 from __future__ import annotations
 

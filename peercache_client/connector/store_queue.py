@@ -112,10 +112,10 @@ class AsyncKVStoreQueue:
         try:
             plan = make_plan(mapping, tokens, self._page_size, sys.maxsize, self._boundary_tokens)
         except (ValueError, TypeError) as error:
-            log.warning("request %s is not stored any further: %s", req_id, error)
+            log.warning("stopped storing request %s: %s", req_id, error)
             return False
         if len(plan.pages) != len(mapping):
-            log.warning("request %s is not stored any further: a page is not full", req_id)
+            log.warning("stopped storing request %s: one of its pages is not full", req_id)
             return False
         return True
 

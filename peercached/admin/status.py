@@ -457,7 +457,7 @@ class Holds(Part):
 
 
 class Metrics(Part):
-    """The HTTP server for monitoring; counters since the start of the daemon."""
+    """Load of the HTTP server for metrics; counters since the start of the daemon."""
 
     connections: int = 0
     requests: int = 0

@@ -181,7 +181,7 @@ class Config(BaseModel):
         "File with the secret that all nodes of the cluster share, at least 16 bytes, readable by "
         "the daemon's user and group only. Empty: peers are not authenticated, and `status` says "
         "so.",
-        "Always, unless the network is closed to everyone else.",
+        "Always, unless no untrusted host can reach the network.",
     )
     tls_ca: str = _key(
         "",
@@ -299,7 +299,7 @@ class Config(BaseModel):
         0,
         _POOL,
         "Threads that help to copy large batches in and out of the pool. 0 chooses by processors.",
-        "The engine needs the processors more (fewer), or copies do not reach memory speed (more).",
+        "Fewer if the engine needs the processors; more if copies stay below memory bandwidth.",
         ge=0,
         le=64,
     )
@@ -416,8 +416,8 @@ class Config(BaseModel):
     publish_timeout_ms: Count = _key(
         1000,
         _TRANSFER,
-        "How long `set` waits for the owners to accept its records before it answers without "
-        "the slow ones; their records follow on their streams.",
+        "The longest time that `set` waits for the directory's owners to accept its records. Then "
+        "it answers, and slow owners get the records later.",
         "Shorter when `set` must never hold the engine up; longer on slow networks.",
         unit="ms",
         live=True,

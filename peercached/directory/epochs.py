@@ -34,8 +34,8 @@ class EpochTooHigh(ValueError):
 
 
 class Epochs:
-    """Picks the epochs to send, checks received ones, and keeps them over restarts. The engine
-    holds the epochs. Not thread safe."""
+    """Chooses the epochs to send, checks those that peers send, and writes them to disk for the
+    next start. The epochs in force are in the data plane. Not thread safe."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class OwnSign:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """The last sign received from one process. Times are monotonic seconds. `answered_at`: when the
+    """The last sign of life from one process. Times are monotonic seconds. `answered_at`: when the
     process last answered a question of ours, or NEVER."""
 
     incarnation: int

@@ -80,9 +80,10 @@ class SecurityStatus(Component):
         if self._sessions.refused:
             say(
                 kinds.HANDSHAKES_REFUSED,
-                f"{self._sessions.refused} handshakes were refused: wrong cluster secret, or a "
-                "node id that belongs to another key.",
-                "Find them in the log; give them the same cluster_secret_file if they belong here.",
+                f"{self._sessions.refused} handshakes were refused: the peer had a wrong "
+                "cluster secret, or a node id that belongs to another key.",
+                "Find the peers in the log. If they belong here, give them the same "
+                "cluster_secret_file, and each a node id of its own.",
             )
         if self._servicer.misfits:
             say(
