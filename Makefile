@@ -101,6 +101,12 @@ DAEMONS ?= 4
 soak: setup
 	@PYTHONPATH=tests $(PY) -m soak $(MINUTES) $(SEED) $(DAEMONS)
 
+## make flapping      three of four daemons die and come back in turn, for [MINUTES=10]
+.PHONY: flapping
+flapping: MINUTES := $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10)
+flapping: setup
+	@PYTHONPATH=tests $(PY) -m soak.flapping $(MINUTES)
+
 ## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
 test-rdma: setup-rdma build/native/rdma_test
 	@tests/rdma/vm --nodes 4 --mem 3072 -- build/native/rdma_test --gtest_brief=1

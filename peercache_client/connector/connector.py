@@ -26,12 +26,16 @@ _MATCH_TIMEOUT_S: Final = 1.0  # for the async lookup, on which no scheduler wai
 class RemoteKVConnector:
     """Stores and retrieves the KV of requests, page by page. Thread safe.
 
-    After the buffers are registered, no method raises. Errors of a call become the exception of its
-    future. If the daemon cannot take or give some pages, the future's result is smaller. An invalid
-    or refused call fails at once with the end index 0, before anything begins.
+    Only `register_kv_buffers` raises. The other methods report an error as the exception of the
+    future that they return; `num_external_matched_tokens` logs it and returns 0. If the daemon
+    cannot store or find some of the pages, that is no error: the future's result is smaller.
 
-    Tokens are integers from 0 to 2**63 - 1. Only those up to the end of the call's last full page
-    are checked. The ValueError names the first wrong token and its place in `tokens_list`.
+    A store or retrieve that is invalid or refused moves nothing. Its end index is 0, and its future
+    has failed when the call returns.
+
+    Tokens are integers from 0 to 2**63 - 1. A store or retrieve checks them only up to the end of
+    its last full page, and with `is_eagle` one token more. The ValueError names the first invalid
+    token and its position in `tokens_list`.
     """
 
     def __init__(self, metadata: ConnectorMetadata) -> None:

@@ -16,8 +16,8 @@ Allocate = Callable[[str, int], Sequence[int] | None]
 
 
 class Prefetched(NamedTuple):
-    """On all ranks, the first of `pages` hold the KV of tokens `begin` to `end`. The caller must
-    free the other pages."""
+    """The first (`end` - `begin`) / page size of `pages` hold the KV of the tokens from `begin` up
+    to `end`, on all ranks. The caller must free the other pages."""
 
     req_id: str
     begin: int

@@ -84,9 +84,10 @@ def say_disk(
     if disk.get("recovery_emptied"):
         say(
             kinds.DISK_EMPTIED,
-            f"The disk tier at {path} started empty: its pages could not be used, because "
-            f"{disk['recovery_emptied']}.",
-            "If that was intended, do nothing. Otherwise restore the matching state_dir.",
+            f"The disk tier at {path} started empty: its pages could not be used and were deleted, "
+            f"because {disk['recovery_emptied']}.",
+            "The pages cannot be restored. Keep the present state_dir with this folder: with "
+            "another one, the folder is emptied again.",
         )
     if disk.get("recovery_rejected"):
         say(
@@ -104,11 +105,12 @@ def _say_quotas(say: Say, path: str, quotas: Sequence[Mapping[str, Any]]) -> Non
         return
     worst = max(skipping, key=lambda one: one["disk_skipped"])
     more = len(skipping) - 1
-    others = f" So did {more} other namespaces." if more else ""
+    others = f" So did {more} other namespace{'s' if more > 1 else ''}." if more else ""
     say(
         kinds.DISK_QUOTA,
         f"Namespace {worst['namespace']} reached its disk quota: {worst['disk_skipped']} pages "
         f"were not written to {path} ({worst['disk_bytes']} of {worst['disk_quota_bytes']} bytes "
         f"used).{others}",
-        "Raise its second share in namespace_quotas if the disk is to keep more of it.",
+        "To keep more of its pages on disk, raise its disk share in namespace_quotas (the number "
+        "after the colon in pattern=share:disk_share).",
     )

@@ -56,10 +56,10 @@ def say_recovery(say: Say, recovery: Mapping[str, Any], epochs_problem: str) -> 
     if recovery.get("why_fresh"):
         say(
             kinds.POOL_EMPTIED,
-            f"The pool started empty: the pages in {recovery['file']} could not be used, because "
-            f"{recovery['why_fresh']}.",
-            "If that was intended, do nothing. Otherwise restore the old setting before the next "
-            "restart.",
+            f"The pool started empty: the pages in {recovery['file']} could not be used and were "
+            f"deleted, because {recovery['why_fresh']}.",
+            "The pages cannot be restored. Keep pool_size, node id, cluster secret and state_dir: "
+            "after each change of them the file is emptied again.",
         )
     dropped = recovery.get("dropped", {})
     damaged = sum(dropped.get(reason, 0) for reason in _DAMAGE) + recovery.get("damaged_spans", 0)

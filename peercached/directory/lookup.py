@@ -1,14 +1,17 @@
 """One lookup: chooses the owners to ask, and decides when a miss is final.
 
-All owners of a digest know the same, and a call costs far more than a digest in it. So a lookup
-asks as few owners as possible, and no suspects. A miss is final if the owner says that every holder
-is in sync with it. Otherwise the lookup falls through: it asks all other owners of the missing
-digests, and the owners by former views, in parallel. It also does so when an owner fails, or when
-all owners are suspect. Digests of one call fall through independently.
+All owners of a digest keep the same records. A call costs far more than a digest in it. So a lookup
+asks as few owners as possible, and never a suspect.
 
-If an owner is overdue (patience.py), the lookup asks the others as if it had failed. Its answer
-still counts if it comes in time. Once the others have settled all its digests, the lookup no longer
-waits for it.
+An owner marks its answer as final if it is in sync with all members of the caller's view and has
+refused no record. Then a digest without a record is a miss. If the answer is not final, the digests
+without a readable holder fall through. That means: the lookup asks all their other owners, and the
+owners by former views, in parallel. If an owner fails, all digests of that call fall through. So do
+digests whose owners are all suspect.
+
+An owner is overdue if it takes longer than usual (patience.py). Its digests fall through as if it
+had failed, but its answer still counts if it comes before the lookup ends. The lookup stops waiting
+for it when the others have settled all its digests.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """Consistent hashing: the positions of a view's nodes on the ring.
 
-A node of the view's median weight has `vnodes` positions. Others have more or fewer, in proportion
-(`vnodes_of`). Position i is the first 8 bytes, big-endian, of BLAKE2b-64("<node id>#<i>"). Equal
-positions are ordered by node id. The owners of a digest are the first distinct nodes at or
-clockwise from its second word (little-endian), with wrap-around. The ring is a pure function of the
-view, so nodes with the same view agree without a message.
+A node of median weight has `vnodes` positions on the ring. Heavier nodes have more and lighter
+nodes have fewer, in proportion to their weight, within 1/8 to 8 times `vnodes` (`vnodes_of`).
+Position i of a node is BLAKE2b-64("<node id>#<i>"), read as a big-endian number. Nodes at the same
+position are ordered by node id.
+
+The place of a digest is its last 8 bytes, read as a little-endian number. The owners of a digest
+are the first `replicas` distinct nodes at or after this place, clockwise around the ring. The ring
+is computed from the view alone, so nodes with the same view agree without exchanging messages.
 
 The daemon's lookups run in native code (native/shard/ring.h) on the packed form that `build`
 returns. `owners` here is the same rule in Python, for the simulator and the tests.

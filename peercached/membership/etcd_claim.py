@@ -15,9 +15,10 @@ class EtcdClaim:
         self._claimed: tuple[NodeAddress, float] | None = None
 
     def judge(self, other: Member | None, now: float) -> Verdict:
-        """ACCEPTED if this node may write its key; `other` is the key's present value. An older
-        start of this node gives way at once. Any other process keeps the key while its lease
-        lives: WAIT for the time of a lease, then DUPLICATE."""
+        """Whether this node may write its key. `other` is the member in the key now, None if there
+        is no key. ACCEPTED: no other process has the key, or an older start of this node has it.
+        WAIT: another process has it, but may be dead, and its lease may still end. DUPLICATE: that
+        process has had the key for longer than a dead one's lease."""
         if other is None or other.address.same_process(self._own) or self._is_older(other.address):
             self._claimed = None
             return Verdict.ACCEPTED

@@ -35,8 +35,9 @@ async def catch_up(
     answers = await asyncio.gather(*(_ask(epochs, peers, node, timeout_s) for node in first))
     if first and not any(answers):
         log.warning(
-            "no member answered which namespaces were cleared while this node was away: heartbeats "
-            "will deliver that later"
+            "none of the %d members asked could say which namespaces were cleared while this node "
+            "was away: it may serve cleared pages until heartbeats tell it",
+            len(first),
         )
     return sum(answers)
 
@@ -49,6 +50,6 @@ async def _ask(epochs: Epochs, peers: Peers, node: Node, timeout_s: float) -> bo
         )
         epochs.learn(((entry.namespace_id, entry.epoch) for entry in reply.epochs), asked=True)
     except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError, asyncio.TimeoutError) as e:
-        log.info("cannot get the cleared namespaces (epochs) from %s: %s", node.address.node_id, e)
+        log.info("cannot learn from %s which namespaces were cleared: %s", node.address.node_id, e)
         return False
     return True

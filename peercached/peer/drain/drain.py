@@ -147,7 +147,7 @@ class Drain(Component):
         self._engine.set_taking(True)
         self._announce(False)
         self.progress = Progress()
-        log.warning("not draining any more: sets are taken again")
+        log.warning("drain undone: accepting sets again")
 
     async def before_stop(self, seconds: float) -> None:
         """Hands pages over for about `seconds` at most, because the process is about to end."""

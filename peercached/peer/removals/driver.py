@@ -470,8 +470,9 @@ class RemovalDriver(Component):
         return not ours and self._member.lives.find(*life.name) is not None
 
     async def forget_everywhere(self, node_id: str) -> list[str]:
-        """`peercachectl forget`: no removal waits for that node any more. Returns the node ids of
-        members not reached. Raises ValueError if it is a member or was never one here."""
+        """Implements `peercachectl forget`: tells all members that no removal need wait for this
+        node. Returns the node ids of members that could not be told. Raises ValueError if the node
+        to forget is a member, or if this daemon has never met it."""
         if node_id in self._placement.view.by_id:
             raise ValueError(f"{node_id} is a member: only a node that is gone can be forgotten")
         known = self._member.forget(node_id) or any(

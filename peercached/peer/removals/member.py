@@ -209,7 +209,8 @@ class Removals:
         self.keep_changes()
 
     async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
-        """Serves a Remove call. Raises ValueError if it is malformed, Unable as carry_out()."""
+        """Serves a Remove call. Raises ValueError if the request is malformed or its epoch cannot
+        be taken, and Unable if too many removals are in progress here."""
         check_packed(request.digests, DIGEST_BYTES, "digests")
         if not request.digests and not request.HasField("id"):
             told = await self.tell()
