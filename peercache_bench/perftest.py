@@ -1,4 +1,4 @@
-"""Runs perftest's ib_read_bw between two RDMA ports of this machine: the most that the link can do."""
+"""Runs perftest's ib_read_bw between two RDMA ports of this machine, for the limit of the link."""
 
 import contextlib
 import shutil

@@ -70,7 +70,7 @@ def open_pair(cluster: Cluster, size_bytes: int) -> Pair:
 
 
 def fill(view: memoryview, seed: int) -> None:
-    """Fills all blocks with the same random bytes, and stamps each every 4 KiB so that all differ."""
+    """Fills all blocks with the same random bytes, and stamps every 4 KiB so that all differ."""
     block = bytearray(hashlib.shake_128(seed.to_bytes(8, "little")).digest(_FILL_BLOCK_BYTES))
     for at in range(0, len(view), _FILL_BLOCK_BYTES):
         for stamp in range(0, _FILL_BLOCK_BYTES, 4096):
