@@ -57,9 +57,10 @@ def allocate(
         fd, mapping = _make(count * dtype.itemsize, huge_page_bytes, numa_node)
     except OSError as error:
         log.warning(
-            "%d bytes of host memory with huge_pages=%d, numa_node=%s cannot be had (%s); it is "
-            "ordinary memory instead. Reserve huge pages before SGLang starts: "
-            "sysctl vm.nr_hugepages=N, or hugepages=N for 1GiB ones on the kernel's command line",
+            "cannot get %d bytes of host memory with huge_pages=%d, numa_node=%s (%s): using "
+            "ordinary memory instead. For huge_pages, reserve huge pages before SGLang starts: "
+            "sysctl vm.nr_hugepages=N for 2MiB, or hugepagesz=1G hugepages=N on the kernel's "
+            "command line for 1GiB",
             count * dtype.itemsize,
             huge_page_bytes,
             numa_node,

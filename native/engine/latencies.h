@@ -1,4 +1,5 @@
-// How long whole requests take: a worker's wait, without its own side of the socket.
+// How long requests take in the engine. Workers wait longer: the way through the socket, and the
+// work in their own process, come on top.
 #pragma once
 
 #include <array>

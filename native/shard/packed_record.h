@@ -1,13 +1,14 @@
-// A record as the shard stores it: 36 bytes.
+// A record as the shard stores it: 36 bytes, nine words of 32 bits. Each line names the fields of
+// a word, lowest bits first. The low byte of digest.hi is not stored: the piece implies it.
 //
-//   word 0  lo, low 32 bits
-//   word 1  lo, high 32 bits
-//   word 2  hi >> 8, low 32 bits         the low byte of digest.hi is implied by the piece
-//   word 3  hi >> 8, high 24 bits        | generation bits 0..7
+//   word 0  digest.lo bits 0..31
+//   word 1  digest.lo bits 32..63
+//   word 2  digest.hi bits 8..39
+//   word 3  digest.hi bits 40..63        | generation bits 0..7
 //   word 4  generation bits 8..39
 //   word 5  generation bits 40..47       | offset bits 0..23 (unit: 64 bytes)
-//   word 6  offset bits 24..37 | 0 (2) | holder (16)
-//   word 7  length (31 bits, never 0)    | resident (1)
+//   word 6  offset bits 24..37           | 2 unused bits, 0  | holder (16 bits)
+//   word 7  length (31 bits, never 0)    | resident (1 bit)
 //   word 8  check
 #pragma once
 

@@ -206,7 +206,8 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
   const uint32_t version = version_.load(std::memory_order_relaxed);
   version_.store(version + 1, std::memory_order_relaxed);
   buckets_.store(count, std::memory_order_release);
-  // No reader looks until `version_` is even again, so the buckets' own versions stay unchanged.
+  // A reader that finds `version_` odd or changed discards what it read and tries again. So the
+  // buckets' own versions need not change.
   for (uint32_t at = 0; at < count; ++at) {
     const auto header = BucketHeader::of(load_relaxed(index_[at].header));
     store_release(index_[at].header, BucketHeader{header.version, 0, 0}.word());

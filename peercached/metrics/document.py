@@ -45,7 +45,8 @@ has it gave nothing), and what a worker asked wrongly (`bad_key`, `bad_range`, `
 ...). `exists` counts in `peercached_exists_keys_total` and `peercached_exists_hits_total` only.
 
 A get's latency is counted under the farthest place that one of its pages came from; `nowhere` if
-all were misses. It is what a worker waits, without its own side of the socket.
+all were misses. It is the time in the engine: the way through the socket, and the work in the
+worker's own process, come on top.
 """
 
 _PARTS = (

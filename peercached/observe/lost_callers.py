@@ -12,8 +12,8 @@ log = logging.getLogger(__name__)
 
 
 def expect_lost_callers(loop: asyncio.AbstractEventLoop) -> None:
-    """If a connection ends while an answer is written, gRPC may leave this error unhandled in its
-    own task. It becomes a debug line. All other errors are logged as usual."""
+    """Logs an unhandled InternalError of gRPC at debug level. gRPC raises one in a task of its own
+    if the connection ends while it writes an answer. All other errors are logged as usual."""
     loop.set_exception_handler(_handle)
 
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from harness.cluster import Cluster
 from harness.directory import wait_settled
+from harness.netns import Network
 from harness.waiting import eventually
 
 from costs.figures import DOCS, keep, lines, load
@@ -39,6 +40,8 @@ PAGES, PAGE_BYTES = 32, 128 << 10
 ROUNDS = 60
 IDLE_S = 10.0
 START_S = 240.0
+ONE_ADDRESS_MAX = 32
+AT_ONCE = 8
 
 
 def _echo(listener: socket.socket, processor: int) -> None:
@@ -116,11 +119,32 @@ def slices(region: Region, count: int, page_bytes: int) -> tuple[Region, list[in
     return region, [page_bytes * place for place in range(count)], [page_bytes] * count
 
 
-def measure(nodes: int) -> dict[str, float]:
+@contextlib.contextmanager
+def started(nodes: int) -> Iterator[Cluster]:
+    """On one address. Large clusters are on a host of their own each, because a daemon limits the
+    connections of one address, and start a few at a time, with a patient failure detector."""
     options = {"pool-size": "192MiB"}
-    with Cluster(nodes, options=options, patience=START_S / 20) as cluster:
-        cluster.start(START_S)
+    large = nodes > ONE_ADDRESS_MAX
+    if large:
+        options |= {"heartbeat-interval-s": "10", "member-ttl-s": "60"}
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(nodes, options=options, patience=START_S / 20))
+        at_once = nodes
+        if large:
+            at_once = AT_ONCE
+            network = Network([daemon.node_id for daemon in cluster.daemons])
+            stack.callback(network.remove)
+            network.place(cluster)
+        for first in range(0, nodes, at_once):
+            for daemon in cluster.daemons[first : first + at_once]:
+                daemon.start()
+            cluster.wait_complete(START_S)
         wait_settled(cluster.daemons, START_S)
+        yield cluster
+
+
+def measure(nodes: int) -> dict[str, float]:
+    with started(nodes) as cluster:
         pids = [daemon.pid for daemon in cluster.daemons]
         workers = Workers(cluster)
         known = [workers.set(KEYS, SMALL_BYTES) for _ in range(ROUNDS)]

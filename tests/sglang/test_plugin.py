@@ -77,7 +77,7 @@ def test_a_pool_in_huge_pages_is_shared(plugged: None, huge_pages: None, make_no
 def test_a_pool_on_its_numa_node_is_shared(plugged: None, make_node: Any, caplog: Any) -> None:
     pool = moves_pages(make_node, "numa", numa_node=0)
     extent = memory.find_extent(pool.kv_buffer.data_ptr())
-    if "cannot be had" in caplog.text:
+    if "bytes of host memory with" in caplog.text:
         pytest.skip("this machine cannot bind memory to a node")
     policies = Path("/proc/self/numa_maps").read_text().splitlines()
     (policy,) = [line for line in policies if int(line.split()[0], 16) == extent.address]
@@ -88,7 +88,7 @@ def test_unavailable_numa_node_is_logged_and_ordinary_memory_used(
     plugged: None, make_node: Any, caplog: Any
 ) -> None:
     moves_pages(make_node, "no node", numa_node=1000)
-    assert "numa_node=1000 cannot be had" in caplog.text
+    assert "numa_node=1000 (" in caplog.text
     assert "ordinary memory instead" in caplog.text
 
 

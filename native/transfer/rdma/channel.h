@@ -31,8 +31,8 @@ class Channel {
   // Posts a chain; all its slices complete together. `memory` holds all destinations, already
   // ready().
   void post(std::span<const Slice> slices, std::span<const ReadOp> ops, RegisteredMemory& memory);
-  // Tests the rail with two READs: a header of the pool, then enough bytes for full packets. The
-  // data is thrown away. No chain may be in flight. Throws VerbsError.
+  // Tests the rail with two READs from the start of the pool: one as long as a slot's header, one
+  // that fills many packets. The data is not used. No chain may be in flight. Throws VerbsError.
   void ask();
   bool answered();  // both READs came back; trouble() if they never will
   TimePoint asked_at() const { return asked_at_; }

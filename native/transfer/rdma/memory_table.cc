@@ -51,8 +51,8 @@ void MemoryTable::remove(const std::byte* base) {
     memory = std::move(found->second);
     regions_.erase(found);
   }
-  // The registration must be gone when this returns. So wait until the background thread has
-  // dropped its reference: if that were the last one, the destructor could still be running there.
+  // The registration must be gone when this returns. Whoever drops the last reference deregisters
+  // the memory, and that must be us. So wait until the background thread has dropped its reference.
   std::unique_lock lock(queue_mutex_);
   moved_on_.wait(lock, [&] { return in_work_ != memory.get(); });
   std::erase_if(queue_, [&](const auto& queued) { return queued.lock() == memory; });

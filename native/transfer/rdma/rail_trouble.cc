@@ -83,7 +83,9 @@ bool PeerChannels::others_relied_on(const Rail& rail) const {
   });
 }
 
-// Checks or starts the proof of a doubted rail. True: the rail has proven itself. Never waits.
+// Takes the next step to prove that a doubted rail works: begins to connect a test channel, or
+// checks whether its test READs (Channel::ask) are back. True: they are. If they failed or are
+// late, the rail backs off. Never waits.
 bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
   if (const auto entry = find_proof(rail); entry != entries_.end()) {
     Channel& channel = *entry->channel;

@@ -1,9 +1,9 @@
-// Decides from the reads of one peer whether they may rely on one rail.
+// Decides whether reads from one peer may use one rail, judging by earlier reads over it.
 //
 // If a rail gives no answer (packets lost for good, a failed connect, silence), the reason is
-// unknown. Each read that relied on it would be late. So the rail is doubted: no read uses it until
-// a test channel has fetched data (Channel::ask). Nobody waits for this proof. After any other
-// error, reads try the rail again, with backoff.
+// unknown. Each read over the rail would be late. So the rail is doubted: no read uses it until a
+// test channel has fetched data (Channel::ask). No read waits for that test. After any other error,
+// reads try the rail again, with backoff.
 #pragma once
 
 #include <algorithm>

@@ -1,1 +1,1 @@
-"""Membership kept by etcd: a lease for each node, a watch for the others."""
+"""Membership in etcd: each node keeps its key there under a lease, and watches all nodes' keys."""

@@ -1,4 +1,4 @@
-"""Membership kept by etcd: a lease for each node, a watch for the others.
+"""Membership in etcd: each node keeps its key there under a lease, and watches all nodes' keys.
 
 A stamp beside the keys gives all nodes the same view (peercached/membership/etcd_view.py). If etcd
 cannot be reached, or has lost our lease or all its data, the node keeps its last view and
