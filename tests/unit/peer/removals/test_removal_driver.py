@@ -29,7 +29,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
 
     async def claim() -> int:
         own = SimpleNamespace(address=NodeAddress("a", 1, "10.0.0.1", 1, 2))
-        member = SimpleNamespace(unsure={}, keep_soon=keep_soon)
+        member = SimpleNamespace(unsure={}, keep_soon=keep_soon, on_over=lambda _: None)
         driver = RemovalDriver(
             cast(Any, member),
             cast(Any, SimpleNamespace(own=own)),
@@ -66,6 +66,7 @@ class Driven:
             find=lambda *_: OWN,
         )
         member = SimpleNamespace(
+            on_over=lambda _: None,
             carry_out=self._carry_out,
             tell=self._tell,
             vouches=True,
