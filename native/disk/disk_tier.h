@@ -156,8 +156,8 @@ class ColdTier {
   // on.
   virtual void drop_namespace(const Digest& namespace_id, uint64_t below_epoch) = 0;
 
-  // The highest epoch given to drop_namespace(), per namespace. Includes drops of earlier lives
-  // that were written to disk.
+  // For each namespace, the highest epoch that drop_namespace() was called with. Includes calls in
+  // earlier runs of the daemon, if they were written to disk.
   virtual std::map<Digest, uint64_t> floors() const = 0;
 
   // Records that the directory has seen these removals; written to disk soon.

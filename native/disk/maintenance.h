@@ -17,8 +17,8 @@ namespace peercached::disk {
 
 class Maintenance {
  public:
-  // Removes a page from the index and queues its removal, if this record in this segment is still
-  // the current one.
+  // Removes a page from the index and queues a removal record, but only if the index still points
+  // to the record with this sequence in this segment.
   using GiveUp = std::function<void(const Digest&, uint64_t sequence, uint32_t segment)>;
 
   Maintenance(Io& io, const LogConfig& config, double carry, const Folder& folder, Log& log,

@@ -91,7 +91,8 @@ class ColdPages {
   // Removes pages that were set while they were being removed. The journal gets no entry: such a
   // copy may come back after a restart, as after a removal that was not answered.
   void drop(std::span<const Digest> digests);
-  // Removes everything that is here for good. False: a restart may bring it back.
+  // Removes all pages from pool and disk for good. False: the journal could not be written, so a
+  // restart may bring the pages back.
   bool drop_all();
   // Hides the pages on disk until release(), because they may have been removed elsewhere. Drops
   // the pages in the pool. False: the journal could not be written, so a restart would not know.

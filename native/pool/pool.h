@@ -149,9 +149,11 @@ class Pool {
   int memory_fd() const;  // the file behind the mapping, for sendfile and registration
 
   // --- set ---------------------------------------------------------------------------
-  // Fills one Reservation per request, in order. `parent` is the key just before the first one in
-  // its chain, or nullptr. Evicts inline if background eviction could not keep up. Drops a page
-  // held with another length (the sink gets its withdrawal) and reserves it anew.
+  // Fills one Reservation per request, in order. `parent`: the key just before the first request's
+  // key in the chain, or nullptr. If background eviction could not keep up, evicts pages in this
+  // call. If the pool holds a page of the same key with another length, drops it and reserves a new
+  // slot (but while the old page is pinned, the outcome is `busy`). The sink gets the withdrawals
+  // of all pages that were evicted or dropped.
   void reserve(std::span<const PageRequest> requests, const Digest* parent, const PageNamespace& ns,
                std::span<Reservation> out);
   // Writes the header last, in release order, and fills rows[i] with the record to publish. The

@@ -1,4 +1,5 @@
-// Eventfds that wake the threads of a read from poll(). They are kept for later reads.
+// Eventfds, one for each thread of a read. Writing to one wakes its thread from poll(). Later reads
+// use them again.
 #pragma once
 
 #include <mutex>

@@ -20,7 +20,8 @@ class FlatPages:
 
     @classmethod
     def of(cls, form: PageForm | None, pages: Sequence[Any] | None) -> FlatPages | None:
-        """None if the KV pool is unknown, because its dtype and layout are part of the keys."""
+        """`form`: the KV pool's, which determines the keys. None if it is not `Flattened` (the pool
+        is unknown, holds no bytes, or is stored in place under other keys), or without pages."""
         if not isinstance(form, Flattened) or pages is None:
             return None
         return cls(form.suffixes, pages)

@@ -99,7 +99,9 @@ def load(
 def gather(
     file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]
 ) -> tuple[dict[str, _Given], list[Problem]]:
-    """The winning source's value of each key, unchecked, and a problem for each unknown key."""
+    """Returns the value of each key that any source sets, and a problem for each unknown key and
+    each TOML table. The command line overrides the environment, and that overrides the file. The
+    values are not checked yet."""
     given: dict[str, _Given] = {}
     problems: list[Problem] = []
     if file is not None:

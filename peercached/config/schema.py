@@ -298,7 +298,8 @@ class Config(BaseModel):
     copy_threads: Count = _key(
         0,
         _POOL,
-        "Threads that help to copy large batches in and out of the pool. 0 chooses by processors.",
+        "Threads that copy a large batch into or out of the pool, including the thread that serves "
+        "the call. 0: half of the processors, but at least 1 and at most 4.",
         "Fewer if the engine needs the processors; more if copies stay below memory bandwidth.",
         ge=0,
         le=64,

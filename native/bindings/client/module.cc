@@ -29,8 +29,9 @@ constexpr int64_t kUnseenNs = 20'000'000;
 
 thread_local Clock::duration t_waited{};
 
-// At exit CPython (before 3.14) ends a thread that wants to run again, by unwinding it. No
-// destructor of a call may run then, so the thread stays here until the process ends.
+// When the interpreter exits, CPython before 3.14 ends every thread that asks for the GIL by
+// unwinding the thread's stack. That would run the destructors of the call in progress, which is
+// not safe then. So this destructor, the first to run, blocks the thread until the process ends.
 struct StaysHere {
   bool ended = true;
   ~StaysHere() {

@@ -310,8 +310,8 @@ const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint3
 const char* parse_held(std::span<const std::byte> body, uint64_t request, std::span<uint8_t> held);
 const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uint64_t& view_number,
                          std::vector<Digest>& digests);
-// Appends the answer to `request`, so that several answers share one table of holders. The result
-// is final only if all answers are.
+// Parses the answer to `request` and appends it to `located`, so several answers can be collected
+// there with one table of holders. `located.final` stays true only if each answer is final.
 const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located);
 // Accepts only records of resident pages: withdrawals never travel in publish frames.
 const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& fence,

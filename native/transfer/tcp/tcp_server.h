@@ -66,9 +66,10 @@ class TcpServer {
   using Publish =
       std::function<bool(Incarnation holder, uint64_t fence, std::span<const RecordRow>)>;
 
-  // Sends the changes of this node's records after `position`, in parts. Waits up to `wait_ms` for
-  // news. If `tell` or Follow returns false, the channel ends. `sign`: the follower's sign of life.
-  // Called on the channels' threads.
+  // Answers a follower: passes the changes of this node's records since `position` to `tell`, in
+  // parts. If there are none yet, waits for them up to `wait_ms`. `sign`: the follower's sign of
+  // life. `tell` returns false if it could not send; then Follow must stop and return false, too.
+  // If Follow returns false, the channel ends. Called on the channels' threads.
   using Follow =
       std::function<bool(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                          uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell)>;

@@ -34,10 +34,11 @@ class Accepts:
         self.refused = 0
 
     async def accept(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
-        """Returns a packed ChannelAnswer for the caller's packed ChannelEnd.
+        """Makes a queue pair for the caller. Returns the packed ChannelAnswer.
 
-        `closed`: packed u32 numbers of channels that the caller has closed. LookupError: the caller
-        is not in our view. ValueError: the data plane rejects the end. Unable: not now."""
+        `end`: the caller's packed ChannelEnd. `closed`: packed u32 numbers of channels that the
+        caller has closed. Raises LookupError if the caller is not in our view, ValueError if the
+        data plane rejects `end`, and Unable if no channel can be made now."""
         try:
             answer = await self._accept(self._member(caller), end, closed)
         except Exception as error:

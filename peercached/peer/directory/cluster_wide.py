@@ -189,5 +189,5 @@ class ClusterWide:
 
 
 def describe_unreached(unreached: list[str]) -> str:
-    """The text for the worker that cleared; empty if all nodes were reached."""
+    """Tells the worker that cleared a namespace which nodes were not reached. Empty: none."""
     return f"not reached: {', '.join(unreached)}" if unreached else ""

@@ -330,8 +330,8 @@ class RemovalCatchUp:
         self._met_us = max(self._met_us, met)
         if self._state_is_old and not knew:
             log.warning(
-                "this node's state_dir is older than its last run (restored from a backup?): %s "
-                "knows a later start or removals of this node",
+                "this node's state_dir is older than its last run (restored from a backup?): node "
+                "%s has met a later start of this node, or knows of removals that state_dir lacks",
                 node_id,
             )
 

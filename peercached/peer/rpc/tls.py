@@ -28,9 +28,11 @@ WARN_FRACTION = 5
 
 
 class Tls:
-    """The credentials in force. CertificateProblem if the files at start cannot be used.
+    """The TLS credentials in force. The constructor raises CertificateProblem if the files cannot
+    be used.
 
-    `generation` rises with each new set. server_credentials() is safe from any thread."""
+    `generation` rises with each new set of credentials. server_credentials() may be called from any
+    thread."""
 
     def __init__(self, files: Files, node_id: str, host: str) -> None:
         self._files = files
