@@ -116,6 +116,7 @@ Engine::Engine(const EngineConfig& config)
   tcp.node_id = config.node_id;
   tcp.incarnation = config.incarnation;
   tcp.channels_per_peer_max = config.channels_per_peer;
+  tcp.connect_timeout_ms = config.connect_timeout_ms;
   tcp.bind_host = config.data_host;
   auto by_tcp = make_tcp_engine(tcp, *this);
   tcp_ = by_tcp.get();

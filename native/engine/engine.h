@@ -89,7 +89,8 @@ struct EngineConfig {
   uint16_t data_port = 0;
   bool data_sealed = false;  // the data port speaks TLS
   unsigned channels_per_peer = 8;
-  unsigned copy_threads = 0;  // 0: chosen by the number of processors
+  int connect_timeout_ms = 1000;  // of a channel to a peer
+  unsigned copy_threads = 0;      // 0: chosen by the number of processors
   unsigned workers_max = 64;
   std::string faults;
   Protocol protocol = Protocol::tcp;

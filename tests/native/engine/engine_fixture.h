@@ -89,6 +89,7 @@ class Side {
     config.copied_records = copied_records;
     config.location_cache_entries = 4096;
     config.data_host = "127.0.0.1";
+    config.connect_timeout_ms = kPatienceMs;  // a busy machine is no dead peer
     config.faults = faults;
     return config;
   }
