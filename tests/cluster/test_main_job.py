@@ -3,7 +3,7 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
@@ -166,7 +166,7 @@ def test_late_joiner_reads_pages_set_before_it_joined(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_cluster(3, start=False)
-    early: list[Daemon] = cluster.daemons[:2]
+    early = cluster.daemons[:2]
     for daemon in early:
         daemon.start()
     cluster.wait_complete()

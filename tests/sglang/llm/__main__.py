@@ -6,7 +6,7 @@ import sys
 from llm.model import Architecture
 from llm.report import show
 from llm.scenario import Scenario, Sizes
-from peercached.cli.output import report_console
+from peercache_bench.report import report_console
 
 SIZES = Sizes(first_prompt=2048, each_turn=256, turns=4, handed_over=2048, answer=32)
 
