@@ -136,7 +136,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   }
   // The namespace was cleared meanwhile, so the sweep may have missed what we committed.
   if (engine.namespaces_.pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
-    engine.sweep_namespace_later(pool_slot);
+    engine.janitor_.sweep_namespace(pool_slot);
   }
 }
 

@@ -13,15 +13,11 @@ namespace {
 
 constexpr size_t kEventsMax = 16'384;
 constexpr size_t kEventBytesMax = 64 << 20;
-constexpr size_t kSweepPages = 4096;
-constexpr size_t kSweepRecords = 32 * 1024;
 constexpr size_t kHoldsMax = 1 << 18;
 constexpr uint64_t kHoldsShare = 4;        // at most 1/4 of the pool may be held
 constexpr uint64_t kWriteBehindShare = 4;  // at most 1/4 of the pool may wait to be written
 constexpr uint64_t kWriteBehindBytesMax = 512 << 20;
 constexpr int64_t kFlushMs = 2'000;  // time for the disk when we stop
-
-constexpr std::chrono::seconds kRetryRemovals{1};  // of entries that the journal could not write
 
 constexpr unsigned kConnectionsMin = 256;
 
@@ -100,13 +96,7 @@ Engine::Engine(const EngineConfig& config)
   if (!config.removals_path.empty()) cold_->note_removals();
   promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
-  const auto sweep = [this] {
-    {
-      std::lock_guard lock(janitor_mutex_);
-      sweep_shard_ = true;
-    }
-    janitor_wake_.notify_one();
-  };
+  const auto sweep = [this] { janitor_.sweep_records(); };
   shard_ = std::make_unique<Shard>(config.shard_entries, sweep);
   shard_->add_holder(kSelfHolder);
   if (config.copied_records != 0) copies_ = std::make_unique<Copies>(config.copied_records, sweep);
@@ -134,7 +124,7 @@ Engine::Engine(const EngineConfig& config)
   const FaultPlan plan = parse_fault_plan(config.faults);
   if (plan.any()) transfer_ = make_faulty(std::move(transfer_), plan, *this);
 
-  janitor_thread_ = std::thread([this] { janitor(); });
+  janitor_.start({*pool_, *cold_, *holds_, *shard_, copies_.get()});
 }
 
 std::unique_ptr<ColdTier> Engine::open_disk(
@@ -153,12 +143,7 @@ std::unique_ptr<ColdTier> Engine::open_disk(
 Engine::~Engine() {
   stop();
   follower_.reset();
-  {
-    std::lock_guard lock(janitor_mutex_);
-    stopping_ = true;
-  }
-  janitor_wake_.notify_all();
-  janitor_thread_.join();
+  janitor_.stop();
   promoter_.reset();
   cold_->end();  // writes its queue out, and may report lost pages
   cold_pages_.store(nullptr, std::memory_order_release);
@@ -327,15 +312,11 @@ void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   uint32_t stale_slot = 0;
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
-  if (!config_.disk.path.empty()) {
-    std::lock_guard lock(janitor_mutex_);
-    stale_on_disk_[namespace_id] = epoch;
-  }
+  if (!config_.disk.path.empty()) janitor_.drop_from_disk(namespace_id, epoch);
   if (stale_slot != 0) {
     quotas_->void_slot(stale_slot);
-    sweep_namespace_later(stale_slot);
+    janitor_.sweep_namespace(stale_slot);
   }
-  janitor_wake_.notify_one();
   return true;
 }
 
@@ -343,14 +324,6 @@ void Engine::say_life(uint64_t view_number, uint64_t sequence, bool is_master,
                       std::chrono::milliseconds ms) {
   signs_.say({view_number, sequence, namespaces_.epochs_mark(), uint32_t{is_master}, 0},
              Clock::now() + ms);
-}
-
-void Engine::sweep_namespace_later(uint32_t pool_slot) {
-  {
-    std::lock_guard lock(janitor_mutex_);
-    stale_namespaces_.push_back(pool_slot);
-  }
-  janitor_wake_.notify_one();
 }
 
 std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {
@@ -387,18 +360,14 @@ bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow
   // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
   commits_.wait();
   feed_.append(rows);
-  return kept || write_removals_later();
+  if (!kept) janitor_.write_removals();
+  return kept;
 }
 
-bool Engine::drop_all() { return cold_->drop_all() || write_removals_later(); }
-
-bool Engine::write_removals_later() {
-  {
-    std::lock_guard lock(janitor_mutex_);
-    write_removals_ = true;
-  }
-  janitor_wake_.notify_one();
-  return false;
+bool Engine::drop_all() {
+  const bool kept = cold_->drop_all();
+  if (!kept) janitor_.write_removals();
+  return kept;
 }
 
 std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
@@ -411,11 +380,7 @@ std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
 void Engine::hold_local(std::span<const Digest> digests, uint32_t hold_ms,
                         std::span<uint8_t> held) {
   holds_->hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
-  {
-    std::lock_guard lock(janitor_mutex_);
-    look_at_holds_ = true;
-  }
-  janitor_wake_.notify_one();
+  janitor_.watch_holds();
 }
 
 std::pair<Generation, OwnerSummaries> Engine::pool_summaries() const {
@@ -439,55 +404,6 @@ std::pair<Generation, std::vector<RecordRow>> Engine::pool_rows(
 
 std::vector<WorkerInfo> Engine::workers() const {
   return ipc_ ? ipc_->workers() : std::vector<WorkerInfo>{};
-}
-
-// Sweeps void pages (of cleared namespaces) and void records (of nodes that are gone). Also ends
-// holds and retries journal entries.
-void Engine::janitor() {
-  std::unique_lock lock(janitor_mutex_);
-  TimePoint holds_due = TimePoint::max(), removals_due = TimePoint::max();
-  while (true) {
-    const auto wanted = [&] {
-      return stopping_ || look_at_holds_ || sweep_shard_ || write_removals_ ||
-             !stale_namespaces_.empty() || !stale_on_disk_.empty();
-    };
-    const TimePoint due = std::min(holds_due, removals_due);
-    if (due == TimePoint::max()) {
-      janitor_wake_.wait(lock, wanted);
-    } else {
-      janitor_wake_.wait_until(lock, due, wanted);
-    }
-    if (stopping_) return;
-    look_at_holds_ = false;
-    const bool write_removals =
-        std::exchange(write_removals_, false) || removals_due <= Clock::now();
-    lock.unlock();
-    holds_due = holds_->expire(Clock::now());
-    if (write_removals)
-      removals_due = cold_->write_waiting() ? TimePoint::max() : Clock::now() + kRetryRemovals;
-    lock.lock();
-    if (!stale_on_disk_.empty()) {
-      const auto stale = std::exchange(stale_on_disk_, {});
-      lock.unlock();
-      cold_->drop_below(stale);
-      lock.lock();
-    } else if (!stale_namespaces_.empty()) {
-      const uint32_t slot = stale_namespaces_.back();
-      lock.unlock();
-      std::vector<RecordRow> rows;
-      const size_t freed = pool_->sweep_namespace(slot, kSweepPages, rows);
-      cold_->left_pool(rows);
-      lock.lock();
-      if (freed == 0) std::erase(stale_namespaces_, slot);
-    } else if (sweep_shard_) {
-      sweep_shard_ = false;
-      lock.unlock();
-      bool more = shard_->sweep(kSweepRecords) > 0;
-      if (copies_) more = copies_->sweep(kSweepRecords) > 0 || more;
-      lock.lock();
-      sweep_shard_ = sweep_shard_ || more;
-    }
-  }
 }
 
 }  // namespace peercached

@@ -12,13 +12,11 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,6 +30,7 @@
 #include "engine/finality.h"
 #include "engine/handover.h"
 #include "engine/holds.h"
+#include "engine/janitor.h"
 #include "engine/latencies.h"
 #include "engine/locations.h"
 #include "engine/namespaces.h"
@@ -223,7 +222,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // before workers are served.
   void hold_back() {
     std::vector<RecordRow> rows;
-    if (!cold_->hold_back(rows)) write_removals_later();
+    if (!cold_->hold_back(rows)) janitor_.write_removals();
     tell(rows);
   }
   void release_held() {
@@ -301,8 +300,6 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void locate(std::span<const Digest> digests, std::span<const HolderIndex> failed, Trust trust,
               Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
               Trace* trace = nullptr, bool of_prefix = false);
-  void sweep_namespace_later(uint32_t pool_slot);
-  bool write_removals_later();  // returns false
   // For a caller that waits, here or at a peer.
   Promotions promote_now(std::span<const Digest> digests, Deadline deadline);
   // Has hits among the first `told` keys promoted if they are on a disk only. The disk is ours, or
@@ -315,7 +312,6 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void hold_present(const RequestContext& context, std::span<const Digest> digests,
                     std::span<const size_t> index, std::span<const RecordRow> rows,
                     std::span<uint8_t> present);
-  void janitor();
   std::unique_ptr<ColdTier> open_disk(const std::function<std::string(const TierNote&)>& why_not,
                                       const RemovalJudge& is_void);  // throws DiskError
   // Null if RDMA is not wanted, or absent and not demanded; why_no_rdma_ says why. Throws if it is
@@ -330,6 +326,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   int64_t socket_group_ = -1;
   ipc::Admission admission_;
   ControlQueue control_;
+  Janitor janitor_;
   NodeTable nodes_;
   NamespaceTable namespaces_;
   Running running_;
@@ -368,16 +365,6 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // hands before it is refused, and must not shut out the first one. The control plane bounds their
   // number.
   std::map<std::pair<std::string, Incarnation>, std::string> readers_;
-
-  std::mutex janitor_mutex_;
-  std::condition_variable janitor_wake_;
-  std::vector<uint32_t> stale_namespaces_;
-  std::map<Digest, uint64_t> stale_on_disk_;  // namespace -> its new epoch
-  bool sweep_shard_ = false;
-  bool look_at_holds_ = false;
-  bool write_removals_ = false;  // some are not in the journal yet
-  bool stopping_ = false;
-  std::thread janitor_thread_;
 
   std::string why_no_rdma_;
   std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only

@@ -131,7 +131,7 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   // The namespace was cleared meanwhile. Nobody could ever find pages that were committed after the
   // sweep, and they would take room until evicted. The epoch rises before the sweep begins, so a
   // commit behind the sweep sees the new epoch here.
-  if (context.ns->current().epoch != ns.epoch) engine.sweep_namespace_later(ns.pool_slot);
+  if (context.ns->current().epoch != ns.epoch) engine.janitor_.sweep_namespace(ns.pool_slot);
   return busy;
 }
 
