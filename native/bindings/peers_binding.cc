@@ -30,14 +30,15 @@ void connect_node(Engine& engine, HolderIndex index, const std::string& host, ui
 
 void channel_connected(Engine& engine, uint64_t connect_id, const nb::bytes& packed) {
   const InPlace<std::byte> answer(packed, "answer");
-  unlocked([&] { engine.channel_connected(connect_id, answer); });
+  unlocked([&] { engine.transport().channel_connected(connect_id, answer); });
 }
 
 nb::bytes accept_channel(Engine& engine, const std::string& node_id, Incarnation incarnation,
                          const nb::bytes& offer, const nb::bytes& closed) {
   const InPlace<std::byte> end(offer, "offer");
   const auto numbers = unpack<uint32_t>(closed, "closed");
-  return pack(unlocked([&] { return engine.accept_channel(node_id, incarnation, end, numbers); }));
+  return pack(unlocked(
+      [&] { return engine.transport().accept_channel(node_id, incarnation, end, numbers); }));
 }
 
 void admit_reader(Engine& engine, const std::string& node_id, Incarnation incarnation,
@@ -75,8 +76,12 @@ void bind_peers(nb::class_<Engine>& engine) {
       .def("connect_node", &connect_node, nb::arg("index"), nb::arg("host"), nb::arg("port"),
            nb::arg("token"), nb::arg("incarnation"), nb::arg("rails"), nb::arg("sealed"))
       .def("channel_connected", &channel_connected, nb::arg("connect_id"), nb::arg("answer"))
-      .def("channel_refused", &Engine::channel_refused, Unlocked(), nb::arg("connect_id"),
-           nb::arg("why"))
+      .def(
+          "channel_refused",
+          [](Engine& self, uint64_t connect_id, const std::string& why) {
+            self.transport().channel_refused(connect_id, why);
+          },
+          Unlocked(), nb::arg("connect_id"), nb::arg("why"))
       .def("accept_channel", &accept_channel, nb::arg("node_id"), nb::arg("incarnation"),
            nb::arg("offer"), nb::arg("closed"))
       .def("suspect_node", &Engine::suspect_node, Unlocked(), nb::arg("index"), nb::arg("suspect"))

@@ -75,7 +75,7 @@ void Engine::AdoptRun::take(std::span<const RecordRow> rows) {
     at += room_for(rows[i].length);
   }
   ReadBatch batches[] = {{holder, engine.nodes_.incarnation(holder), ops}};
-  engine.transfer_->read(batches, deadline, landing.gate(), engine.verifier_);
+  engine.transport_->reads().read(batches, deadline, landing.gate(), engine.verifier_);
   std::erase_if(ops, [](const ReadOp& op) { return op.status != PageStatus::ok; });
   keep(ops);
 }
@@ -176,7 +176,7 @@ Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline dead
   }
 
   const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
-  Landing landing(*this, landing_bytes);
+  Landing landing(*transport_, landing_bytes);
   const Running::Taking taking(running_, digests);
   AdoptRun run{*this, holder, offered, pool_slot, deadline, landing, adopted, taking};
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <future>
 #include <iterator>
 
@@ -102,27 +101,11 @@ Engine::Engine(const EngineConfig& config)
   if (config.copied_records != 0) copies_ = std::make_unique<Copies>(config.copied_records, sweep);
   cold_pages_.store(cold_.get(), std::memory_order_release);
 
-  TcpEngineConfig tcp;
-  tcp.node_id = config.node_id;
-  tcp.incarnation = config.incarnation;
-  tcp.channels_per_peer_max = config.channels_per_peer;
-  tcp.bind_host = config.data_host;
-  auto by_tcp = make_tcp_engine(tcp, *this);
-  tcp_ = by_tcp.get();
-  transfer_ = std::move(by_tcp);
+  transport_ = std::make_unique<Transport>(config, *pool_, nodes_, control_);
   if (copies_) {
     follower_ = std::make_unique<tcp::Follower>(*copies_, signs_,
                                                 std::chrono::milliseconds(config.follow_wait_ms));
   }
-  fabric_ = make_fabric();
-  if (fabric_) {
-    transfer_ = make_routed_engine(
-        std::move(transfer_), fabric_->engine(),
-        config.protocol == Protocol::rdma ? WithoutRails::fail : WithoutRails::use_tcp,
-        routed_counters_);
-  }
-  const FaultPlan plan = parse_fault_plan(config.faults);
-  if (plan.any()) transfer_ = make_faulty(std::move(transfer_), plan, *this);
 
   janitor_.start({*pool_, *cold_, *holds_, *shard_, copies_.get()});
 }
@@ -211,7 +194,7 @@ void Engine::stop() {
   // Requests in flight end now and not at their deadlines: nobody answers them any more.
   control_.close();
   feed_.close();
-  for (const auto& node : nodes_.all()) transfer_->drop_peer(node.index);
+  for (const auto& node : nodes_.all()) transport_->reads().drop_peer(node.index);
   ipc_.reset();
   tcp_server_.reset();
   pool_->remember_order();
@@ -226,7 +209,7 @@ void Engine::begin_serving() {
 void Engine::end_serving() {
   serving_.store(false, std::memory_order_release);
   feed_.close();
-  if (fabric_) fabric_->responder().close();
+  transport_->drop_readers();
 }
 
 void Engine::tell(std::span<const RecordRow> rows) {
@@ -240,16 +223,6 @@ bool Engine::publish_alone(std::span<const RecordRow> rows) {
   shard_->apply(kSelfHolder, rows);
   pool_->mark_published(rows);
   return true;
-}
-
-void Engine::peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) {
-  if (nodes_.incarnation(peer) != incarnation) return;  // that process is gone anyway
-  nodes_.set_suspect(peer, true);
-  const PeerTrouble event{incarnation, peer, what.token_unknown};
-  std::vector<std::byte> payload(sizeof event + what.text.size());
-  std::memcpy(payload.data(), &event, sizeof event);
-  std::memcpy(payload.data() + sizeof event, what.text.data(), what.text.size());
-  control_.post(EventKind::peer_trouble, payload);
 }
 
 std::shared_ptr<const Ring> Engine::ring() const {
@@ -284,14 +257,14 @@ void Engine::drop_node(HolderIndex index) {
   if (copies_) copies_->forget(index);
   fences_.refuse(index);
   shard_->drop_holder(index);
-  transfer_->drop_peer(index);
+  transport_->reads().drop_peer(index);
   locations_.forget_holder(index);
 }
 
 void Engine::connect_node(HolderIndex index, const PeerEndpoint& endpoint) {
-  transfer_->add_peer(index, endpoint);
+  transport_->reads().add_peer(index, endpoint);
   nodes_.set_connected(index, true);
-  if (follower_) follower_->follow(index, tcp_->dial_to(endpoint));
+  if (follower_) follower_->follow(index, transport_->tcp().dial_to(endpoint));
 }
 
 void Engine::admit_reader(const std::string& node_id, Incarnation incarnation,
@@ -306,7 +279,7 @@ void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
     readers_.erase({node_id, incarnation});
   }
   if (tcp_server_) tcp_server_->drop_peer(node_id, incarnation);
-  if (fabric_) fabric_->responder().drop_reader(node_id, incarnation);
+  transport_->drop_reader(node_id, incarnation);
 }
 
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {

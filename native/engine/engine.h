@@ -22,8 +22,10 @@
 
 #include "common/trace.h"
 #include "engine/cold_pages.h"
+#include "engine/config.h"
 #include "engine/control.h"
 #include "engine/copies.h"
+#include "engine/counters.h"
 #include "engine/crew.h"
 #include "engine/disk_watch.h"
 #include "engine/fences.h"
@@ -37,88 +39,23 @@
 #include "engine/nodes.h"
 #include "engine/promoter.h"
 #include "engine/quotas.h"
-#include "engine/rail_watch.h"
 #include "engine/recent_wishes.h"
 #include "engine/record_feed.h"
+#include "engine/transport.h"
 #include "engine/under_way.h"
 #include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
 #include "shard/owner_records.h"
 #include "shard/shard.h"
-#include "transfer/fault/fault.h"
-#include "transfer/rdma/fabric.h"
-#include "transfer/routed/routed_engine.h"
-#include "transfer/tcp/tcp_engine.h"
+#include "transfer/tcp/follower.h"
 #include "transfer/tcp/tcp_server.h"
 #include "transfer/verify.h"
 
 namespace peercached {
 
-enum class Protocol : uint8_t {
-  automatic,  // RDMA if there is any, else TCP; the status says which
-  rdma,       // RDMA, or an error
-  tcp,
-};
-
 // A follower that is further behind begins anew. The kept changes take 3 MiB.
 inline constexpr size_t kFeedChanges = 1 << 16;
-
-struct EngineConfig {
-  std::string node_id;
-  Incarnation incarnation = 0;
-  std::string version;
-  std::string socket_path;
-  uint32_t socket_mode = 0660;
-  Key128 cluster_key{};
-  uint64_t pool_bytes = 0;
-  bool huge_pages = false;
-  std::string pool_file;  // "": none
-  // Namespaces that were cleared before this start, with their epochs. Their older pages are not
-  // served.
-  std::vector<std::pair<Digest, uint64_t>> epochs;
-  std::string why_epochs_unknown;  // if not "", no page of an earlier start is served
-  std::string removals_path;       // the journal; "": removals do not survive restarts
-  uint64_t shard_entries = 0;
-  uint64_t copied_records = 0;     // copies of other nodes' records; 0: no node is followed
-  unsigned follow_wait_ms = 2000;  // wait of a follower's question; also the interval of life signs
-  uint64_t location_cache_entries = 0;
-  Verify verify = Verify::checksum;
-  std::string data_host;
-  uint16_t data_port = 0;
-  bool data_sealed = false;  // the data port speaks TLS
-  unsigned channels_per_peer = 8;
-  unsigned copy_threads = 0;  // 0: chosen by the number of processors
-  unsigned workers_max = 64;
-  std::string faults;
-  Protocol protocol = Protocol::tcp;
-  std::vector<std::string> device_names;
-  int gid_index = -1;
-  rdma::LinkSettings link;
-  // The disk tier; path "": none. The engine sets its identity and queue.
-  DiskConfig disk;
-};
-
-// Counts of pages by outcome, since start.
-struct OperationCounters {
-  std::array<std::atomic<uint64_t>, kStatusCount> set{}, get{};   // by status_index()
-  std::array<std::atomic<uint64_t>, kSourceNames.size()> hits{};  // pages got, by Source
-  std::atomic<uint64_t> stale_retries{0};
-  // Pages whose bytes did not match their checksum: in our own pool, and received from a peer.
-  std::atomic<uint64_t> corrupt_local{0}, corrupt_remote{0};
-  std::atomic<uint64_t> set_held{0}, unpublished{0};
-  std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
-  // Lookup frames sent to owners. Lookups, and their keys, left to the control plane.
-  std::atomic<uint64_t> lookup_frames{0}, lookups_passed_on{0}, lookup_keys_passed_on{0};
-  std::atomic<uint64_t> lookups_answered{0};  // lookup frames of peers
-  std::atomic<uint64_t> keys_in_copies{0};    // keys not held here that a copy had
-  // The same for records: frames to owners, batches left to the control plane, frames of peers.
-  std::atomic<uint64_t> publish_frames{0}, publishes_passed_on{0}, publishes_answered{0};
-  std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
-  std::atomic<uint64_t> used_elsewhere{0};  // pages here that peers reported as used
-  // Pages taken over from draining nodes, and pages offered but not taken.
-  std::atomic<uint64_t> adopted{0}, adopted_bytes{0}, adopt_refused{0};
-};
 
 // A traced get (common/trace.h).
 struct TracedGet {
@@ -127,7 +64,7 @@ struct TracedGet {
   std::vector<Trace::Step> steps;
 };
 
-class Engine final : public RequestHandler, public PeerWatcher, public rdma::Connector {
+class Engine final : public RequestHandler {
  public:
   explicit Engine(const EngineConfig& config);  // maps the pool
   ~Engine() override;
@@ -151,16 +88,13 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::string remove(const RequestContext& context, std::span<PageRef> keys) override;
   std::string clear(const RequestContext& context) override;
   std::string stats_json(const RequestContext& context) override;
-  void region_mapped(std::byte* base, uint64_t bytes) override;
-  void device_region_mapped(std::byte* base, uint64_t bytes, int fd) override;
-  void region_unmapped(std::byte* base) noexcept override;
-
-  // --- PeerWatcher, on the transfer engine's threads
-  void peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) override;
-
-  // --- Connector, on the threads that read
-  bool connect(HolderIndex peer, const rdma::ChannelEnd& own,
-               std::span<const uint32_t> closed) override;
+  void region_mapped(std::byte* base, uint64_t bytes) override {
+    transport_->region_mapped(base, bytes);
+  }
+  void device_region_mapped(std::byte* base, uint64_t bytes, int fd) override {
+    transport_->device_region_mapped(base, bytes, fd);
+  }
+  void region_unmapped(std::byte* base) noexcept override { transport_->region_unmapped(base); }
 
   // --- control plane
   ControlQueue& control() { return control_; }
@@ -168,6 +102,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   Pool& pool() { return *pool_; }
   Shard& shard() { return *shard_; }
   LocationCache& locations() { return locations_; }
+  Transport& transport() { return *transport_; }
   std::shared_ptr<const Ring> ring() const;
   uint16_t data_port() const;
 
@@ -177,14 +112,6 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void suspect_node(HolderIndex index, bool suspect) { nodes_.set_suspect(index, suspect); }
   void admit_reader(const std::string& node_id, Incarnation incarnation, const std::string& token);
   void expel_reader(const std::string& node_id, Incarnation incarnation);
-  // The channels of the RDMA engine (EventKind::connect_channel and its answers).
-  void channel_connected(uint64_t connect_id, std::span<const std::byte> answer);
-  void channel_refused(uint64_t connect_id, const std::string& why);
-  std::vector<std::byte> accept_channel(const std::string& node_id, Incarnation incarnation,
-                                        std::span<const std::byte> offer,
-                                        std::span<const uint32_t> closed);
-  unsigned rails() const;
-  std::string transport_json() const;
   void set_ring(std::shared_ptr<const Ring> ring);  // and closes all owners to frames
   // Whether publish frames may go to that owner. engine/publish.cc
   void open_owner(HolderIndex index, bool open) { nodes_.open_owner(index, open); }
@@ -268,7 +195,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::vector<std::string> take_notices() {
     quotas_->tell(notices_);
     if (cold_->enabled() && disk_watch_.due()) disk_watch_.tell(cold_->tier().stats(), notices_);
-    if (fabric_ && rail_watch_.due()) rail_watch_.tell(rails_now(), notices_);
+    transport_->tell(notices_);
     return notices_.take();
   }
   std::string status_json() const;
@@ -314,15 +241,10 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
                     std::span<uint8_t> present);
   std::unique_ptr<ColdTier> open_disk(const std::function<std::string(const TierNote&)>& why_not,
                                       const RemovalJudge& is_void);  // throws DiskError
-  // Null if RDMA is not wanted, or absent and not demanded; why_no_rdma_ says why. Throws if it is
-  // demanded and absent.
-  std::unique_ptr<rdma::Fabric> make_fabric();
-  std::vector<RailNow> rails_now() const;
 
   const EngineConfig config_;
   Notices notices_;
   DiskWatch disk_watch_{config_.disk.path};
-  RailWatch rail_watch_;
   int64_t socket_group_ = -1;
   ipc::Admission admission_;
   ControlQueue control_;
@@ -366,11 +288,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   // number.
   std::map<std::pair<std::string, Incarnation>, std::string> readers_;
 
-  std::string why_no_rdma_;
-  std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
-  RoutedCounters routed_counters_;
-  std::unique_ptr<TransferEngine> transfer_;
-  TcpEngine* tcp_ = nullptr;  // owned by transfer_
+  std::unique_ptr<Transport> transport_;
   std::unique_ptr<tcp::Follower> follower_;
   std::unique_ptr<TcpServer> tcp_server_;
   std::unique_ptr<IpcServer> ipc_;

@@ -174,7 +174,7 @@ std::string Engine::status_json() const {
   json.field("used_elsewhere", c.used_elsewhere.load());
   json.field("bytes_set", c.bytes_set.load()).field("bytes_got", c.bytes_got.load()).close('}');
 
-  json.field("transfer", transfer_->name());
+  json.field("transfer", transport_->reads().name());
   json.key("nodes").open('[');
   for (const auto& node : nodes_.all()) {
     json.open('{').field("index", node.index).field("node_id", node.node_id);
@@ -183,7 +183,7 @@ std::string Engine::status_json() const {
   }
   json.close(']');
   json.key("peers").open('[');
-  for (const auto& peer : transfer_->health()) {
+  for (const auto& peer : transport_->reads().health()) {
     json.open('{').field("index", peer.peer).field("channels", peer.channels);
     json.field("transport", peer.rdma ? "rdma" : "tcp");
     json.field("pages", peer.pages).field("bytes", peer.bytes).field("errors", peer.errors);
@@ -203,12 +203,11 @@ std::vector<NamedLatency> Engine::latencies() const {
   for (size_t i = 0; i < kSourceNames.size(); ++i) {
     all.push_back({"get", kSourceNames[i], latencies_.get[i].snapshot()});
   }
-  for (const PeerHealth& peer : transfer_->health()) {
+  for (const PeerHealth& peer : transport_->reads().health()) {
     all.push_back({"peer_read", std::to_string(peer.peer), peer.reads});
   }
-  for (unsigned i = 0; i < rails(); ++i) {
-    const rdma::Rail& rail = *fabric_->rails()[i];
-    all.push_back({"rail_read", std::to_string(rail.index), rail.counters.chains.snapshot()});
+  for (const auto& rail : transport_->rails()) {
+    all.push_back({"rail_read", std::to_string(rail->index), rail->counters.chains.snapshot()});
   }
   return all;
 }
