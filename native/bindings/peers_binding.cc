@@ -84,7 +84,12 @@ void bind_peers(nb::class_<Engine>& engine) {
           Unlocked(), nb::arg("connect_id"), nb::arg("why"))
       .def("accept_channel", &accept_channel, nb::arg("node_id"), nb::arg("incarnation"),
            nb::arg("offer"), nb::arg("closed"))
-      .def("suspect_node", &Engine::suspect_node, Unlocked(), nb::arg("index"), nb::arg("suspect"))
+      .def(
+          "suspect_node",
+          [](Engine& self, HolderIndex index, bool suspect) {
+            self.nodes().set_suspect(index, suspect);
+          },
+          Unlocked(), nb::arg("index"), nb::arg("suspect"))
       .def("admit_reader", &admit_reader, nb::arg("node_id"), nb::arg("incarnation"),
            nb::arg("token"))
       .def("expel_reader", &Engine::expel_reader, Unlocked(), nb::arg("node_id"),

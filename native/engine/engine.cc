@@ -42,6 +42,8 @@ Engine::Engine(const EngineConfig& config)
     : config_(config),
       control_(kEventsMax, kEventBytesMax),
       nodes_(config.node_id, config.incarnation),
+      directory_(
+          config.shard_entries, [this] { janitor_.sweep_records(); }, nodes_, counters_),
       namespaces_(config.cluster_key),
       locations_(config.location_cache_entries, running_),
       journal_(journal_of(config)),
@@ -95,10 +97,9 @@ Engine::Engine(const EngineConfig& config)
   if (!config.removals_path.empty()) cold_->note_removals();
   promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
-  const auto sweep = [this] { janitor_.sweep_records(); };
-  shard_ = std::make_unique<Shard>(config.shard_entries, sweep);
-  shard_->add_holder(kSelfHolder);
-  if (config.copied_records != 0) copies_ = std::make_unique<Copies>(config.copied_records, sweep);
+  if (config.copied_records != 0) {
+    copies_ = std::make_unique<Copies>(config.copied_records, [this] { janitor_.sweep_records(); });
+  }
   cold_pages_.store(cold_.get(), std::memory_order_release);
 
   transport_ = std::make_unique<Transport>(config, *pool_, nodes_, control_);
@@ -107,7 +108,7 @@ Engine::Engine(const EngineConfig& config)
                                                 std::chrono::milliseconds(config.follow_wait_ms));
   }
 
-  janitor_.start({*pool_, *cold_, *holds_, *shard_, copies_.get()});
+  janitor_.start({*pool_, *cold_, *holds_, directory_.shard(), copies_.get()});
 }
 
 std::unique_ptr<ColdTier> Engine::open_disk(
@@ -160,10 +161,10 @@ void Engine::listen() {
             hold_local(digests, hold_ms, held);
           },
           [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
-            lookup_local(digests, view_number, located);
+            directory_.lookup(digests, view_number, located);
           },
           [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
-            return publish_local(holder, fence, rows);
+            return directory_.store(holder, fence, rows);
           },
           [this](Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                  uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) {
@@ -219,34 +220,19 @@ void Engine::tell(std::span<const RecordRow> rows) {
 }
 
 bool Engine::publish_alone(std::span<const RecordRow> rows) {
-  if (!alone_.load(std::memory_order_acquire)) return false;
-  shard_->apply(kSelfHolder, rows);
+  if (!directory_.alone()) return false;
+  directory_.shard().apply(kSelfHolder, rows);
   pool_->mark_published(rows);
   return true;
-}
-
-std::shared_ptr<const Ring> Engine::ring() const {
-  std::lock_guard lock(ring_mutex_);
-  return ring_;
-}
-
-void Engine::set_ring(std::shared_ptr<const Ring> ring) {
-  const auto shares = ring->shares();
-  nodes_.close_owners();
-  std::lock_guard lock(ring_mutex_);
-  ring_ = std::move(ring);
-  alone_.store(shares.size() == 1 && shares[0].first == kSelfHolder, std::memory_order_release);
 }
 
 uint16_t Engine::data_port() const { return tcp_server_ ? tcp_server_->port() : 0; }
 
 HolderIndex Engine::add_node(const std::string& node_id, Incarnation incarnation) {
-  const auto [index, is_new] = nodes_.add(
-      node_id, incarnation, [&](HolderIndex candidate) { return shard_->swept(candidate); });
-  if (is_new) {
-    shard_->add_holder(index);
-    fences_.admit(index);
-  }
+  const auto [index, is_new] = nodes_.add(node_id, incarnation, [&](HolderIndex candidate) {
+    return directory_.shard().swept(candidate);
+  });
+  if (is_new) directory_.add_holder(index);
   return index;
 }
 
@@ -255,8 +241,7 @@ void Engine::drop_node(HolderIndex index) {
   nodes_.drop(index);
   if (follower_) follower_->leave(index);
   if (copies_) copies_->forget(index);
-  fences_.refuse(index);
-  shard_->drop_holder(index);
+  directory_.drop_holder(index);
   transport_->reads().drop_peer(index);
   locations_.forget_holder(index);
 }
@@ -316,7 +301,7 @@ Engine::Removed Engine::begin_removal(std::span<const Digest> digests,
                                       std::vector<RecordRow>& rows) {
   if (!running_.begin(digests)) return Removed::too_many;
   const bool kept = remove_local(digests, rows);
-  shard_->forget(digests);  // nobody names a page that is removed everywhere
+  directory_.shard().forget(digests);  // nobody names a page that is removed everywhere
   return kept ? Removed::kept : Removed::not_kept;
 }
 
@@ -358,7 +343,7 @@ void Engine::hold_local(std::span<const Digest> digests, uint32_t hold_ms,
 
 std::pair<Generation, OwnerSummaries> Engine::pool_summaries() const {
   OwnerSummaries by_owner;
-  auto ring = this->ring();
+  const auto ring = directory_.ring();
   if (!ring) return {0, std::move(by_owner)};
   const Generation as_of = cold_->scan(
       [&](std::span<const RecordRow> rows) { add_to_summaries(by_owner, rows, *ring); });
@@ -368,7 +353,7 @@ std::pair<Generation, OwnerSummaries> Engine::pool_summaries() const {
 std::pair<Generation, std::vector<RecordRow>> Engine::pool_rows(
     HolderIndex owner, std::span<const uint8_t> buckets) const {
   std::vector<RecordRow> out;
-  auto ring = this->ring();
+  const auto ring = directory_.ring();
   if (!ring) return {0, out};
   const Generation as_of = cold_->scan(
       [&](std::span<const RecordRow> rows) { append_owned(out, rows, *ring, owner, buckets); });

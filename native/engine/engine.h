@@ -27,9 +27,8 @@
 #include "engine/copies.h"
 #include "engine/counters.h"
 #include "engine/crew.h"
+#include "engine/directory.h"
 #include "engine/disk_watch.h"
-#include "engine/fences.h"
-#include "engine/finality.h"
 #include "engine/handover.h"
 #include "engine/holds.h"
 #include "engine/janitor.h"
@@ -47,7 +46,6 @@
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
 #include "shard/owner_records.h"
-#include "shard/shard.h"
 #include "transfer/tcp/follower.h"
 #include "transfer/tcp/tcp_server.h"
 #include "transfer/verify.h"
@@ -100,26 +98,18 @@ class Engine final : public RequestHandler {
   ControlQueue& control() { return control_; }
   NamespaceTable& namespaces() { return namespaces_; }
   Pool& pool() { return *pool_; }
-  Shard& shard() { return *shard_; }
+  Directory& directory() { return directory_; }
+  NodeTable& nodes() { return nodes_; }
   LocationCache& locations() { return locations_; }
   Transport& transport() { return *transport_; }
-  std::shared_ptr<const Ring> ring() const;
   uint16_t data_port() const;
 
   HolderIndex add_node(const std::string& node_id, Incarnation incarnation);
   void drop_node(HolderIndex index);
   void connect_node(HolderIndex index, const PeerEndpoint& endpoint);
-  void suspect_node(HolderIndex index, bool suspect) { nodes_.set_suspect(index, suspect); }
   void admit_reader(const std::string& node_id, Incarnation incarnation, const std::string& token);
   void expel_reader(const std::string& node_id, Incarnation incarnation);
-  void set_ring(std::shared_ptr<const Ring> ring);  // and closes all owners to frames
-  // Whether publish frames may go to that owner. engine/publish.cc
-  void open_owner(HolderIndex index, bool open) { nodes_.open_owner(index, open); }
-  // fence(): in all our publish frames. raise_fence(): refuses a peer's lower frames (fences.h).
-  uint64_t fence() const { return fence_.load(); }
-  void raise_fence(HolderIndex holder, uint64_t fence) { fences_.raise(holder, fence); }
-  // Stores a peer's records in our shard. False: not all of them are there.
-  bool publish_local(Incarnation holder, uint64_t fence, std::span<const RecordRow> rows);
+  uint64_t fence() const { return fence_.load(); }  // in all our publish frames (fences.h)
   // Tells a follower how our records changed behind `position`. feed.cc
   bool feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                   uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell);
@@ -128,11 +118,6 @@ class Engine final : public RequestHandler {
                 std::chrono::milliseconds ms);
   // Returns the signs received since the last call.
   std::vector<tcp::LifeSigns::Heard> take_life_signs() { return signs_.take(); }
-  // `final`: all members are in sync here, so a digest that we own and do not know is nowhere.
-  void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
-  void keep_final(uint32_t ms) { finality_.keep(Deadline::after_ms(ms).at); }
-  // Answers a peer's lookup from our shard. engine/locate.cc
-  void lookup_local(std::span<const Digest> digests, uint64_t view_number, tcp::Located& located);
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
   // Removals that the cluster's members run at this node (peercached/peer/removals). When
@@ -249,7 +234,9 @@ class Engine final : public RequestHandler {
   ipc::Admission admission_;
   ControlQueue control_;
   Janitor janitor_;
+  OperationCounters counters_;
   NodeTable nodes_;
+  Directory directory_;
   NamespaceTable namespaces_;
   Running running_;
   LocationCache locations_;
@@ -263,21 +250,14 @@ class Engine final : public RequestHandler {
   std::unique_ptr<Promoter> promoter_;
   RecentWishes warm_wishes_;
   UsedPages used_;
-  std::unique_ptr<Shard> shard_;
   RecordFeed feed_{kFeedChanges};
   tcp::LifeSigns signs_;
   std::unique_ptr<Copies> copies_;  // null: no node is followed
   CopyCrew crew_;
   VerifyingSink verifier_;
-  OperationCounters counters_;
   Latencies latencies_;
 
-  mutable std::mutex ring_mutex_;
-  std::shared_ptr<const Ring> ring_;
-  std::atomic<bool> alone_{true};  // nobody else is in the ring
-  Finality finality_;
   std::atomic<uint64_t> fence_{1};
-  Fences fences_;
   UnderWay commits_;  // commits whose records are not told yet
   std::atomic<bool> taking_{true};
   std::atomic<bool> serving_{false};

@@ -105,26 +105,6 @@ void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex
   }
 }
 
-void Engine::lookup_local(std::span<const Digest> digests, uint64_t view_number,
-                          tcp::Located& located) {
-  const uint64_t term = finality_.term(view_number);
-  std::vector<RecordRow> rows;
-  shard_->lookup(digests, rows);
-  std::vector<HolderIndex> named;  // by place in the answer's table of holders
-  for (RecordRow& row : rows) {
-    auto at = std::find(named.begin(), named.end(), row.holder);
-    if (at == named.end()) {
-      if (!nodes_.live(row.holder)) continue;
-      at = named.insert(at, row.holder);
-      located.holders.push_back(nodes_.incarnation(row.holder));
-    }
-    row.holder = static_cast<HolderIndex>(at - named.begin());
-    located.rows.push_back(row);
-  }
-  located.final = finality_.lasts(term);
-  counters_.lookups_answered.fetch_add(1, std::memory_order_relaxed);
-}
-
 void Engine::Search::run() {
   if (trust != Trust::nothing) in_cache();
   if (trust != Trust::nothing && open > 0 && engine.copies_) in_copies();
@@ -206,10 +186,10 @@ void Engine::Search::in_own_shard() {
   TraceStep step(trace, "own shard");
   // The search after a failed READ asks the other owners too: our own shard may have misled us.
   const bool ask_others = !alone && trust == Trust::nothing;
-  const uint64_t term = ask_others ? 0 : engine.finality_.term(ring->view_number());
+  const uint64_t term = ask_others ? 0 : engine.directory_.finality().term(ring->view_number());
   std::vector<RecordRow> found;
-  engine.shard_->lookup(own, found);
-  const bool final = alone || engine.finality_.lasts(term);
+  engine.directory_.shard().lookup(own, found);
+  const bool final = alone || engine.directory_.finality().lasts(term);
   merge(found);
   found_so_far(step);
   // Other owners may know another holder of a suspect's page.

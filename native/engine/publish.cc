@@ -12,7 +12,7 @@ namespace peercached {
 bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadline) {
   const TimePoint now = Clock::now();
   // The ring first: a new ring closes all owners before it is set.
-  const std::shared_ptr<const Ring> ring = this->ring();
+  const std::shared_ptr<const Ring> ring = directory_.ring();
   if (!ring) return false;
   const std::vector<Ring::Part> parts =
       ring->split(std::as_bytes(rows), sizeof(RecordRow), /*first_only=*/false);
@@ -29,7 +29,7 @@ bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadlin
                          part.items.size() / sizeof(RecordRow));
     if (part.owner != kSelfHolder) {
       batches.push_back({part.owner, nodes_.incarnation(part.owner), some});
-    } else if (shard_->apply(kSelfHolder, some).full != 0) {
+    } else if (directory_.shard().apply(kSelfHolder, some).full != 0) {
       return false;
     }
   }
@@ -44,17 +44,6 @@ bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadlin
   }
   if (all_taken) pool_->mark_published(rows);
   return all_taken;
-}
-
-bool Engine::publish_local(Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
-  const HolderIndex index = nodes_.find({&holder, 1})[0];
-  const bool taken = fences_.pass(index, fence, [&] {
-    if (nodes_.incarnation(index) != holder) return false;
-    const ShardApplied applied = shard_->apply(index, rows);
-    return applied.full == 0 && applied.bad == 0;
-  });
-  counters_.publishes_answered.fetch_add(1, std::memory_order_relaxed);
-  return taken;
 }
 
 }  // namespace peercached

@@ -27,8 +27,8 @@ struct Engine::Search {
 
   const TimePoint now = Clock::now();
   const uint64_t removals = engine.running_.changes();
-  const std::shared_ptr<const Ring> ring = engine.ring();
-  const bool alone = engine.alone_.load(std::memory_order_acquire);
+  const std::shared_ptr<const Ring> ring = engine.directory_.ring();
+  const bool alone = engine.directory_.alone();
   size_t open = digests.size();
   std::vector<uint8_t> settled = std::vector<uint8_t>(digests.size(), 0);  // 1: nowhere, and final
 

@@ -107,7 +107,7 @@ std::string Engine::status_json() const {
   json.field("adopted_bytes", counters_.adopted_bytes.load());
   json.field("adopt_refused", counters_.adopt_refused.load()).close('}');
 
-  const ShardStats shard = shard_->stats();
+  const ShardStats shard = directory_.shard().stats();
   const HoldStats holds = holds_->stats();
   json.key("holds").open('{').field("pages", holds.pages).field("bytes", holds.bytes);
   json.field("refused", holds.refused).close('}');

@@ -30,7 +30,7 @@ class AnotherTry : public EnginePair {
       row.flags = kRecordResident;
       rows.push_back(row);
     }
-    b_->engine.shard().apply(kSelfHolder, rows);
+    b_->engine.directory().shard().apply(kSelfHolder, rows);
   }
   bool b_has_them() {
     std::vector<uint8_t> present(digests_.size());
@@ -59,7 +59,7 @@ TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
   std::vector<RecordRow> rows = a_->engine.local_rows(digests_);
   ASSERT_EQ(rows.size(), digests_.size());
   for (RecordRow& row : rows) row.generation += 1'000'000;
-  b_->engine.shard().apply(ghost, rows);
+  b_->engine.directory().shard().apply(ghost, rows);
   Pages in("k", 32, 4096);
   EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
   EXPECT_EQ(in.memory, out_.memory);
@@ -68,7 +68,7 @@ TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
 TEST_F(AnotherTry, UnconnectedHolderIsPassedOverForAConnectedOne) {
   a_->set(out_);
   const HolderIndex newcomer = b_->engine.add_node("newcomer", 1);
-  b_->engine.shard().apply(newcomer, a_->engine.local_rows(digests_));
+  b_->engine.directory().shard().apply(newcomer, a_->engine.local_rows(digests_));
   Pages in("k", 32, 4096);
   EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
   EXPECT_EQ(in.memory, out_.memory);

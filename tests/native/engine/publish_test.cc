@@ -13,7 +13,7 @@ class Publish : public EnginePair {
   void SetUp() override {
     open(16 << 20);
     a_owns_all(kFirstView);
-    b_->engine.open_owner(b_->peer_index, true);
+    b_->engine.nodes().open_owner(b_->peer_index, true);
   }
 
   // Returns how often setting pages needs the control plane. The pages must be found in any case.
@@ -44,7 +44,7 @@ class Publish : public EnginePair {
   bool a_knows_it() {
     std::vector<RecordRow> found;
     const Digest digest{5, 6};
-    a_->engine.shard().lookup({&digest, 1}, found);
+    a_->engine.directory().shard().lookup({&digest, 1}, found);
     return !found.empty();
   }
 };
@@ -55,48 +55,48 @@ TEST_F(Publish, RecordsTakenByAllOwnersSkipTheControlPlane) {
 }
 
 TEST_F(Publish, ClosedOwnerIsToldByTheControlPlane) {
-  b_->engine.open_owner(b_->peer_index, false);
+  b_->engine.nodes().open_owner(b_->peer_index, false);
   EXPECT_EQ(questions_for("closed"), 1u);
-  b_->engine.open_owner(b_->peer_index, true);
+  b_->engine.nodes().open_owner(b_->peer_index, true);
   EXPECT_EQ(questions_for("open"), 0u);
   a_owns_all(kFirstView + 1);
   EXPECT_EQ(questions_for("a new ring closes all"), 1u);
 }
 
 TEST_F(Publish, SuspectOwnerIsToldByTheControlPlane) {
-  b_->engine.suspect_node(b_->peer_index, true);
+  b_->engine.nodes().set_suspect(b_->peer_index, true);
   EXPECT_EQ(questions_for("suspect"), 1u);
 }
 
 TEST_F(Publish, OwnerRefusingTheFenceIsToldByTheControlPlane) {
-  a_->engine.raise_fence(a_->peer_index, b_->engine.fence() + 1);
+  a_->engine.directory().raise_fence(a_->peer_index, b_->engine.fence() + 1);
   EXPECT_EQ(questions_for("low fence"), 1u);
   EXPECT_EQ(b_->engine.fence(), 1u) << "it has answered: nothing comes late";
 }
 
 TEST_F(Publish, AFrameThatComesLateIsNotTaken) {
   const Incarnation b = 'b';
-  EXPECT_TRUE(a_->engine.publish_local(b, 1, rows_of(1)));
+  EXPECT_TRUE(a_->engine.directory().store(b, 1, rows_of(1)));
   EXPECT_TRUE(a_knows_it());
   auto withdrawal = rows_of(2);
   withdrawal[0].flags = kRecordWithdraw;
-  a_->engine.raise_fence(a_->peer_index, 2);
-  a_->engine.shard().apply(a_->peer_index, withdrawal);
-  EXPECT_FALSE(a_->engine.publish_local(b, 1, rows_of(1)));
+  a_->engine.directory().raise_fence(a_->peer_index, 2);
+  a_->engine.directory().shard().apply(a_->peer_index, withdrawal);
+  EXPECT_FALSE(a_->engine.directory().store(b, 1, rows_of(1)));
   EXPECT_FALSE(a_knows_it());
-  a_->engine.raise_fence(a_->peer_index, 1);
-  EXPECT_FALSE(a_->engine.publish_local(b, 1, rows_of(1))) << "it never falls";
-  EXPECT_TRUE(a_->engine.publish_local(b, 2, rows_of(3)));
+  a_->engine.directory().raise_fence(a_->peer_index, 1);
+  EXPECT_FALSE(a_->engine.directory().store(b, 1, rows_of(1))) << "it never falls";
+  EXPECT_TRUE(a_->engine.directory().store(b, 2, rows_of(3)));
 }
 
 TEST_F(Publish, RecordsOfStrangersAndInvalidRecordsAreRefused) {
-  EXPECT_FALSE(a_->engine.publish_local('c', 1, rows_of(1)));
+  EXPECT_FALSE(a_->engine.directory().store('c', 1, rows_of(1)));
   auto odd = rows_of(1);
   odd[0].offset = 1;
-  EXPECT_FALSE(a_->engine.publish_local('b', 1, odd));
+  EXPECT_FALSE(a_->engine.directory().store('b', 1, odd));
   EXPECT_FALSE(a_knows_it());
   a_->engine.drop_node(a_->peer_index);
-  EXPECT_FALSE(a_->engine.publish_local('b', 1, rows_of(1)));
+  EXPECT_FALSE(a_->engine.directory().store('b', 1, rows_of(1)));
 }
 
 // An owner that answers only when the test lets it.
@@ -107,7 +107,7 @@ class SlowOwner : public Publish {
     index_ = b_->engine.add_node("slow", testing::kHolderIncarnation);
     b_->engine.connect_node(index_, owner_.endpoint());
     set_ring(*b_, index_, kSelfHolder, kFirstView);
-    b_->engine.open_owner(index_, true);
+    b_->engine.nodes().open_owner(index_, true);
   }
   void TearDown() override {
     let_go_ = true;
@@ -177,7 +177,7 @@ TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
   }
   std::vector<RecordRow> removed, found;
   ASSERT_EQ(b_->engine.begin_removal({digests.data(), 2}, removed), Engine::Removed::kept);
-  b_->engine.shard().lookup(digests, found);
+  b_->engine.directory().shard().lookup(digests, found);
   ASSERT_EQ(found.size(), 1u) << "of the third page alone";
   EXPECT_EQ(found[0].digest, digests[2]);
   b_->engine.end_removal({digests.data(), 2});

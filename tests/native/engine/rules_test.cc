@@ -218,7 +218,8 @@ TEST_F(EnginePair, PageRemovedDuringItsSetLeavesNoRecord) {
   }
   hunter.join();
   EXPECT_GT(caught, 0u);
-  for (Side* side : {a_.get(), b_.get()}) EXPECT_EQ(side->engine.shard().stats().entries, 0u);
+  for (Side* side : {a_.get(), b_.get()})
+    EXPECT_EQ(side->engine.directory().shard().stats().entries, 0u);
 }
 
 TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
@@ -236,11 +237,11 @@ TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
   Pages last("last", 1, 256 << 10);
   EXPECT_TRUE(is(a_->set(last), PageStatus::ok));  // answered after everything queued before it
   const auto agree = [&](Side& side) {
-    return side.engine.shard().stats().entries == a_->engine.pool().stats().keys;
+    return side.engine.directory().shard().stats().entries == a_->engine.pool().stats().keys;
   };
   EXPECT_TRUE(eventually([&] { return agree(*a_) && agree(*b_); }))
-      << b_->engine.shard().stats().entries << " records of " << a_->engine.pool().stats().keys
-      << " pages";
+      << b_->engine.directory().shard().stats().entries << " records of "
+      << a_->engine.pool().stats().keys << " pages";
 }
 
 TEST_F(EnginePair, ClearGivesTheRoomBack) {
@@ -249,7 +250,7 @@ TEST_F(EnginePair, ClearGivesTheRoomBack) {
   a_->set(pages);
   ASSERT_TRUE(a_->engine.raise_epoch(a_->engine.namespaces().id_of("ns"), 1));
   EXPECT_TRUE(eventually([&] { return a_->engine.pool().stats().keys == 0; }));
-  EXPECT_TRUE(eventually([&] { return b_->engine.shard().stats().entries == 0; }));
+  EXPECT_TRUE(eventually([&] { return b_->engine.directory().shard().stats().entries == 0; }));
 }
 
 // --- 4: never wait for a failing peer, and never promise its pages
@@ -263,7 +264,7 @@ TEST_F(EnginePair, ExistsReportsNoPageOfAnUnreadableNode) {
   row.generation = 1;
   row.length = 4096;
   row.flags = kRecordResident;
-  b_->engine.shard().apply(stranger, {&row, 1});
+  b_->engine.directory().shard().apply(stranger, {&row, 1});
   EXPECT_EQ(b_->exists(pages).present[0], 0);
   EXPECT_NE(b_->get(pages)[0], PageStatus::ok);
 }
@@ -274,10 +275,10 @@ TEST_F(EnginePair, CachedPagesOfASuspectNodeAreNotRead) {
   pages.fill();
   a_->set(pages);
   EXPECT_EQ(b_->exists(pages).prefix, 4u);  // this caches the locations
-  b_->engine.suspect_node(b_->peer_index, true);
+  b_->engine.nodes().set_suspect(b_->peer_index, true);
   EXPECT_EQ(b_->exists(pages).prefix, 0u);
   EXPECT_TRUE(is(b_->get(pages), PageStatus::suspect));
-  b_->engine.suspect_node(b_->peer_index, false);
+  b_->engine.nodes().set_suspect(b_->peer_index, false);
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 
