@@ -38,7 +38,7 @@ void bind_directory(nb::class_<Engine>& engine) {
             self.nodes().open_owner(index, is_open);
           },
           nb::arg("index"), nb::arg("is_open"))
-      .def_prop_ro("fence", &Engine::fence)
+      .def_prop_ro("fence", [](Engine& self) { return self.publisher().fence(); })
       .def(
           "raise_fence",
           [](Engine& self, HolderIndex holder, uint64_t fence) {

@@ -110,7 +110,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   engine.pool_->abort(aborting);
   std::vector<RecordRow> rows;
   // Ends when pages removed meanwhile are withdrawn, behind their records.
-  std::optional<UnderWay::Work> commit(std::in_place, engine.commits_);
+  std::optional<UnderWay::Work> commit(std::in_place, engine.publisher_->commits());
   engine.cold_->adopted(taking, digests, committing, rows, offered.idle_ms);
   for (const RecordRow& row : rows) {
     adopted.held.push_back(row.digest);
@@ -118,9 +118,9 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
     engine.counters_.adopted_bytes.fetch_add(row.length, std::memory_order_relaxed);
   }
   // As in a set: published while pinned, so that no withdrawal overtakes the records.
-  engine.feed_.append(rows);
+  engine.publisher_->feed().append(rows);
   std::optional<ControlQueue::Question> question;
-  if (!rows.empty() && !engine.publish_alone(rows)) {
+  if (!rows.empty() && !engine.publisher_->store_alone(rows)) {
     question.emplace(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)), deadline);
   }
   pinned.insert(pinned.end(), committing.begin(), committing.end());

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "common/fault_guard.h"
+#include "engine/follow_answers.h"
 
 namespace peercached {
 
@@ -82,8 +83,9 @@ Engine::Engine(const EngineConfig& config)
         if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_pool(rows);
       },
       [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
-  cold_ = std::make_unique<ColdPages>(*pool_, namespaces_, journal_,
-                                      [this](std::span<const RecordRow> rows) { tell(rows); });
+  cold_ = std::make_unique<ColdPages>(
+      *pool_, namespaces_, journal_,
+      [this](std::span<const RecordRow> rows) { publisher_->tell(rows); });
   // Quotas first: the disk's epochs may void pages from the pool's file.
   quotas_ = std::make_unique<Quotas>(*pool_, *cold_);
   namespaces_.on_slot([this](const Namespace& ns, uint32_t slot) { quotas_->opened(ns, slot); });
@@ -100,9 +102,11 @@ Engine::Engine(const EngineConfig& config)
   if (config.copied_records != 0) {
     copies_ = std::make_unique<Copies>(config.copied_records, [this] { janitor_.sweep_records(); });
   }
-  cold_pages_.store(cold_.get(), std::memory_order_release);
 
   transport_ = std::make_unique<Transport>(config, *pool_, nodes_, control_);
+  publisher_ = std::make_unique<Publisher>(
+      Publisher::Parts{*pool_, nodes_, directory_, control_, transport_->tcp(), counters_});
+  cold_pages_.store(cold_.get(), std::memory_order_release);
   if (copies_) {
     follower_ = std::make_unique<tcp::Follower>(*copies_, signs_,
                                                 std::chrono::milliseconds(config.follow_wait_ms));
@@ -168,7 +172,8 @@ void Engine::listen() {
           },
           [this](Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                  uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) {
-            return feed_local(follower, sign, position, wait_ms, tell);
+            return FollowAnswers{publisher_->feed(), signs_, *cold_}.answer(
+                follower, sign, position, wait_ms, tell);
           }});
 }
 
@@ -194,7 +199,7 @@ void Engine::start() {
 void Engine::stop() {
   // Requests in flight end now and not at their deadlines: nobody answers them any more.
   control_.close();
-  feed_.close();
+  publisher_->feed().close();
   for (const auto& node : nodes_.all()) transport_->reads().drop_peer(node.index);
   ipc_.reset();
   tcp_server_.reset();
@@ -204,26 +209,13 @@ void Engine::stop() {
 
 void Engine::begin_serving() {
   serving_.store(true, std::memory_order_release);
-  feed_.open();
+  publisher_->feed().open();
 }
 
 void Engine::end_serving() {
   serving_.store(false, std::memory_order_release);
-  feed_.close();
+  publisher_->feed().close();
   transport_->drop_readers();
-}
-
-void Engine::tell(std::span<const RecordRow> rows) {
-  feed_.append(rows);
-  if (rows.empty() || publish_alone(rows)) return;
-  control_.tell(std::as_bytes(rows));
-}
-
-bool Engine::publish_alone(std::span<const RecordRow> rows) {
-  if (!directory_.alone()) return false;
-  directory_.shard().apply(kSelfHolder, rows);
-  pool_->mark_published(rows);
-  return true;
 }
 
 uint16_t Engine::data_port() const { return tcp_server_ ? tcp_server_->port() : 0; }
@@ -316,8 +308,8 @@ bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow
   for (const Digest& digest : digests) locations_.forget(digest);
   const bool kept = cold_->remove(digests, rows);
   // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
-  commits_.wait();
-  feed_.append(rows);
+  publisher_->commits().wait();
+  publisher_->feed().append(rows);
   if (!kept) janitor_.write_removals();
   return kept;
 }
@@ -331,7 +323,7 @@ bool Engine::drop_all() {
 std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
   std::vector<RecordRow> rows;
   pool_->remove(digests, rows);
-  feed_.append(rows);
+  publisher_->feed().append(rows);
   return rows;
 }
 

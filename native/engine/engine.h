@@ -37,11 +37,10 @@
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
 #include "engine/promoter.h"
+#include "engine/publisher.h"
 #include "engine/quotas.h"
 #include "engine/recent_wishes.h"
-#include "engine/record_feed.h"
 #include "engine/transport.h"
-#include "engine/under_way.h"
 #include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
@@ -51,9 +50,6 @@
 #include "transfer/verify.h"
 
 namespace peercached {
-
-// A follower that is further behind begins anew. The kept changes take 3 MiB.
-inline constexpr size_t kFeedChanges = 1 << 16;
 
 // A traced get (common/trace.h).
 struct TracedGet {
@@ -102,6 +98,7 @@ class Engine final : public RequestHandler {
   NodeTable& nodes() { return nodes_; }
   LocationCache& locations() { return locations_; }
   Transport& transport() { return *transport_; }
+  Publisher& publisher() { return *publisher_; }
   uint16_t data_port() const;
 
   HolderIndex add_node(const std::string& node_id, Incarnation incarnation);
@@ -109,10 +106,6 @@ class Engine final : public RequestHandler {
   void connect_node(HolderIndex index, const PeerEndpoint& endpoint);
   void admit_reader(const std::string& node_id, Incarnation incarnation, const std::string& token);
   void expel_reader(const std::string& node_id, Incarnation incarnation);
-  uint64_t fence() const { return fence_.load(); }  // in all our publish frames (fences.h)
-  // Tells a follower how our records changed behind `position`. feed.cc
-  bool feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
-                  uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell);
   // Sets our sign of life, which expires after `ms`.
   void say_life(uint64_t view_number, uint64_t sequence, bool is_master,
                 std::chrono::milliseconds ms);
@@ -135,11 +128,11 @@ class Engine final : public RequestHandler {
   void hold_back() {
     std::vector<RecordRow> rows;
     if (!cold_->hold_back(rows)) janitor_.write_removals();
-    tell(rows);
+    publisher_->tell(rows);
   }
   void release_held() {
     cold_->release();
-    feed_.forget();
+    publisher_->feed().forget();
   }
   Journal& journal() { return journal_; }
   // A disk folder or pool file was last used with a later state of state_dir, or with another one.
@@ -193,12 +186,6 @@ class Engine final : public RequestHandler {
   struct AdoptRun;
   struct Search;
 
-  // Queues records and withdrawals for owners and followers. Nobody waits for them.
-  void tell(std::span<const RecordRow> rows);
-  // If we are alone in the ring, stores the rows in our own shard, the only owner. Else false.
-  bool publish_alone(std::span<const RecordRow> rows);
-  // False: some owner may lack some of them, so the control plane must send them.
-  bool publish_in_frames(std::span<const RecordRow> rows, Deadline deadline);
   // Finds records for `digests` of pages not held here. rows[i].holder == kNoHolder: none usable.
   // Then why[i] is absent, suspect, deadline, or stale (the record is our own). failed[i] is the
   // holder that failed us with this page. It is used again only if nobody else has the page.
@@ -242,7 +229,8 @@ class Engine final : public RequestHandler {
   LocationCache locations_;
   Journal journal_;
   std::atomic<bool> state_is_old_{false};
-  std::unique_ptr<ColdPages> cold_;  // outlives pool_, which may evict until its end
+  std::unique_ptr<Publisher> publisher_;  // these two outlive pool_, which may evict until its end
+  std::unique_ptr<ColdPages> cold_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;
   std::unique_ptr<HoldTable> holds_;
@@ -250,15 +238,12 @@ class Engine final : public RequestHandler {
   std::unique_ptr<Promoter> promoter_;
   RecentWishes warm_wishes_;
   UsedPages used_;
-  RecordFeed feed_{kFeedChanges};
   tcp::LifeSigns signs_;
   std::unique_ptr<Copies> copies_;  // null: no node is followed
   CopyCrew crew_;
   VerifyingSink verifier_;
   Latencies latencies_;
 
-  std::atomic<uint64_t> fence_{1};
-  UnderWay commits_;  // commits whose records are not told yet
   std::atomic<bool> taking_{true};
   std::atomic<bool> serving_{false};
 

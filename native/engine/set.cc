@@ -110,10 +110,10 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
     }
   }
   engine.pool_->abort(aborting);
-  const UnderWay::Work commit(engine.commits_);
+  const UnderWay::Work commit(engine.publisher_->commits());
   rows.resize(committing.size());
   engine.pool_->commit(committing, checksums, rows);
-  engine.feed_.append(rows);
+  engine.publisher_->feed().append(rows);
   const bool dropped = drop_removed(pages, digests, chosen);
   if (!unpublished.empty()) {
     rows.resize(committing.size() + unpublished.size());
@@ -136,11 +136,11 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
 }
 
 void Engine::SetRun::publish(bool in_frames) {
-  if (rows.empty() || engine.publish_alone(rows)) return;
+  if (rows.empty() || engine.publisher_->store_alone(rows)) return;
   // Frames do not wait for Python, so withdrawals of pages that sets evict could pile up in its
   // queue. If it is behind, sets take their place in that queue.
   in_frames = in_frames && !engine.control_.behind();
-  if (in_frames && engine.publish_in_frames(rows, context.deadline)) return;
+  if (in_frames && engine.publisher_->send_in_frames(rows, context.deadline)) return;
   engine.counters_.publishes_passed_on.fetch_add(1, std::memory_order_relaxed);
   questions.emplace_back(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)),
                          context.deadline);

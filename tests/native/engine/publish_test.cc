@@ -19,9 +19,9 @@ class Publish : public EnginePair {
   // Returns how often setting pages needs the control plane. The pages must be found in any case.
   // Starts over if this machine paused so long that a frame was given up.
   uint64_t questions_for(const std::string& label, size_t count = 20) {
-    const uint64_t fence = b_->engine.fence();
+    const uint64_t fence = b_->engine.publisher().fence();
     const uint64_t asked = questions_of(label, count);
-    if (b_->engine.fence() == fence || asked == 0) return asked;
+    if (b_->engine.publisher().fence() == fence || asked == 0) return asked;
     std::this_thread::sleep_for(kSlowFor);
     return questions_for(label + "'", count);
   }
@@ -69,9 +69,9 @@ TEST_F(Publish, SuspectOwnerIsToldByTheControlPlane) {
 }
 
 TEST_F(Publish, OwnerRefusingTheFenceIsToldByTheControlPlane) {
-  a_->engine.directory().raise_fence(a_->peer_index, b_->engine.fence() + 1);
+  a_->engine.directory().raise_fence(a_->peer_index, b_->engine.publisher().fence() + 1);
   EXPECT_EQ(questions_for("low fence"), 1u);
-  EXPECT_EQ(b_->engine.fence(), 1u) << "it has answered: nothing comes late";
+  EXPECT_EQ(b_->engine.publisher().fence(), 1u) << "it has answered: nothing comes late";
 }
 
 TEST_F(Publish, AFrameThatComesLateIsNotTaken) {
@@ -157,7 +157,7 @@ TEST_F(SlowOwner, RemovalWaitsForSetsWithRecordsInFlight) {
   });
   std::vector<RecordRow> rows;
   EXPECT_EQ(b_->engine.begin_removal({&asked, 1}, rows), Engine::Removed::kept);
-  const bool given_up = b_->engine.fence() > 1;  // this machine paused
+  const bool given_up = b_->engine.publisher().fence() > 1;  // this machine paused
   EXPECT_TRUE(answered_ || given_up) << "the record may come behind its withdrawal";
   EXPECT_EQ(rows.size(), 1u);
   watching.join();
@@ -185,12 +185,13 @@ TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
 
 TEST_F(SlowOwner, ImpatientWorkerDoesNotMarkAnOwnerSlow) {
   // So short a patience may leave no time for a frame.
-  for (b_->patience_ms = 5; b_->engine.fence() == 1 && b_->patience_ms < 80; b_->patience_ms *= 2) {
+  for (b_->patience_ms = 5; b_->engine.publisher().fence() == 1 && b_->patience_ms < 80;
+       b_->patience_ms *= 2) {
     Pages hasty("hasty " + std::to_string(b_->patience_ms), 1, 1000);
     hasty.fill();
     b_->set(hasty);
   }
-  const uint64_t fence = b_->engine.fence();
+  const uint64_t fence = b_->engine.publisher().fence();
   EXPECT_GT(fence, 1u) << "it may come still";
   let_go_ = true;
   b_->patience_ms = kPatienceMs;
@@ -198,7 +199,7 @@ TEST_F(SlowOwner, ImpatientWorkerDoesNotMarkAnOwnerSlow) {
   Pages next("next", 1, 1000);
   next.fill();
   EXPECT_EQ(b_->set(next), std::vector{PageStatus::ok});
-  EXPECT_TRUE(b_->engine.control().posted() == before || b_->engine.fence() > fence)
+  EXPECT_TRUE(b_->engine.control().posted() == before || b_->engine.publisher().fence() > fence)
       << "it is not slow, unless this machine stood still";
 }
 
