@@ -204,7 +204,7 @@ void bind_engine(nb::module_& module) {
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })
-      .def_prop_ro("data_port", &Engine::data_port)
+      .def_prop_ro("data_port", [](Engine& self) { return self.readers().port(); })
       .def_prop_ro("rails", [](Engine& self) { return self.transport().rails().size(); })
       .def("transport", [](Engine& self) { return parse_json(self.transport().status_json()); })
       .def("take_events", &take_events, nb::arg("limit") = 256)

@@ -25,7 +25,7 @@ std::string token_of(const nb::bytes& packed) {
 void connect_node(Engine& engine, HolderIndex index, const std::string& host, uint16_t port,
                   const nb::bytes& token, Incarnation incarnation, unsigned rails, bool sealed) {
   const PeerEndpoint endpoint{host, port, token_of(token), incarnation, rails, sealed};
-  unlocked([&] { engine.connect_node(index, endpoint); });
+  unlocked([&] { engine.peers().connect(index, endpoint); });
 }
 
 void channel_connected(Engine& engine, uint64_t connect_id, const nb::bytes& packed) {
@@ -43,13 +43,13 @@ nb::bytes accept_channel(Engine& engine, const std::string& node_id, Incarnation
 
 void admit_reader(Engine& engine, const std::string& node_id, Incarnation incarnation,
                   const nb::bytes& token) {
-  engine.admit_reader(node_id, incarnation, token_of(token));
+  engine.readers().admit(node_id, incarnation, token_of(token));
 }
 
 void say_life(Engine& engine, uint64_t view_number, uint64_t sequence, bool is_master,
               double for_s) {
-  engine.say_life(view_number, sequence, is_master,
-                  std::chrono::milliseconds(static_cast<int64_t>(for_s * 1000)));
+  engine.peers().say_life(view_number, sequence, is_master,
+                          std::chrono::milliseconds(static_cast<int64_t>(for_s * 1000)));
 }
 
 nb::list take_life_signs(Engine& engine) {
@@ -59,7 +59,7 @@ nb::list take_life_signs(Engine& engine) {
                                   : std::chrono::duration<double>(now - at).count();
   };
   nb::list signs;
-  for (const auto& heard : engine.take_life_signs()) {
+  for (const auto& heard : engine.peers().signs().take()) {
     const tcp::LifeSign& sign = heard.sign;
     signs.append(nb::make_tuple(heard.who, sign.view_number, sign.sequence, sign.epochs_mark,
                                 sign.is_master == 1, ago_s(heard.at), ago_s(heard.answered)));
@@ -71,8 +71,16 @@ nb::list take_life_signs(Engine& engine) {
 
 void bind_peers(nb::class_<Engine>& engine) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
-  engine.def("add_node", &Engine::add_node, Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
-      .def("drop_node", &Engine::drop_node, Unlocked(), nb::arg("index"))
+  engine
+      .def(
+          "add_node",
+          [](Engine& self, const std::string& node_id, Incarnation incarnation) {
+            return self.peers().add(node_id, incarnation);
+          },
+          Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
+      .def(
+          "drop_node", [](Engine& self, HolderIndex index) { self.peers().drop(index); },
+          Unlocked(), nb::arg("index"))
       .def("connect_node", &connect_node, nb::arg("index"), nb::arg("host"), nb::arg("port"),
            nb::arg("token"), nb::arg("incarnation"), nb::arg("rails"), nb::arg("sealed"))
       .def("channel_connected", &channel_connected, nb::arg("connect_id"), nb::arg("answer"))
@@ -92,8 +100,12 @@ void bind_peers(nb::class_<Engine>& engine) {
           Unlocked(), nb::arg("index"), nb::arg("suspect"))
       .def("admit_reader", &admit_reader, nb::arg("node_id"), nb::arg("incarnation"),
            nb::arg("token"))
-      .def("expel_reader", &Engine::expel_reader, Unlocked(), nb::arg("node_id"),
-           nb::arg("incarnation"))
+      .def(
+          "expel_reader",
+          [](Engine& self, const std::string& node_id, Incarnation incarnation) {
+            self.readers().expel(node_id, incarnation);
+          },
+          Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
       .def("say_life", &say_life, nb::arg("view_number"), nb::arg("sequence"), nb::arg("is_master"),
            nb::arg("for_s"))
       .def("take_life_signs", &take_life_signs);

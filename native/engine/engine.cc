@@ -107,10 +107,10 @@ Engine::Engine(const EngineConfig& config)
   publisher_ = std::make_unique<Publisher>(
       Publisher::Parts{*pool_, nodes_, directory_, control_, transport_->tcp(), counters_});
   cold_pages_.store(cold_.get(), std::memory_order_release);
-  if (copies_) {
-    follower_ = std::make_unique<tcp::Follower>(*copies_, signs_,
-                                                std::chrono::milliseconds(config.follow_wait_ms));
-  }
+  peers_ = std::make_unique<Peers>(
+      Peers::Parts{nodes_, namespaces_, directory_, locations_, copies_.get(), *transport_},
+      std::chrono::milliseconds(config.follow_wait_ms));
+  readers_ = std::make_unique<Readers>(*transport_);
 
   janitor_.start({*pool_, *cold_, *holds_, directory_.shard(), copies_.get()});
 }
@@ -130,7 +130,7 @@ std::unique_ptr<ColdTier> Engine::open_disk(
 
 Engine::~Engine() {
   stop();
-  follower_.reset();
+  peers_.reset();  // before the copies, into which they are followed
   janitor_.stop();
   promoter_.reset();
   cold_->end();  // writes its queue out, and may report lost pages
@@ -145,36 +145,30 @@ void Engine::guard_workers(int64_t socket_group, std::vector<uint32_t> users,
 }
 
 void Engine::listen() {
-  if (tcp_server_) return;
+  if (readers_->port() != 0) return;
   TcpServerConfig server;
   server.host = config_.data_host;
   server.port = config_.data_port;
   server.sealed = config_.data_sealed;
   server.incarnation = config_.incarnation;
   server.notices = &notices_;
-  tcp_server_ = std::make_unique<TcpServer>(
-      server, *pool_,
-      [this](const std::string& node_id, Incarnation incarnation) {
-        std::lock_guard lock(readers_mutex_);
-        auto found = readers_.find({node_id, incarnation});
-        return found == readers_.end() ? std::string() : found->second;
-      },
-      TcpServer::Answers{
-          [this] { return serving_.load(std::memory_order_acquire); },
-          [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
-            hold_local(digests, hold_ms, held);
-          },
-          [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
-            directory_.lookup(digests, view_number, located);
-          },
-          [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
-            return directory_.store(holder, fence, rows);
-          },
-          [this](Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
-                 uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) {
-            return FollowAnswers{publisher_->feed(), signs_, *cold_}.answer(
-                follower, sign, position, wait_ms, tell);
-          }});
+  TcpServer::Answers answers;
+  answers.may_read = [this] { return serving_.load(std::memory_order_acquire); };
+  answers.hold = [this](std::span<const Digest> digests, uint32_t hold_ms,
+                        std::span<uint8_t> held) { hold_local(digests, hold_ms, held); };
+  answers.lookup = [this](std::span<const Digest> digests, uint64_t view_number,
+                          tcp::Located& located) {
+    directory_.lookup(digests, view_number, located);
+  };
+  answers.publish = [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
+    return directory_.store(holder, fence, rows);
+  };
+  answers.follow = [follow = FollowAnswers{publisher_->feed(), peers_->signs(), *cold_}](
+                       Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+                       uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) {
+    return follow.answer(follower, sign, position, wait_ms, tell);
+  };
+  readers_->listen(server, *pool_, answers);
 }
 
 void Engine::start() {
@@ -200,9 +194,9 @@ void Engine::stop() {
   // Requests in flight end now and not at their deadlines: nobody answers them any more.
   control_.close();
   publisher_->feed().close();
-  for (const auto& node : nodes_.all()) transport_->reads().drop_peer(node.index);
+  peers_->disconnect_all();
   ipc_.reset();
-  tcp_server_.reset();
+  readers_->close();
   pool_->remember_order();
   if (cold_->enabled()) cold_->tier().flush(Deadline::after_ms(kFlushMs));
 }
@@ -218,47 +212,6 @@ void Engine::end_serving() {
   transport_->drop_readers();
 }
 
-uint16_t Engine::data_port() const { return tcp_server_ ? tcp_server_->port() : 0; }
-
-HolderIndex Engine::add_node(const std::string& node_id, Incarnation incarnation) {
-  const auto [index, is_new] = nodes_.add(node_id, incarnation, [&](HolderIndex candidate) {
-    return directory_.shard().swept(candidate);
-  });
-  if (is_new) directory_.add_holder(index);
-  return index;
-}
-
-void Engine::drop_node(HolderIndex index) {
-  if (index == kSelfHolder) return;
-  nodes_.drop(index);
-  if (follower_) follower_->leave(index);
-  if (copies_) copies_->forget(index);
-  directory_.drop_holder(index);
-  transport_->reads().drop_peer(index);
-  locations_.forget_holder(index);
-}
-
-void Engine::connect_node(HolderIndex index, const PeerEndpoint& endpoint) {
-  transport_->reads().add_peer(index, endpoint);
-  nodes_.set_connected(index, true);
-  if (follower_) follower_->follow(index, transport_->tcp().dial_to(endpoint));
-}
-
-void Engine::admit_reader(const std::string& node_id, Incarnation incarnation,
-                          const std::string& token) {
-  std::lock_guard lock(readers_mutex_);
-  readers_[{node_id, incarnation}] = token;
-}
-
-void Engine::expel_reader(const std::string& node_id, Incarnation incarnation) {
-  {
-    std::lock_guard lock(readers_mutex_);
-    readers_.erase({node_id, incarnation});
-  }
-  if (tcp_server_) tcp_server_->drop_peer(node_id, incarnation);
-  transport_->drop_reader(node_id, incarnation);
-}
-
 bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   uint32_t stale_slot = 0;
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
@@ -268,12 +221,6 @@ bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
     janitor_.sweep_namespace(stale_slot);
   }
   return true;
-}
-
-void Engine::say_life(uint64_t view_number, uint64_t sequence, bool is_master,
-                      std::chrono::milliseconds ms) {
-  signs_.say({view_number, sequence, namespaces_.epochs_mark(), uint32_t{is_master}, 0},
-             Clock::now() + ms);
 }
 
 std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {

@@ -36,17 +36,17 @@
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
+#include "engine/peers.h"
 #include "engine/promoter.h"
 #include "engine/publisher.h"
 #include "engine/quotas.h"
+#include "engine/readers.h"
 #include "engine/recent_wishes.h"
 #include "engine/transport.h"
 #include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
 #include "shard/owner_records.h"
-#include "transfer/tcp/follower.h"
-#include "transfer/tcp/tcp_server.h"
 #include "transfer/verify.h"
 
 namespace peercached {
@@ -99,18 +99,8 @@ class Engine final : public RequestHandler {
   LocationCache& locations() { return locations_; }
   Transport& transport() { return *transport_; }
   Publisher& publisher() { return *publisher_; }
-  uint16_t data_port() const;
-
-  HolderIndex add_node(const std::string& node_id, Incarnation incarnation);
-  void drop_node(HolderIndex index);
-  void connect_node(HolderIndex index, const PeerEndpoint& endpoint);
-  void admit_reader(const std::string& node_id, Incarnation incarnation, const std::string& token);
-  void expel_reader(const std::string& node_id, Incarnation incarnation);
-  // Sets our sign of life, which expires after `ms`.
-  void say_life(uint64_t view_number, uint64_t sequence, bool is_master,
-                std::chrono::milliseconds ms);
-  // Returns the signs received since the last call.
-  std::vector<tcp::LifeSigns::Heard> take_life_signs() { return signs_.take(); }
+  Peers& peers() { return *peers_; }
+  Readers& readers() { return *readers_; }
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
   // Removals that the cluster's members run at this node (peercached/peer/removals). When
@@ -238,7 +228,6 @@ class Engine final : public RequestHandler {
   std::unique_ptr<Promoter> promoter_;
   RecentWishes warm_wishes_;
   UsedPages used_;
-  tcp::LifeSigns signs_;
   std::unique_ptr<Copies> copies_;  // null: no node is followed
   CopyCrew crew_;
   VerifyingSink verifier_;
@@ -247,15 +236,9 @@ class Engine final : public RequestHandler {
   std::atomic<bool> taking_{true};
   std::atomic<bool> serving_{false};
 
-  mutable std::mutex readers_mutex_;
-  // Read tokens, by process and not by node id. A second daemon with a copied configuration shakes
-  // hands before it is refused, and must not shut out the first one. The control plane bounds their
-  // number.
-  std::map<std::pair<std::string, Incarnation>, std::string> readers_;
-
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<tcp::Follower> follower_;
-  std::unique_ptr<TcpServer> tcp_server_;
+  std::unique_ptr<Peers> peers_;
+  std::unique_ptr<Readers> readers_;
   std::unique_ptr<IpcServer> ipc_;
 };
 

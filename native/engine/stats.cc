@@ -140,7 +140,7 @@ std::string Engine::status_json() const {
   json.field("exists", ipc.exists).field("others", ipc.others);
   json.field("given_up", ipc.given_up).close('}');
 
-  const TcpServerStats tcp = tcp_server_ ? tcp_server_->stats() : TcpServerStats{};
+  const TcpServerStats tcp = readers_->stats();
   json.key("tcp_server").open('{');
   json.field("channels", tcp.channels).field("accepted", tcp.accepted);
   json.field("refused", tcp.refused).field("bad_hellos", tcp.bad_hellos);

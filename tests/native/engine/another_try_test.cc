@@ -54,8 +54,9 @@ class AnotherTry : public EnginePair {
 TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
   a_->set(out_);
   // The records name a second holder: a's server under another index, without such slots.
-  const HolderIndex ghost = b_->engine.add_node("ghost", 'a');
-  b_->engine.connect_node(ghost, {"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'});
+  const HolderIndex ghost = b_->engine.peers().add("ghost", 'a');
+  b_->engine.peers().connect(ghost,
+                             {"127.0.0.1", a_->engine.readers().port(), std::string(32, 't'), 'a'});
   std::vector<RecordRow> rows = a_->engine.local_rows(digests_);
   ASSERT_EQ(rows.size(), digests_.size());
   for (RecordRow& row : rows) row.generation += 1'000'000;
@@ -67,7 +68,7 @@ TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
 
 TEST_F(AnotherTry, UnconnectedHolderIsPassedOverForAConnectedOne) {
   a_->set(out_);
-  const HolderIndex newcomer = b_->engine.add_node("newcomer", 1);
+  const HolderIndex newcomer = b_->engine.peers().add("newcomer", 1);
   b_->engine.directory().shard().apply(newcomer, a_->engine.local_rows(digests_));
   Pages in("k", 32, 4096);
   EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));

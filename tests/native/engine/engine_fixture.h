@@ -137,10 +137,10 @@ class EnginePair : public ::testing::Test {
     const char* name = &other == a_.get() ? "a" : "b";
     const Incarnation incarnation = static_cast<Incarnation>(name[0]);
     side.peer = &other;
-    side.peer_index = side.engine.add_node(name, incarnation);
-    side.engine.admit_reader(name, incarnation, token);
-    side.engine.connect_node(side.peer_index,
-                             {"127.0.0.1", other.engine.data_port(), token, incarnation});
+    side.peer_index = side.engine.peers().add(name, incarnation);
+    side.engine.readers().admit(name, incarnation, token);
+    side.engine.peers().connect(side.peer_index,
+                                {"127.0.0.1", other.engine.readers().port(), token, incarnation});
     side.engine.directory().set_ring(
         std::make_shared<const Ring>(std::vector<uint64_t>{1ull << 62, 1ull << 63},
                                      std::vector<HolderIndex>{kSelfHolder, side.peer_index}, 2));

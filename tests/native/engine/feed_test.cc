@@ -52,11 +52,11 @@ TEST_F(Feed, PagesOfAFollowedNodeAreFoundWithoutAMessage) {
 TEST_F(Feed, PagesSetBeforeFollowingAreFoundToo) {
   Pages in("page", 9000, 100);  // more than one frame holds
   in.fill();
-  b_->engine.drop_node(b_->peer_index);
+  b_->engine.peers().drop(b_->peer_index);
   EXPECT_EQ(a_->set(in), std::vector(9000, PageStatus::ok));
-  b_->peer_index = b_->engine.add_node("a", 'a');
-  b_->engine.connect_node(b_->peer_index,
-                          {"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'});
+  b_->peer_index = b_->engine.peers().add("a", 'a');
+  b_->engine.peers().connect(b_->peer_index,
+                             {"127.0.0.1", a_->engine.readers().port(), std::string(32, 't'), 'a'});
   EXPECT_TRUE(eventually([&] { return b_finds_all(in); }));
 }
 
@@ -122,7 +122,7 @@ TEST_F(Feed, ANodeThatIsGoneHasNoCopy) {
   in.fill();
   EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
   EXPECT_TRUE(eventually([&] { return b_finds_all(in); }));
-  b_->engine.drop_node(b_->peer_index);
+  b_->engine.peers().drop(b_->peer_index);
   EXPECT_FALSE(b_finds_any(in));
 }
 

@@ -95,7 +95,7 @@ TEST_F(Publish, RecordsOfStrangersAndInvalidRecordsAreRefused) {
   odd[0].offset = 1;
   EXPECT_FALSE(a_->engine.directory().store('b', 1, odd));
   EXPECT_FALSE(a_knows_it());
-  a_->engine.drop_node(a_->peer_index);
+  a_->engine.peers().drop(a_->peer_index);
   EXPECT_FALSE(a_->engine.directory().store('b', 1, rows_of(1)));
 }
 
@@ -104,14 +104,14 @@ class SlowOwner : public Publish {
  protected:
   void SetUp() override {
     Publish::SetUp();
-    index_ = b_->engine.add_node("slow", testing::kHolderIncarnation);
-    b_->engine.connect_node(index_, owner_.endpoint());
+    index_ = b_->engine.peers().add("slow", testing::kHolderIncarnation);
+    b_->engine.peers().connect(index_, owner_.endpoint());
     set_ring(*b_, index_, kSelfHolder, kFirstView);
     b_->engine.nodes().open_owner(index_, true);
   }
   void TearDown() override {
     let_go_ = true;
-    b_->engine.drop_node(index_);  // closes its channels
+    b_->engine.peers().drop(index_);  // closes its channels
     Publish::TearDown();
   }
 

@@ -257,7 +257,7 @@ TEST_F(EnginePair, ClearGivesTheRoomBack) {
 
 TEST_F(EnginePair, ExistsReportsNoPageOfAnUnreadableNode) {
   open(64 << 20);
-  const HolderIndex stranger = b_->engine.add_node("c", 'c');
+  const HolderIndex stranger = b_->engine.peers().add("c", 'c');
   Pages pages("k", 1, 4096);
   RecordRow row;
   row.digest = digest_of(b_->engine.open_namespace("ns", 0)->current().key, pages.keys[0]);
@@ -354,15 +354,15 @@ TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
   Pages pages("k", 4, 4096);
   pages.fill();
   a_->set(pages);
-  const PeerEndpoint right{"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'};
+  const PeerEndpoint right{"127.0.0.1", a_->engine.readers().port(), std::string(32, 't'), 'a'};
   PeerEndpoint wrong = right;
   wrong.token.back() = 'x';
-  b_->engine.connect_node(b_->peer_index, wrong);
+  b_->engine.peers().connect(b_->peer_index, wrong);
   for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok);
 
-  b_->engine.connect_node(b_->peer_index, right);
+  b_->engine.peers().connect(b_->peer_index, right);
   EXPECT_TRUE(eventually([&] { return is(b_->get(pages), PageStatus::ok); }));
-  a_->engine.expel_reader("b", 'b');
+  a_->engine.readers().expel("b", 'b');
   for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok) << "it has left";
 }
 
@@ -372,9 +372,9 @@ TEST_F(EnginePair, DuplicateNodeIdDoesNotShutOutTheFirstReader) {
   pages.fill();
   a_->set(pages);
   // Its handshake succeeds, and it is refused as a duplicate. Nothing of it remains.
-  a_->engine.admit_reader("b", 'x', std::string(32, 'x'));
+  a_->engine.readers().admit("b", 'x', std::string(32, 'x'));
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
-  a_->engine.expel_reader("b", 'x');
+  a_->engine.readers().expel("b", 'x');
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 
