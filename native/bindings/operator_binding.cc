@@ -13,12 +13,12 @@ namespace {
 
 nb::tuple evict(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  const Evicted evicted = unlocked([&] { return engine.pool().evict(digests); });
+  const Evicted evicted = unlocked([&] { return engine.storage().pool().evict(digests); });
   return nb::make_tuple(evicted.pages, evicted.bytes);
 }
 
 nb::tuple evict_coldest(Engine& engine, uint64_t bytes) {
-  const Evicted evicted = unlocked([&] { return engine.pool().evict_coldest(bytes); });
+  const Evicted evicted = unlocked([&] { return engine.storage().pool().evict_coldest(bytes); });
   return nb::make_tuple(evicted.pages, evicted.bytes);
 }
 

@@ -39,7 +39,7 @@ nb::tuple pool_rows(Engine& engine, HolderIndex owner, const nb::bytes& mask) {
 
 void mark_published(Engine& engine, const nb::bytes& packed) {
   const InPlace<RecordRow> rows(packed, "rows");
-  unlocked([&] { engine.pool().mark_published(rows); });
+  unlocked([&] { engine.storage().pool().mark_published(rows); });
 }
 
 nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {

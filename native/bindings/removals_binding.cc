@@ -32,7 +32,7 @@ nb::tuple remove_local(Engine& engine, const nb::bytes& packed) {
 }
 
 std::optional<nb::bytes> removals_since(Engine& engine, Position position) {
-  const auto digests = unlocked([&] { return engine.journal().since(position); });
+  const auto digests = unlocked([&] { return engine.storage().journal().since(position); });
   if (!digests) return std::nullopt;
   return pack(*digests);
 }
@@ -45,8 +45,8 @@ void bind_removals(nb::class_<Engine>& engine) {
       .def("end_removal", &end_removal, nb::arg("digests"))
       .def("remove_local", &remove_local, nb::arg("digests"))
       .def("removals_since", &removals_since, nb::arg("position"))
-      .def_prop_ro("removals_last", [](Engine& self) { return self.journal().last(); })
-      .def_prop_ro("state_is_old", &Engine::state_is_old)
+      .def_prop_ro("removals_last", [](Engine& self) { return self.storage().journal().last(); })
+      .def_prop_ro("state_is_old", [](Engine& self) { return self.storage().state_is_old(); })
       .def("drop_all", &Engine::drop_all, Unlocked())
       .def("hold_back", &Engine::hold_back, Unlocked())
       .def("release_held", &Engine::release_held)

@@ -17,7 +17,7 @@ uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
 }  // namespace
 
 Handovers Engine::handovers(uint64_t bytes_max) const {
-  const auto namespaces = namespaces_.by_pool_slot();
+  const auto namespaces = storage_.namespaces().by_pool_slot();
   Handovers found;
   std::vector<Handover>& parts = found.parts;
   struct Open {
@@ -25,7 +25,7 @@ Handovers Engine::handovers(uint64_t bytes_max) const {
     uint64_t bytes = 0;
   };
   std::map<uint32_t, Open> open;  // by pool slot
-  for (const WarmPage& page : pool_->warmest(bytes_max)) {
+  for (const WarmPage& page : storage_.pool().warmest(bytes_max)) {
     const auto ns = namespaces.find(page.namespace_slot);
     if (ns == namespaces.end()) continue;
     if (page.row.length > kHandoverPageBytesMax) {
@@ -75,7 +75,7 @@ void Engine::AdoptRun::take(std::span<const RecordRow> rows) {
     at += room_for(rows[i].length);
   }
   ReadBatch batches[] = {{holder, engine.nodes_.incarnation(holder), ops}};
-  engine.transport_->reads().read(batches, deadline, landing.gate(), engine.verifier_);
+  engine.transport_.reads().read(batches, deadline, landing.gate(), engine.verifier_);
   std::erase_if(ops, [](const ReadOp& op) { return op.status != PageStatus::ok; });
   keep(ops);
 }
@@ -84,8 +84,8 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   std::vector<PageRequest> requests;
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
-  engine.pool_->reserve(requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
-                        reservations);
+  engine.storage_.pool().reserve(requests, nullptr,
+                                 {pool_slot, offered.namespace_id, offered.epoch}, reservations);
 
   std::vector<PinnedPage> committing, aborting, pinned;
   std::vector<Digest> digests;
@@ -107,11 +107,11 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
       digests.push_back(landed[i].digest);
     }
   }
-  engine.pool_->abort(aborting);
+  engine.storage_.pool().abort(aborting);
   std::vector<RecordRow> rows;
   // Ends when pages removed meanwhile are withdrawn, behind their records.
   std::optional<UnderWay::Work> commit(std::in_place, engine.publisher_->commits());
-  engine.cold_->adopted(taking, digests, committing, rows, offered.idle_ms);
+  engine.storage_.cold().adopted(taking, digests, committing, rows, offered.idle_ms);
   for (const RecordRow& row : rows) {
     adopted.held.push_back(row.digest);
     engine.counters_.adopted.fetch_add(1, std::memory_order_relaxed);
@@ -125,17 +125,17 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
   }
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   std::vector<RecordRow> withdrawals;
-  engine.pool_->withdrawals_of(pinned, withdrawals);
-  engine.cold_->left_pool(withdrawals);
+  engine.storage_.pool().withdrawals_of(pinned, withdrawals);
+  engine.storage_.cold().left_pool(withdrawals);
   commit.reset();
-  engine.cold_->write_behind(offered.namespace_id, offered.epoch, pinned);
+  engine.storage_.cold().write_behind(offered.namespace_id, offered.epoch, pinned);
   if (question && !question->wait()) {
     engine.counters_.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
     adopted.why_not = "the owners did not accept the records in time";
     for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
   }
   // The namespace was cleared meanwhile, so the sweep may have missed what we committed.
-  if (engine.namespaces_.pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
+  if (engine.storage_.namespaces().pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
     engine.janitor_.sweep_namespace(pool_slot);
   }
 }
@@ -149,13 +149,14 @@ Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline dead
   };
   if (!taking_.load(std::memory_order_acquire)) return refuse("it drains, too");
   if (!nodes_.readable(holder)) return refuse("it cannot read this node's pages");
-  const uint32_t pool_slot = namespaces_.pool_slot_of(offered.namespace_id, offered.epoch);
+  const uint32_t pool_slot =
+      storage_.namespaces().pool_slot_of(offered.namespace_id, offered.epoch);
   if (pool_slot == 0) return refuse("the namespace was cleared, or there are too many");
 
   std::vector<Digest> digests;
   for (const RecordRow& row : offered.rows) digests.push_back(row.digest);
   std::vector<uint8_t> present(digests.size());
-  pool_->contains(digests, true, present);
+  storage_.pool().contains(digests, true, present);
   std::vector<RecordRow> missing;
   uint64_t bytes = 0, largest = 0;
   for (size_t i = 0; i < digests.size(); ++i) {
@@ -168,7 +169,7 @@ Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline dead
     largest = std::max(largest, room_for(offered.rows[i].length));
   }
   if (missing.empty()) return adopted;
-  if (!pool_->wants(bytes, offered.idle_ms)) {
+  if (!storage_.pool().wants(bytes, offered.idle_ms)) {
     counters_.adopt_refused.fetch_add(missing.size(), std::memory_order_relaxed);
     adopted.why_not = "its pool is full of pages that were used more recently";
     adopted.full = true;
@@ -176,7 +177,7 @@ Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline dead
   }
 
   const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
-  Landing landing(*transport_, landing_bytes);
+  Landing landing(transport_, landing_bytes);
   const Running::Taking taking(running_, digests);
   AdoptRun run{*this, holder, offered, pool_slot, deadline, landing, adopted, taking};
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <future>
 #include <iterator>
 
 #include "common/fault_guard.h"
@@ -13,12 +12,6 @@ namespace {
 
 constexpr size_t kEventsMax = 16'384;
 constexpr size_t kEventBytesMax = 64 << 20;
-constexpr size_t kHoldsMax = 1 << 18;
-constexpr uint64_t kHoldsShare = 4;        // at most 1/4 of the pool may be held
-constexpr uint64_t kWriteBehindShare = 4;  // at most 1/4 of the pool may wait to be written
-constexpr uint64_t kWriteBehindBytesMax = 512 << 20;
-constexpr int64_t kFlushMs = 2'000;  // time for the disk when we stop
-
 constexpr unsigned kConnectionsMin = 256;
 
 unsigned copy_helpers(unsigned threads) {
@@ -29,14 +22,6 @@ unsigned copy_helpers(unsigned threads) {
   return threads - 1;
 }
 
-JournalConfig journal_of(const EngineConfig& config) {
-  JournalConfig journal;
-  journal.path = config.removals_path;
-  journal.identity = store_identity(config.cluster_key, config.node_id);
-  journal.sync = config.disk.sync == SyncPolicy::batch;
-  return journal;
-}
-
 }  // namespace
 
 Engine::Engine(const EngineConfig& config)
@@ -45,96 +30,32 @@ Engine::Engine(const EngineConfig& config)
       nodes_(config.node_id, config.incarnation),
       directory_(
           config.shard_entries, [this] { janitor_.sweep_records(); }, nodes_, counters_),
-      namespaces_(config.cluster_key),
+      storage_(config, janitor_,
+               [this](std::span<const RecordRow> rows) { publisher_->tell(rows); }),
+      transport_(config, storage_.pool(), nodes_, control_),
       locations_(config.location_cache_entries, running_),
-      journal_(journal_of(config)),
+      readers_(transport_),
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify) {
   install_fault_guard();
-  // The journal of removals judges the pages that outlived the last process.
-  std::function<std::string(const TierNote&)> why_not;
-  RemovalJudge is_void;
-  if (!config.removals_path.empty()) {
-    why_not = [this](const TierNote& note) {
-      std::string why = journal_.why_not(note);
-      if (!why.empty()) state_is_old_.store(true, std::memory_order_relaxed);
-      return why;
-    };
-    is_void = [past = std::make_shared<const Past>(journal_.past())](
-                  const Digest& digest, Position set_at) { return past->is_void(digest, set_at); };
-  }
-  // Recovers the disk while the pool's memory is being touched.
-  std::future<std::unique_ptr<ColdTier>> disk;
-  if (!config.disk.path.empty())
-    disk = std::async(std::launch::async, [&] { return open_disk(why_not, is_void); });
-  PoolConfig pool_config;
-  pool_config.size_bytes = config.pool_bytes;
-  pool_config.incarnation = config.incarnation;
-  pool_config.huge_pages = config.huge_pages;
-  pool_config.file = {config.pool_file, store_identity(config.cluster_key, config.node_id),
-                      config.why_epochs_unknown, why_not};
-  pool_config.position = [this] { return journal_.last(); };
-  pool_config.is_void = is_void;
-  for (const auto& [id, epoch] : config.epochs) raise_epoch(id, epoch);
-  pool_ = std::make_unique<Pool>(
-      pool_config,
-      [this](std::span<const RecordRow> rows) {
-        // Null at first: nobody was told of these pages yet.
-        if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_pool(rows);
-      },
-      [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
-  cold_ = std::make_unique<ColdPages>(
-      *pool_, namespaces_, journal_,
-      [this](std::span<const RecordRow> rows) { publisher_->tell(rows); });
-  // Quotas first: the disk's epochs may void pages from the pool's file.
-  quotas_ = std::make_unique<Quotas>(*pool_, *cold_);
-  namespaces_.on_slot([this](const Namespace& ns, uint32_t slot) { quotas_->opened(ns, slot); });
-  namespaces_.forget_unused([this](uint32_t slot) { return pool_->use_of(slot).bytes != 0; },
-                            [this](uint32_t slot) { quotas_->void_slot(slot); });
-  if (disk.valid()) {
-    cold_->start(disk.get());
-    // An epoch above ours is believed: this node was told of it when it wrote those pages.
-    for (const auto& [id, epoch] : cold_->epochs()) raise_epoch(id, epoch);
-  }
-  if (!config.removals_path.empty()) cold_->note_removals();
-  promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
-  holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   if (config.copied_records != 0) {
     copies_ = std::make_unique<Copies>(config.copied_records, [this] { janitor_.sweep_records(); });
   }
-
-  transport_ = std::make_unique<Transport>(config, *pool_, nodes_, control_);
   publisher_ = std::make_unique<Publisher>(
-      Publisher::Parts{*pool_, nodes_, directory_, control_, transport_->tcp(), counters_});
-  cold_pages_.store(cold_.get(), std::memory_order_release);
-  peers_ = std::make_unique<Peers>(
-      Peers::Parts{nodes_, namespaces_, directory_, locations_, copies_.get(), *transport_},
-      std::chrono::milliseconds(config.follow_wait_ms));
-  readers_ = std::make_unique<Readers>(*transport_);
-
-  janitor_.start({*pool_, *cold_, *holds_, directory_.shard(), copies_.get()});
-}
-
-std::unique_ptr<ColdTier> Engine::open_disk(
-    const std::function<std::string(const TierNote&)>& why_not, const RemovalJudge& is_void) {
-  DiskConfig disk = config_.disk;
-  disk.why_not = why_not;
-  disk.is_void = is_void;
-  disk.identity = store_identity(config_.cluster_key, config_.node_id);
-  disk.faults = config_.faults;
-  disk.queue_bytes = std::min(config_.pool_bytes / kWriteBehindShare, kWriteBehindBytesMax);
-  return open_disk_tier(disk, [this](std::span<const DiskPage> pages) {
-    if (ColdPages* cold = cold_pages_.load(std::memory_order_acquire)) cold->left_disk(pages);
-  });
+      Publisher::Parts{storage_.pool(), nodes_, directory_, control_, transport_.tcp(), counters_});
+  storage_.begin_telling();
+  peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
+                                                locations_, copies_.get(), transport_},
+                                   std::chrono::milliseconds(config.follow_wait_ms));
+  janitor_.start(
+      {storage_.pool(), storage_.cold(), storage_.holds(), directory_.shard(), copies_.get()});
 }
 
 Engine::~Engine() {
   stop();
-  peers_.reset();  // before the copies, into which they are followed
+  peers_.reset();  // follows into the copies
   janitor_.stop();
-  promoter_.reset();
-  cold_->end();  // writes its queue out, and may report lost pages
-  cold_pages_.store(nullptr, std::memory_order_release);
+  storage_.end();
 }
 
 void Engine::guard_workers(int64_t socket_group, std::vector<uint32_t> users,
@@ -145,7 +66,7 @@ void Engine::guard_workers(int64_t socket_group, std::vector<uint32_t> users,
 }
 
 void Engine::listen() {
-  if (readers_->port() != 0) return;
+  if (readers_.port() != 0) return;
   TcpServerConfig server;
   server.host = config_.data_host;
   server.port = config_.data_port;
@@ -163,12 +84,12 @@ void Engine::listen() {
   answers.publish = [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
     return directory_.store(holder, fence, rows);
   };
-  answers.follow = [follow = FollowAnswers{publisher_->feed(), peers_->signs(), *cold_}](
+  answers.follow = [follow = FollowAnswers{publisher_->feed(), peers_->signs(), storage_.cold()}](
                        Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                        uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) {
     return follow.answer(follower, sign, position, wait_ms, tell);
   };
-  readers_->listen(server, *pool_, answers);
+  readers_.listen(server, storage_.pool(), answers);
 }
 
 void Engine::start() {
@@ -196,9 +117,8 @@ void Engine::stop() {
   publisher_->feed().close();
   peers_->disconnect_all();
   ipc_.reset();
-  readers_->close();
-  pool_->remember_order();
-  if (cold_->enabled()) cold_->tier().flush(Deadline::after_ms(kFlushMs));
+  readers_.close();
+  storage_.flush();
 }
 
 void Engine::begin_serving() {
@@ -209,29 +129,18 @@ void Engine::begin_serving() {
 void Engine::end_serving() {
   serving_.store(false, std::memory_order_release);
   publisher_->feed().close();
-  transport_->drop_readers();
-}
-
-bool Engine::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
-  uint32_t stale_slot = 0;
-  if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
-  if (!config_.disk.path.empty()) janitor_.drop_from_disk(namespace_id, epoch);
-  if (stale_slot != 0) {
-    quotas_->void_slot(stale_slot);
-    janitor_.sweep_namespace(stale_slot);
-  }
-  return true;
+  transport_.drop_readers();
 }
 
 std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {
   std::vector<PinnedPage> pins(digests.size());
-  pool_->pin(digests, nullptr, false, pins);
+  storage_.pool().pin(digests, nullptr, false, pins);
   std::vector<PinnedPage> held;
   std::copy_if(pins.begin(), pins.end(), std::back_inserter(held),
                [](const PinnedPage& pin) { return static_cast<bool>(pin); });
   std::vector<RecordRow> rows(held.size());
-  pool_->rows_of(held, rows);
-  pool_->unpin(held);
+  storage_.pool().rows_of(held, rows);
+  storage_.pool().unpin(held);
   for (RecordRow& row : rows) row.holder = kSelfHolder;
   return rows;
 }
@@ -253,7 +162,7 @@ void Engine::end_removal(std::span<const Digest> digests) {
 
 bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   for (const Digest& digest : digests) locations_.forget(digest);
-  const bool kept = cold_->remove(digests, rows);
+  const bool kept = storage_.cold().remove(digests, rows);
   // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
   publisher_->commits().wait();
   publisher_->feed().append(rows);
@@ -262,21 +171,21 @@ bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow
 }
 
 bool Engine::drop_all() {
-  const bool kept = cold_->drop_all();
+  const bool kept = storage_.cold().drop_all();
   if (!kept) janitor_.write_removals();
   return kept;
 }
 
 std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
   std::vector<RecordRow> rows;
-  pool_->remove(digests, rows);
+  storage_.pool().remove(digests, rows);
   publisher_->feed().append(rows);
   return rows;
 }
 
 void Engine::hold_local(std::span<const Digest> digests, uint32_t hold_ms,
                         std::span<uint8_t> held) {
-  holds_->hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
+  storage_.holds().hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
   janitor_.watch_holds();
 }
 
@@ -284,7 +193,7 @@ std::pair<Generation, OwnerSummaries> Engine::pool_summaries() const {
   OwnerSummaries by_owner;
   const auto ring = directory_.ring();
   if (!ring) return {0, std::move(by_owner)};
-  const Generation as_of = cold_->scan(
+  const Generation as_of = storage_.cold().scan(
       [&](std::span<const RecordRow> rows) { add_to_summaries(by_owner, rows, *ring); });
   return {as_of, std::move(by_owner)};
 }
@@ -294,7 +203,7 @@ std::pair<Generation, std::vector<RecordRow>> Engine::pool_rows(
   std::vector<RecordRow> out;
   const auto ring = directory_.ring();
   if (!ring) return {0, out};
-  const Generation as_of = cold_->scan(
+  const Generation as_of = storage_.cold().scan(
       [&](std::span<const RecordRow> rows) { append_owned(out, rows, *ring, owner, buckets); });
   return {as_of, std::move(out)};
 }

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "common/trace.h"
-#include "engine/cold_pages.h"
 #include "engine/config.h"
 #include "engine/control.h"
 #include "engine/copies.h"
@@ -30,18 +29,15 @@
 #include "engine/directory.h"
 #include "engine/disk_watch.h"
 #include "engine/handover.h"
-#include "engine/holds.h"
 #include "engine/janitor.h"
 #include "engine/latencies.h"
 #include "engine/locations.h"
-#include "engine/namespaces.h"
 #include "engine/nodes.h"
 #include "engine/peers.h"
-#include "engine/promoter.h"
 #include "engine/publisher.h"
-#include "engine/quotas.h"
 #include "engine/readers.h"
 #include "engine/recent_wishes.h"
+#include "engine/storage.h"
 #include "engine/transport.h"
 #include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
@@ -66,15 +62,13 @@ class Engine final : public RequestHandler {
   // Which users and groups may be workers, beyond the socket's mode. Before start().
   void guard_workers(int64_t socket_group, std::vector<uint32_t> users,
                      std::vector<uint32_t> groups);
-  // Quotas of namespaces; before start().
-  void set_quotas(std::vector<QuotaRule> rules) { quotas_->set_rules(std::move(rules)); }
   void listen();  // binds the data port and serves peers
   void start();   // listen() if that was not done, then serves workers
   void stop();
 
   // --- RequestHandler, on the workers' connection threads
   std::shared_ptr<Namespace> open_namespace(std::string_view name, uint32_t user) override {
-    return namespaces_.open(name, user);
+    return storage_.namespaces().open(name, user);
   }
   void set(const RequestContext& context, std::span<PageRef> pages) override;
   void get(const RequestContext& context, std::span<PageRef> pages) override;
@@ -83,25 +77,23 @@ class Engine final : public RequestHandler {
   std::string clear(const RequestContext& context) override;
   std::string stats_json(const RequestContext& context) override;
   void region_mapped(std::byte* base, uint64_t bytes) override {
-    transport_->region_mapped(base, bytes);
+    transport_.region_mapped(base, bytes);
   }
   void device_region_mapped(std::byte* base, uint64_t bytes, int fd) override {
-    transport_->device_region_mapped(base, bytes, fd);
+    transport_.device_region_mapped(base, bytes, fd);
   }
-  void region_unmapped(std::byte* base) noexcept override { transport_->region_unmapped(base); }
+  void region_unmapped(std::byte* base) noexcept override { transport_.region_unmapped(base); }
 
   // --- control plane
   ControlQueue& control() { return control_; }
-  NamespaceTable& namespaces() { return namespaces_; }
-  Pool& pool() { return *pool_; }
+  Storage& storage() { return storage_; }
   Directory& directory() { return directory_; }
   NodeTable& nodes() { return nodes_; }
   LocationCache& locations() { return locations_; }
-  Transport& transport() { return *transport_; }
+  Transport& transport() { return transport_; }
   Publisher& publisher() { return *publisher_; }
   Peers& peers() { return *peers_; }
-  Readers& readers() { return *readers_; }
-  bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
+  Readers& readers() { return readers_; }
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
   // Removals that the cluster's members run at this node (peercached/peer/removals). When
   // begin_removal() returns, the pages are out of pool and disk. Nobody can set them here until
@@ -117,16 +109,13 @@ class Engine final : public RequestHandler {
   // before workers are served.
   void hold_back() {
     std::vector<RecordRow> rows;
-    if (!cold_->hold_back(rows)) janitor_.write_removals();
+    if (!storage_.cold().hold_back(rows)) janitor_.write_removals();
     publisher_->tell(rows);
   }
   void release_held() {
-    cold_->release();
+    storage_.cold().release();
     publisher_->feed().forget();
   }
-  Journal& journal() { return journal_; }
-  // A disk folder or pool file was last used with a later state of state_dir, or with another one.
-  bool state_is_old() const { return state_is_old_.load(std::memory_order_relaxed); }
   // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();
   void end_serving();
@@ -161,9 +150,10 @@ class Engine final : public RequestHandler {
                                                           std::span<const uint8_t> buckets) const;
   // Sentences for the log: who was refused, and what happened to the disk and the rails.
   std::vector<std::string> take_notices() {
-    quotas_->tell(notices_);
-    if (cold_->enabled() && disk_watch_.due()) disk_watch_.tell(cold_->tier().stats(), notices_);
-    transport_->tell(notices_);
+    storage_.quotas().tell(notices_);
+    ColdPages& cold = storage_.cold();
+    if (cold.enabled() && disk_watch_.due()) disk_watch_.tell(cold.tier().stats(), notices_);
+    transport_.tell(notices_);
     return notices_.take();
   }
   std::string status_json() const;
@@ -201,8 +191,6 @@ class Engine final : public RequestHandler {
   void hold_present(const RequestContext& context, std::span<const Digest> digests,
                     std::span<const size_t> index, std::span<const RecordRow> rows,
                     std::span<uint8_t> present);
-  std::unique_ptr<ColdTier> open_disk(const std::function<std::string(const TierNote&)>& why_not,
-                                      const RemovalJudge& is_void);  // throws DiskError
 
   const EngineConfig config_;
   Notices notices_;
@@ -214,21 +202,15 @@ class Engine final : public RequestHandler {
   OperationCounters counters_;
   NodeTable nodes_;
   Directory directory_;
-  NamespaceTable namespaces_;
+  std::unique_ptr<Copies> copies_;        // null: no node is followed
+  std::unique_ptr<Publisher> publisher_;  // outlives the pool, which may evict until its end
+  Storage storage_;
+  Transport transport_;
   Running running_;
   LocationCache locations_;
-  Journal journal_;
-  std::atomic<bool> state_is_old_{false};
-  std::unique_ptr<Publisher> publisher_;  // these two outlive pool_, which may evict until its end
-  std::unique_ptr<ColdPages> cold_;
-  std::unique_ptr<Pool> pool_;
-  std::unique_ptr<Quotas> quotas_;
-  std::unique_ptr<HoldTable> holds_;
-  std::atomic<ColdPages*> cold_pages_{nullptr};  // null until pages may leave pool and disk
-  std::unique_ptr<Promoter> promoter_;
+  Readers readers_;
   RecentWishes warm_wishes_;
   UsedPages used_;
-  std::unique_ptr<Copies> copies_;  // null: no node is followed
   CopyCrew crew_;
   VerifyingSink verifier_;
   Latencies latencies_;
@@ -236,9 +218,7 @@ class Engine final : public RequestHandler {
   std::atomic<bool> taking_{true};
   std::atomic<bool> serving_{false};
 
-  std::unique_ptr<Transport> transport_;
   std::unique_ptr<Peers> peers_;
-  std::unique_ptr<Readers> readers_;
   std::unique_ptr<IpcServer> ipc_;
 };
 

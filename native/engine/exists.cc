@@ -33,14 +33,14 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   answer.present.assign(keys.size(), 0);
   if (!serving_.load(std::memory_order_acquire)) return answer;
 
-  pool_->contains(digests, true, answer.present);
+  storage_.pool().contains(digests, true, answer.present);
   // Pages on our disk only are hits, but slow ones. Those reported to the caller are promoted now.
   std::vector<uint8_t> on_disk(keys.size(), 0);
   const bool all_here =
       std::find(answer.present.begin(), answer.present.end(), 0) == answer.present.end();
-  if (!all_here && cold_->readable()) {
+  if (!all_here && storage_.cold().readable()) {
     std::vector<uint8_t> here = answer.present;
-    cold_->find_all(digests, here);
+    storage_.cold().find_all(digests, here);
     for (size_t i = 0; i < keys.size(); ++i) on_disk[i] = here[i] != answer.present[i];
     answer.present = std::move(here);
   }
@@ -69,7 +69,8 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
     size_t elsewhere = 0;
     for (size_t k = 0; k < missing.size(); ++k) {
       uint8_t& present = answer.present[index[k]];
-      if (why[k] == PageStatus::stale) pool_->contains({&missing[k], 1}, true, {&present, 1});
+      if (why[k] == PageStatus::stale)
+        storage_.pool().contains({&missing[k], 1}, true, {&present, 1});
       if (why[k] == PageStatus::stale && present != 0) continue;
       index[elsewhere] = index[k];
       rows[elsewhere++] = rows[k];
@@ -106,11 +107,11 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
 
 void Engine::warm_local(std::span<const Digest> digests) {
   std::vector<uint8_t> present(digests.size());
-  pool_->contains(digests, true, present);
+  storage_.pool().contains(digests, true, present);
   counters_.used_elsewhere.fetch_add(
       static_cast<uint64_t>(std::count(present.begin(), present.end(), 1)),
       std::memory_order_relaxed);
-  promoter_->warm(digests);
+  storage_.promoter().warm(digests);
 }
 
 void Engine::warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,
@@ -120,7 +121,7 @@ void Engine::warm_present(std::span<const Digest> digests, std::span<const uint8
   for (size_t i = 0; i < told; ++i) {
     if (on_disk[i] != 0) here.push_back(digests[i]);
   }
-  promoter_->warm(here);
+  storage_.promoter().warm(here);
   const TimePoint now = Clock::now();
   std::map<HolderIndex, std::vector<Digest>> elsewhere;
   for (size_t k = 0; k < index.size() && index[k] < told; ++k) {
@@ -159,7 +160,7 @@ void Engine::hold_present(const RequestContext& context, std::span<const Digest>
       batches.push_back({holder, nodes_.incarnation(holder), one.digests, one.held});
     }
   }
-  if (!batches.empty()) transport_->tcp().hold(batches, context.hold_ms, context.deadline);
+  if (!batches.empty()) transport_.tcp().hold(batches, context.hold_ms, context.deadline);
   for (const auto& [holder, keys] : by_holder) {
     for (size_t k = 0; k < keys.size(); ++k) {
       if (asked[holder].held[k] != 0) continue;

@@ -32,9 +32,9 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   if (wanted.empty()) return;
   TraceStep step(context.trace, "pool");
   std::vector<PinnedPage> pins(wanted.size());
-  engine.pool_->pin(wanted, parent, true, pins);
+  engine.storage_.pool().pin(wanted, parent, true, pins);
   copy_out(pins, index, Source::pool);
-  engine.pool_->unpin(pins);
+  engine.storage_.pool().unpin(pins);
   if (context.trace != nullptr) {
     const PageStatus status = pages[0].status;
     step.done(status == PageStatus::pending ? PageStatus::absent : status,
@@ -72,14 +72,14 @@ void Engine::GetRun::copy_out(std::span<const PinnedPage> pins, std::span<const 
     } else if (page.status == PageStatus::stale) {
       // The slot was pinned, so nobody wrote to it: the memory itself is bad. Never serve it again.
       engine.counters_.corrupt_local.fetch_add(1, std::memory_order_relaxed);
-      engine.cold_->left_pool(engine.drop_from_pool({&digests[index[k]], 1}));
+      engine.storage_.cold().left_pool(engine.drop_from_pool({&digests[index[k]], 1}));
       page.status = PageStatus::pending;  // our disk or another holder may have it
     }
   }
 }
 
 void Engine::GetRun::from_disk() {
-  if (!engine.cold_->enabled()) return;
+  if (!engine.storage_.cold().enabled()) return;
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   uint64_t bytes = 0;
@@ -103,13 +103,13 @@ void Engine::GetRun::from_disk() {
   };
   for (size_t i = 0; i < pages.size() && !context.deadline.passed(); ++i) {
     if (pages[i].status != PageStatus::pending || pages[i].of_device) continue;
-    const auto page = engine.cold_->find(digests[i]);
+    const auto page = engine.storage_.cold().find(digests[i]);
     if (!page) continue;
     if (page->length != pages[i].length) {
       pages[i].status = PageStatus::length_mismatch;
       continue;
     }
-    if (bytes + page->length > engine.promoter_->batch_bytes_max()) flush();
+    if (bytes + page->length > engine.storage_.promoter().batch_bytes_max()) flush();
     wanted.push_back(digests[i]);
     index.push_back(i);
     bytes += page->length;

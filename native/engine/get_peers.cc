@@ -184,7 +184,7 @@ void Engine::GetRun::read(const ByHolder& by_holder, Trust trust, Source source)
   }
   if (batches.empty()) return;
   TraceStep step(context.trace, "read");
-  engine.transport_->reads().read(batches, context.deadline, *context.gate, engine.verifier_);
+  engine.transport_.reads().read(batches, context.deadline, *context.gate, engine.verifier_);
   step.done(ops[0].status, batches[0].peer);
 
   for (size_t o = 0; o < ops.size(); ++o) {

@@ -234,8 +234,8 @@ void Engine::Search::ask(const std::vector<Part>& parts) {
   engine.counters_.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   const TimePoint began = Clock::now();
   const TimePoint late = began + kFramePatience + static_cast<int64_t>(count) * kEachDigest;
-  engine.transport_->tcp().lookup(batches, ring->view_number(),
-                                  Deadline{std::min(deadline.at, late)});
+  engine.transport_.tcp().lookup(batches, ring->view_number(),
+                                 Deadline{std::min(deadline.at, late)});
   std::vector<RecordRow> found;
   for (LookupBatch& batch : batches) {
     if (!batch.answered && Clock::now() >= late) {

@@ -14,7 +14,7 @@ constexpr uint32_t kPromotedHoldMs = 1'000;
 
 Promotions Engine::promote_now(std::span<const Digest> digests, Deadline deadline) {
   const Timed timed(latencies_.promote);
-  return promoter_->promote(digests, Urgency::somebody_waits, deadline);
+  return storage_.promoter().promote(digests, Urgency::somebody_waits, deadline);
 }
 
 std::vector<RecordRow> Engine::promote_local(std::span<const Digest> digests, Deadline deadline) {
@@ -32,10 +32,10 @@ std::vector<RecordRow> Engine::promote_local(std::span<const Digest> digests, De
     }
   }
   std::vector<RecordRow> rows(here.size());
-  pool_->rows_of(here, rows);
+  storage_.pool().rows_of(here, rows);
   std::vector<uint8_t> held(kept.size());  // a page that is not held may be gone before its READ
   hold_local(kept, kPromotedHoldMs, held);
-  cold_->not_here(absent, rows);
+  storage_.cold().not_here(absent, rows);
   for (const Digest& digest : unread) {
     RecordRow& row = rows.emplace_back();  // neither resident nor withdrawn
     row.digest = digest;

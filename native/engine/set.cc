@@ -51,7 +51,8 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
   requests.clear();
   for (size_t i : chosen) requests.push_back({digests[i], pages[i].length});
   reservations.assign(count, {});
-  engine.pool_->reserve(requests, parent, {ns.pool_slot, context.ns->id(), ns.epoch}, reservations);
+  engine.storage_.pool().reserve(requests, parent, {ns.pool_slot, context.ns->id(), ns.epoch},
+                                 reservations);
 
   uint64_t bytes = 0;
   std::vector<size_t> to_copy, busy;
@@ -65,7 +66,7 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
       case ReserveOutcome::held:
         page.status = PageStatus::ok;
         pinned.push_back(reservations[k].page);
-        if (!engine.pool_->is_published(reservations[k].page)) {
+        if (!engine.storage_.pool().is_published(reservations[k].page)) {
           unpublished.push_back(reservations[k].page);
         }
         engine.counters_.set_held.fetch_add(1, std::memory_order_relaxed);
@@ -109,22 +110,22 @@ std::vector<size_t> Engine::SetRun::store(std::span<PageRef> pages, std::span<co
       aborting.push_back(slot);
     }
   }
-  engine.pool_->abort(aborting);
+  engine.storage_.pool().abort(aborting);
   const UnderWay::Work commit(engine.publisher_->commits());
   rows.resize(committing.size());
-  engine.pool_->commit(committing, checksums, rows);
+  engine.storage_.pool().commit(committing, checksums, rows);
   engine.publisher_->feed().append(rows);
   const bool dropped = drop_removed(pages, digests, chosen);
   if (!unpublished.empty()) {
     rows.resize(committing.size() + unpublished.size());
-    engine.pool_->rows_of(unpublished, std::span(rows).subspan(committing.size()));
+    engine.storage_.pool().rows_of(unpublished, std::span(rows).subspan(committing.size()));
   }
   publish(!dropped && unpublished.empty());
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   rows.clear();
-  engine.pool_->withdrawals_of(pinned, rows);
-  engine.cold_->left_pool(rows);
-  engine.cold_->write_behind(context.ns->id(), ns.epoch, pinned);
+  engine.storage_.pool().withdrawals_of(pinned, rows);
+  engine.storage_.cold().left_pool(rows);
+  engine.storage_.cold().write_behind(context.ns->id(), ns.epoch, pinned);
   for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
   checksums.clear();
   rows.clear();
@@ -157,7 +158,7 @@ bool Engine::SetRun::drop_removed(std::span<PageRef> pages, std::span<const Dige
     pages[i].status = PageStatus::removing;
     removed.push_back(digests[i]);
   }
-  if (!removed.empty()) engine.cold_->drop(removed);
+  if (!removed.empty()) engine.storage_.cold().drop(removed);
   return !removed.empty();
 }
 
@@ -185,7 +186,8 @@ void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
         pages[i].status = PageStatus::removing;
     }
   }
-  const uint64_t piece_bytes = std::clamp<uint64_t>(pool_->size_bytes() / 8, 1, kPieceBytes);
+  const uint64_t piece_bytes =
+      std::clamp<uint64_t>(storage_.pool().size_bytes() / 8, 1, kPieceBytes);
 
   const Digest parent_digest =
       context.parent_key.empty() ? Digest{} : digest_of(run.ns.key, context.parent_key);
@@ -219,7 +221,8 @@ void Engine::set(const RequestContext& context, std::span<PageRef> pages) {
   // Another worker was setting these pages. Ours are answered only when theirs are committed.
   for (size_t i : busy) {
     for (unsigned attempt = 0; pages[i].status == PageStatus::pending; ++attempt) {
-      if (attempt == kBusyRetriesMax || !pool_->wait_settled(digests[i], context.deadline)) {
+      if (attempt == kBusyRetriesMax ||
+          !storage_.pool().wait_settled(digests[i], context.deadline)) {
         pages[i].status = PageStatus::deadline;
         break;
       }

@@ -94,21 +94,22 @@ void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& pr
 std::string Engine::status_json() const {
   JsonWriter json;
   json.open('{');
-  write_pool(json, pool_->stats());
-  quotas_->write(json);
-  write_recovery(json, pool_->recovery());
-  const JournalStats removals = journal_.stats();
+  write_pool(json, storage_.pool().stats());
+  storage_.quotas().write(json);
+  write_recovery(json, storage_.pool().recovery());
+  const JournalStats removals = storage_.journal().stats();
   json.key("removals").open('{').field("last", removals.last).field("floor", removals.floor);
   json.field("entries", removals.entries).field("waiting", removals.waiting);
   json.field("problem", removals.problem).close('}');
-  if (cold_->enabled()) write_disk(json, cold_->tier().stats(), promoter_->stats());
+  if (storage_.cold().enabled())
+    write_disk(json, storage_.cold().tier().stats(), storage_.promoter().stats());
 
   json.key("handover").open('{').field("adopted", counters_.adopted.load());
   json.field("adopted_bytes", counters_.adopted_bytes.load());
   json.field("adopt_refused", counters_.adopt_refused.load()).close('}');
 
   const ShardStats shard = directory_.shard().stats();
-  const HoldStats holds = holds_->stats();
+  const HoldStats holds = storage_.holds().stats();
   json.key("holds").open('{').field("pages", holds.pages).field("bytes", holds.bytes);
   json.field("refused", holds.refused).close('}');
 
@@ -140,7 +141,7 @@ std::string Engine::status_json() const {
   json.field("exists", ipc.exists).field("others", ipc.others);
   json.field("given_up", ipc.given_up).close('}');
 
-  const TcpServerStats tcp = readers_->stats();
+  const TcpServerStats tcp = readers_.stats();
   json.key("tcp_server").open('{');
   json.field("channels", tcp.channels).field("accepted", tcp.accepted);
   json.field("refused", tcp.refused).field("bad_hellos", tcp.bad_hellos);
@@ -174,7 +175,7 @@ std::string Engine::status_json() const {
   json.field("used_elsewhere", c.used_elsewhere.load());
   json.field("bytes_set", c.bytes_set.load()).field("bytes_got", c.bytes_got.load()).close('}');
 
-  json.field("transfer", transport_->reads().name());
+  json.field("transfer", transport_.reads().name());
   json.key("nodes").open('[');
   for (const auto& node : nodes_.all()) {
     json.open('{').field("index", node.index).field("node_id", node.node_id);
@@ -183,7 +184,7 @@ std::string Engine::status_json() const {
   }
   json.close(']');
   json.key("peers").open('[');
-  for (const auto& peer : transport_->reads().health()) {
+  for (const auto& peer : transport_.reads().health()) {
     json.open('{').field("index", peer.peer).field("channels", peer.channels);
     json.field("transport", peer.rdma ? "rdma" : "tcp");
     json.field("pages", peer.pages).field("bytes", peer.bytes).field("errors", peer.errors);
@@ -203,10 +204,10 @@ std::vector<NamedLatency> Engine::latencies() const {
   for (size_t i = 0; i < kSourceNames.size(); ++i) {
     all.push_back({"get", kSourceNames[i], latencies_.get[i].snapshot()});
   }
-  for (const PeerHealth& peer : transport_->reads().health()) {
+  for (const PeerHealth& peer : transport_.reads().health()) {
     all.push_back({"peer_read", std::to_string(peer.peer), peer.reads});
   }
-  for (const auto& rail : transport_->rails()) {
+  for (const auto& rail : transport_.rails()) {
     all.push_back({"rail_read", std::to_string(rail->index), rail->counters.chains.snapshot()});
   }
   return all;

@@ -11,7 +11,7 @@ TracedGet Engine::trace_get(std::string_view name, std::string_view key, uint32_
                             Deadline deadline) {
   const std::shared_ptr<Namespace> ns = open_namespace(name, kNoUser);
   if (ns == nullptr) throw std::invalid_argument("namespace: this daemon has seen its maximum");
-  Landing landing(*transport_, (uint64_t{length} + 4095) / 4096 * 4096);
+  Landing landing(transport_, (uint64_t{length} + 4095) / 4096 * 4096);
   Trace trace;
   RequestContext context;
   context.ns = ns.get();

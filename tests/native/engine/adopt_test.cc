@@ -17,10 +17,10 @@ class Adopt : public EnginePair {
   void spoil(const std::string& key) {
     const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, key)};
     PinnedPage page;
-    a_->engine.pool().pin(one, nullptr, false, {&page, 1});
+    a_->engine.storage().pool().pin(one, nullptr, false, {&page, 1});
     ASSERT_TRUE(page);
     page.payload()[5] ^= std::byte{1};
-    a_->engine.pool().unpin({&page, 1});
+    a_->engine.storage().pool().unpin({&page, 1});
   }
 };
 
@@ -106,10 +106,11 @@ TEST_F(Adopt, ClearDropsAdoptedPagesAndRefusesTheirEpoch) {
   a_->set(out);
   const Handover part = offered().at(0);
   ASSERT_EQ(adopt(part).held.size(), 2u);  // no worker has opened "ns" at b
-  ASSERT_TRUE(b_->engine.raise_epoch(part.namespace_id, 1));
+  ASSERT_TRUE(b_->engine.storage().raise_epoch(part.namespace_id, 1));
   const Deadline deadline = Deadline::after_ms(kPatienceMs);
-  while (b_->engine.pool().stats().keys > 0 && !deadline.passed()) std::this_thread::yield();
-  EXPECT_EQ(b_->engine.pool().stats().keys, 0u);
+  while (b_->engine.storage().pool().stats().keys > 0 && !deadline.passed())
+    std::this_thread::yield();
+  EXPECT_EQ(b_->engine.storage().pool().stats().keys, 0u);
   EXPECT_TRUE(adopt(part).held.empty());
 }
 

@@ -34,7 +34,7 @@ class AnotherTry : public EnginePair {
   }
   bool b_has_them() {
     std::vector<uint8_t> present(digests_.size());
-    b_->engine.pool().contains(digests_, false, present);
+    b_->engine.storage().pool().contains(digests_, false, present);
     return std::count(present.begin(), present.end(), 1) == std::ssize(present);
   }
   // Another worker's set or a drain brings the pages to b. This happens after b has searched its

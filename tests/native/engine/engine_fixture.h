@@ -197,7 +197,7 @@ class EnginePair : public ::testing::Test {
   void publish(Side& side, std::span<const RecordRow> rows) {
     side.engine.directory().shard().apply(kSelfHolder, rows);
     if (tell_owners_) side.peer->engine.directory().shard().apply(side.peer->peer_index, rows);
-    side.engine.pool().mark_published(rows);
+    side.engine.storage().pool().mark_published(rows);
   }
 
   // Removes as if the other side had no pages.

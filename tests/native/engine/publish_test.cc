@@ -149,7 +149,7 @@ TEST_F(SlowOwner, RemovalWaitsForSetsWithRecordsInFlight) {
   std::thread watching([&] {
     // The removal has taken the page out of the pool. Unless it waits for the set, it ends now.
     for (uint8_t held = 1; held != 0;) {
-      b_->engine.pool().contains({&asked, 1}, false, {&held, 1});
+      b_->engine.storage().pool().contains({&asked, 1}, false, {&held, 1});
     }
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
     dropped = true;

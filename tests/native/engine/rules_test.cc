@@ -45,10 +45,10 @@ TEST_F(EnginePair, CorruptBytesFromAPeerAreAMissAndCounted) {
   const Digest first[] = {
       digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
   PinnedPage page;
-  a_->engine.pool().pin(first, nullptr, false, {&page, 1});
+  a_->engine.storage().pool().pin(first, nullptr, false, {&page, 1});
   ASSERT_TRUE(page);
   page.payload()[0] ^= std::byte{1};
-  a_->engine.pool().unpin({&page, 1});
+  a_->engine.storage().pool().unpin({&page, 1});
   Pages in("k", 1, 70'000);
   EXPECT_TRUE(is(b_->get(in), PageStatus::stale));
   EXPECT_EQ(counter(*b_, "corrupt_remote"), 2u) << "tried twice";
@@ -64,10 +64,10 @@ TEST_F(EnginePair, CorruptPoolPageIsNeverServedAndIsDropped) {
   const Digest first[] = {
       digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
   PinnedPage page;
-  a_->engine.pool().pin(first, nullptr, false, {&page, 1});
+  a_->engine.storage().pool().pin(first, nullptr, false, {&page, 1});
   ASSERT_TRUE(page);
   page.payload()[69'999] ^= std::byte{1};
-  a_->engine.pool().unpin({&page, 1});
+  a_->engine.storage().pool().unpin({&page, 1});
 
   Pages in("k", 2, 70'000);
   EXPECT_EQ(b_->get(in), (std::vector{PageStatus::stale, PageStatus::ok})) << "read by a peer";
@@ -145,7 +145,7 @@ TEST_F(EnginePair, NothingIsStoredFromAFencedWorker) {
   a_->fence(true);
   EXPECT_TRUE(is(a_->set(out), PageStatus::deadline));
   EXPECT_EQ(a_->exists(out).prefix, 0u);
-  EXPECT_EQ(a_->engine.pool().stats().reserved, 0u);
+  EXPECT_EQ(a_->engine.storage().pool().stats().reserved, 0u);
 }
 
 TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
@@ -237,19 +237,20 @@ TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
   Pages last("last", 1, 256 << 10);
   EXPECT_TRUE(is(a_->set(last), PageStatus::ok));  // answered after everything queued before it
   const auto agree = [&](Side& side) {
-    return side.engine.directory().shard().stats().entries == a_->engine.pool().stats().keys;
+    return side.engine.directory().shard().stats().entries ==
+           a_->engine.storage().pool().stats().keys;
   };
   EXPECT_TRUE(eventually([&] { return agree(*a_) && agree(*b_); }))
       << b_->engine.directory().shard().stats().entries << " records of "
-      << a_->engine.pool().stats().keys << " pages";
+      << a_->engine.storage().pool().stats().keys << " pages";
 }
 
 TEST_F(EnginePair, ClearGivesTheRoomBack) {
   open(64 << 20);
   Pages pages("k", 20, 65'536);
   a_->set(pages);
-  ASSERT_TRUE(a_->engine.raise_epoch(a_->engine.namespaces().id_of("ns"), 1));
-  EXPECT_TRUE(eventually([&] { return a_->engine.pool().stats().keys == 0; }));
+  ASSERT_TRUE(a_->engine.storage().raise_epoch(a_->engine.storage().namespaces().id_of("ns"), 1));
+  EXPECT_TRUE(eventually([&] { return a_->engine.storage().pool().stats().keys == 0; }));
   EXPECT_TRUE(eventually([&] { return b_->engine.directory().shard().stats().entries == 0; }));
 }
 
@@ -306,9 +307,9 @@ TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
   EXPECT_EQ(status_of(*b_, "k0", &Engine::get), PageStatus::region_lost);
   EXPECT_EQ(status_of(*a_, "new", &Engine::set), PageStatus::region_lost);
   EXPECT_EQ(b_->exists(out).prefix, 1u) << "an innocent peer is suspect";
-  EXPECT_EQ(a_->engine.pool().stats().reserved, 0u);
+  EXPECT_EQ(a_->engine.storage().pool().stats().reserved, 0u);
   // The holder notices only at its next send that its reader has hung up.
-  EXPECT_TRUE(eventually([&] { return a_->engine.pool().stats().pins == 0; }));
+  EXPECT_TRUE(eventually([&] { return a_->engine.storage().pool().stats().pins == 0; }));
   Pages in("k", 1, kBytes);
   for (Side* side : {a_.get(), b_.get()}) EXPECT_TRUE(is(side->get(in), PageStatus::ok));
   munmap(region, kBytes);
@@ -326,14 +327,14 @@ TEST_F(EnginePair, SetDuringAClearLeavesNoPageAfterTheSweep) {
   pages.fill();
   const PageRequest taken{digest_of(before.key, pages.keys[1]), 4096};
   Reservation reservation;
-  Pool& pool = a_->engine.pool();
+  Pool& pool = a_->engine.storage().pool();
   pool.reserve({&taken, 1}, nullptr, before.pool_slot, {&reservation, 1});
   ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
   std::vector<PageStatus> statuses;
   std::thread setter([&] { statuses = a_->set(pages); });
   EXPECT_TRUE(eventually([&] { return pool.stats().keys == 1; }));
 
-  EXPECT_TRUE(a_->engine.raise_epoch(ns->id(), before.epoch + 1));
+  EXPECT_TRUE(a_->engine.storage().raise_epoch(ns->id(), before.epoch + 1));
   EXPECT_TRUE(eventually([&] { return pool.stats().keys == 0; })) << "the sweep";
   pool.abort({&reservation.page, 1});
   setter.join();
@@ -343,7 +344,7 @@ TEST_F(EnginePair, SetDuringAClearLeavesNoPageAfterTheSweep) {
   EXPECT_EQ(a_->exists(pages).prefix, 0u);
   EXPECT_TRUE(is(a_->set(pages), PageStatus::ok));
   EXPECT_EQ(b_->exists(pages).prefix, 0u) << "it has not heard of the clear";
-  EXPECT_TRUE(b_->engine.raise_epoch(ns->id(), before.epoch + 1));
+  EXPECT_TRUE(b_->engine.storage().raise_epoch(ns->id(), before.epoch + 1));
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 
