@@ -44,6 +44,9 @@ Engine::Engine(const EngineConfig& config)
   publisher_ = std::make_unique<Publisher>(
       Publisher::Parts{storage_.pool(), nodes_, directory_, control_, transport_.tcp(), counters_});
   storage_.begin_telling();
+  locator_ =
+      std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, copies_.get(),
+                                               running_, control_, transport_.tcp(), counters_});
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
                                                 locations_, copies_.get(), transport_},
                                    std::chrono::milliseconds(config.follow_wait_ms));

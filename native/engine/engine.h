@@ -32,6 +32,7 @@
 #include "engine/janitor.h"
 #include "engine/latencies.h"
 #include "engine/locations.h"
+#include "engine/locator.h"
 #include "engine/nodes.h"
 #include "engine/peers.h"
 #include "engine/publisher.h"
@@ -164,21 +165,7 @@ class Engine final : public RequestHandler {
   struct SetRun;
   struct GetRun;
   struct AdoptRun;
-  struct Search;
 
-  // Finds records for `digests` of pages not held here. rows[i].holder == kNoHolder: none usable.
-  // Then why[i] is absent, suspect, deadline, or stale (the record is our own). failed[i] is the
-  // holder that failed us with this page. It is used again only if nobody else has the page.
-  // `failed` may be empty. `of_prefix`: digests behind the first one that is nowhere need no
-  // lookup.
-  enum class Trust {
-    cached,   // any entry of the location cache: a READ will verify it
-    recent,   // only entries learnt a moment ago: the answer is a promise
-    nothing,  // no entry: one has just misled us, so ask the owners
-  };
-  void locate(std::span<const Digest> digests, std::span<const HolderIndex> failed, Trust trust,
-              Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
-              Trace* trace = nullptr, bool of_prefix = false);
   // For a caller that waits, here or at a peer.
   Promotions promote_now(std::span<const Digest> digests, Deadline deadline);
   // Has hits among the first `told` keys promoted if they are on a disk only. The disk is ours, or
@@ -209,6 +196,7 @@ class Engine final : public RequestHandler {
   Running running_;
   LocationCache locations_;
   Readers readers_;
+  std::unique_ptr<Locator> locator_;
   RecentWishes warm_wishes_;
   UsedPages used_;
   CopyCrew crew_;

@@ -60,7 +60,7 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   std::vector<RecordRow> rows(missing.size());
   if (!missing.empty()) {
     std::vector<PageStatus> why(missing.size());
-    locate(missing, {}, Trust::recent, context.deadline, rows, why, nullptr, !all);
+    locator_->locate(missing, {}, Trust::recent, context.deadline, rows, why, nullptr, !all);
     for (size_t k = 0; k < missing.size(); ++k) {
       // The holder must be readable, not merely known: a hit is a promise.
       answer.present[index[k]] = rows[k].holder != kNoHolder && nodes_.readable(rows[k].holder);

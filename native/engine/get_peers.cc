@@ -62,7 +62,7 @@ void Engine::GetRun::from_peers(Trust trust) {
   std::vector<PageStatus> why(wanted.size());
   std::vector<HolderIndex> failed_at;
   for (size_t i : index) failed_at.push_back(failed[i]);
-  engine.locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
+  engine.locator_->locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
 
   ByHolder resident, cold;
   for (size_t k = 0; k < wanted.size(); ++k) {
