@@ -16,38 +16,6 @@ uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
 
 }  // namespace
 
-Handovers Engine::handovers(uint64_t bytes_max) const {
-  const auto namespaces = storage_.namespaces().by_pool_slot();
-  Handovers found;
-  std::vector<Handover>& parts = found.parts;
-  struct Open {
-    Handover part;
-    uint64_t bytes = 0;
-  };
-  std::map<uint32_t, Open> open;  // by pool slot
-  for (const WarmPage& page : storage_.pool().warmest(bytes_max)) {
-    const auto ns = namespaces.find(page.namespace_slot);
-    if (ns == namespaces.end()) continue;
-    if (page.row.length > kHandoverPageBytesMax) {
-      ++found.too_large;
-      continue;
-    }
-    Open& into = open[page.namespace_slot];
-    if (into.part.rows.size() == kHandoverPages ||
-        (into.bytes > 0 && into.bytes + page.row.length > kHandoverBytes)) {
-      parts.push_back(std::move(into.part));
-      into = {};
-    }
-    into.part.namespace_id = ns->second.id;
-    into.part.epoch = ns->second.epoch;
-    into.part.idle_ms = std::max(into.part.idle_ms, page.idle_ms);
-    into.part.rows.push_back(page.row);
-    into.bytes += page.row.length;
-  }
-  for (auto& [slot, last] : open) parts.push_back(std::move(last.part));
-  return found;
-}
-
 // Takes one piece at a time: as much as the landing has room for, at least one page.
 struct Engine::AdoptRun {
   Engine& engine;

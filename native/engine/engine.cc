@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "common/fault_guard.h"
 #include "engine/follow_answers.h"
@@ -47,6 +46,12 @@ Engine::Engine(const EngineConfig& config)
   locator_ =
       std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, copies_.get(),
                                                running_, control_, transport_.tcp(), counters_});
+  pages_ = std::make_unique<LocalPages>(
+      LocalPages::Parts{storage_.pool(), storage_.cold(), storage_.promoter(), storage_.holds(),
+                        storage_.namespaces(), directory_, janitor_, counters_, latencies_});
+  removals_ = std::make_unique<Removals>(Removals::Parts{running_, storage_.pool(), storage_.cold(),
+                                                         directory_.shard(), copies_.get(),
+                                                         locations_, *publisher_, janitor_});
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
                                                 locations_, copies_.get(), transport_},
                                    std::chrono::milliseconds(config.follow_wait_ms));
@@ -79,7 +84,7 @@ void Engine::listen() {
   TcpServer::Answers answers;
   answers.may_read = [this] { return serving_.load(std::memory_order_acquire); };
   answers.hold = [this](std::span<const Digest> digests, uint32_t hold_ms,
-                        std::span<uint8_t> held) { hold_local(digests, hold_ms, held); };
+                        std::span<uint8_t> held) { pages_->hold(digests, hold_ms, held); };
   answers.lookup = [this](std::span<const Digest> digests, uint64_t view_number,
                           tcp::Located& located) {
     directory_.lookup(digests, view_number, located);
@@ -133,82 +138,6 @@ void Engine::end_serving() {
   serving_.store(false, std::memory_order_release);
   publisher_->feed().close();
   transport_.drop_readers();
-}
-
-std::vector<RecordRow> Engine::local_rows(std::span<const Digest> digests) {
-  std::vector<PinnedPage> pins(digests.size());
-  storage_.pool().pin(digests, nullptr, false, pins);
-  std::vector<PinnedPage> held;
-  std::copy_if(pins.begin(), pins.end(), std::back_inserter(held),
-               [](const PinnedPage& pin) { return static_cast<bool>(pin); });
-  std::vector<RecordRow> rows(held.size());
-  storage_.pool().rows_of(held, rows);
-  storage_.pool().unpin(held);
-  for (RecordRow& row : rows) row.holder = kSelfHolder;
-  return rows;
-}
-
-Engine::Removed Engine::begin_removal(std::span<const Digest> digests,
-                                      std::vector<RecordRow>& rows) {
-  if (!running_.begin(digests)) return Removed::too_many;
-  const bool kept = remove_local(digests, rows);
-  directory_.shard().forget(digests);  // nobody names a page that is removed everywhere
-  return kept ? Removed::kept : Removed::not_kept;
-}
-
-void Engine::end_removal(std::span<const Digest> digests) {
-  if (copies_) copies_->removed(digests);  // before end(): no copy may name them in between
-  running_.end(digests);
-  // A lookup in flight may have cached them meanwhile.
-  for (const Digest& digest : digests) locations_.forget(digest);
-}
-
-bool Engine::remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
-  for (const Digest& digest : digests) locations_.forget(digest);
-  const bool kept = storage_.cold().remove(digests, rows);
-  // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
-  publisher_->commits().wait();
-  publisher_->feed().append(rows);
-  if (!kept) janitor_.write_removals();
-  return kept;
-}
-
-bool Engine::drop_all() {
-  const bool kept = storage_.cold().drop_all();
-  if (!kept) janitor_.write_removals();
-  return kept;
-}
-
-std::vector<RecordRow> Engine::drop_from_pool(std::span<const Digest> digests) {
-  std::vector<RecordRow> rows;
-  storage_.pool().remove(digests, rows);
-  publisher_->feed().append(rows);
-  return rows;
-}
-
-void Engine::hold_local(std::span<const Digest> digests, uint32_t hold_ms,
-                        std::span<uint8_t> held) {
-  storage_.holds().hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
-  janitor_.watch_holds();
-}
-
-std::pair<Generation, OwnerSummaries> Engine::pool_summaries() const {
-  OwnerSummaries by_owner;
-  const auto ring = directory_.ring();
-  if (!ring) return {0, std::move(by_owner)};
-  const Generation as_of = storage_.cold().scan(
-      [&](std::span<const RecordRow> rows) { add_to_summaries(by_owner, rows, *ring); });
-  return {as_of, std::move(by_owner)};
-}
-
-std::pair<Generation, std::vector<RecordRow>> Engine::pool_rows(
-    HolderIndex owner, std::span<const uint8_t> buckets) const {
-  std::vector<RecordRow> out;
-  const auto ring = directory_.ring();
-  if (!ring) return {0, out};
-  const Generation as_of = storage_.cold().scan(
-      [&](std::span<const RecordRow> rows) { append_owned(out, rows, *ring, owner, buckets); });
-  return {as_of, std::move(out)};
 }
 
 std::vector<WorkerInfo> Engine::workers() const {

@@ -31,6 +31,7 @@
 #include "engine/handover.h"
 #include "engine/janitor.h"
 #include "engine/latencies.h"
+#include "engine/local_pages.h"
 #include "engine/locations.h"
 #include "engine/locator.h"
 #include "engine/nodes.h"
@@ -38,12 +39,12 @@
 #include "engine/publisher.h"
 #include "engine/readers.h"
 #include "engine/recent_wishes.h"
+#include "engine/removals.h"
 #include "engine/storage.h"
 #include "engine/transport.h"
 #include "engine/used_pages.h"
 #include "ipc/ipc_server.h"
 #include "pool/pool.h"
-#include "shard/owner_records.h"
 #include "transfer/verify.h"
 
 namespace peercached {
@@ -95,60 +96,23 @@ class Engine final : public RequestHandler {
   Publisher& publisher() { return *publisher_; }
   Peers& peers() { return *peers_; }
   Readers& readers() { return readers_; }
-  std::vector<RecordRow> local_rows(std::span<const Digest> digests);
-  // Removals that the cluster's members run at this node (peercached/peer/removals). When
-  // begin_removal() returns, the pages are out of pool and disk. Nobody can set them here until
-  // end_removal() of the same digests.
-  enum class Removed { kept, not_kept, too_many };  // not_kept: a restart may bring them back
-  Removed begin_removal(std::span<const Digest> digests, std::vector<RecordRow>& rows);
-  void end_removal(std::span<const Digest> digests);
-  // For removals that are over: drops only the pages that are here. False: not kept.
-  bool remove_local(std::span<const Digest> digests, std::vector<RecordRow>& rows);
-  // Drops all that is here. False: not kept.
-  bool drop_all();
-  // Hides the pages of an earlier start until release_held(). Those in the pool are dropped. Call
-  // before workers are served.
-  void hold_back() {
-    std::vector<RecordRow> rows;
-    if (!storage_.cold().hold_back(rows)) janitor_.write_removals();
-    publisher_->tell(rows);
-  }
-  void release_held() {
-    storage_.cold().release();
-    publisher_->feed().forget();
-  }
+  LocalPages& pages() { return *pages_; }
+  Removals& removals() { return *removals_; }
   // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();
   void end_serving();
   // While false, sets are answered with `draining` at once.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
-  // Our pages in the order in which a drain hands them over. Each part is of one namespace.
-  Handovers handovers(uint64_t bytes_max) const;
   // Takes over pages of a draining node: reads, checks and publishes them. engine/adopt.cc
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
   // Gets one page of `length` bytes into memory of its own. Throws std::invalid_argument if the
   // namespace cannot be opened. engine/trace.cc
   TracedGet trace_get(std::string_view name, std::string_view key, uint32_t length,
                       Deadline deadline);
-  // Drops pages from our pool and returns their withdrawals. A copy on disk stays.
-  std::vector<RecordRow> drop_from_pool(std::span<const Digest> digests);
-  // For a peer: reads these pages from disk if need be. Returns records of those in our pool now,
-  // withdrawals of those not here, and rows without flags where the disk failed. No row: not now.
-  // engine/promote.cc
-  std::vector<RecordRow> promote_local(std::span<const Digest> digests, Deadline deadline);
-  // For a peer that has used these pages or is about to. They count as used now. Those on disk only
-  // are promoted when there is time.
-  void warm_local(std::span<const Digest> digests);
   // Pages that we READ without their holders noticing, since the last call.
   std::map<HolderIndex, std::vector<Digest>> take_used() { return used_.take(); }
   // False: the namespace was cleared meanwhile, so these digests are the wrong ones.
   bool remove_in_epoch(const RequestContext& context, std::span<PageRef> keys, std::string& text);
-  // held[i] = 1: the page stays here for `hold_ms` (engine/holds.h).
-  void hold_local(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
-  // The generation to resync against, and the summaries of our records by owner.
-  std::pair<Generation, OwnerSummaries> pool_summaries() const;
-  std::pair<Generation, std::vector<RecordRow>> pool_rows(HolderIndex owner,
-                                                          std::span<const uint8_t> buckets) const;
   // Sentences for the log: who was refused, and what happened to the disk and the rails.
   std::vector<std::string> take_notices() {
     storage_.quotas().tell(notices_);
@@ -166,8 +130,6 @@ class Engine final : public RequestHandler {
   struct GetRun;
   struct AdoptRun;
 
-  // For a caller that waits, here or at a peer.
-  Promotions promote_now(std::span<const Digest> digests, Deadline deadline);
   // Has hits among the first `told` keys promoted if they are on a disk only. The disk is ours, or
   // that of rows[k].holder for the index[k]-th key.
   void warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,
@@ -197,6 +159,8 @@ class Engine final : public RequestHandler {
   LocationCache locations_;
   Readers readers_;
   std::unique_ptr<Locator> locator_;
+  std::unique_ptr<LocalPages> pages_;
+  std::unique_ptr<Removals> removals_;
   RecentWishes warm_wishes_;
   UsedPages used_;
   CopyCrew crew_;

@@ -105,15 +105,6 @@ ExistsAnswer Engine::exists(const RequestContext& context, std::span<PageRef> ke
   return answer;
 }
 
-void Engine::warm_local(std::span<const Digest> digests) {
-  std::vector<uint8_t> present(digests.size());
-  storage_.pool().contains(digests, true, present);
-  counters_.used_elsewhere.fetch_add(
-      static_cast<uint64_t>(std::count(present.begin(), present.end(), 1)),
-      std::memory_order_relaxed);
-  storage_.promoter().warm(digests);
-}
-
 void Engine::warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,
                           std::span<const size_t> index, std::span<const RecordRow> rows,
                           size_t told, std::span<const uint8_t> present) {
@@ -155,7 +146,7 @@ void Engine::hold_present(const RequestContext& context, std::span<const Digest>
     for (size_t i : keys) one.digests.push_back(digests[i]);
     one.held.assign(keys.size(), 0);
     if (holder == kSelfHolder) {
-      hold_local(one.digests, context.hold_ms, one.held);
+      pages_->hold(one.digests, context.hold_ms, one.held);
     } else {
       batches.push_back({holder, nodes_.incarnation(holder), one.digests, one.held});
     }

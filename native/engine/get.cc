@@ -72,7 +72,7 @@ void Engine::GetRun::copy_out(std::span<const PinnedPage> pins, std::span<const 
     } else if (page.status == PageStatus::stale) {
       // The slot was pinned, so nobody wrote to it: the memory itself is bad. Never serve it again.
       engine.counters_.corrupt_local.fetch_add(1, std::memory_order_relaxed);
-      engine.storage_.cold().left_pool(engine.drop_from_pool({&digests[index[k]], 1}));
+      engine.storage_.cold().left_pool(engine.removals_->drop_from_pool({&digests[index[k]], 1}));
       page.status = PageStatus::pending;  // our disk or another holder may have it
     }
   }
@@ -88,7 +88,7 @@ void Engine::GetRun::from_disk() {
     const TimePoint now = Clock::now();
     const Deadline deadline{now + (context.deadline.at - now) / kDiskShare};
     TraceStep step(context.trace, "disk");
-    const Promotions promotions = engine.promote_now(wanted, deadline);
+    const Promotions promotions = engine.pages_->promote_now(wanted, deadline);
     copy_out(promotions.pages, index, Source::disk);
     for (size_t k = 0; k < index.size(); ++k) {
       if (disk_gave_nothing(promotions.statuses[k])) not_read(index[k]);

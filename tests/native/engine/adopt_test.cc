@@ -11,7 +11,7 @@ class Adopt : public EnginePair {
     return b_->engine.adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
   }
   std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
-    return a_->engine.handovers(bytes_max).parts;
+    return a_->engine.pages().handovers(bytes_max).parts;
   }
   // Damages the payload only, like a worker with a torn cache line. The header stays valid.
   void spoil(const std::string& key) {
@@ -37,7 +37,7 @@ TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
     EXPECT_EQ(adopted.why_not, "");
     held += adopted.held.size();
     std::vector<RecordRow> removed;
-    EXPECT_TRUE(a_->engine.remove_local(adopted.held, removed));
+    EXPECT_TRUE(a_->engine.removals().remove(adopted.held, removed));
     EXPECT_EQ(removed.size(), adopted.held.size());
   }
   EXPECT_EQ(held, 40u);
@@ -79,8 +79,8 @@ TEST_F(Adopt, OversizedPageIsCountedButNotOffered) {
   EXPECT_EQ(a_->set(large), std::vector{PageStatus::ok});
   a_->set(small);
   EXPECT_EQ(offered().at(0).rows.size(), 2u);
-  EXPECT_EQ(a_->engine.handovers(1 << 30).too_large, 1u);
-  EXPECT_EQ(a_->engine.handovers(4096).too_large, 0u) << "it is beyond that budget";
+  EXPECT_EQ(a_->engine.pages().handovers(1 << 30).too_large, 1u);
+  EXPECT_EQ(a_->engine.pages().handovers(4096).too_large, 0u) << "it is beyond that budget";
 }
 
 TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {
@@ -122,10 +122,10 @@ TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
   const Handover part = offered().at(0);
   const Digest one[] = {part.rows[0].digest};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.begin_removal(one, rows), Engine::Removed::kept);
+  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::kept);
   EXPECT_EQ(adopt(part).held, std::vector{part.rows[1].digest});
   EXPECT_EQ(std::ranges::count(b_->set(out), PageStatus::removing), 1);
-  b_->engine.end_removal(one);
+  b_->engine.removals().end(one);
   EXPECT_EQ(adopt(part).held.size(), 2u);
   EXPECT_EQ(b_->set(out), (std::vector{PageStatus::ok, PageStatus::ok}));
 }

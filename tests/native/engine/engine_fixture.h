@@ -207,12 +207,12 @@ class EnginePair : public ::testing::Test {
     std::memcpy(digests.data(), payload.data(), payload.size());
     std::vector<RecordRow> rows;
     RemovalAnswer head{0, 0};
-    if (side.engine.begin_removal(digests, rows) != Engine::Removed::kept)
+    if (side.engine.removals().begin(digests, rows) != Removals::Begun::kept)
       head.status = static_cast<uint32_t>(PageStatus::error);
     // Publishes of these pages may be in flight: handle them first.
     handle_events(side, later);
     publish(side, rows);
-    side.engine.end_removal(digests);
+    side.engine.removals().end(digests);
     head.held = static_cast<uint32_t>(rows.size());
     std::vector<std::byte> answer(sizeof head + rows.size() * sizeof(Digest));
     std::memcpy(answer.data(), &head, sizeof head);

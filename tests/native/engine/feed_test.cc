@@ -80,9 +80,9 @@ TEST_F(Feed, PagesUnderRemovalAreNotFound) {
     digests.push_back(digest_of(b_->context(1).ns->current().key, key));
   }
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.begin_removal(digests, rows), Engine::Removed::kept);
+  ASSERT_EQ(b_->engine.removals().begin(digests, rows), Removals::Begun::kept);
   EXPECT_FALSE(b_finds_any(in)) << "a has them still, and has told so";
-  b_->engine.end_removal(digests);
+  b_->engine.removals().end(digests);
   EXPECT_FALSE(b_finds_any(in)) << "what a has told since is not here yet";
 }
 

@@ -156,13 +156,13 @@ TEST_F(SlowOwner, RemovalWaitsForSetsWithRecordsInFlight) {
     let_go_ = true;
   });
   std::vector<RecordRow> rows;
-  EXPECT_EQ(b_->engine.begin_removal({&asked, 1}, rows), Engine::Removed::kept);
+  EXPECT_EQ(b_->engine.removals().begin({&asked, 1}, rows), Removals::Begun::kept);
   const bool given_up = b_->engine.publisher().fence() > 1;  // this machine paused
   EXPECT_TRUE(answered_ || given_up) << "the record may come behind its withdrawal";
   EXPECT_EQ(rows.size(), 1u);
   watching.join();
   setting.join();
-  b_->engine.end_removal({&asked, 1});
+  b_->engine.removals().end({&asked, 1});
 }
 
 TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
@@ -176,11 +176,11 @@ TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
     digests.push_back(digest_of(b_->context(1).ns->current().key, key));
   }
   std::vector<RecordRow> removed, found;
-  ASSERT_EQ(b_->engine.begin_removal({digests.data(), 2}, removed), Engine::Removed::kept);
+  ASSERT_EQ(b_->engine.removals().begin({digests.data(), 2}, removed), Removals::Begun::kept);
   b_->engine.directory().shard().lookup(digests, found);
   ASSERT_EQ(found.size(), 1u) << "of the third page alone";
   EXPECT_EQ(found[0].digest, digests[2]);
-  b_->engine.end_removal({digests.data(), 2});
+  b_->engine.removals().end({digests.data(), 2});
 }
 
 TEST_F(SlowOwner, ImpatientWorkerDoesNotMarkAnOwnerSlow) {
