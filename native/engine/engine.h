@@ -40,6 +40,7 @@
 #include "engine/readers.h"
 #include "engine/recent_wishes.h"
 #include "engine/removals.h"
+#include "engine/remove.h"
 #include "engine/storage.h"
 #include "engine/transport.h"
 #include "engine/used_pages.h"
@@ -75,8 +76,12 @@ class Engine final : public RequestHandler {
   void set(const RequestContext& context, std::span<PageRef> pages) override;
   void get(const RequestContext& context, std::span<PageRef> pages) override;
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override;
-  std::string remove(const RequestContext& context, std::span<PageRef> keys) override;
-  std::string clear(const RequestContext& context) override;
+  std::string remove(const RequestContext& context, std::span<PageRef> keys) override {
+    return remove_everywhere(control_, context, keys);
+  }
+  std::string clear(const RequestContext& context) override {
+    return clear_everywhere(control_, context);
+  }
   std::string stats_json(const RequestContext& context) override;
   void region_mapped(std::byte* base, uint64_t bytes) override {
     transport_.region_mapped(base, bytes);
@@ -111,8 +116,6 @@ class Engine final : public RequestHandler {
                       Deadline deadline);
   // Pages that we READ without their holders noticing, since the last call.
   std::map<HolderIndex, std::vector<Digest>> take_used() { return used_.take(); }
-  // False: the namespace was cleared meanwhile, so these digests are the wrong ones.
-  bool remove_in_epoch(const RequestContext& context, std::span<PageRef> keys, std::string& text);
   // Sentences for the log: who was refused, and what happened to the disk and the rails.
   std::vector<std::string> take_notices() {
     storage_.quotas().tell(notices_);
