@@ -52,6 +52,9 @@ Engine::Engine(const EngineConfig& config)
   removals_ = std::make_unique<Removals>(Removals::Parts{running_, storage_.pool(), storage_.cold(),
                                                          directory_.shard(), copies_.get(),
                                                          locations_, *publisher_, janitor_});
+  set_path_ = std::make_unique<SetPath>(SetPath::Parts{taking_, storage_.pool(), storage_.cold(),
+                                                       running_, *publisher_, control_, janitor_,
+                                                       crew_, counters_, latencies_});
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
                                                 locations_, copies_.get(), transport_},
                                    std::chrono::milliseconds(config.follow_wait_ms));

@@ -1,7 +1,7 @@
 // The data plane put together: pool, shard, transfer engine and IPC server, and the path of a
 // request through them.
 //
-//   set     reserve -> copy -> commit -> publish (control plane) -> answer      set.cc
+//   set     reserve -> copy -> commit -> publish (control plane) -> answer      set_path.h
 //   get     pool, else disk, else location cache, else our shard, else owners   get.cc, get_run.h
 //           -> READ, after Promote for pages on a peer's disk                   get_peers.cc
 //   exists  the same places, without the READ                                   exists.cc
@@ -41,6 +41,7 @@
 #include "engine/recent_wishes.h"
 #include "engine/removals.h"
 #include "engine/remove.h"
+#include "engine/set_path.h"
 #include "engine/storage.h"
 #include "engine/transport.h"
 #include "engine/used_pages.h"
@@ -73,7 +74,9 @@ class Engine final : public RequestHandler {
   std::shared_ptr<Namespace> open_namespace(std::string_view name, uint32_t user) override {
     return storage_.namespaces().open(name, user);
   }
-  void set(const RequestContext& context, std::span<PageRef> pages) override;
+  void set(const RequestContext& context, std::span<PageRef> pages) override {
+    set_path_->set(context, pages);
+  }
   void get(const RequestContext& context, std::span<PageRef> pages) override;
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override;
   std::string remove(const RequestContext& context, std::span<PageRef> keys) override {
@@ -129,7 +132,6 @@ class Engine final : public RequestHandler {
   std::vector<WorkerInfo> workers() const;
 
  private:
-  struct SetRun;
   struct GetRun;
   struct AdoptRun;
 
@@ -164,6 +166,7 @@ class Engine final : public RequestHandler {
   std::unique_ptr<Locator> locator_;
   std::unique_ptr<LocalPages> pages_;
   std::unique_ptr<Removals> removals_;
+  std::unique_ptr<SetPath> set_path_;
   RecentWishes warm_wishes_;
   UsedPages used_;
   CopyCrew crew_;
