@@ -70,7 +70,7 @@ void warm(Engine& engine, const nb::bytes& packed) {
 
 nb::list take_used(Engine& engine) {
   nb::list list;
-  for (const auto& [holder, digests] : engine.take_used()) {
+  for (const auto& [holder, digests] : engine.used_pages().take()) {
     list.append(nb::make_tuple(holder, pack(digests)));
   }
   return list;

@@ -55,6 +55,10 @@ Engine::Engine(const EngineConfig& config)
   set_path_ = std::make_unique<SetPath>(SetPath::Parts{taking_, storage_.pool(), storage_.cold(),
                                                        running_, *publisher_, control_, janitor_,
                                                        crew_, counters_, latencies_});
+  get_path_ = std::make_unique<GetPath>(
+      GetPath::Parts{serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *pages_,
+                     *removals_, running_, *locator_, locations_, nodes_, transport_.reads(),
+                     verifier_, control_, used_pages_, crew_, counters_, latencies_});
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
                                                 locations_, copies_.get(), transport_},
                                    std::chrono::milliseconds(config.follow_wait_ms));

@@ -2,7 +2,7 @@
 // request through them.
 //
 //   set     reserve -> copy -> commit -> publish (control plane) -> answer      set_path.h
-//   get     pool, else disk, else location cache, else our shard, else owners   get.cc, get_run.h
+//   get     pool, else disk, else location cache, else our shard, else owners   get_path.h
 //           -> READ, after Promote for pages on a peer's disk                   get_peers.cc
 //   exists  the same places, without the READ                                   exists.cc
 //
@@ -28,6 +28,7 @@
 #include "engine/crew.h"
 #include "engine/directory.h"
 #include "engine/disk_watch.h"
+#include "engine/get_path.h"
 #include "engine/handover.h"
 #include "engine/janitor.h"
 #include "engine/latencies.h"
@@ -77,7 +78,9 @@ class Engine final : public RequestHandler {
   void set(const RequestContext& context, std::span<PageRef> pages) override {
     set_path_->set(context, pages);
   }
-  void get(const RequestContext& context, std::span<PageRef> pages) override;
+  void get(const RequestContext& context, std::span<PageRef> pages) override {
+    get_path_->get(context, pages);
+  }
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override;
   std::string remove(const RequestContext& context, std::span<PageRef> keys) override {
     return remove_everywhere(control_, context, keys);
@@ -106,6 +109,7 @@ class Engine final : public RequestHandler {
   Readers& readers() { return readers_; }
   LocalPages& pages() { return *pages_; }
   Removals& removals() { return *removals_; }
+  UsedPages& used_pages() { return used_pages_; }
   // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();
   void end_serving();
@@ -117,8 +121,6 @@ class Engine final : public RequestHandler {
   // namespace cannot be opened. engine/trace.cc
   TracedGet trace_get(std::string_view name, std::string_view key, uint32_t length,
                       Deadline deadline);
-  // Pages that we READ without their holders noticing, since the last call.
-  std::map<HolderIndex, std::vector<Digest>> take_used() { return used_.take(); }
   // Sentences for the log: who was refused, and what happened to the disk and the rails.
   std::vector<std::string> take_notices() {
     storage_.quotas().tell(notices_);
@@ -132,7 +134,6 @@ class Engine final : public RequestHandler {
   std::vector<WorkerInfo> workers() const;
 
  private:
-  struct GetRun;
   struct AdoptRun;
 
   // Has hits among the first `told` keys promoted if they are on a disk only. The disk is ours, or
@@ -167,8 +168,9 @@ class Engine final : public RequestHandler {
   std::unique_ptr<LocalPages> pages_;
   std::unique_ptr<Removals> removals_;
   std::unique_ptr<SetPath> set_path_;
+  std::unique_ptr<GetPath> get_path_;
   RecentWishes warm_wishes_;
-  UsedPages used_;
+  UsedPages used_pages_;
   CopyCrew crew_;
   VerifyingSink verifier_;
   Latencies latencies_;
