@@ -59,6 +59,9 @@ Engine::Engine(const EngineConfig& config)
       GetPath::Parts{serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *pages_,
                      *removals_, running_, *locator_, locations_, nodes_, transport_.reads(),
                      verifier_, control_, used_pages_, crew_, counters_, latencies_});
+  exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
+      serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *pages_, *locator_,
+      locations_, nodes_, transport_.tcp(), control_, counters_, latencies_});
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
                                                 locations_, copies_.get(), transport_},
                                    std::chrono::milliseconds(config.follow_wait_ms));

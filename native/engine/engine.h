@@ -4,7 +4,7 @@
 //   set     reserve -> copy -> commit -> publish (control plane) -> answer      set_path.h
 //   get     pool, else disk, else location cache, else our shard, else owners   get_path.h
 //           -> READ, after Promote for pages on a peer's disk                   get_peers.cc
-//   exists  the same places, without the READ                                   exists.cc
+//   exists  the same places, without the READ                                   exists_path.h
 //
 // The control plane (Python) decides which nodes are in the cluster, and talks to them. It calls
 // the methods under "control plane" and answers the events of engine/control.h.
@@ -28,6 +28,7 @@
 #include "engine/crew.h"
 #include "engine/directory.h"
 #include "engine/disk_watch.h"
+#include "engine/exists_path.h"
 #include "engine/get_path.h"
 #include "engine/handover.h"
 #include "engine/janitor.h"
@@ -39,7 +40,6 @@
 #include "engine/peers.h"
 #include "engine/publisher.h"
 #include "engine/readers.h"
-#include "engine/recent_wishes.h"
 #include "engine/removals.h"
 #include "engine/remove.h"
 #include "engine/set_path.h"
@@ -81,7 +81,9 @@ class Engine final : public RequestHandler {
   void get(const RequestContext& context, std::span<PageRef> pages) override {
     get_path_->get(context, pages);
   }
-  ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override;
+  ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override {
+    return exists_path_->exists(context, keys, all);
+  }
   std::string remove(const RequestContext& context, std::span<PageRef> keys) override {
     return remove_everywhere(control_, context, keys);
   }
@@ -136,17 +138,6 @@ class Engine final : public RequestHandler {
  private:
   struct AdoptRun;
 
-  // Has hits among the first `told` keys promoted if they are on a disk only. The disk is ours, or
-  // that of rows[k].holder for the index[k]-th key.
-  void warm_present(std::span<const Digest> digests, std::span<const uint8_t> on_disk,
-                    std::span<const size_t> index, std::span<const RecordRow> rows, size_t told,
-                    std::span<const uint8_t> present);
-  // Clears present[] of pages that could not be held, here or at rows[k].holder of the index[k]-th
-  // key.
-  void hold_present(const RequestContext& context, std::span<const Digest> digests,
-                    std::span<const size_t> index, std::span<const RecordRow> rows,
-                    std::span<uint8_t> present);
-
   const EngineConfig config_;
   Notices notices_;
   DiskWatch disk_watch_{config_.disk.path};
@@ -169,7 +160,7 @@ class Engine final : public RequestHandler {
   std::unique_ptr<Removals> removals_;
   std::unique_ptr<SetPath> set_path_;
   std::unique_ptr<GetPath> get_path_;
-  RecentWishes warm_wishes_;
+  std::unique_ptr<ExistsPath> exists_path_;
   UsedPages used_pages_;
   CopyCrew crew_;
   VerifyingSink verifier_;
