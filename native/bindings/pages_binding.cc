@@ -89,7 +89,8 @@ nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_i
                 uint32_t idle_ms, const nb::bytes& rows, uint32_t timeout_ms) {
   const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, handover_rows(rows)};
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  const Adopted adopted = unlocked([&] { return engine.adopt(holder, offered, deadline); });
+  const Adopted adopted =
+      unlocked([&] { return engine.adopter().adopt(holder, offered, deadline); });
   return nb::make_tuple(pack(adopted.held), adopted.why_not, adopted.full);
 }
 

@@ -62,6 +62,9 @@ Engine::Engine(const EngineConfig& config)
   exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *pages_, *locator_,
       locations_, nodes_, transport_.tcp(), control_, counters_, latencies_});
+  adopter_ = std::make_unique<Adopter>(
+      Adopter::Parts{taking_, storage_.pool(), storage_.cold(), storage_.namespaces(), running_,
+                     nodes_, transport_, verifier_, *publisher_, control_, janitor_, counters_});
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
                                                 locations_, copies_.get(), transport_},
                                    std::chrono::milliseconds(config.follow_wait_ms));

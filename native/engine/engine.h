@@ -20,7 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/trace.h"
+#include "common/notices.h"
+#include "engine/adopter.h"
 #include "engine/config.h"
 #include "engine/control.h"
 #include "engine/copies.h"
@@ -30,7 +31,6 @@
 #include "engine/disk_watch.h"
 #include "engine/exists_path.h"
 #include "engine/get_path.h"
-#include "engine/handover.h"
 #include "engine/janitor.h"
 #include "engine/latencies.h"
 #include "engine/local_pages.h"
@@ -51,13 +51,6 @@
 #include "transfer/verify.h"
 
 namespace peercached {
-
-// A traced get (common/trace.h).
-struct TracedGet {
-  TimePoint begin, end;
-  PageStatus status = PageStatus::pending;
-  std::vector<Trace::Step> steps;
-};
 
 class Engine final : public RequestHandler {
  public:
@@ -112,17 +105,12 @@ class Engine final : public RequestHandler {
   LocalPages& pages() { return *pages_; }
   Removals& removals() { return *removals_; }
   UsedPages& used_pages() { return used_pages_; }
+  Adopter& adopter() { return *adopter_; }
   // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();
   void end_serving();
   // While false, sets are answered with `draining` at once.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
-  // Takes over pages of a draining node: reads, checks and publishes them. engine/adopt.cc
-  Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
-  // Gets one page of `length` bytes into memory of its own. Throws std::invalid_argument if the
-  // namespace cannot be opened. engine/trace.cc
-  TracedGet trace_get(std::string_view name, std::string_view key, uint32_t length,
-                      Deadline deadline);
   // Sentences for the log: who was refused, and what happened to the disk and the rails.
   std::vector<std::string> take_notices() {
     storage_.quotas().tell(notices_);
@@ -136,8 +124,6 @@ class Engine final : public RequestHandler {
   std::vector<WorkerInfo> workers() const;
 
  private:
-  struct AdoptRun;
-
   const EngineConfig config_;
   Notices notices_;
   DiskWatch disk_watch_{config_.disk.path};
@@ -161,6 +147,7 @@ class Engine final : public RequestHandler {
   std::unique_ptr<SetPath> set_path_;
   std::unique_ptr<GetPath> get_path_;
   std::unique_ptr<ExistsPath> exists_path_;
+  std::unique_ptr<Adopter> adopter_;
   UsedPages used_pages_;
   CopyCrew crew_;
   VerifyingSink verifier_;

@@ -8,7 +8,7 @@ namespace {
 class Adopt : public EnginePair {
  protected:
   Adopted adopt(const Handover& part) {
-    return b_->engine.adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
+    return b_->engine.adopter().adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
   }
   std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
     return a_->engine.pages().handovers(bytes_max).parts;
