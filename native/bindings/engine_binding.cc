@@ -138,9 +138,9 @@ void answer(Engine& engine, uint64_t ticket, const nb::bytes& payload) {
   unlocked([&] { engine.control().answer(ticket, std::move(bytes)); });
 }
 
-nb::list workers(const Engine& engine) {
+nb::list workers(Engine& engine) {
   nb::list list;
-  for (const WorkerInfo& worker : engine.workers()) {
+  for (const WorkerInfo& worker : engine.workers().list()) {
     nb::dict one;
     one["attachment"] = worker.attachment;
     one["pid"] = worker.pid;
@@ -159,12 +159,12 @@ nb::list workers(const Engine& engine) {
 }
 
 nb::object stats(Engine& engine) {
-  return parse_json(unlocked([&] { return engine.status_json(); }));
+  return parse_json(unlocked([&] { return engine.operator_view().status_json(); }));
 }
 
 nb::list latencies(Engine& engine) {
   nb::list list;
-  for (const NamedLatency& one : unlocked([&] { return engine.latencies(); })) {
+  for (const NamedLatency& one : unlocked([&] { return engine.operator_view().latencies(); })) {
     list.append(nb::make_tuple(one.kind, one.label, one.counts.sum_ns,
                                pack(std::span<const uint64_t>(one.counts.counts))));
   }
@@ -196,10 +196,15 @@ void bind_engine(nb::module_& module) {
            nb::arg("rdma_traffic_class"), nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"),
            nb::arg("rdma_timeout"), nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"),
            nb::arg("disk_path"), nb::arg("disk_bytes"), nb::arg("disk_sync"))
-      .def("guard_workers", &Engine::guard_workers, nb::arg("socket_group"), nb::arg("users"),
-           nb::arg("groups"))
+      .def(
+          "guard_workers",
+          [](Engine& self, int64_t socket_group, std::vector<uint32_t> users,
+             std::vector<uint32_t> groups) {
+            self.workers().guard(socket_group, std::move(users), std::move(groups));
+          },
+          nb::arg("socket_group"), nb::arg("users"), nb::arg("groups"))
       .def("set_quotas", &set_quotas, nb::arg("rules"))
-      .def("take_notices", &Engine::take_notices)
+      .def("take_notices", [](Engine& self) { return self.operator_view().take_notices(); })
       .def("listen", &Engine::listen, Unlocked())
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())

@@ -27,13 +27,14 @@ std::vector<RecordRow> handover_rows(const nb::bytes& packed) {
 }
 
 nb::tuple pool_summaries(Engine& engine) {
-  const auto [generation, summaries] = unlocked([&] { return engine.pages().summaries(); });
+  const auto [generation, summaries] = unlocked([&] { return engine.local_pages().summaries(); });
   return nb::make_tuple(generation, summaries_dict(summaries));
 }
 
 nb::tuple pool_rows(Engine& engine, HolderIndex owner, const nb::bytes& mask) {
   const auto buckets = bucket_mask(mask);
-  const auto [generation, rows] = unlocked([&] { return engine.pages().rows_of(owner, buckets); });
+  const auto [generation, rows] =
+      unlocked([&] { return engine.local_pages().rows_of(owner, buckets); });
   return nb::make_tuple(generation, pack(rows));
 }
 
@@ -44,7 +45,7 @@ void mark_published(Engine& engine, const nb::bytes& packed) {
 
 nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  return pack(unlocked([&] { return engine.pages().rows(digests); }));
+  return pack(unlocked([&] { return engine.local_pages().rows(digests); }));
 }
 
 nb::bytes drop_from_pool(Engine& engine, const nb::bytes& packed) {
@@ -60,12 +61,12 @@ bool location_cached(Engine& engine, const nb::bytes& digest) {
 nb::bytes promote(Engine& engine, const nb::bytes& packed, uint32_t timeout_ms) {
   const InPlace<Digest> digests(packed, "digests");
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  return pack(unlocked([&] { return engine.pages().promote(digests, deadline); }));
+  return pack(unlocked([&] { return engine.local_pages().promote(digests, deadline); }));
 }
 
 void warm(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  unlocked([&] { engine.pages().warm(digests); });
+  unlocked([&] { engine.local_pages().warm(digests); });
 }
 
 nb::list take_used(Engine& engine) {
@@ -77,7 +78,7 @@ nb::list take_used(Engine& engine) {
 }
 
 nb::tuple handovers(Engine& engine, uint64_t bytes_max) {
-  const Handovers found = unlocked([&] { return engine.pages().handovers(bytes_max); });
+  const Handovers found = unlocked([&] { return engine.local_pages().handovers(bytes_max); });
   nb::list list;
   for (const Handover& part : found.parts) {
     list.append(nb::make_tuple(pack(part.namespace_id), part.epoch, part.idle_ms, pack(part.rows)));

@@ -1,4 +1,4 @@
-// Counts of pages, keys and messages since start, by outcome. stats.cc shows them.
+// Counts of pages, keys and messages since start, by outcome. operator_view.cc shows them.
 #pragma once
 
 #include <array>

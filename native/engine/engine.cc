@@ -1,6 +1,9 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
+#include <thread>
 
 #include "common/fault_guard.h"
 #include "engine/follow_answers.h"
@@ -11,7 +14,6 @@ namespace {
 
 constexpr size_t kEventsMax = 16'384;
 constexpr size_t kEventBytesMax = 64 << 20;
-constexpr unsigned kConnectionsMin = 256;
 
 unsigned copy_helpers(unsigned threads) {
   if (threads == 0) {
@@ -33,9 +35,9 @@ Engine::Engine(const EngineConfig& config)
                [this](std::span<const RecordRow> rows) { publisher_->tell(rows); }),
       transport_(config, storage_.pool(), nodes_, control_),
       locations_(config.location_cache_entries, running_),
-      readers_(transport_),
       crew_(copy_helpers(config.copy_threads)),
-      verifier_(config.verify) {
+      verifier_(config.verify),
+      readers_(transport_) {
   install_fault_guard();
   if (config.copied_records != 0) {
     copies_ = std::make_unique<Copies>(config.copied_records, [this] { janitor_.sweep_records(); });
@@ -43,47 +45,47 @@ Engine::Engine(const EngineConfig& config)
   publisher_ = std::make_unique<Publisher>(
       Publisher::Parts{storage_.pool(), nodes_, directory_, control_, transport_.tcp(), counters_});
   storage_.begin_telling();
-  locator_ =
-      std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, copies_.get(),
-                                               running_, control_, transport_.tcp(), counters_});
-  pages_ = std::make_unique<LocalPages>(
+  local_pages_ = std::make_unique<LocalPages>(
       LocalPages::Parts{storage_.pool(), storage_.cold(), storage_.promoter(), storage_.holds(),
                         storage_.namespaces(), directory_, janitor_, counters_, latencies_});
   removals_ = std::make_unique<Removals>(Removals::Parts{running_, storage_.pool(), storage_.cold(),
                                                          directory_.shard(), copies_.get(),
                                                          locations_, *publisher_, janitor_});
-  set_path_ = std::make_unique<SetPath>(SetPath::Parts{taking_, storage_.pool(), storage_.cold(),
-                                                       running_, *publisher_, control_, janitor_,
-                                                       crew_, counters_, latencies_});
-  get_path_ = std::make_unique<GetPath>(
-      GetPath::Parts{serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *pages_,
-                     *removals_, running_, *locator_, locations_, nodes_, transport_.reads(),
-                     verifier_, control_, used_pages_, crew_, counters_, latencies_});
-  exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
-      serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *pages_, *locator_,
-      locations_, nodes_, transport_.tcp(), control_, counters_, latencies_});
   adopter_ = std::make_unique<Adopter>(
       Adopter::Parts{taking_, storage_.pool(), storage_.cold(), storage_.namespaces(), running_,
                      nodes_, transport_, verifier_, *publisher_, control_, janitor_, counters_});
+  make_paths();
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
                                                 locations_, copies_.get(), transport_},
                                    std::chrono::milliseconds(config.follow_wait_ms));
+  operator_view_ = std::make_unique<OperatorView>(
+      OperatorView::Parts{config_, storage_, transport_, directory_, copies_.get(), locations_,
+                          nodes_, workers_, readers_, control_, counters_, latencies_, notices_});
   janitor_.start(
       {storage_.pool(), storage_.cold(), storage_.holds(), directory_.shard(), copies_.get()});
 }
 
-Engine::~Engine() {
-  stop();
-  peers_.reset();  // follows into the copies
-  janitor_.stop();
-  storage_.end();
+void Engine::make_paths() {
+  locator_ =
+      std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, copies_.get(),
+                                               running_, control_, transport_.tcp(), counters_});
+  set_path_ = std::make_unique<SetPath>(SetPath::Parts{taking_, storage_.pool(), storage_.cold(),
+                                                       running_, *publisher_, control_, janitor_,
+                                                       crew_, counters_, latencies_});
+  get_path_ = std::make_unique<GetPath>(
+      GetPath::Parts{serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_,
+                     *removals_, running_, *locator_, locations_, nodes_, transport_.reads(),
+                     verifier_, control_, used_pages_, crew_, counters_, latencies_});
+  exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
+      serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *locator_,
+      locations_, nodes_, transport_.tcp(), control_, counters_, latencies_});
 }
 
-void Engine::guard_workers(int64_t socket_group, std::vector<uint32_t> users,
-                           std::vector<uint32_t> groups) {
-  socket_group_ = socket_group;
-  admission_.users = std::move(users);
-  admission_.groups = std::move(groups);
+Engine::~Engine() {
+  stop();
+  peers_.reset();  // its thread writes into the copies
+  janitor_.stop();
+  storage_.end();
 }
 
 void Engine::listen() {
@@ -97,7 +99,7 @@ void Engine::listen() {
   TcpServer::Answers answers;
   answers.may_read = [this] { return serving_.load(std::memory_order_acquire); };
   answers.hold = [this](std::span<const Digest> digests, uint32_t hold_ms,
-                        std::span<uint8_t> held) { pages_->hold(digests, hold_ms, held); };
+                        std::span<uint8_t> held) { local_pages_->hold(digests, hold_ms, held); };
   answers.lookup = [this](std::span<const Digest> digests, uint64_t view_number,
                           tcp::Located& located) {
     directory_.lookup(digests, view_number, located);
@@ -115,21 +117,7 @@ void Engine::listen() {
 
 void Engine::start() {
   listen();
-  IpcServerConfig ipc;
-  ipc.socket_path = config_.socket_path;
-  ipc.socket_mode = config_.socket_mode;
-  ipc.socket_group = socket_group_;
-  ipc.notices = &notices_;
-  // A worker has a connection per thread. No process and no user may take all connections.
-  ipc.attachments_max = config_.workers_max;
-  ipc.attachments_per_process_max = std::max(1u, config_.workers_max / 2);
-  ipc.connections_max = std::max(kConnectionsMin, 8 * config_.workers_max);
-  ipc.admission = admission_;
-  ipc.admission.per_user_max = ipc.connections_max / 2;
-  ipc.admission.per_process_max = ipc.connections_max / 4;
-  ipc.incarnation = config_.incarnation;
-  ipc.version = config_.version;
-  ipc_ = std::make_unique<IpcServer>(ipc, *this);
+  workers_.listen(config_, notices_, *this);
 }
 
 void Engine::stop() {
@@ -137,7 +125,7 @@ void Engine::stop() {
   control_.close();
   publisher_->feed().close();
   peers_->disconnect_all();
-  ipc_.reset();
+  workers_.close();
   readers_.close();
   storage_.flush();
 }
@@ -151,10 +139,6 @@ void Engine::end_serving() {
   serving_.store(false, std::memory_order_release);
   publisher_->feed().close();
   transport_.drop_readers();
-}
-
-std::vector<WorkerInfo> Engine::workers() const {
-  return ipc_ ? ipc_->workers() : std::vector<WorkerInfo>{};
 }
 
 }  // namespace peercached

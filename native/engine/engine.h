@@ -1,24 +1,38 @@
-// The data plane put together: pool, shard, transfer engine and IPC server, and the path of a
-// request through them.
+// The data plane put together. Engine makes the parts, ends them, and hands each request of a
+// worker to the path that serves it:
 //
-//   set     reserve -> copy -> commit -> publish (control plane) -> answer      set_path.h
-//   get     pool, else disk, else location cache, else our shard, else owners   get_path.h
-//           -> READ, after Promote for pages on a peer's disk                   get_peers.cc
-//   exists  the same places, without the READ                                   exists_path.h
+//   set_path.h     reserve -> copy -> commit -> publish -> answer
+//   get_path.h     pool, else disk, else a peer: READ, after Promote for pages on a peer's disk
+//   exists_path.h  the same places, without the READ
+//   remove.h       remove and clear: the control plane runs them
+//
+// The other parts. Each knows only those above it, and none knows Engine:
+//
+//   control.h        events for the control plane (Python), and its answers
+//   nodes.h          holder indices, and which nodes can be used now
+//   janitor.h        housekeeping; is given its work at start()
+//   directory.h      the ring, our shard, and our answers as an owner
+//   storage.h        pool, disk tier, journal, namespaces, quotas, holds
+//   transport.h      READs and messages, over TCP and RDMA
+//   publisher.h      our records, on their way to owners and followers
+//   locator.h        where pages of other nodes are
+//   local_pages.h    our pages, as peers and the control plane ask for them
+//   removals.h       removals at this node
+//   adopter.h        takes over pages of a draining node
+//   peers.h          nodes that we read from
+//   readers.h        nodes that read from us, and the data port
+//   workers.h        our workers, and their socket
+//   operator_view.h  status, latencies, sentences for the log
 //
 // The control plane (Python) decides which nodes are in the cluster, and talks to them. It calls
-// the methods under "control plane" and answers the events of engine/control.h.
+// the parts through native/bindings.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
+#include <span>
 #include <string>
-#include <utility>
-#include <vector>
+#include <string_view>
 
 #include "common/notices.h"
 #include "engine/adopter.h"
@@ -28,7 +42,6 @@
 #include "engine/counters.h"
 #include "engine/crew.h"
 #include "engine/directory.h"
-#include "engine/disk_watch.h"
 #include "engine/exists_path.h"
 #include "engine/get_path.h"
 #include "engine/janitor.h"
@@ -37,6 +50,7 @@
 #include "engine/locations.h"
 #include "engine/locator.h"
 #include "engine/nodes.h"
+#include "engine/operator_view.h"
 #include "engine/peers.h"
 #include "engine/publisher.h"
 #include "engine/readers.h"
@@ -46,8 +60,9 @@
 #include "engine/storage.h"
 #include "engine/transport.h"
 #include "engine/used_pages.h"
-#include "ipc/ipc_server.h"
-#include "pool/pool.h"
+#include "engine/workers.h"
+#include "ipc/handler.h"
+#include "removals/running.h"
 #include "transfer/verify.h"
 
 namespace peercached {
@@ -57,12 +72,14 @@ class Engine final : public RequestHandler {
   explicit Engine(const EngineConfig& config);  // maps the pool
   ~Engine() override;
 
-  // Which users and groups may be workers, beyond the socket's mode. Before start().
-  void guard_workers(int64_t socket_group, std::vector<uint32_t> users,
-                     std::vector<uint32_t> groups);
   void listen();  // binds the data port and serves peers
   void start();   // listen() if that was not done, then serves workers
   void stop();
+  // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
+  void begin_serving();
+  void end_serving();
+  // While false, sets are answered with `draining` at once, and no pages are adopted.
+  void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
 
   // --- RequestHandler, on the workers' connection threads
   std::shared_ptr<Namespace> open_namespace(std::string_view name, uint32_t user) override {
@@ -83,7 +100,9 @@ class Engine final : public RequestHandler {
   std::string clear(const RequestContext& context) override {
     return clear_everywhere(control_, context);
   }
-  std::string stats_json(const RequestContext& context) override;
+  std::string stats_json(const RequestContext& context) override {
+    return operator_view_->stats_json(context);
+  }
   void region_mapped(std::byte* base, uint64_t bytes) override {
     transport_.region_mapped(base, bytes);
   }
@@ -92,47 +111,36 @@ class Engine final : public RequestHandler {
   }
   void region_unmapped(std::byte* base) noexcept override { transport_.region_unmapped(base); }
 
-  // --- control plane
+  // --- the parts
   ControlQueue& control() { return control_; }
-  Storage& storage() { return storage_; }
-  Directory& directory() { return directory_; }
   NodeTable& nodes() { return nodes_; }
-  LocationCache& locations() { return locations_; }
+  Directory& directory() { return directory_; }
+  Storage& storage() { return storage_; }
   Transport& transport() { return transport_; }
   Publisher& publisher() { return *publisher_; }
+  LocationCache& locations() { return locations_; }
+  LocalPages& local_pages() { return *local_pages_; }
+  UsedPages& used_pages() { return used_pages_; }
+  Removals& removals() { return *removals_; }
+  Adopter& adopter() { return *adopter_; }
   Peers& peers() { return *peers_; }
   Readers& readers() { return readers_; }
-  LocalPages& pages() { return *pages_; }
-  Removals& removals() { return *removals_; }
-  UsedPages& used_pages() { return used_pages_; }
-  Adopter& adopter() { return *adopter_; }
-  // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
-  void begin_serving();
-  void end_serving();
-  // While false, sets are answered with `draining` at once.
-  void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
-  // Sentences for the log: who was refused, and what happened to the disk and the rails.
-  std::vector<std::string> take_notices() {
-    storage_.quotas().tell(notices_);
-    ColdPages& cold = storage_.cold();
-    if (cold.enabled() && disk_watch_.due()) disk_watch_.tell(cold.tier().stats(), notices_);
-    transport_.tell(notices_);
-    return notices_.take();
-  }
-  std::string status_json() const;
-  std::vector<NamedLatency> latencies() const;
-  std::vector<WorkerInfo> workers() const;
+  Workers& workers() { return workers_; }
+  OperatorView& operator_view() { return *operator_view_; }
 
  private:
+  void make_paths();
+
+  // The destructor ends the threads that use other parts. Then the parts end in reverse order.
   const EngineConfig config_;
+  std::atomic<bool> taking_{true};
+  std::atomic<bool> serving_{false};
   Notices notices_;
-  DiskWatch disk_watch_{config_.disk.path};
-  int64_t socket_group_ = -1;
-  ipc::Admission admission_;
-  ControlQueue control_;
-  Janitor janitor_;
   OperationCounters counters_;
+  Latencies latencies_;
+  ControlQueue control_;
   NodeTable nodes_;
+  Janitor janitor_;
   Directory directory_;
   std::unique_ptr<Copies> copies_;        // null: no node is followed
   std::unique_ptr<Publisher> publisher_;  // outlives the pool, which may evict until its end
@@ -140,24 +148,20 @@ class Engine final : public RequestHandler {
   Transport transport_;
   Running running_;
   LocationCache locations_;
-  Readers readers_;
-  std::unique_ptr<Locator> locator_;
-  std::unique_ptr<LocalPages> pages_;
-  std::unique_ptr<Removals> removals_;
-  std::unique_ptr<SetPath> set_path_;
-  std::unique_ptr<GetPath> get_path_;
-  std::unique_ptr<ExistsPath> exists_path_;
-  std::unique_ptr<Adopter> adopter_;
   UsedPages used_pages_;
   CopyCrew crew_;
   VerifyingSink verifier_;
-  Latencies latencies_;
-
-  std::atomic<bool> taking_{true};
-  std::atomic<bool> serving_{false};
-
+  std::unique_ptr<Locator> locator_;
+  std::unique_ptr<LocalPages> local_pages_;
+  std::unique_ptr<Removals> removals_;
+  std::unique_ptr<Adopter> adopter_;
+  std::unique_ptr<SetPath> set_path_;
+  std::unique_ptr<GetPath> get_path_;
+  std::unique_ptr<ExistsPath> exists_path_;
   std::unique_ptr<Peers> peers_;
-  std::unique_ptr<IpcServer> ipc_;
+  Readers readers_;
+  Workers workers_;
+  std::unique_ptr<OperatorView> operator_view_;
 };
 
 }  // namespace peercached

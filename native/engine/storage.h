@@ -42,19 +42,12 @@ class Storage {
   void end();
 
   Pool& pool() { return *pool_; }
-  const Pool& pool() const { return *pool_; }
   ColdPages& cold() { return *cold_; }
-  const ColdPages& cold() const { return *cold_; }
   Promoter& promoter() { return *promoter_; }
-  const Promoter& promoter() const { return *promoter_; }
   HoldTable& holds() { return *holds_; }
-  const HoldTable& holds() const { return *holds_; }
   Quotas& quotas() { return *quotas_; }
-  const Quotas& quotas() const { return *quotas_; }
   NamespaceTable& namespaces() { return namespaces_; }
-  const NamespaceTable& namespaces() const { return namespaces_; }
   Journal& journal() { return journal_; }
-  const Journal& journal() const { return journal_; }
 
   // Clears a namespace: its pages below that epoch are not found from now on, and swept later.
   // False: the epoch is not new.

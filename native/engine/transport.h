@@ -30,7 +30,6 @@ class Transport final : private PeerWatcher, private rdma::Connector {
 
   // For reads: each peer over its transport, with the faults of the configuration.
   TransferEngine& reads() { return *reads_; }
-  const TransferEngine& reads() const { return *reads_; }
   // For messages, which always go over TCP.
   TcpEngine& tcp() { return *tcp_; }
 

@@ -11,7 +11,7 @@ class Adopt : public EnginePair {
     return b_->engine.adopter().adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
   }
   std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
-    return a_->engine.pages().handovers(bytes_max).parts;
+    return a_->engine.local_pages().handovers(bytes_max).parts;
   }
   // Damages the payload only, like a worker with a torn cache line. The header stays valid.
   void spoil(const std::string& key) {
@@ -79,8 +79,8 @@ TEST_F(Adopt, OversizedPageIsCountedButNotOffered) {
   EXPECT_EQ(a_->set(large), std::vector{PageStatus::ok});
   a_->set(small);
   EXPECT_EQ(offered().at(0).rows.size(), 2u);
-  EXPECT_EQ(a_->engine.pages().handovers(1 << 30).too_large, 1u);
-  EXPECT_EQ(a_->engine.pages().handovers(4096).too_large, 0u) << "it is beyond that budget";
+  EXPECT_EQ(a_->engine.local_pages().handovers(1 << 30).too_large, 1u);
+  EXPECT_EQ(a_->engine.local_pages().handovers(4096).too_large, 0u) << "it is beyond that budget";
 }
 
 TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {

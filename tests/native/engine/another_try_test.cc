@@ -57,7 +57,7 @@ TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
   const HolderIndex ghost = b_->engine.peers().add("ghost", 'a');
   b_->engine.peers().connect(ghost,
                              {"127.0.0.1", a_->engine.readers().port(), std::string(32, 't'), 'a'});
-  std::vector<RecordRow> rows = a_->engine.pages().rows(digests_);
+  std::vector<RecordRow> rows = a_->engine.local_pages().rows(digests_);
   ASSERT_EQ(rows.size(), digests_.size());
   for (RecordRow& row : rows) row.generation += 1'000'000;
   b_->engine.directory().shard().apply(ghost, rows);
@@ -69,7 +69,7 @@ TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
 TEST_F(AnotherTry, UnconnectedHolderIsPassedOverForAConnectedOne) {
   a_->set(out_);
   const HolderIndex newcomer = b_->engine.peers().add("newcomer", 1);
-  b_->engine.directory().shard().apply(newcomer, a_->engine.pages().rows(digests_));
+  b_->engine.directory().shard().apply(newcomer, a_->engine.local_pages().rows(digests_));
   Pages in("k", 32, 4096);
   EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
   EXPECT_EQ(in.memory, out_.memory);

@@ -25,8 +25,8 @@ bool is(const std::vector<PageStatus>& statuses, PageStatus expected) {
                      [&](PageStatus status) { return status == expected; });
 }
 
-uint64_t counter(const Side& side, const std::string& name) {
-  const std::string status = side.engine.status_json();
+uint64_t counter(Side& side, const std::string& name) {
+  const std::string status = side.engine.operator_view().status_json();
   const size_t at = status.find('"' + name + "\":");
   if (at == std::string::npos) {
     ADD_FAILURE() << "no counter " << name << " in " << status;
@@ -174,7 +174,7 @@ TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
 // --- 3: a page is visible when its set returns
 
 std::string counted(Side& side, const std::string& name) {
-  const std::string json = side.engine.status_json();
+  const std::string json = side.engine.operator_view().status_json();
   const size_t at = json.find('"' + name + "\":");
   return at == std::string::npos ? "" : json.substr(at + name.size() + 3, 1);
 }
