@@ -36,17 +36,6 @@ class Publish : public EnginePair {
     EXPECT_EQ(out.memory, in.memory);
     return asked;
   }
-  std::vector<RecordRow> rows_of(uint64_t generation) const {
-    RecordRow row{.digest = {5, 6}, .offset = 4096, .generation = generation, .length = 100};
-    row.flags = kRecordResident;
-    return {row};
-  }
-  bool a_knows_it() {
-    std::vector<RecordRow> found;
-    const Digest digest{5, 6};
-    a_->engine.directory().shard().lookup({&digest, 1}, found);
-    return !found.empty();
-  }
 };
 
 TEST_F(Publish, RecordsTakenByAllOwnersSkipTheControlPlane) {
@@ -72,31 +61,6 @@ TEST_F(Publish, OwnerRefusingTheFenceIsToldByTheControlPlane) {
   a_->engine.directory().raise_fence(a_->peer_index, b_->engine.publisher().fence() + 1);
   EXPECT_EQ(questions_for("low fence"), 1u);
   EXPECT_EQ(b_->engine.publisher().fence(), 1u) << "it has answered: nothing comes late";
-}
-
-TEST_F(Publish, AFrameThatComesLateIsNotTaken) {
-  const Incarnation b = 'b';
-  EXPECT_TRUE(a_->engine.directory().store(b, 1, rows_of(1)));
-  EXPECT_TRUE(a_knows_it());
-  auto withdrawal = rows_of(2);
-  withdrawal[0].flags = kRecordWithdraw;
-  a_->engine.directory().raise_fence(a_->peer_index, 2);
-  a_->engine.directory().shard().apply(a_->peer_index, withdrawal);
-  EXPECT_FALSE(a_->engine.directory().store(b, 1, rows_of(1)));
-  EXPECT_FALSE(a_knows_it());
-  a_->engine.directory().raise_fence(a_->peer_index, 1);
-  EXPECT_FALSE(a_->engine.directory().store(b, 1, rows_of(1))) << "it never falls";
-  EXPECT_TRUE(a_->engine.directory().store(b, 2, rows_of(3)));
-}
-
-TEST_F(Publish, RecordsOfStrangersAndInvalidRecordsAreRefused) {
-  EXPECT_FALSE(a_->engine.directory().store('c', 1, rows_of(1)));
-  auto odd = rows_of(1);
-  odd[0].offset = 1;
-  EXPECT_FALSE(a_->engine.directory().store('b', 1, odd));
-  EXPECT_FALSE(a_knows_it());
-  a_->engine.peers().drop(a_->peer_index);
-  EXPECT_FALSE(a_->engine.directory().store('b', 1, rows_of(1)));
 }
 
 // An owner that answers only when the test lets it.
