@@ -7,8 +7,8 @@ namespace peercached {
 
 namespace {
 
-std::shared_ptr<const Ring> ring_of(const Engine& engine) {
-  auto ring = engine.ring();
+std::shared_ptr<const Ring> ring_of(Engine& engine) {
+  auto ring = engine.directory().ring();
   if (!ring) throw std::invalid_argument("no ring is set yet: call set_ring first");
   return ring;
 }
@@ -22,15 +22,35 @@ void bind_directory(nb::class_<Engine>& engine) {
           "set_ring",
           [](Engine& self, const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas,
              uint64_t view_number) {
-            self.set_ring(
+            self.directory().set_ring(
                 std::make_shared<const Ring>(make_ring(positions, nodes, replicas, view_number)));
           },
           nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"), nb::arg("view_number"))
-      .def("set_shard_final", &Engine::set_shard_final, nb::arg("final"), nb::arg("view_number"))
-      .def("open_owner", &Engine::open_owner, nb::arg("index"), nb::arg("is_open"))
-      .def_prop_ro("fence", &Engine::fence)
-      .def("raise_fence", &Engine::raise_fence, Unlocked(), nb::arg("holder"), nb::arg("fence"))
-      .def("keep_final", &Engine::keep_final, nb::arg("ms"))
+      .def(
+          "set_shard_final",
+          [](Engine& self, bool final, uint64_t view_number) {
+            self.directory().finality().set(final, view_number);
+          },
+          nb::arg("final"), nb::arg("view_number"))
+      .def(
+          "open_owner",
+          [](Engine& self, HolderIndex index, bool is_open) {
+            self.nodes().open_owner(index, is_open);
+          },
+          nb::arg("index"), nb::arg("is_open"))
+      .def_prop_ro("fence", [](Engine& self) { return self.publisher().fence(); })
+      .def(
+          "raise_fence",
+          [](Engine& self, HolderIndex holder, uint64_t fence) {
+            self.directory().raise_fence(holder, fence);
+          },
+          Unlocked(), nb::arg("holder"), nb::arg("fence"))
+      .def(
+          "keep_final",
+          [](Engine& self, uint32_t ms) {
+            self.directory().finality().keep(Deadline::after_ms(ms).at);
+          },
+          nb::arg("ms"))
       .def(
           "split",
           [](Engine& self, const nb::bytes& items, size_t stride, bool first_only) {
@@ -49,33 +69,36 @@ void bind_directory(nb::class_<Engine>& engine) {
       .def(
           "shard_apply",
           [](Engine& self, HolderIndex holder, const nb::bytes& rows) {
-            return shard_apply(self.shard(), holder, rows);
+            return shard_apply(self.directory().shard(), holder, rows);
           },
           nb::arg("holder"), nb::arg("rows"))
       .def(
           "shard_lookup",
           [](Engine& self, const nb::bytes& digests) {
-            return shard_lookup(self.shard(), digests);
+            return shard_lookup(self.directory().shard(), digests);
           },
           nb::arg("digests"))
       .def(
           "shard_summary",
           [](Engine& self, HolderIndex holder) {
-            return shard_summary(self.shard(), holder, *ring_of(self), kSelfHolder);
+            return shard_summary(self.directory().shard(), holder, *ring_of(self), kSelfHolder);
           },
           nb::arg("holder"))
       .def(
           "shard_replace",
           [](Engine& self, HolderIndex holder, unsigned bucket, Generation as_of,
              const nb::bytes& rows) {
-            return shard_replace(self.shard(), holder, bucket, as_of, rows, *ring_of(self),
-                                 kSelfHolder);
+            return shard_replace(self.directory().shard(), holder, bucket, as_of, rows,
+                                 *ring_of(self), kSelfHolder);
           },
           nb::arg("holder"), nb::arg("bucket"), nb::arg("as_of"), nb::arg("rows"))
       .def("shard_trim",
-           [](Engine& self) { return shard_trim(self.shard(), *ring_of(self), kSelfHolder); })
+           [](Engine& self) {
+             return shard_trim(self.directory().shard(), *ring_of(self), kSelfHolder);
+           })
       .def(
-          "shard_sweep", [](Engine& self, size_t records) { return self.shard().sweep(records); },
+          "shard_sweep",
+          [](Engine& self, size_t records) { return self.directory().shard().sweep(records); },
           Unlocked(), nb::arg("records"));
 }
 

@@ -111,7 +111,7 @@ void set_quotas(
   for (const auto& [pattern, pool_bytes, disk_bytes] : rules) {
     all.push_back({pattern, pool_bytes, disk_bytes});
   }
-  engine.set_quotas(std::move(all));
+  engine.storage().quotas().set_rules(std::move(all));
 }
 
 nb::object parse_json(const std::string& text) {
@@ -138,9 +138,9 @@ void answer(Engine& engine, uint64_t ticket, const nb::bytes& payload) {
   unlocked([&] { engine.control().answer(ticket, std::move(bytes)); });
 }
 
-nb::list workers(const Engine& engine) {
+nb::list workers(Engine& engine) {
   nb::list list;
-  for (const WorkerInfo& worker : engine.workers()) {
+  for (const WorkerInfo& worker : engine.workers().list()) {
     nb::dict one;
     one["attachment"] = worker.attachment;
     one["pid"] = worker.pid;
@@ -159,12 +159,12 @@ nb::list workers(const Engine& engine) {
 }
 
 nb::object stats(Engine& engine) {
-  return parse_json(unlocked([&] { return engine.status_json(); }));
+  return parse_json(unlocked([&] { return engine.operator_view().status_json(); }));
 }
 
 nb::list latencies(Engine& engine) {
   nb::list list;
-  for (const NamedLatency& one : unlocked([&] { return engine.latencies(); })) {
+  for (const NamedLatency& one : unlocked([&] { return engine.operator_view().latencies(); })) {
     list.append(nb::make_tuple(one.kind, one.label, one.counts.sum_ns,
                                pack(std::span<const uint64_t>(one.counts.counts))));
   }
@@ -196,17 +196,22 @@ void bind_engine(nb::module_& module) {
            nb::arg("rdma_traffic_class"), nb::arg("rdma_hop_limit"), nb::arg("rdma_pkey"),
            nb::arg("rdma_timeout"), nb::arg("rdma_retry_count"), nb::arg("rdma_rd_atomic"),
            nb::arg("disk_path"), nb::arg("disk_bytes"), nb::arg("disk_sync"))
-      .def("guard_workers", &Engine::guard_workers, nb::arg("socket_group"), nb::arg("users"),
-           nb::arg("groups"))
+      .def(
+          "guard_workers",
+          [](Engine& self, int64_t socket_group, std::vector<uint32_t> users,
+             std::vector<uint32_t> groups) {
+            self.workers().guard(socket_group, std::move(users), std::move(groups));
+          },
+          nb::arg("socket_group"), nb::arg("users"), nb::arg("groups"))
       .def("set_quotas", &set_quotas, nb::arg("rules"))
-      .def("take_notices", &Engine::take_notices)
+      .def("take_notices", [](Engine& self) { return self.operator_view().take_notices(); })
       .def("listen", &Engine::listen, Unlocked())
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })
-      .def_prop_ro("data_port", &Engine::data_port)
-      .def_prop_ro("rails", &Engine::rails)
-      .def("transport", [](Engine& self) { return parse_json(self.transport_json()); })
+      .def_prop_ro("data_port", [](Engine& self) { return self.readers().port(); })
+      .def_prop_ro("rails", [](Engine& self) { return self.transport().rails().size(); })
+      .def("transport", [](Engine& self) { return parse_json(self.transport().status_json()); })
       .def("take_events", &take_events, nb::arg("limit") = 256)
       .def("answer", &answer, nb::arg("ticket"), nb::arg("payload"))
       .def(

@@ -30,12 +30,12 @@ nb::bytes key_digest(Engine& engine, const std::string& name, const nb::bytes& k
 
 nb::bytes id_of_namespace(Engine& engine, const std::string& name) {
   check_namespace(name);
-  return pack(engine.namespaces().id_of(name));
+  return pack(engine.storage().namespaces().id_of(name));
 }
 
 nb::dict namespace_epochs(Engine& engine) {
   nb::dict epochs;
-  for (const auto& [id, epoch] : engine.namespaces().epochs()) epochs[pack(id)] = epoch;
+  for (const auto& [id, epoch] : engine.storage().namespaces().epochs()) epochs[pack(id)] = epoch;
   return epochs;
 }
 
@@ -47,15 +47,15 @@ void bind_namespaces(nb::class_<Engine>& engine) {
       .def(
           "namespace_epoch",
           [](Engine& self, const nb::bytes& id) {
-            return self.namespaces().epoch_of(unpack_digest(id));
+            return self.storage().namespaces().epoch_of(unpack_digest(id));
           },
           nb::arg("namespace_id"))
       .def("namespace_epochs", &namespace_epochs)
-      .def("epochs_mark", [](Engine& self) { return self.namespaces().epochs_mark(); })
+      .def("epochs_mark", [](Engine& self) { return self.storage().namespaces().epochs_mark(); })
       .def(
           "raise_epoch",
           [](Engine& self, const nb::bytes& id, uint64_t epoch) {
-            return self.raise_epoch(unpack_digest(id), epoch);
+            return self.storage().raise_epoch(unpack_digest(id), epoch);
           },
           nb::arg("namespace_id"), nb::arg("epoch"));
 }

@@ -6,6 +6,7 @@
 
 #include "bindings/packed.h"
 #include "engine/engine.h"
+#include "engine/trace_get.h"
 
 namespace peercached {
 
@@ -13,12 +14,12 @@ namespace {
 
 nb::tuple evict(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  const Evicted evicted = unlocked([&] { return engine.pool().evict(digests); });
+  const Evicted evicted = unlocked([&] { return engine.storage().pool().evict(digests); });
   return nb::make_tuple(evicted.pages, evicted.bytes);
 }
 
 nb::tuple evict_coldest(Engine& engine, uint64_t bytes) {
-  const Evicted evicted = unlocked([&] { return engine.pool().evict_coldest(bytes); });
+  const Evicted evicted = unlocked([&] { return engine.storage().pool().evict_coldest(bytes); });
   return nb::make_tuple(evicted.pages, evicted.bytes);
 }
 
@@ -27,15 +28,17 @@ double seconds(TimePoint at) {
   return std::chrono::duration<double>(at.time_since_epoch()).count();
 }
 
-nb::tuple trace_get(Engine& engine, const std::string& name, const nb::bytes& key, uint32_t length,
-                    uint32_t timeout_ms) {
+nb::tuple traced_get(Engine& engine, const std::string& name, const nb::bytes& key, uint32_t length,
+                     uint32_t timeout_ms) {
   if (key.size() == 0 || key.size() > kKeyBytesMax || length == 0 || length > kPageBytesMax) {
     throw std::invalid_argument("a key of " + std::to_string(key.size()) + " bytes, a page of " +
                                 std::to_string(length) + ": there is no such page");
   }
   const std::string_view key_bytes(key.c_str(), key.size());
-  const TracedGet traced = unlocked(
-      [&] { return engine.trace_get(name, key_bytes, length, Deadline::after_ms(timeout_ms)); });
+  const TracedGet traced = unlocked([&] {
+    return trace_get(engine, engine.transport(), name, key_bytes, length,
+                     Deadline::after_ms(timeout_ms));
+  });
   nb::list steps;
   for (const Trace::Step& step : traced.steps) {
     steps.append(nb::make_tuple(step.name, seconds(step.begin), seconds(step.end), step.holder,
@@ -50,7 +53,7 @@ nb::tuple trace_get(Engine& engine, const std::string& name, const nb::bytes& ke
 void bind_operator(nb::class_<Engine>& engine) {
   engine.def("evict", &evict, nb::arg("digests"))
       .def("evict_coldest", &evict_coldest, nb::arg("bytes"))
-      .def("trace_get", &trace_get, nb::arg("namespace"), nb::arg("key"), nb::arg("length"),
+      .def("trace_get", &traced_get, nb::arg("namespace"), nb::arg("key"), nb::arg("length"),
            nb::arg("timeout_ms"));
 }
 

@@ -27,29 +27,30 @@ std::vector<RecordRow> handover_rows(const nb::bytes& packed) {
 }
 
 nb::tuple pool_summaries(Engine& engine) {
-  const auto [generation, summaries] = unlocked([&] { return engine.pool_summaries(); });
+  const auto [generation, summaries] = unlocked([&] { return engine.local_pages().summaries(); });
   return nb::make_tuple(generation, summaries_dict(summaries));
 }
 
 nb::tuple pool_rows(Engine& engine, HolderIndex owner, const nb::bytes& mask) {
   const auto buckets = bucket_mask(mask);
-  const auto [generation, rows] = unlocked([&] { return engine.pool_rows(owner, buckets); });
+  const auto [generation, rows] =
+      unlocked([&] { return engine.local_pages().rows_of(owner, buckets); });
   return nb::make_tuple(generation, pack(rows));
 }
 
 void mark_published(Engine& engine, const nb::bytes& packed) {
   const InPlace<RecordRow> rows(packed, "rows");
-  unlocked([&] { engine.pool().mark_published(rows); });
+  unlocked([&] { engine.storage().pool().mark_published(rows); });
 }
 
 nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  return pack(unlocked([&] { return engine.local_rows(digests); }));
+  return pack(unlocked([&] { return engine.local_pages().rows(digests); }));
 }
 
 nb::bytes drop_from_pool(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  return pack(unlocked([&] { return engine.drop_from_pool(digests); }));
+  return pack(unlocked([&] { return engine.removals().drop_from_pool(digests); }));
 }
 
 bool location_cached(Engine& engine, const nb::bytes& digest) {
@@ -60,24 +61,24 @@ bool location_cached(Engine& engine, const nb::bytes& digest) {
 nb::bytes promote(Engine& engine, const nb::bytes& packed, uint32_t timeout_ms) {
   const InPlace<Digest> digests(packed, "digests");
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  return pack(unlocked([&] { return engine.promote_local(digests, deadline); }));
+  return pack(unlocked([&] { return engine.local_pages().promote(digests, deadline); }));
 }
 
 void warm(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  unlocked([&] { engine.warm_local(digests); });
+  unlocked([&] { engine.local_pages().warm(digests); });
 }
 
 nb::list take_used(Engine& engine) {
   nb::list list;
-  for (const auto& [holder, digests] : engine.take_used()) {
+  for (const auto& [holder, digests] : engine.used_pages().take()) {
     list.append(nb::make_tuple(holder, pack(digests)));
   }
   return list;
 }
 
 nb::tuple handovers(Engine& engine, uint64_t bytes_max) {
-  const Handovers found = unlocked([&] { return engine.handovers(bytes_max); });
+  const Handovers found = unlocked([&] { return engine.local_pages().handovers(bytes_max); });
   nb::list list;
   for (const Handover& part : found.parts) {
     list.append(nb::make_tuple(pack(part.namespace_id), part.epoch, part.idle_ms, pack(part.rows)));
@@ -89,7 +90,8 @@ nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_i
                 uint32_t idle_ms, const nb::bytes& rows, uint32_t timeout_ms) {
   const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, handover_rows(rows)};
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  const Adopted adopted = unlocked([&] { return engine.adopt(holder, offered, deadline); });
+  const Adopted adopted =
+      unlocked([&] { return engine.adopter().adopt(holder, offered, deadline); });
   return nb::make_tuple(pack(adopted.held), adopted.why_not, adopted.full);
 }
 

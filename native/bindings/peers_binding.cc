@@ -25,30 +25,31 @@ std::string token_of(const nb::bytes& packed) {
 void connect_node(Engine& engine, HolderIndex index, const std::string& host, uint16_t port,
                   const nb::bytes& token, Incarnation incarnation, unsigned rails, bool sealed) {
   const PeerEndpoint endpoint{host, port, token_of(token), incarnation, rails, sealed};
-  unlocked([&] { engine.connect_node(index, endpoint); });
+  unlocked([&] { engine.peers().connect(index, endpoint); });
 }
 
 void channel_connected(Engine& engine, uint64_t connect_id, const nb::bytes& packed) {
   const InPlace<std::byte> answer(packed, "answer");
-  unlocked([&] { engine.channel_connected(connect_id, answer); });
+  unlocked([&] { engine.transport().channel_connected(connect_id, answer); });
 }
 
 nb::bytes accept_channel(Engine& engine, const std::string& node_id, Incarnation incarnation,
                          const nb::bytes& offer, const nb::bytes& closed) {
   const InPlace<std::byte> end(offer, "offer");
   const auto numbers = unpack<uint32_t>(closed, "closed");
-  return pack(unlocked([&] { return engine.accept_channel(node_id, incarnation, end, numbers); }));
+  return pack(unlocked(
+      [&] { return engine.transport().accept_channel(node_id, incarnation, end, numbers); }));
 }
 
 void admit_reader(Engine& engine, const std::string& node_id, Incarnation incarnation,
                   const nb::bytes& token) {
-  engine.admit_reader(node_id, incarnation, token_of(token));
+  engine.readers().admit(node_id, incarnation, token_of(token));
 }
 
 void say_life(Engine& engine, uint64_t view_number, uint64_t sequence, bool is_master,
               double for_s) {
-  engine.say_life(view_number, sequence, is_master,
-                  std::chrono::milliseconds(static_cast<int64_t>(for_s * 1000)));
+  engine.peers().say_life(view_number, sequence, is_master,
+                          std::chrono::milliseconds(static_cast<int64_t>(for_s * 1000)));
 }
 
 nb::list take_life_signs(Engine& engine) {
@@ -58,7 +59,7 @@ nb::list take_life_signs(Engine& engine) {
                                   : std::chrono::duration<double>(now - at).count();
   };
   nb::list signs;
-  for (const auto& heard : engine.take_life_signs()) {
+  for (const auto& heard : engine.peers().signs().take()) {
     const tcp::LifeSign& sign = heard.sign;
     signs.append(nb::make_tuple(heard.who, sign.view_number, sign.sequence, sign.epochs_mark,
                                 sign.is_master == 1, ago_s(heard.at), ago_s(heard.answered)));
@@ -70,20 +71,41 @@ nb::list take_life_signs(Engine& engine) {
 
 void bind_peers(nb::class_<Engine>& engine) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
-  engine.def("add_node", &Engine::add_node, Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
-      .def("drop_node", &Engine::drop_node, Unlocked(), nb::arg("index"))
+  engine
+      .def(
+          "add_node",
+          [](Engine& self, const std::string& node_id, Incarnation incarnation) {
+            return self.peers().add(node_id, incarnation);
+          },
+          Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
+      .def(
+          "drop_node", [](Engine& self, HolderIndex index) { self.peers().drop(index); },
+          Unlocked(), nb::arg("index"))
       .def("connect_node", &connect_node, nb::arg("index"), nb::arg("host"), nb::arg("port"),
            nb::arg("token"), nb::arg("incarnation"), nb::arg("rails"), nb::arg("sealed"))
       .def("channel_connected", &channel_connected, nb::arg("connect_id"), nb::arg("answer"))
-      .def("channel_refused", &Engine::channel_refused, Unlocked(), nb::arg("connect_id"),
-           nb::arg("why"))
+      .def(
+          "channel_refused",
+          [](Engine& self, uint64_t connect_id, const std::string& why) {
+            self.transport().channel_refused(connect_id, why);
+          },
+          Unlocked(), nb::arg("connect_id"), nb::arg("why"))
       .def("accept_channel", &accept_channel, nb::arg("node_id"), nb::arg("incarnation"),
            nb::arg("offer"), nb::arg("closed"))
-      .def("suspect_node", &Engine::suspect_node, Unlocked(), nb::arg("index"), nb::arg("suspect"))
+      .def(
+          "suspect_node",
+          [](Engine& self, HolderIndex index, bool suspect) {
+            self.nodes().set_suspect(index, suspect);
+          },
+          Unlocked(), nb::arg("index"), nb::arg("suspect"))
       .def("admit_reader", &admit_reader, nb::arg("node_id"), nb::arg("incarnation"),
            nb::arg("token"))
-      .def("expel_reader", &Engine::expel_reader, Unlocked(), nb::arg("node_id"),
-           nb::arg("incarnation"))
+      .def(
+          "expel_reader",
+          [](Engine& self, const std::string& node_id, Incarnation incarnation) {
+            self.readers().expel(node_id, incarnation);
+          },
+          Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
       .def("say_life", &say_life, nb::arg("view_number"), nb::arg("sequence"), nb::arg("is_master"),
            nb::arg("for_s"))
       .def("take_life_signs", &take_life_signs);

@@ -12,27 +12,27 @@ namespace {
 nb::tuple begin_removal(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
   std::vector<RecordRow> rows;
-  const Engine::Removed removed = unlocked([&] { return engine.begin_removal(digests, rows); });
-  if (removed == Engine::Removed::too_many) {
+  const auto begun = unlocked([&] { return engine.removals().begin(digests, rows); });
+  if (begun == Removals::Begun::too_many) {
     throw std::overflow_error("too many removals are under way");
   }
-  return nb::make_tuple(pack(rows), removed == Engine::Removed::kept);
+  return nb::make_tuple(pack(rows), begun == Removals::Begun::kept);
 }
 
 void end_removal(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  unlocked([&] { engine.end_removal(digests); });
+  unlocked([&] { engine.removals().end(digests); });
 }
 
 nb::tuple remove_local(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
   std::vector<RecordRow> rows;
-  const bool kept = unlocked([&] { return engine.remove_local(digests, rows); });
+  const bool kept = unlocked([&] { return engine.removals().remove(digests, rows); });
   return nb::make_tuple(pack(rows), kept);
 }
 
 std::optional<nb::bytes> removals_since(Engine& engine, Position position) {
-  const auto digests = unlocked([&] { return engine.journal().since(position); });
+  const auto digests = unlocked([&] { return engine.storage().journal().since(position); });
   if (!digests) return std::nullopt;
   return pack(*digests);
 }
@@ -45,11 +45,13 @@ void bind_removals(nb::class_<Engine>& engine) {
       .def("end_removal", &end_removal, nb::arg("digests"))
       .def("remove_local", &remove_local, nb::arg("digests"))
       .def("removals_since", &removals_since, nb::arg("position"))
-      .def_prop_ro("removals_last", [](Engine& self) { return self.journal().last(); })
-      .def_prop_ro("state_is_old", &Engine::state_is_old)
-      .def("drop_all", &Engine::drop_all, Unlocked())
-      .def("hold_back", &Engine::hold_back, Unlocked())
-      .def("release_held", &Engine::release_held)
+      .def_prop_ro("removals_last", [](Engine& self) { return self.storage().journal().last(); })
+      .def_prop_ro("state_is_old", [](Engine& self) { return self.storage().state_is_old(); })
+      .def(
+          "drop_all", [](Engine& self) { return self.removals().drop_all(); }, Unlocked())
+      .def(
+          "hold_back", [](Engine& self) { self.removals().hold_back(); }, Unlocked())
+      .def("release_held", [](Engine& self) { self.removals().release_held(); })
       .def("begin_serving", &Engine::begin_serving)
       .def("end_serving", &Engine::end_serving, Unlocked());
 }

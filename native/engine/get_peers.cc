@@ -21,7 +21,7 @@ constexpr size_t kPromotePages = 1024;
 
 }  // namespace
 
-struct Engine::GetRun::Asked {
+struct GetPath::Run::Asked {
   Asked(ControlQueue& control, HolderIndex asked_holder, std::vector<Found> asked_pages,
         uint64_t removals_before, std::span<const Digest> wanted, Deadline deadline)
       : holder(asked_holder),
@@ -35,21 +35,21 @@ struct Engine::GetRun::Asked {
   ControlQueue::Question question;
 };
 
-void Engine::GetRun::missed(const Found& found, PageStatus status, Trust trust) {
+void GetPath::Run::missed(const Found& found, PageStatus status, Trust trust) {
   PageRef& page = pages[found.page];
   page.status = status;
   if (status == PageStatus::deadline) return;
-  engine.locations_.forget(digests[found.page]);
+  parts.locations.forget(digests[found.page]);
   const bool again = status == PageStatus::stale || status == PageStatus::error ||
                      status == PageStatus::length_mismatch;
   if (again && trust != Trust::nothing) {
-    engine.counters_.stale_retries.fetch_add(1, std::memory_order_relaxed);
+    parts.counters.stale_retries.fetch_add(1, std::memory_order_relaxed);
     page.status = PageStatus::pending;
     failed[found.page] = found.row.holder;
   }
 }
 
-void Engine::GetRun::from_peers(Trust trust) {
+void GetPath::Run::from_peers(Trust trust) {
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -62,7 +62,7 @@ void Engine::GetRun::from_peers(Trust trust) {
   std::vector<PageStatus> why(wanted.size());
   std::vector<HolderIndex> failed_at;
   for (size_t i : index) failed_at.push_back(failed[i]);
-  engine.locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
+  parts.locator.locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
 
   ByHolder resident, cold;
   for (size_t k = 0; k < wanted.size(); ++k) {
@@ -74,7 +74,7 @@ void Engine::GetRun::from_peers(Trust trust) {
     } else if (rows[k].length != page.length) {
       // The key may have been set anew since this was learnt.
       missed({index[k], rows[k]}, PageStatus::length_mismatch, trust);
-    } else if (engine.nodes_.readable(rows[k].holder)) {
+    } else if (parts.nodes.readable(rows[k].holder)) {
       ByHolder& there = rows[k].flags & kRecordResident ? resident : cold;
       there[rows[k].holder].push_back({index[k], rows[k]});
     } else {
@@ -84,7 +84,7 @@ void Engine::GetRun::from_peers(Trust trust) {
   promote_and_read(resident, cold, trust);
 }
 
-void Engine::GetRun::promote_and_read(const ByHolder& resident, ByHolder& cold, Trust trust) {
+void GetPath::Run::promote_and_read(const ByHolder& resident, ByHolder& cold, Trust trust) {
   std::deque<Asked> asked;
   ask(cold, asked);
   read(resident, trust, Source::peer);
@@ -97,7 +97,7 @@ void Engine::GetRun::promote_and_read(const ByHolder& resident, ByHolder& cold, 
   }
 }
 
-void Engine::GetRun::ask(ByHolder& cold, std::deque<Asked>& asked) {
+void GetPath::Run::ask(ByHolder& cold, std::deque<Asked>& asked) {
   for (auto& [holder, left] : cold) {
     if (left.empty()) continue;
     size_t count = 0;
@@ -110,12 +110,12 @@ void Engine::GetRun::ask(ByHolder& cold, std::deque<Asked>& asked) {
     left.erase(left.begin(), left.begin() + static_cast<ptrdiff_t>(count));
     std::vector<Digest> wanted;
     for (const Found& found : some) wanted.push_back(digests[found.page]);
-    asked.emplace_back(engine.control_, holder, std::move(some), engine.running_.changes(), wanted,
+    asked.emplace_back(parts.control, holder, std::move(some), parts.running.changes(), wanted,
                        context.deadline);
   }
 }
 
-void Engine::GetRun::take_answer(Asked& asked, Trust trust, ByHolder& promoted, ByHolder& cold) {
+void GetPath::Run::take_answer(Asked& asked, Trust trust, ByHolder& promoted, ByHolder& cold) {
   TraceStep step(context.trace, "promote");
   const auto answer = asked.question.wait();
   step.done(!answer           ? PageStatus::deadline
@@ -144,7 +144,7 @@ void Engine::GetRun::take_answer(Asked& asked, Trust trust, ByHolder& promoted, 
       missed(found, PageStatus::stale, trust);
     } else {
       row->holder = asked.holder;
-      engine.locations_.put(*row, Clock::now(), asked.removals);
+      parts.locations.put(*row, Clock::now(), asked.removals);
       there.push_back({found.page, *row});
     }
   }
@@ -159,7 +159,7 @@ void Engine::GetRun::take_answer(Asked& asked, Trust trust, ByHolder& promoted, 
   }
 }
 
-void Engine::GetRun::read(const ByHolder& by_holder, Trust trust, Source source) {
+void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
   std::vector<ReadOp> ops;
   std::vector<const Found*> of_op;
   size_t count = 0;
@@ -180,20 +180,20 @@ void Engine::GetRun::read(const ByHolder& by_holder, Trust trust, Source source)
       of_op.push_back(&found);
     }
     batches.push_back(
-        {holder, engine.nodes_.incarnation(holder), std::span(ops).subspan(first, members.size())});
+        {holder, parts.nodes.incarnation(holder), std::span(ops).subspan(first, members.size())});
   }
   if (batches.empty()) return;
   TraceStep step(context.trace, "read");
-  engine.transfer_->read(batches, context.deadline, *context.gate, engine.verifier_);
+  parts.reads.read(batches, context.deadline, *context.gate, parts.verifier);
   step.done(ops[0].status, batches[0].peer);
 
   for (size_t o = 0; o < ops.size(); ++o) {
     PageRef& page = pages[of_op[o]->page];
-    if (ops[o].corrupt) engine.counters_.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
+    if (ops[o].corrupt) parts.counters.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
     if (ops[o].status == PageStatus::ok) {
       page.status = PageStatus::ok;
       hit(source);
-      engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
+      parts.counters.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
     } else {
       missed(*of_op[o], ops[o].status, trust);
     }
@@ -202,7 +202,7 @@ void Engine::GetRun::read(const ByHolder& by_holder, Trust trust, Source source)
     std::vector<Digest> used;
     for (const ReadOp& op : batch.ops)
       if (op.one_sided && op.status == PageStatus::ok) used.push_back(op.digest);
-    if (!used.empty()) engine.used_.note(batch.peer, used, Clock::now());
+    if (!used.empty()) parts.used.note(batch.peer, used, Clock::now());
   }
 }
 

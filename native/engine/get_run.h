@@ -7,12 +7,12 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/get_path.h"
 
 namespace peercached {
 
-struct Engine::GetRun {
-  Engine& engine;
+struct GetPath::Run {
+  const Parts& parts;
   const RequestContext& context;
   std::span<PageRef> pages;
   std::span<const Digest> digests;
@@ -20,8 +20,8 @@ struct Engine::GetRun {
   std::vector<uint8_t> unread{};      // by page: 1 if a disk has it but gave nothing; or empty
   Source farthest = Source::nowhere;  // of the places that gave a page
 
-  void from_pool(const Digest* parent);  // get.cc
-  void from_disk();                      // get.cc
+  void from_pool(const Digest* parent);  // get_path.cc
+  void from_disk();                      // get_path.cc
   // Pages worth another try stay pending.
   void from_peers(Trust trust);  // get_peers.cc
   // The last step: a miss becomes an error if a disk has the page but gave nothing.

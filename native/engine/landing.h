@@ -4,28 +4,30 @@
 
 #include <sys/mman.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <new>
 
 #include "common/write_gate.h"
-#include "engine/engine.h"
+#include "engine/transport.h"
 
 namespace peercached {
 
 class Landing {
  public:
-  Landing(Engine& engine, uint64_t bytes) : engine_(engine), bytes_(bytes) {
+  Landing(Transport& transport, uint64_t bytes) : transport_(transport), bytes_(bytes) {
     void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<std::byte*>(mapped);
     try {
-      engine_.region_mapped(base_, bytes_);
+      transport_.region_mapped(base_, bytes_);
     } catch (...) {
       munmap(base_, bytes_);
       throw;
     }
   }
   ~Landing() {
-    engine_.region_unmapped(base_);
+    transport_.region_unmapped(base_);
     munmap(base_, bytes_);
   }
   Landing(const Landing&) = delete;
@@ -34,7 +36,7 @@ class Landing {
   WriteGate& gate() { return gate_; }
 
  private:
-  Engine& engine_;
+  Transport& transport_;
   const uint64_t bytes_;
   std::byte* base_ = nullptr;
   WriteGatePage gate_page_{};

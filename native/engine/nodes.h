@@ -40,8 +40,8 @@ class NodeTable {
   void set_connected(HolderIndex index, bool connected);
   void set_suspect(HolderIndex index, bool suspect);
 
-  // Whether publish frames may go to this owner (publish.cc). The control plane opens an owner when
-  // everybody has the view, and its own stream to the owner is in sync and not behind.
+  // Whether publish frames may go to this owner (publisher.h). The control plane opens an owner
+  // when everybody has the view, and its own stream to the owner is in sync and not behind.
   void open_owner(HolderIndex index, bool open) {
     if (index < kNodesMax) open_owners_[index].store(open);
   }

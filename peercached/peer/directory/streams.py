@@ -146,7 +146,7 @@ class Streams:
         return self._engine.fence
 
     def _open_owners(self) -> None:
-        """Lets records go in frames of the data channels (native/engine/publish.cc) to each owner
+        """Lets records go in frames of the data channels (native/engine/publisher.h) to each owner
         that is in sync and not behind. Does nothing until all owners have the view. A new ring
         closes this path for all owners."""
         if not all(line.stream.has_view for line in self._lines.values()):

@@ -1,6 +1,6 @@
 """Takes over pages of a draining node: serves its Adopt calls, one bounded part each.
 
-The data plane does the work (native/engine/adopt.cc). It READs the caller's pages like any reader,
+The data plane does the work (native/engine/adopter.h). It READs the caller's pages like any reader,
 verifies them, copies them into our pool and publishes them as ours.
 """
 

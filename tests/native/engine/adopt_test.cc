@@ -8,19 +8,19 @@ namespace {
 class Adopt : public EnginePair {
  protected:
   Adopted adopt(const Handover& part) {
-    return b_->engine.adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
+    return b_->engine.adopter().adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
   }
   std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
-    return a_->engine.handovers(bytes_max).parts;
+    return a_->engine.local_pages().handovers(bytes_max).parts;
   }
   // Damages the payload only, like a worker with a torn cache line. The header stays valid.
   void spoil(const std::string& key) {
     const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, key)};
     PinnedPage page;
-    a_->engine.pool().pin(one, nullptr, false, {&page, 1});
+    a_->engine.storage().pool().pin(one, nullptr, false, {&page, 1});
     ASSERT_TRUE(page);
     page.payload()[5] ^= std::byte{1};
-    a_->engine.pool().unpin({&page, 1});
+    a_->engine.storage().pool().unpin({&page, 1});
   }
 };
 
@@ -37,7 +37,7 @@ TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
     EXPECT_EQ(adopted.why_not, "");
     held += adopted.held.size();
     std::vector<RecordRow> removed;
-    EXPECT_TRUE(a_->engine.remove_local(adopted.held, removed));
+    EXPECT_TRUE(a_->engine.removals().remove(adopted.held, removed));
     EXPECT_EQ(removed.size(), adopted.held.size());
   }
   EXPECT_EQ(held, 40u);
@@ -79,8 +79,8 @@ TEST_F(Adopt, OversizedPageIsCountedButNotOffered) {
   EXPECT_EQ(a_->set(large), std::vector{PageStatus::ok});
   a_->set(small);
   EXPECT_EQ(offered().at(0).rows.size(), 2u);
-  EXPECT_EQ(a_->engine.handovers(1 << 30).too_large, 1u);
-  EXPECT_EQ(a_->engine.handovers(4096).too_large, 0u) << "it is beyond that budget";
+  EXPECT_EQ(a_->engine.local_pages().handovers(1 << 30).too_large, 1u);
+  EXPECT_EQ(a_->engine.local_pages().handovers(4096).too_large, 0u) << "it is beyond that budget";
 }
 
 TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {
@@ -106,10 +106,11 @@ TEST_F(Adopt, ClearDropsAdoptedPagesAndRefusesTheirEpoch) {
   a_->set(out);
   const Handover part = offered().at(0);
   ASSERT_EQ(adopt(part).held.size(), 2u);  // no worker has opened "ns" at b
-  ASSERT_TRUE(b_->engine.raise_epoch(part.namespace_id, 1));
+  ASSERT_TRUE(b_->engine.storage().raise_epoch(part.namespace_id, 1));
   const Deadline deadline = Deadline::after_ms(kPatienceMs);
-  while (b_->engine.pool().stats().keys > 0 && !deadline.passed()) std::this_thread::yield();
-  EXPECT_EQ(b_->engine.pool().stats().keys, 0u);
+  while (b_->engine.storage().pool().stats().keys > 0 && !deadline.passed())
+    std::this_thread::yield();
+  EXPECT_EQ(b_->engine.storage().pool().stats().keys, 0u);
   EXPECT_TRUE(adopt(part).held.empty());
 }
 
@@ -121,10 +122,10 @@ TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
   const Handover part = offered().at(0);
   const Digest one[] = {part.rows[0].digest};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.begin_removal(one, rows), Engine::Removed::kept);
+  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::kept);
   EXPECT_EQ(adopt(part).held, std::vector{part.rows[1].digest});
   EXPECT_EQ(std::ranges::count(b_->set(out), PageStatus::removing), 1);
-  b_->engine.end_removal(one);
+  b_->engine.removals().end(one);
   EXPECT_EQ(adopt(part).held.size(), 2u);
   EXPECT_EQ(b_->set(out), (std::vector{PageStatus::ok, PageStatus::ok}));
 }

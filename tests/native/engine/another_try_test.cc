@@ -30,11 +30,11 @@ class AnotherTry : public EnginePair {
       row.flags = kRecordResident;
       rows.push_back(row);
     }
-    b_->engine.shard().apply(kSelfHolder, rows);
+    b_->engine.directory().shard().apply(kSelfHolder, rows);
   }
   bool b_has_them() {
     std::vector<uint8_t> present(digests_.size());
-    b_->engine.pool().contains(digests_, false, present);
+    b_->engine.storage().pool().contains(digests_, false, present);
     return std::count(present.begin(), present.end(), 1) == std::ssize(present);
   }
   // Another worker's set or a drain brings the pages to b. This happens after b has searched its
@@ -54,12 +54,13 @@ class AnotherTry : public EnginePair {
 TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
   a_->set(out_);
   // The records name a second holder: a's server under another index, without such slots.
-  const HolderIndex ghost = b_->engine.add_node("ghost", 'a');
-  b_->engine.connect_node(ghost, {"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'});
-  std::vector<RecordRow> rows = a_->engine.local_rows(digests_);
+  const HolderIndex ghost = b_->engine.peers().add("ghost", 'a');
+  b_->engine.peers().connect(ghost,
+                             {"127.0.0.1", a_->engine.readers().port(), std::string(32, 't'), 'a'});
+  std::vector<RecordRow> rows = a_->engine.local_pages().rows(digests_);
   ASSERT_EQ(rows.size(), digests_.size());
   for (RecordRow& row : rows) row.generation += 1'000'000;
-  b_->engine.shard().apply(ghost, rows);
+  b_->engine.directory().shard().apply(ghost, rows);
   Pages in("k", 32, 4096);
   EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
   EXPECT_EQ(in.memory, out_.memory);
@@ -67,8 +68,8 @@ TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
 
 TEST_F(AnotherTry, UnconnectedHolderIsPassedOverForAConnectedOne) {
   a_->set(out_);
-  const HolderIndex newcomer = b_->engine.add_node("newcomer", 1);
-  b_->engine.shard().apply(newcomer, a_->engine.local_rows(digests_));
+  const HolderIndex newcomer = b_->engine.peers().add("newcomer", 1);
+  b_->engine.directory().shard().apply(newcomer, a_->engine.local_pages().rows(digests_));
   Pages in("k", 32, 4096);
   EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
   EXPECT_EQ(in.memory, out_.memory);

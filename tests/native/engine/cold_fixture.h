@@ -2,8 +2,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <filesystem>
 #include <random>
+#include <stdexcept>
 
 #include "common/copy.h"
 #include "common/summary.h"
@@ -127,6 +130,21 @@ class ColdTest : public ::testing::Test {
   std::unique_ptr<ColdPages> cold_;
   std::unique_ptr<Promoter> promoter_;
   MemoryTier* tier_ = nullptr;
+};
+
+// The configuration of a journal in a folder of its own. Derive from it before ColdTest.
+class JournalOnDisk {
+ protected:
+  JournalOnDisk() {
+    std::string name = (std::filesystem::temp_directory_path() / "peercached-cold-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+    folder_ = name;
+    config_.path = folder_ / "removals.log";
+  }
+  ~JournalOnDisk() { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+  JournalConfig config_;
 };
 
 }  // namespace peercached

@@ -1,10 +1,5 @@
 // The records that the directory gets when pages move between pool and disk.
 
-#include <stdlib.h>
-
-#include <filesystem>
-#include <stdexcept>
-
 #include "engine/cold_fixture.h"
 #include "no_room.h"
 
@@ -229,20 +224,6 @@ TEST_F(ColdPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
     }
   }
 }
-
-class JournalOnDisk {
- protected:
-  JournalOnDisk() {
-    std::string name = (std::filesystem::temp_directory_path() / "peercached-cold-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    folder_ = name;
-    config_.path = folder_ / "removals.log";
-  }
-  ~JournalOnDisk() { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
-  JournalConfig config_;
-};
 
 class ColdPagesWithAJournal : private JournalOnDisk, public ColdTest {
  protected:

@@ -138,11 +138,11 @@ class EnginePair : public ::testing::Test {
     const char* name = &other == a_.get() ? "a" : "b";
     const Incarnation incarnation = static_cast<Incarnation>(name[0]);
     side.peer = &other;
-    side.peer_index = side.engine.add_node(name, incarnation);
-    side.engine.admit_reader(name, incarnation, token);
-    side.engine.connect_node(side.peer_index,
-                             {"127.0.0.1", other.engine.data_port(), token, incarnation});
-    side.engine.set_ring(
+    side.peer_index = side.engine.peers().add(name, incarnation);
+    side.engine.readers().admit(name, incarnation, token);
+    side.engine.peers().connect(side.peer_index,
+                                {"127.0.0.1", other.engine.readers().port(), token, incarnation});
+    side.engine.directory().set_ring(
         std::make_shared<const Ring>(std::vector<uint64_t>{1ull << 62, 1ull << 63},
                                      std::vector<HolderIndex>{kSelfHolder, side.peer_index}, 2));
   }
@@ -150,9 +150,9 @@ class EnginePair : public ::testing::Test {
   // `owner` owns all digests except one place, which `other` owns.
   static void set_ring(Side& side, HolderIndex owner, HolderIndex other, uint64_t view_number) {
     constexpr uint64_t kPlace = 1ull << 62;
-    side.engine.set_ring(std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
-                                                      std::vector<HolderIndex>{owner, other}, 1,
-                                                      view_number));
+    side.engine.directory().set_ring(
+        std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
+                                     std::vector<HolderIndex>{owner, other}, 1, view_number));
   }
   void a_owns_all(uint64_t view_number) {
     set_ring(*a_, kSelfHolder, a_->peer_index, view_number);
@@ -187,7 +187,7 @@ class EnginePair : public ::testing::Test {
         std::ranges::copy(event.payload, std::as_writable_bytes(std::span(rows)).begin());
         publish(side, rows);
       } else if (event.kind == EventKind::peer_trouble) {
-        side.engine.suspect_node(side.peer_index, false);  // the probe succeeded
+        side.engine.nodes().set_suspect(side.peer_index, false);  // the probe succeeded
       } else if (event.kind == EventKind::lookup && &side == b_.get() && while_b_looks_up_) {
         while_b_looks_up_();
       }
@@ -196,9 +196,9 @@ class EnginePair : public ::testing::Test {
   }
 
   void publish(Side& side, std::span<const RecordRow> rows) {
-    side.engine.shard().apply(kSelfHolder, rows);
-    if (tell_owners_) side.peer->engine.shard().apply(side.peer->peer_index, rows);
-    side.engine.pool().mark_published(rows);
+    side.engine.directory().shard().apply(kSelfHolder, rows);
+    if (tell_owners_) side.peer->engine.directory().shard().apply(side.peer->peer_index, rows);
+    side.engine.storage().pool().mark_published(rows);
   }
 
   // Removes as if the other side had no pages.
@@ -208,12 +208,12 @@ class EnginePair : public ::testing::Test {
     std::memcpy(digests.data(), payload.data(), payload.size());
     std::vector<RecordRow> rows;
     RemovalAnswer head{0, 0};
-    if (side.engine.begin_removal(digests, rows) != Engine::Removed::kept)
+    if (side.engine.removals().begin(digests, rows) != Removals::Begun::kept)
       head.status = static_cast<uint32_t>(PageStatus::error);
     // Publishes of these pages may be in flight: handle them first.
     handle_events(side, later);
     publish(side, rows);
-    side.engine.end_removal(digests);
+    side.engine.removals().end(digests);
     head.held = static_cast<uint32_t>(rows.size());
     std::vector<std::byte> answer(sizeof head + rows.size() * sizeof(Digest));
     std::memcpy(answer.data(), &head, sizeof head);

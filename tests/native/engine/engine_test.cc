@@ -84,8 +84,8 @@ TEST_F(EnginePair, ClearMakesEverythingUnreachableAtOnce) {
   Pages pages("k", 20, 65'536);
   pages.fill();
   a_->set(pages);
-  const Digest id = a_->engine.namespaces().id_of("ns");
-  for (Side* side : {a_.get(), b_.get()}) EXPECT_TRUE(side->engine.raise_epoch(id, 1));
+  const Digest id = a_->engine.storage().namespaces().id_of("ns");
+  for (Side* side : {a_.get(), b_.get()}) EXPECT_TRUE(side->engine.storage().raise_epoch(id, 1));
   Pages back("k", 20, 65'536);
   EXPECT_EQ(a_->exists(back).prefix, 0u);
   for (PageStatus status : b_->get(back)) EXPECT_EQ(status, PageStatus::absent);

@@ -52,11 +52,11 @@ TEST_F(Feed, PagesOfAFollowedNodeAreFoundWithoutAMessage) {
 TEST_F(Feed, PagesSetBeforeFollowingAreFoundToo) {
   Pages in("page", 9000, 100);  // more than one frame holds
   in.fill();
-  b_->engine.drop_node(b_->peer_index);
+  b_->engine.peers().drop(b_->peer_index);
   EXPECT_EQ(a_->set(in), std::vector(9000, PageStatus::ok));
-  b_->peer_index = b_->engine.add_node("a", 'a');
-  b_->engine.connect_node(b_->peer_index,
-                          {"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'});
+  b_->peer_index = b_->engine.peers().add("a", 'a');
+  b_->engine.peers().connect(b_->peer_index,
+                             {"127.0.0.1", a_->engine.readers().port(), std::string(32, 't'), 'a'});
   EXPECT_TRUE(eventually([&] { return b_finds_all(in); }));
 }
 
@@ -80,9 +80,9 @@ TEST_F(Feed, PagesUnderRemovalAreNotFound) {
     digests.push_back(digest_of(b_->context(1).ns->current().key, key));
   }
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.begin_removal(digests, rows), Engine::Removed::kept);
+  ASSERT_EQ(b_->engine.removals().begin(digests, rows), Removals::Begun::kept);
   EXPECT_FALSE(b_finds_any(in)) << "a has them still, and has told so";
-  b_->engine.end_removal(digests);
+  b_->engine.removals().end(digests);
   EXPECT_FALSE(b_finds_any(in)) << "what a has told since is not here yet";
 }
 
@@ -122,7 +122,7 @@ TEST_F(Feed, ANodeThatIsGoneHasNoCopy) {
   in.fill();
   EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
   EXPECT_TRUE(eventually([&] { return b_finds_all(in); }));
-  b_->engine.drop_node(b_->peer_index);
+  b_->engine.peers().drop(b_->peer_index);
   EXPECT_FALSE(b_finds_any(in));
 }
 

@@ -12,8 +12,8 @@ class Locate : public EnginePair {
   void SetUp() override {
     open(16 << 20);
     a_owns_all(kView);
-    a_->engine.set_shard_final(true, kView);
-    a_->engine.keep_final(600'000);
+    a_->engine.directory().finality().set(true, kView);
+    a_->engine.directory().finality().keep(Deadline::after_ms(600'000).at);
     Pages in("first", 1, 1000);
     in.fill();
     EXPECT_EQ(a_->set(in), std::vector{PageStatus::ok});
@@ -40,19 +40,19 @@ TEST_F(Locate, FinalOwnerAnswerNeedsNoControlPlane) {
 }
 
 TEST_F(Locate, NonFinalOwnerAnswerAsksTheControlPlane) {
-  a_->engine.set_shard_final(false, kView);
+  a_->engine.directory().finality().set(false, kView);
   EXPECT_EQ(questions_for("not in sync", 20), 1u);
-  a_->engine.set_shard_final(true, kView + 1);
+  a_->engine.directory().finality().set(true, kView + 1);
   EXPECT_EQ(questions_for("of another view", 20), 1u);
-  a_->engine.set_shard_final(true, kView);
+  a_->engine.directory().finality().set(true, kView);
   EXPECT_EQ(questions_for("in sync", 20), 0u);
-  a_->engine.keep_final(0);
+  a_->engine.directory().finality().keep(Deadline::after_ms(0).at);
   EXPECT_EQ(questions_for("it stood still", 20), 1u);
 }
 
 TEST_F(Locate, ASuspectOwnerIsNotAsked) {
   Pages out("first", 1, 1000);
-  b_->engine.suspect_node(b_->peer_index, true);
+  b_->engine.nodes().set_suspect(b_->peer_index, true);
   const uint64_t before = b_->engine.control().posted();
   EXPECT_EQ(b_->exists(out).prefix, 0u);
   EXPECT_EQ(b_->engine.control().posted() - before, 1u);

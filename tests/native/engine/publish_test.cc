@@ -13,15 +13,15 @@ class Publish : public EnginePair {
   void SetUp() override {
     open(16 << 20);
     a_owns_all(kFirstView);
-    b_->engine.open_owner(b_->peer_index, true);
+    b_->engine.nodes().open_owner(b_->peer_index, true);
   }
 
   // Returns how often setting pages needs the control plane. The pages must be found in any case.
   // Starts over if this machine paused so long that a frame was given up.
   uint64_t questions_for(const std::string& label, size_t count = 20) {
-    const uint64_t fence = b_->engine.fence();
+    const uint64_t fence = b_->engine.publisher().fence();
     const uint64_t asked = questions_of(label, count);
-    if (b_->engine.fence() == fence || asked == 0) return asked;
+    if (b_->engine.publisher().fence() == fence || asked == 0) return asked;
     std::this_thread::sleep_for(kSlowFor);
     return questions_for(label + "'", count);
   }
@@ -36,17 +36,6 @@ class Publish : public EnginePair {
     EXPECT_EQ(out.memory, in.memory);
     return asked;
   }
-  std::vector<RecordRow> rows_of(uint64_t generation) const {
-    RecordRow row{.digest = {5, 6}, .offset = 4096, .generation = generation, .length = 100};
-    row.flags = kRecordResident;
-    return {row};
-  }
-  bool a_knows_it() {
-    std::vector<RecordRow> found;
-    const Digest digest{5, 6};
-    a_->engine.shard().lookup({&digest, 1}, found);
-    return !found.empty();
-  }
 };
 
 TEST_F(Publish, RecordsTakenByAllOwnersSkipTheControlPlane) {
@@ -55,48 +44,23 @@ TEST_F(Publish, RecordsTakenByAllOwnersSkipTheControlPlane) {
 }
 
 TEST_F(Publish, ClosedOwnerIsToldByTheControlPlane) {
-  b_->engine.open_owner(b_->peer_index, false);
+  b_->engine.nodes().open_owner(b_->peer_index, false);
   EXPECT_EQ(questions_for("closed"), 1u);
-  b_->engine.open_owner(b_->peer_index, true);
+  b_->engine.nodes().open_owner(b_->peer_index, true);
   EXPECT_EQ(questions_for("open"), 0u);
   a_owns_all(kFirstView + 1);
   EXPECT_EQ(questions_for("a new ring closes all"), 1u);
 }
 
 TEST_F(Publish, SuspectOwnerIsToldByTheControlPlane) {
-  b_->engine.suspect_node(b_->peer_index, true);
+  b_->engine.nodes().set_suspect(b_->peer_index, true);
   EXPECT_EQ(questions_for("suspect"), 1u);
 }
 
 TEST_F(Publish, OwnerRefusingTheFenceIsToldByTheControlPlane) {
-  a_->engine.raise_fence(a_->peer_index, b_->engine.fence() + 1);
+  a_->engine.directory().raise_fence(a_->peer_index, b_->engine.publisher().fence() + 1);
   EXPECT_EQ(questions_for("low fence"), 1u);
-  EXPECT_EQ(b_->engine.fence(), 1u) << "it has answered: nothing comes late";
-}
-
-TEST_F(Publish, AFrameThatComesLateIsNotTaken) {
-  const Incarnation b = 'b';
-  EXPECT_TRUE(a_->engine.publish_local(b, 1, rows_of(1)));
-  EXPECT_TRUE(a_knows_it());
-  auto withdrawal = rows_of(2);
-  withdrawal[0].flags = kRecordWithdraw;
-  a_->engine.raise_fence(a_->peer_index, 2);
-  a_->engine.shard().apply(a_->peer_index, withdrawal);
-  EXPECT_FALSE(a_->engine.publish_local(b, 1, rows_of(1)));
-  EXPECT_FALSE(a_knows_it());
-  a_->engine.raise_fence(a_->peer_index, 1);
-  EXPECT_FALSE(a_->engine.publish_local(b, 1, rows_of(1))) << "it never falls";
-  EXPECT_TRUE(a_->engine.publish_local(b, 2, rows_of(3)));
-}
-
-TEST_F(Publish, RecordsOfStrangersAndInvalidRecordsAreRefused) {
-  EXPECT_FALSE(a_->engine.publish_local('c', 1, rows_of(1)));
-  auto odd = rows_of(1);
-  odd[0].offset = 1;
-  EXPECT_FALSE(a_->engine.publish_local('b', 1, odd));
-  EXPECT_FALSE(a_knows_it());
-  a_->engine.drop_node(a_->peer_index);
-  EXPECT_FALSE(a_->engine.publish_local('b', 1, rows_of(1)));
+  EXPECT_EQ(b_->engine.publisher().fence(), 1u) << "it has answered: nothing comes late";
 }
 
 // An owner that answers only when the test lets it.
@@ -104,14 +68,14 @@ class SlowOwner : public Publish {
  protected:
   void SetUp() override {
     Publish::SetUp();
-    index_ = b_->engine.add_node("slow", testing::kHolderIncarnation);
-    b_->engine.connect_node(index_, owner_.endpoint());
+    index_ = b_->engine.peers().add("slow", testing::kHolderIncarnation);
+    b_->engine.peers().connect(index_, owner_.endpoint());
     set_ring(*b_, index_, kSelfHolder, kFirstView);
-    b_->engine.open_owner(index_, true);
+    b_->engine.nodes().open_owner(index_, true);
   }
   void TearDown() override {
     let_go_ = true;
-    b_->engine.drop_node(index_);  // closes its channels
+    b_->engine.peers().drop(index_);  // closes its channels
     Publish::TearDown();
   }
 
@@ -158,20 +122,20 @@ TEST_F(SlowOwner, RemovalWaitsForSetsWithRecordsInFlight) {
   std::thread watching([&] {
     // The removal has taken the page out of the pool. Unless it waits for the set, it ends now.
     for (uint8_t held = 1; held != 0;) {
-      b_->engine.pool().contains({&asked, 1}, false, {&held, 1});
+      b_->engine.storage().pool().contains({&asked, 1}, false, {&held, 1});
     }
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
     dropped = true;
     let_go_ = true;
   });
   std::vector<RecordRow> rows;
-  EXPECT_EQ(b_->engine.begin_removal({&asked, 1}, rows), Engine::Removed::kept);
-  const bool given_up = b_->engine.fence() > fence_of_frame;  // this machine paused
+  EXPECT_EQ(b_->engine.removals().begin({&asked, 1}, rows), Removals::Begun::kept);
+  const bool given_up = b_->engine.publisher().fence() > fence_of_frame;  // this machine paused
   EXPECT_TRUE(answered_ || given_up) << "the record may come behind its withdrawal";
   EXPECT_EQ(rows.size(), 1u);
   watching.join();
   setting.join();
-  b_->engine.end_removal({&asked, 1});
+  b_->engine.removals().end({&asked, 1});
 }
 
 TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
@@ -185,11 +149,11 @@ TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
     digests.push_back(digest_of(b_->context(1).ns->current().key, key));
   }
   std::vector<RecordRow> removed, found;
-  ASSERT_EQ(b_->engine.begin_removal({digests.data(), 2}, removed), Engine::Removed::kept);
-  b_->engine.shard().lookup(digests, found);
+  ASSERT_EQ(b_->engine.removals().begin({digests.data(), 2}, removed), Removals::Begun::kept);
+  b_->engine.directory().shard().lookup(digests, found);
   ASSERT_EQ(found.size(), 1u) << "of the third page alone";
   EXPECT_EQ(found[0].digest, digests[2]);
-  b_->engine.end_removal({digests.data(), 2});
+  b_->engine.removals().end({digests.data(), 2});
 }
 
 TEST_F(SlowOwner, ImpatientWorkerDoesNotMarkAnOwnerSlow) {
@@ -198,23 +162,23 @@ TEST_F(SlowOwner, ImpatientWorkerDoesNotMarkAnOwnerSlow) {
   b_->patience_ms = 5;
   for (bool given_up = false; !given_up;
        b_->patience_ms = std::min<int64_t>(b_->patience_ms * 2, 80)) {
-    const uint64_t before = b_->engine.fence();
+    const uint64_t before = b_->engine.publisher().fence();
     const TimePoint began = Clock::now();
     Pages hasty("hasty " + std::to_string(began.time_since_epoch().count()), 1, 1000);
     hasty.fill();
     b_->set(hasty);
     const bool paused = Clock::now() - began >= kFramePatience;
     if (paused) std::this_thread::sleep_for(kSlowFor);
-    given_up = b_->engine.fence() > before && !paused;
+    given_up = b_->engine.publisher().fence() > before && !paused;
   }
-  const uint64_t fence = b_->engine.fence();
+  const uint64_t fence = b_->engine.publisher().fence();
   let_go_ = true;
   b_->patience_ms = kPatienceMs;
   const uint64_t before = b_->engine.control().posted();
   Pages next("next", 1, 1000);
   next.fill();
   EXPECT_EQ(b_->set(next), std::vector{PageStatus::ok});
-  EXPECT_TRUE(b_->engine.control().posted() == before || b_->engine.fence() > fence)
+  EXPECT_TRUE(b_->engine.control().posted() == before || b_->engine.publisher().fence() > fence)
       << "it is not slow, unless this machine stood still";
 }
 

@@ -25,8 +25,8 @@ bool is(const std::vector<PageStatus>& statuses, PageStatus expected) {
                      [&](PageStatus status) { return status == expected; });
 }
 
-uint64_t counter(const Side& side, const std::string& name) {
-  const std::string status = side.engine.status_json();
+uint64_t counter(Side& side, const std::string& name) {
+  const std::string status = side.engine.operator_view().status_json();
   const size_t at = status.find('"' + name + "\":");
   if (at == std::string::npos) {
     ADD_FAILURE() << "no counter " << name << " in " << status;
@@ -45,10 +45,10 @@ TEST_F(EnginePair, CorruptBytesFromAPeerAreAMissAndCounted) {
   const Digest first[] = {
       digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
   PinnedPage page;
-  a_->engine.pool().pin(first, nullptr, false, {&page, 1});
+  a_->engine.storage().pool().pin(first, nullptr, false, {&page, 1});
   ASSERT_TRUE(page);
   page.payload()[0] ^= std::byte{1};
-  a_->engine.pool().unpin({&page, 1});
+  a_->engine.storage().pool().unpin({&page, 1});
   Pages in("k", 1, 70'000);
   EXPECT_TRUE(is(b_->get(in), PageStatus::stale));
   EXPECT_EQ(counter(*b_, "corrupt_remote"), 2u) << "tried twice";
@@ -64,10 +64,10 @@ TEST_F(EnginePair, CorruptPoolPageIsNeverServedAndIsDropped) {
   const Digest first[] = {
       digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
   PinnedPage page;
-  a_->engine.pool().pin(first, nullptr, false, {&page, 1});
+  a_->engine.storage().pool().pin(first, nullptr, false, {&page, 1});
   ASSERT_TRUE(page);
   page.payload()[69'999] ^= std::byte{1};
-  a_->engine.pool().unpin({&page, 1});
+  a_->engine.storage().pool().unpin({&page, 1});
 
   Pages in("k", 2, 70'000);
   EXPECT_EQ(b_->get(in), (std::vector{PageStatus::stale, PageStatus::ok})) << "read by a peer";
@@ -145,7 +145,7 @@ TEST_F(EnginePair, NothingIsStoredFromAFencedWorker) {
   a_->fence(true);
   EXPECT_TRUE(is(a_->set(out), PageStatus::deadline));
   EXPECT_EQ(a_->exists(out).prefix, 0u);
-  EXPECT_EQ(a_->engine.pool().stats().reserved, 0u);
+  EXPECT_EQ(a_->engine.storage().pool().stats().reserved, 0u);
 }
 
 TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
@@ -174,7 +174,7 @@ TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
 // --- 3: a page is visible when its set returns
 
 std::string counted(Side& side, const std::string& name) {
-  const std::string json = side.engine.status_json();
+  const std::string json = side.engine.operator_view().status_json();
   const size_t at = json.find('"' + name + "\":");
   return at == std::string::npos ? "" : json.substr(at + name.size() + 3, 1);
 }
@@ -218,7 +218,8 @@ TEST_F(EnginePair, PageRemovedDuringItsSetLeavesNoRecord) {
   }
   hunter.join();
   EXPECT_GT(caught, 0u);
-  for (Side* side : {a_.get(), b_.get()}) EXPECT_EQ(side->engine.shard().stats().entries, 0u);
+  for (Side* side : {a_.get(), b_.get()})
+    EXPECT_EQ(side->engine.directory().shard().stats().entries, 0u);
 }
 
 TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
@@ -236,34 +237,35 @@ TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
   Pages last("last", 1, 256 << 10);
   EXPECT_TRUE(is(a_->set(last), PageStatus::ok));  // answered after everything queued before it
   const auto agree = [&](Side& side) {
-    return side.engine.shard().stats().entries == a_->engine.pool().stats().keys;
+    return side.engine.directory().shard().stats().entries ==
+           a_->engine.storage().pool().stats().keys;
   };
   EXPECT_TRUE(eventually([&] { return agree(*a_) && agree(*b_); }))
-      << b_->engine.shard().stats().entries << " records of " << a_->engine.pool().stats().keys
-      << " pages";
+      << b_->engine.directory().shard().stats().entries << " records of "
+      << a_->engine.storage().pool().stats().keys << " pages";
 }
 
 TEST_F(EnginePair, ClearGivesTheRoomBack) {
   open(64 << 20);
   Pages pages("k", 20, 65'536);
   a_->set(pages);
-  ASSERT_TRUE(a_->engine.raise_epoch(a_->engine.namespaces().id_of("ns"), 1));
-  EXPECT_TRUE(eventually([&] { return a_->engine.pool().stats().keys == 0; }));
-  EXPECT_TRUE(eventually([&] { return b_->engine.shard().stats().entries == 0; }));
+  ASSERT_TRUE(a_->engine.storage().raise_epoch(a_->engine.storage().namespaces().id_of("ns"), 1));
+  EXPECT_TRUE(eventually([&] { return a_->engine.storage().pool().stats().keys == 0; }));
+  EXPECT_TRUE(eventually([&] { return b_->engine.directory().shard().stats().entries == 0; }));
 }
 
 // --- 4: never wait for a failing peer, and never promise its pages
 
 TEST_F(EnginePair, ExistsReportsNoPageOfAnUnreadableNode) {
   open(64 << 20);
-  const HolderIndex stranger = b_->engine.add_node("c", 'c');
+  const HolderIndex stranger = b_->engine.peers().add("c", 'c');
   Pages pages("k", 1, 4096);
   RecordRow row;
   row.digest = digest_of(b_->engine.open_namespace("ns", 0)->current().key, pages.keys[0]);
   row.generation = 1;
   row.length = 4096;
   row.flags = kRecordResident;
-  b_->engine.shard().apply(stranger, {&row, 1});
+  b_->engine.directory().shard().apply(stranger, {&row, 1});
   EXPECT_EQ(b_->exists(pages).present[0], 0);
   EXPECT_NE(b_->get(pages)[0], PageStatus::ok);
 }
@@ -274,10 +276,10 @@ TEST_F(EnginePair, CachedPagesOfASuspectNodeAreNotRead) {
   pages.fill();
   a_->set(pages);
   EXPECT_EQ(b_->exists(pages).prefix, 4u);  // this caches the locations
-  b_->engine.suspect_node(b_->peer_index, true);
+  b_->engine.nodes().set_suspect(b_->peer_index, true);
   EXPECT_EQ(b_->exists(pages).prefix, 0u);
   EXPECT_TRUE(is(b_->get(pages), PageStatus::suspect));
-  b_->engine.suspect_node(b_->peer_index, false);
+  b_->engine.nodes().set_suspect(b_->peer_index, false);
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 
@@ -305,9 +307,9 @@ TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
   EXPECT_EQ(status_of(*b_, "k0", &Engine::get), PageStatus::region_lost);
   EXPECT_EQ(status_of(*a_, "new", &Engine::set), PageStatus::region_lost);
   EXPECT_EQ(b_->exists(out).prefix, 1u) << "an innocent peer is suspect";
-  EXPECT_EQ(a_->engine.pool().stats().reserved, 0u);
+  EXPECT_EQ(a_->engine.storage().pool().stats().reserved, 0u);
   // The holder notices only at its next send that its reader has hung up.
-  EXPECT_TRUE(eventually([&] { return a_->engine.pool().stats().pins == 0; }));
+  EXPECT_TRUE(eventually([&] { return a_->engine.storage().pool().stats().pins == 0; }));
   Pages in("k", 1, kBytes);
   for (Side* side : {a_.get(), b_.get()}) EXPECT_TRUE(is(side->get(in), PageStatus::ok));
   munmap(region, kBytes);
@@ -325,14 +327,14 @@ TEST_F(EnginePair, SetDuringAClearLeavesNoPageAfterTheSweep) {
   pages.fill();
   const PageRequest taken{digest_of(before.key, pages.keys[1]), 4096};
   Reservation reservation;
-  Pool& pool = a_->engine.pool();
+  Pool& pool = a_->engine.storage().pool();
   pool.reserve({&taken, 1}, nullptr, before.pool_slot, {&reservation, 1});
   ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
   std::vector<PageStatus> statuses;
   std::thread setter([&] { statuses = a_->set(pages); });
   EXPECT_TRUE(eventually([&] { return pool.stats().keys == 1; }));
 
-  EXPECT_TRUE(a_->engine.raise_epoch(ns->id(), before.epoch + 1));
+  EXPECT_TRUE(a_->engine.storage().raise_epoch(ns->id(), before.epoch + 1));
   EXPECT_TRUE(eventually([&] { return pool.stats().keys == 0; })) << "the sweep";
   pool.abort({&reservation.page, 1});
   setter.join();
@@ -342,7 +344,7 @@ TEST_F(EnginePair, SetDuringAClearLeavesNoPageAfterTheSweep) {
   EXPECT_EQ(a_->exists(pages).prefix, 0u);
   EXPECT_TRUE(is(a_->set(pages), PageStatus::ok));
   EXPECT_EQ(b_->exists(pages).prefix, 0u) << "it has not heard of the clear";
-  EXPECT_TRUE(b_->engine.raise_epoch(ns->id(), before.epoch + 1));
+  EXPECT_TRUE(b_->engine.storage().raise_epoch(ns->id(), before.epoch + 1));
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 
@@ -353,15 +355,15 @@ TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
   Pages pages("k", 4, 4096);
   pages.fill();
   a_->set(pages);
-  const PeerEndpoint right{"127.0.0.1", a_->engine.data_port(), std::string(32, 't'), 'a'};
+  const PeerEndpoint right{"127.0.0.1", a_->engine.readers().port(), std::string(32, 't'), 'a'};
   PeerEndpoint wrong = right;
   wrong.token.back() = 'x';
-  b_->engine.connect_node(b_->peer_index, wrong);
+  b_->engine.peers().connect(b_->peer_index, wrong);
   for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok);
 
-  b_->engine.connect_node(b_->peer_index, right);
+  b_->engine.peers().connect(b_->peer_index, right);
   EXPECT_TRUE(eventually([&] { return is(b_->get(pages), PageStatus::ok); }));
-  a_->engine.expel_reader("b", 'b');
+  a_->engine.readers().expel("b", 'b');
   for (PageStatus status : b_->get(pages)) EXPECT_NE(status, PageStatus::ok) << "it has left";
 }
 
@@ -371,9 +373,9 @@ TEST_F(EnginePair, DuplicateNodeIdDoesNotShutOutTheFirstReader) {
   pages.fill();
   a_->set(pages);
   // Its handshake succeeds, and it is refused as a duplicate. Nothing of it remains.
-  a_->engine.admit_reader("b", 'x', std::string(32, 'x'));
+  a_->engine.readers().admit("b", 'x', std::string(32, 'x'));
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
-  a_->engine.expel_reader("b", 'x');
+  a_->engine.readers().expel("b", 'x');
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 

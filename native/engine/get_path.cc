@@ -1,14 +1,11 @@
-// get: the pool, else the disk, else a peer that holds the page.
-//
-// A page whose READ came back stale or failed is looked up once more, inside the same deadline.
-// That lookup skips the location cache and prefers another holder. If it fails, too, the page is a
-// miss. In between we look into our own pool again, because the page may have come there.
+#include "engine/get_path.h"
 
 #include <algorithm>
 
 #include "engine/digests.h"
 #include "engine/gated_copy.h"
 #include "engine/get_run.h"
+#include "engine/namespaces.h"
 #include "engine/overlap.h"
 
 namespace peercached {
@@ -20,7 +17,7 @@ constexpr int kDiskShare = 2;
 
 }  // namespace
 
-void Engine::GetRun::from_pool(const Digest* parent) {
+void GetPath::Run::from_pool(const Digest* parent) {
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -32,9 +29,9 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   if (wanted.empty()) return;
   TraceStep step(context.trace, "pool");
   std::vector<PinnedPage> pins(wanted.size());
-  engine.pool_->pin(wanted, parent, true, pins);
+  parts.pool.pin(wanted, parent, true, pins);
   copy_out(pins, index, Source::pool);
-  engine.pool_->unpin(pins);
+  parts.pool.unpin(pins);
   if (context.trace != nullptr) {
     const PageStatus status = pages[0].status;
     step.done(status == PageStatus::pending ? PageStatus::absent : status,
@@ -42,8 +39,8 @@ void Engine::GetRun::from_pool(const Digest* parent) {
   }
 }
 
-void Engine::GetRun::copy_out(std::span<const PinnedPage> pins, std::span<const size_t> index,
-                              Source source) {
+void GetPath::Run::copy_out(std::span<const PinnedPage> pins, std::span<const size_t> index,
+                            Source source) {
   std::vector<size_t> held;
   uint64_t bytes = 0;
   for (size_t k = 0; k < pins.size(); ++k) {
@@ -55,7 +52,7 @@ void Engine::GetRun::copy_out(std::span<const PinnedPage> pins, std::span<const 
     held.push_back(k);
     bytes += pins[k].length;
   }
-  engine.crew_.run(held.size(), bytes, [&](size_t j) {
+  parts.crew.run(held.size(), bytes, [&](size_t j) {
     const PinnedPage& pin = pins[held[j]];
     PageRef& page = pages[index[held[j]]];
     const GatedCopy copied = copy_gated(page.memory, pin.payload(), pin.length, page.memory,
@@ -68,18 +65,18 @@ void Engine::GetRun::copy_out(std::span<const PinnedPage> pins, std::span<const 
     PageRef& page = pages[index[k]];
     if (page.status == PageStatus::ok) {
       hit(source);
-      engine.counters_.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
+      parts.counters.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
     } else if (page.status == PageStatus::stale) {
       // The slot was pinned, so nobody wrote to it: the memory itself is bad. Never serve it again.
-      engine.counters_.corrupt_local.fetch_add(1, std::memory_order_relaxed);
-      engine.cold_->left_pool(engine.drop_from_pool({&digests[index[k]], 1}));
+      parts.counters.corrupt_local.fetch_add(1, std::memory_order_relaxed);
+      parts.cold.left_pool(parts.removals.drop_from_pool({&digests[index[k]], 1}));
       page.status = PageStatus::pending;  // our disk or another holder may have it
     }
   }
 }
 
-void Engine::GetRun::from_disk() {
-  if (!engine.cold_->enabled()) return;
+void GetPath::Run::from_disk() {
+  if (!parts.cold.enabled()) return;
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   uint64_t bytes = 0;
@@ -88,7 +85,7 @@ void Engine::GetRun::from_disk() {
     const TimePoint now = Clock::now();
     const Deadline deadline{now + (context.deadline.at - now) / kDiskShare};
     TraceStep step(context.trace, "disk");
-    const Promotions promotions = engine.promote_now(wanted, deadline);
+    const Promotions promotions = parts.local.promote_now(wanted, deadline);
     copy_out(promotions.pages, index, Source::disk);
     for (size_t k = 0; k < index.size(); ++k) {
       if (disk_gave_nothing(promotions.statuses[k])) not_read(index[k]);
@@ -103,13 +100,13 @@ void Engine::GetRun::from_disk() {
   };
   for (size_t i = 0; i < pages.size() && !context.deadline.passed(); ++i) {
     if (pages[i].status != PageStatus::pending || pages[i].of_device) continue;
-    const auto page = engine.cold_->find(digests[i]);
+    const auto page = parts.cold.find(digests[i]);
     if (!page) continue;
     if (page->length != pages[i].length) {
       pages[i].status = PageStatus::length_mismatch;
       continue;
     }
-    if (bytes + page->length > engine.promoter_->batch_bytes_max()) flush();
+    if (bytes + page->length > parts.promoter.batch_bytes_max()) flush();
     wanted.push_back(digests[i]);
     index.push_back(i);
     bytes += page->length;
@@ -117,12 +114,12 @@ void Engine::GetRun::from_disk() {
   flush();
 }
 
-void Engine::GetRun::not_read(size_t page) {
+void GetPath::Run::not_read(size_t page) {
   unread.resize(pages.size());
   unread[page] = 1;
 }
 
-void Engine::GetRun::blame_disks() {
+void GetPath::Run::blame_disks() {
   for (size_t i = 0; i < unread.size(); ++i) {
     PageStatus& status = pages[i].status;
     const bool missed = status == PageStatus::absent || status == PageStatus::stale;
@@ -130,12 +127,12 @@ void Engine::GetRun::blame_disks() {
   }
 }
 
-void Engine::GetRun::hit(Source source) {
+void GetPath::Run::hit(Source source) {
   farthest = std::max(farthest, source);
-  engine.counters_.hits[static_cast<size_t>(source)].fetch_add(1, std::memory_order_relaxed);
+  parts.counters.hits[static_cast<size_t>(source)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
+void GetPath::get(const RequestContext& context, std::span<PageRef> pages) {
   const TimePoint started = Clock::now();
   const NamespaceEpoch ns = context.ns->current();
   mark_overlaps(pages);
@@ -143,8 +140,8 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
   const Digest parent =
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
   const Digest* chain = context.parent_key.empty() ? nullptr : &parent;
-  GetRun run{*this, context, pages, digests, std::vector<HolderIndex>(pages.size(), kNoHolder)};
-  if (!serving_.load(std::memory_order_acquire)) {
+  Run run{parts_, context, pages, digests, std::vector<HolderIndex>(pages.size(), kNoHolder)};
+  if (!parts_.serving.load(std::memory_order_acquire)) {
     for (PageRef& page : pages) {
       if (page.status == PageStatus::pending) page.status = PageStatus::absent;
     }
@@ -156,9 +153,9 @@ void Engine::get(const RequestContext& context, std::span<PageRef> pages) {
   run.from_peers(Trust::nothing);
   run.blame_disks();
   for (PageRef& page : pages) {
-    counters_.get[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
+    parts_.counters.get[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
   }
-  latencies_.get[static_cast<size_t>(run.farthest)].add_since(started);
+  parts_.latencies.get[static_cast<size_t>(run.farthest)].add_since(started);
 }
 
 }  // namespace peercached

@@ -1,8 +1,11 @@
+#include "engine/locator.h"
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <vector>
 
-#include "engine/search.h"
 #include "transfer/tcp/frames.h"
 
 namespace peercached {
@@ -50,7 +53,11 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
   return best;
 }
 
-using Part = OwnersPart;
+// The digests that one owner is asked for, by place, ascending.
+struct Part {
+  HolderIndex owner;
+  std::vector<size_t> places;
+};
 
 // All places that each owner could be asked for.
 std::vector<Part> candidates(const Ring& ring, std::span<const Digest> digests,
@@ -93,82 +100,102 @@ std::vector<Part> cover(std::vector<Part> parts, size_t digests) {
 
 }  // namespace
 
-void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex> failed,
-                    Trust trust, Deadline deadline, std::span<RecordRow> rows,
-                    std::span<PageStatus> why, Trace* trace, bool of_prefix) {
+struct Locator::Search {
+  const Parts& sources;
+  std::span<const Digest> digests;
+  std::span<const HolderIndex> failed;  // may be empty
+  Trust trust;
+  Deadline deadline;
+  std::span<RecordRow> rows;  // holder == kNoHolder: none yet
+  std::span<PageStatus> why;  // pending: no answer yet
+  Trace* trace;
+  bool of_prefix;  // digests behind the first one that is nowhere need no lookup
+
+  const TimePoint now = Clock::now();
+  const uint64_t removals = sources.running.changes();
+  const std::shared_ptr<const Ring> ring = sources.directory.ring();
+  const bool alone = sources.directory.alone();
+  size_t open = digests.size();
+  std::vector<uint8_t> settled = std::vector<uint8_t>(digests.size(), 0);  // 1: nowhere, and final
+
+  void run();
+
+  // The steps.
+  void in_cache();
+  void in_copies();
+  void in_own_shard();
+  void at_owners();
+  void ask(const std::vector<Part>& parts);
+  void by_control_plane();
+
+  void take(size_t i, const RecordRow& record);
+  void merge(std::vector<RecordRow>& found);
+  // Marks the digests in `some` that are not found by now as nowhere.
+  void settle(std::span<const size_t> some);
+  bool is_open(size_t i) const;
+  std::vector<size_t> open_places() const;
+  size_t first_hole() const;
+  bool is_decided() const;  // it is known where the prefix ends
+  // Traces the first digest. A traced search has only one.
+  void found_so_far(TraceStep& step) const;
+};
+
+void Locator::locate(std::span<const Digest> digests, std::span<const HolderIndex> failed,
+                     Trust trust, Deadline deadline, std::span<RecordRow> rows,
+                     std::span<PageStatus> why, Trace* trace, bool of_prefix) const {
   std::fill(why.begin(), why.end(), PageStatus::pending);
   for (RecordRow& row : rows) row.holder = kNoHolder;
-  Search search{*this, digests, failed, trust, deadline, rows, why, trace, of_prefix};
+  Search search{parts_, digests, failed, trust, deadline, rows, why, trace, of_prefix};
   search.run();
   for (PageStatus& status : why) {
     if (status == PageStatus::pending) status = PageStatus::absent;
   }
 }
 
-void Engine::lookup_local(std::span<const Digest> digests, uint64_t view_number,
-                          tcp::Located& located) {
-  const uint64_t term = finality_.term(view_number);
-  std::vector<RecordRow> rows;
-  shard_->lookup(digests, rows);
-  std::vector<HolderIndex> named;  // by place in the answer's table of holders
-  for (RecordRow& row : rows) {
-    auto at = std::find(named.begin(), named.end(), row.holder);
-    if (at == named.end()) {
-      if (!nodes_.live(row.holder)) continue;
-      at = named.insert(at, row.holder);
-      located.holders.push_back(nodes_.incarnation(row.holder));
-    }
-    row.holder = static_cast<HolderIndex>(at - named.begin());
-    located.rows.push_back(row);
-  }
-  located.final = finality_.lasts(term);
-  counters_.lookups_answered.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Engine::Search::run() {
+void Locator::Search::run() {
   if (trust != Trust::nothing) in_cache();
-  if (trust != Trust::nothing && open > 0 && engine.copies_) in_copies();
+  if (trust != Trust::nothing && open > 0 && sources.copies != nullptr) in_copies();
   if (open > 0 && ring) in_own_shard();
   if (open > 0 && ring && !alone && !is_decided()) at_owners();
   if (open > 0 && !alone && !is_decided()) by_control_plane();
 }
 
-void Engine::Search::found_so_far(TraceStep& step) const {
+void Locator::Search::found_so_far(TraceStep& step) const {
   if (trace != nullptr) step.done(why[0], rows[0].holder);
 }
 
-void Engine::Search::take(size_t i, const RecordRow& record) {
+void Locator::Search::take(size_t i, const RecordRow& record) {
   rows[i] = record;
   why[i] = PageStatus::ok;
   --open;
 }
 
-void Engine::Search::in_cache() {
+void Locator::Search::in_cache() {
   TraceStep step(trace, "location cache");
   const TimePoint since = trust == Trust::recent ? now - kRecent : TimePoint::min();
   for (size_t i = 0; i < digests.size(); ++i) {
     RecordRow cached;
-    if (engine.locations_.find(digests[i], since, cached) && engine.nodes_.usable(cached.holder)) {
+    if (sources.locations.find(digests[i], since, cached) && sources.nodes.usable(cached.holder)) {
       take(i, cached);
     }
   }
   found_so_far(step);
 }
 
-void Engine::Search::in_copies() {
+void Locator::Search::in_copies() {
   TraceStep step(trace, "copies");
   std::vector<RecordRow> found;
-  engine.copies_->find(digests, found);
-  if (engine.running_.any()) {
-    std::erase_if(found, [&](const RecordRow& row) { return engine.running_.has(row.digest); });
+  sources.copies->find(digests, found);
+  if (sources.running.any()) {
+    std::erase_if(found, [&](const RecordRow& row) { return sources.running.has(row.digest); });
   }
   const size_t before = open;
   merge(found);
-  engine.counters_.keys_in_copies.fetch_add(before - open, std::memory_order_relaxed);
+  sources.counters.keys_in_copies.fetch_add(before - open, std::memory_order_relaxed);
   found_so_far(step);
 }
 
-void Engine::Search::merge(std::vector<RecordRow>& found) {
+void Locator::Search::merge(std::vector<RecordRow>& found) {
   std::stable_sort(found.begin(), found.end(),
                    [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; });
   auto below = [](const RecordRow& row, const Digest& digest) { return row.digest < digest; };
@@ -178,14 +205,14 @@ void Engine::Search::merge(std::vector<RecordRow>& found) {
     auto last = first;
     while (last != found.end() && last->digest == digests[i]) ++last;
     const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
-    if (const RecordRow* record = choose({first, last}, engine.nodes_, failed_at, why[i])) {
+    if (const RecordRow* record = choose({first, last}, sources.nodes, failed_at, why[i])) {
       take(i, *record);
-      engine.locations_.put(*record, now, removals);
+      sources.locations.put(*record, now, removals);
     }
   }
 }
 
-void Engine::Search::settle(std::span<const size_t> some) {
+void Locator::Search::settle(std::span<const size_t> some) {
   for (size_t i : some) {
     if (settled[i] != 0 || why[i] == PageStatus::ok) continue;
     settled[i] = 1;
@@ -193,7 +220,7 @@ void Engine::Search::settle(std::span<const size_t> some) {
   }
 }
 
-void Engine::Search::in_own_shard() {
+void Locator::Search::in_own_shard() {
   std::vector<Digest> own;
   std::vector<size_t> places;
   for (size_t i = 0; i < digests.size(); ++i) {
@@ -206,10 +233,10 @@ void Engine::Search::in_own_shard() {
   TraceStep step(trace, "own shard");
   // The search after a failed READ asks the other owners too: our own shard may have misled us.
   const bool ask_others = !alone && trust == Trust::nothing;
-  const uint64_t term = ask_others ? 0 : engine.finality_.term(ring->view_number());
+  const uint64_t term = ask_others ? 0 : sources.directory.finality().term(ring->view_number());
   std::vector<RecordRow> found;
-  engine.shard_->lookup(own, found);
-  const bool final = alone || engine.finality_.lasts(term);
+  sources.directory.shard().lookup(own, found);
+  const bool final = alone || sources.directory.finality().lasts(term);
   merge(found);
   found_so_far(step);
   // Other owners may know another holder of a suspect's page.
@@ -217,14 +244,14 @@ void Engine::Search::in_own_shard() {
   if (final) settle(places);
 }
 
-void Engine::Search::at_owners() {
+void Locator::Search::at_owners() {
   TraceStep step(trace, "owners");
   const auto may_be_asked = [&](HolderIndex owner) {
-    return owner != kSelfHolder && engine.nodes_.readable(owner) && !engine.nodes_.slow(owner, now);
+    return owner != kSelfHolder && sources.nodes.readable(owner) && !sources.nodes.slow(owner, now);
   };
   const auto of_open = [&] { return candidates(*ring, digests, open_places(), may_be_asked); };
   std::vector<Part> parts = of_open();
-  if (of_prefix && engine.copies_) {
+  if (of_prefix && sources.copies != nullptr) {
     // A page that no copy names is most likely nowhere. One owner of the first such digest can say
     // so.
     std::vector<Part> of_first = parts;
@@ -239,28 +266,28 @@ void Engine::Search::at_owners() {
   found_so_far(step);
 }
 
-void Engine::Search::ask(const std::vector<Part>& parts) {
+void Locator::Search::ask(const std::vector<Part>& parts) {
   if (parts.empty()) return;
   std::vector<std::vector<Digest>> asked(parts.size());
   std::vector<LookupBatch> batches;
   size_t count = 0;
   for (size_t p = 0; p < parts.size(); ++p) {
     for (size_t place : parts[p].places) asked[p].push_back(digests[place]);
-    batches.push_back({parts[p].owner, engine.nodes_.incarnation(parts[p].owner), asked[p]});
+    batches.push_back({parts[p].owner, sources.nodes.incarnation(parts[p].owner), asked[p]});
     count += asked[p].size();
   }
-  engine.counters_.lookups_asked.fetch_add(1, std::memory_order_relaxed);
-  engine.counters_.lookup_keys_asked.fetch_add(count, std::memory_order_relaxed);
-  engine.counters_.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
+  sources.counters.lookups_asked.fetch_add(1, std::memory_order_relaxed);
+  sources.counters.lookup_keys_asked.fetch_add(count, std::memory_order_relaxed);
+  sources.counters.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   const TimePoint began = Clock::now();
   const TimePoint late = began + kFramePatience + static_cast<int64_t>(count) * kEachDigest;
-  engine.tcp_->lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
+  sources.tcp.lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
   std::vector<RecordRow> found;
   for (LookupBatch& batch : batches) {
     if (!batch.answered && Clock::now() >= late) {
-      engine.nodes_.set_slow(batch.peer, Clock::now() + kSlowFor);
+      sources.nodes.set_slow(batch.peer, Clock::now() + kSlowFor);
     }
-    const auto holders = engine.nodes_.find(batch.located.holders);
+    const auto holders = sources.nodes.find(batch.located.holders);
     for (RecordRow& row : batch.located.rows) {
       row.holder = holders[row.holder];
       if (row.holder != kNoHolder) found.push_back(row);
@@ -280,16 +307,16 @@ void Engine::Search::ask(const std::vector<Part>& parts) {
   }
 }
 
-void Engine::Search::by_control_plane() {
+void Locator::Search::by_control_plane() {
   std::vector<Digest> asked;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (is_open(i)) asked.push_back(digests[i]);
   }
   if (asked.empty()) return;
   TraceStep step(trace, "control plane");
-  engine.counters_.lookups_passed_on.fetch_add(1, std::memory_order_relaxed);
-  engine.counters_.lookup_keys_passed_on.fetch_add(asked.size(), std::memory_order_relaxed);
-  auto answer = engine.control_.ask(EventKind::lookup,
+  sources.counters.lookups_passed_on.fetch_add(1, std::memory_order_relaxed);
+  sources.counters.lookup_keys_passed_on.fetch_add(asked.size(), std::memory_order_relaxed);
+  auto answer = sources.control.ask(EventKind::lookup,
                                     std::as_bytes(std::span<const Digest>(asked)), deadline);
   if (answer) {
     std::vector<RecordRow> found = rows_of(*answer);
@@ -302,9 +329,11 @@ void Engine::Search::by_control_plane() {
   found_so_far(step);
 }
 
-bool Engine::Search::is_open(size_t i) const { return why[i] != PageStatus::ok && settled[i] == 0; }
+bool Locator::Search::is_open(size_t i) const {
+  return why[i] != PageStatus::ok && settled[i] == 0;
+}
 
-std::vector<size_t> Engine::Search::open_places() const {
+std::vector<size_t> Locator::Search::open_places() const {
   std::vector<size_t> places;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (is_open(i)) places.push_back(i);
@@ -312,13 +341,13 @@ std::vector<size_t> Engine::Search::open_places() const {
   return places;
 }
 
-size_t Engine::Search::first_hole() const {
+size_t Locator::Search::first_hole() const {
   return static_cast<size_t>(
       std::find_if(why.begin(), why.end(), [](PageStatus one) { return one != PageStatus::ok; }) -
       why.begin());
 }
 
-bool Engine::Search::is_decided() const {
+bool Locator::Search::is_decided() const {
   if (!of_prefix) return false;
   const size_t hole = first_hole();
   // A hole with a reason may be filled by our pool by now, or by another holder.

@@ -1,11 +1,12 @@
-// The engine's RDMA side: whether there is RDMA, and how the control plane connects its channels.
+#include "engine/transport.h"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 
 #include "common/json.h"
-#include "engine/engine.h"
+#include "transfer/fault/fault.h"
 
 namespace peercached {
 
@@ -37,24 +38,48 @@ void check_that_one_is_up(std::span<const std::unique_ptr<rdma::Rail>> rails) {
 
 }  // namespace
 
-std::unique_ptr<rdma::Fabric> Engine::make_fabric() {
-  if (config_.protocol == Protocol::tcp) {
+Transport::Transport(const EngineConfig& config, const Pool& pool, NodeTable& nodes,
+                     ControlQueue& control)
+    : nodes_(nodes), control_(control), node_id_(config.node_id) {
+  TcpEngineConfig tcp;
+  tcp.node_id = config.node_id;
+  tcp.incarnation = config.incarnation;
+  tcp.channels_per_peer_max = config.channels_per_peer;
+  tcp.connect_timeout_ms = config.connect_timeout_ms;
+  tcp.bind_host = config.data_host;
+  auto by_tcp = make_tcp_engine(tcp, *this);
+  tcp_ = by_tcp.get();
+  reads_ = std::move(by_tcp);
+  fabric_ = make_fabric(config, pool);
+  if (fabric_) {
+    reads_ = make_routed_engine(
+        std::move(reads_), fabric_->engine(),
+        config.protocol == Protocol::rdma ? WithoutRails::fail : WithoutRails::use_tcp,
+        routed_counters_);
+  }
+  const FaultPlan plan = parse_fault_plan(config.faults);
+  if (plan.any()) reads_ = make_faulty(std::move(reads_), plan, *this);
+}
+
+std::unique_ptr<rdma::Fabric> Transport::make_fabric(const EngineConfig& config, const Pool& pool) {
+  if (config.protocol == Protocol::tcp) {
     why_no_rdma_ = "protocol = \"tcp\"";
     return nullptr;
   }
   rdma::FabricConfig fabric;
-  fabric.policy.device_names = config_.device_names;
-  fabric.policy.gid_index = config_.gid_index;
-  fabric.policy.host = config_.data_host;
-  fabric.link = config_.link;
-  fabric.incarnation = config_.incarnation;
-  fabric.engine = {config_.channels_per_peer, config_.protocol == Protocol::automatic};
+  fabric.policy.device_names = config.device_names;
+  fabric.policy.gid_index = config.gid_index;
+  fabric.policy.host = config.data_host;
+  fabric.link = config.link;
+  fabric.incarnation = config.incarnation;
+  fabric.engine = {config.channels_per_peer, config.protocol == Protocol::automatic};
+  rdma::Connector& connector = *this;
   try {
-    auto made = std::make_unique<rdma::Fabric>(fabric, pool_->base(), pool_->size_bytes(), *this);
-    if (config_.protocol == Protocol::rdma) check_that_one_is_up(made->rails());
+    auto made = std::make_unique<rdma::Fabric>(fabric, pool.base(), pool.size_bytes(), connector);
+    if (config.protocol == Protocol::rdma) check_that_one_is_up(made->rails());
     return made;
   } catch (const std::runtime_error& error) {
-    if (config_.protocol == Protocol::rdma) {
+    if (config.protocol == Protocol::rdma) {
       throw std::runtime_error(std::string("protocol = \"rdma\": ") + error.what() +
                                " (protocol = \"auto\" would go on with TCP)");
     }
@@ -63,8 +88,18 @@ std::unique_ptr<rdma::Fabric> Engine::make_fabric() {
   }
 }
 
-bool Engine::connect(HolderIndex peer, const rdma::ChannelEnd& own,
-                     std::span<const uint32_t> closed) {
+void Transport::peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) {
+  if (nodes_.incarnation(peer) != incarnation) return;  // that process is gone anyway
+  nodes_.set_suspect(peer, true);
+  const PeerTrouble event{incarnation, peer, what.token_unknown};
+  std::vector<std::byte> payload(sizeof event + what.text.size());
+  std::memcpy(payload.data(), &event, sizeof event);
+  std::memcpy(payload.data() + sizeof event, what.text.data(), what.text.size());
+  control_.post(EventKind::peer_trouble, payload);
+}
+
+bool Transport::connect(HolderIndex peer, const rdma::ChannelEnd& own,
+                        std::span<const uint32_t> closed) {
   const ConnectEvent event{peer, {}, connect_id_of(peer, own.channel), own};
   std::vector<std::byte> payload(sizeof event + closed.size_bytes());
   std::memcpy(payload.data(), &event, sizeof event);
@@ -73,7 +108,7 @@ bool Engine::connect(HolderIndex peer, const rdma::ChannelEnd& own,
   return control_.post(EventKind::connect_channel, payload);
 }
 
-void Engine::channel_connected(uint64_t connect_id, std::span<const std::byte> answer) {
+void Transport::channel_connected(uint64_t connect_id, std::span<const std::byte> answer) {
   if (!fabric_) return;
   const HolderIndex peer = peer_of(connect_id);
   try {
@@ -83,38 +118,51 @@ void Engine::channel_connected(uint64_t connect_id, std::span<const std::byte> a
   }
 }
 
-void Engine::channel_refused(uint64_t connect_id, const std::string& why) {
+void Transport::channel_refused(uint64_t connect_id, const std::string& why) {
   if (fabric_) fabric_->engine().refused(peer_of(connect_id), channel_of(connect_id), why);
 }
 
-std::vector<std::byte> Engine::accept_channel(const std::string& node_id, Incarnation incarnation,
-                                              std::span<const std::byte> offer,
-                                              std::span<const uint32_t> closed) {
-  if (!fabric_) throw std::runtime_error(config_.node_id + " has no RDMA: " + why_no_rdma_);
+std::vector<std::byte> Transport::accept_channel(const std::string& node_id,
+                                                 Incarnation incarnation,
+                                                 std::span<const std::byte> offer,
+                                                 std::span<const uint32_t> closed) {
+  if (!fabric_) throw std::runtime_error(node_id_ + " has no RDMA: " + why_no_rdma_);
   return rdma::pack(
       fabric_->responder().accept(node_id, incarnation, rdma::unpack_end(offer), closed));
 }
 
-void Engine::region_mapped(std::byte* base, uint64_t bytes) {
+void Transport::region_mapped(std::byte* base, uint64_t bytes) {
   if (fabric_) fabric_->regions().add(base, bytes);
 }
 
-void Engine::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
+void Transport::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
   if (!fabric_) {
     throw std::runtime_error("a dma-buf needs RDMA, and this daemon has none: " + why_no_rdma_);
   }
   fabric_->regions().add_dma_buf(base, bytes, fd);
 }
 
-void Engine::region_unmapped(std::byte* base) noexcept {
+void Transport::region_unmapped(std::byte* base) noexcept {
   if (fabric_) fabric_->regions().remove(base);
 }
 
-unsigned Engine::rails() const {
-  return fabric_ ? static_cast<unsigned>(fabric_->rails().size()) : 0;
+void Transport::drop_reader(const std::string& node_id, Incarnation incarnation) {
+  if (fabric_) fabric_->responder().drop_reader(node_id, incarnation);
 }
 
-std::vector<RailNow> Engine::rails_now() const {
+void Transport::drop_readers() {
+  if (fabric_) fabric_->responder().close();
+}
+
+std::span<const std::unique_ptr<rdma::Rail>> Transport::rails() const {
+  return fabric_ ? fabric_->rails() : std::span<const std::unique_ptr<rdma::Rail>>{};
+}
+
+void Transport::tell(Notices& notices) {
+  if (fabric_ && rail_watch_.due()) rail_watch_.tell(rails_now(), notices);
+}
+
+std::vector<RailNow> Transport::rails_now() const {
   std::vector<RailNow> all;
   if (!fabric_) return all;
   for (const auto& rail : fabric_->rails()) {
@@ -128,7 +176,7 @@ std::vector<RailNow> Engine::rails_now() const {
   return all;
 }
 
-std::string Engine::transport_json() const {
+std::string Transport::status_json() const {
   JsonWriter json;
   json.open('{').field("protocol", fabric_ ? "rdma" : "tcp");
   json.field("why", fabric_ ? "" : why_no_rdma_.c_str());
@@ -136,8 +184,8 @@ std::string Engine::transport_json() const {
   json.field("fallback_peers", routed_counters_.fallback_peers.load());
   const std::vector<RailNow> now = rails_now();
   json.key("rails").open('[');
-  for (unsigned i = 0; i < rails(); ++i) {
-    const rdma::Rail& rail = *fabric_->rails()[i];
+  for (size_t i = 0; i < rails().size(); ++i) {
+    const rdma::Rail& rail = *rails()[i];
     const rdma::Port& port = rail.port;
     const rdma::RailAddress& address = now[i].address;
     json.open('{').field("rail", rail.index).field("device", port.device);

@@ -1,17 +1,18 @@
-// Gets one page, step by step, on the same path as a worker's get.
+#include "engine/trace_get.h"
 
+#include <memory>
 #include <stdexcept>
 
-#include "engine/engine.h"
 #include "engine/landing.h"
+#include "engine/namespaces.h"
 
 namespace peercached {
 
-TracedGet Engine::trace_get(std::string_view name, std::string_view key, uint32_t length,
-                            Deadline deadline) {
-  const std::shared_ptr<Namespace> ns = open_namespace(name, kNoUser);
+TracedGet trace_get(RequestHandler& handler, Transport& transport, std::string_view name,
+                    std::string_view key, uint32_t length, Deadline deadline) {
+  const std::shared_ptr<Namespace> ns = handler.open_namespace(name, kNoUser);
   if (ns == nullptr) throw std::invalid_argument("namespace: this daemon has seen its maximum");
-  Landing landing(*this, (uint64_t{length} + 4095) / 4096 * 4096);
+  Landing landing(transport, (uint64_t{length} + 4095) / 4096 * 4096);
   Trace trace;
   RequestContext context;
   context.ns = ns.get();
@@ -24,7 +25,7 @@ TracedGet Engine::trace_get(std::string_view name, std::string_view key, uint32_
   page.length = length;
   TracedGet traced;
   traced.begin = Clock::now();
-  get(context, std::span(&page, 1));
+  handler.get(context, std::span(&page, 1));
   traced.end = Clock::now();
   traced.status = page.status;
   traced.steps = std::move(trace.steps);

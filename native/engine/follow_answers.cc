@@ -1,8 +1,7 @@
-// Tells the changes of our records to nodes that keep copies of them.
+#include "engine/follow_answers.h"
 
 #include <algorithm>
-
-#include "engine/engine.h"
+#include <vector>
 
 namespace peercached {
 namespace {
@@ -24,13 +23,13 @@ bool tell_rows(std::span<const RecordRow> rows, bool& anew, const Tell& tell) {
 
 }  // namespace
 
-bool Engine::feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
-                        uint32_t wait_ms, const Tell& tell) {
-  signs_.asked(follower, sign, Clock::now());
+bool FollowAnswers::answer(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+                           uint32_t wait_ms, const Tell& tell) const {
+  signs.asked(follower, sign, Clock::now());
   const Deadline deadline = Deadline::after_ms(std::min(wait_ms, kFeedWaitMsMax));
   std::vector<RecordRow> changes;
   bool anew = false, told = true;
-  switch (feed_.read(position, deadline, changes)) {
+  switch (feed.read(position, deadline, changes)) {
     case RecordFeed::Told::closed:
       return false;
     case RecordFeed::Told::news:
@@ -39,11 +38,11 @@ bool Engine::feed_local(Incarnation follower, const tcp::LifeSign& sign, uint64_
     case RecordFeed::Told::forgotten:
       // Changes during the scan are told once more behind it.
       anew = true;
-      cold_->scan(
+      cold.scan(
           [&](std::span<const RecordRow> rows) { told = told && tell_rows(rows, anew, tell); });
       break;
   }
-  return told && tell({{}, position, anew, false, signs_.own(Clock::now())});
+  return told && tell({{}, position, anew, false, signs.own(Clock::now())});
 }
 
 }  // namespace peercached

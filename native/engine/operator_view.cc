@@ -1,7 +1,7 @@
-// The snapshot behind `status`, metrics and the worker's `stats()`: one JSON document.
+#include "engine/operator_view.h"
 
 #include "common/json.h"
-#include "engine/engine.h"
+#include "engine/namespaces.h"
 
 namespace peercached {
 
@@ -89,29 +89,24 @@ void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& pr
   json.field("warm_dropped", promoter.warm_dropped).close('}');
 }
 
-}  // namespace
-
-std::string Engine::status_json() const {
-  JsonWriter json;
-  json.open('{');
-  write_pool(json, pool_->stats());
-  quotas_->write(json);
-  write_recovery(json, pool_->recovery());
-  const JournalStats removals = journal_.stats();
+void write_removals(JsonWriter& json, const JournalStats& removals) {
   json.key("removals").open('{').field("last", removals.last).field("floor", removals.floor);
   json.field("entries", removals.entries).field("waiting", removals.waiting);
   json.field("problem", removals.problem).close('}');
-  if (cold_->enabled()) write_disk(json, cold_->tier().stats(), promoter_->stats());
+}
 
-  json.key("handover").open('{').field("adopted", counters_.adopted.load());
-  json.field("adopted_bytes", counters_.adopted_bytes.load());
-  json.field("adopt_refused", counters_.adopt_refused.load()).close('}');
+void write_handover(JsonWriter& json, const OperationCounters& counters) {
+  json.key("handover").open('{').field("adopted", counters.adopted.load());
+  json.field("adopted_bytes", counters.adopted_bytes.load());
+  json.field("adopt_refused", counters.adopt_refused.load()).close('}');
+}
 
-  const ShardStats shard = shard_->stats();
-  const HoldStats holds = holds_->stats();
+void write_holds(JsonWriter& json, const HoldStats& holds) {
   json.key("holds").open('{').field("pages", holds.pages).field("bytes", holds.bytes);
   json.field("refused", holds.refused).close('}');
+}
 
+void write_shard(JsonWriter& json, const ShardStats& shard) {
   json.key("shard").open('{');
   json.field("entries", shard.entries).field("dead_entries", shard.dead_entries);
   json.field("bytes", shard.bytes).field("capacity_entries", shard.capacity_entries);
@@ -119,18 +114,22 @@ std::string Engine::status_json() const {
   json.field("withdrawn", shard.withdrawn).field("old", shard.old).field("full", shard.full);
   json.field("bad", shard.bad);
   json.field("lookups", shard.lookups).field("hits", shard.hits).close('}');
+}
 
-  const CopiesStats copies = copies_ ? copies_->stats() : CopiesStats{};
+void write_copies(JsonWriter& json, const CopiesStats& copies) {
   json.key("copies").open('{');
   json.field("holders", copies.holders).field("records", copies.records);
   json.field("records_max", copies.records_max).field("bytes", copies.bytes);
   json.field("begun", copies.begun).field("no_room", copies.no_room).close('}');
+}
 
+void write_locations(JsonWriter& json, const LocationCache& locations) {
   json.key("locations").open('{');
-  json.field("entries_max", locations_.entries_max());
-  json.field("hits", locations_.hits()).field("misses", locations_.misses()).close('}');
+  json.field("entries_max", locations.entries_max());
+  json.field("hits", locations.hits()).field("misses", locations.misses()).close('}');
+}
 
-  const IpcStats ipc = ipc_ ? ipc_->stats() : IpcStats{};
+void write_ipc(JsonWriter& json, const IpcStats& ipc) {
   json.key("ipc").open('{');
   json.field("connections", ipc.connections).field("accepted", ipc.accepted);
   json.field("refused", ipc.refused).field("bad_frames", ipc.bad_frames);
@@ -139,8 +138,9 @@ std::string Engine::status_json() const {
   json.field("regions_lost", ipc.regions_lost).field("sets", ipc.sets).field("gets", ipc.gets);
   json.field("exists", ipc.exists).field("others", ipc.others);
   json.field("given_up", ipc.given_up).close('}');
+}
 
-  const TcpServerStats tcp = tcp_server_ ? tcp_server_->stats() : TcpServerStats{};
+void write_tcp_server(JsonWriter& json, const TcpServerStats& tcp) {
   json.key("tcp_server").open('{');
   json.field("channels", tcp.channels).field("accepted", tcp.accepted);
   json.field("refused", tcp.refused).field("bad_hellos", tcp.bad_hellos);
@@ -148,11 +148,12 @@ std::string Engine::status_json() const {
   json.field("crowded", tcp.crowded).field("unauthorised", tcp.unauthorised);
   json.field("late_hellos", tcp.late_hellos);
   json.field("stale", tcp.stale).field("stalls", tcp.stalls).close('}');
+}
 
+void write_operations(JsonWriter& json, const OperationCounters& c) {
   json.key("operations").open('{');
-  write_outcomes(json, "set", counters_.set);
-  write_outcomes(json, "get", counters_.get);
-  const auto& c = counters_;
+  write_outcomes(json, "set", c.set);
+  write_outcomes(json, "get", c.get);
   const auto hits = [&](Source source) { return c.hits[static_cast<size_t>(source)].load(); };
   json.field("get_local", hits(Source::pool)).field("get_disk", hits(Source::disk));
   json.field("get_remote", hits(Source::peer)).field("get_peer_disk", hits(Source::peer_disk));
@@ -173,53 +174,89 @@ std::string Engine::status_json() const {
   json.field("publishes_answered", c.publishes_answered.load());
   json.field("used_elsewhere", c.used_elsewhere.load());
   json.field("bytes_set", c.bytes_set.load()).field("bytes_got", c.bytes_got.load()).close('}');
+}
 
-  json.field("transfer", transfer_->name());
+void write_nodes(JsonWriter& json, const NodeTable& nodes) {
   json.key("nodes").open('[');
-  for (const auto& node : nodes_.all()) {
+  for (const auto& node : nodes.all()) {
     json.open('{').field("index", node.index).field("node_id", node.node_id);
     json.field("incarnation", node.incarnation).field("connected", node.connected);
     json.field("suspect", node.suspect).close('}');
   }
   json.close(']');
+}
+
+void write_peers(JsonWriter& json, const TransferEngine& reads) {
   json.key("peers").open('[');
-  for (const auto& peer : transfer_->health()) {
+  for (const auto& peer : reads.health()) {
     json.open('{').field("index", peer.peer).field("channels", peer.channels);
     json.field("transport", peer.rdma ? "rdma" : "tcp");
     json.field("pages", peer.pages).field("bytes", peer.bytes).field("errors", peer.errors);
     json.field("deadlines", peer.deadlines).field("corrupt", peer.corrupt).close('}');
   }
   json.close(']');
-  json.field("events_posted", control_.posted());
-  json.field("events_dropped", control_.dropped());
+}
+
+}  // namespace
+
+std::string OperatorView::status_json() const {
+  Storage& storage = parts_.storage;
+  JsonWriter json;
+  json.open('{');
+  write_pool(json, storage.pool().stats());
+  storage.quotas().write(json);
+  write_recovery(json, storage.pool().recovery());
+  write_removals(json, storage.journal().stats());
+  if (storage.cold().enabled())
+    write_disk(json, storage.cold().tier().stats(), storage.promoter().stats());
+  write_handover(json, parts_.counters);
+  write_holds(json, storage.holds().stats());
+  write_shard(json, parts_.directory.shard().stats());
+  write_copies(json, parts_.copies != nullptr ? parts_.copies->stats() : CopiesStats{});
+  write_locations(json, parts_.locations);
+  write_ipc(json, parts_.workers.stats());
+  write_tcp_server(json, parts_.readers.stats());
+  write_operations(json, parts_.counters);
+  json.field("transfer", parts_.transport.reads().name());
+  write_nodes(json, parts_.nodes);
+  write_peers(json, parts_.transport.reads());
+  json.field("events_posted", parts_.control.posted());
+  json.field("events_dropped", parts_.control.dropped());
   return json.close('}').take();
 }
 
-std::vector<NamedLatency> Engine::latencies() const {
+std::string OperatorView::stats_json(const RequestContext& context) const {
+  JsonWriter json;
+  json.open('{').field("node_id", parts_.config.node_id);
+  json.field("incarnation", parts_.config.incarnation).field("version", parts_.config.version);
+  json.field("namespace", context.ns->name()).field("epoch", context.ns->current().epoch);
+  return json.take() + "," + status_json().substr(1);
+}
+
+std::vector<NamedLatency> OperatorView::latencies() const {
+  const Latencies& latencies = parts_.latencies;
   std::vector<NamedLatency> all;
-  all.push_back({"set", "", latencies_.set.snapshot()});
-  all.push_back({"exists", "", latencies_.exists.snapshot()});
-  all.push_back({"promote", "", latencies_.promote.snapshot()});
+  all.push_back({"set", "", latencies.set.snapshot()});
+  all.push_back({"exists", "", latencies.exists.snapshot()});
+  all.push_back({"promote", "", latencies.promote.snapshot()});
   for (size_t i = 0; i < kSourceNames.size(); ++i) {
-    all.push_back({"get", kSourceNames[i], latencies_.get[i].snapshot()});
+    all.push_back({"get", kSourceNames[i], latencies.get[i].snapshot()});
   }
-  for (const PeerHealth& peer : transfer_->health()) {
+  for (const PeerHealth& peer : parts_.transport.reads().health()) {
     all.push_back({"peer_read", std::to_string(peer.peer), peer.reads});
   }
-  for (unsigned i = 0; i < rails(); ++i) {
-    const rdma::Rail& rail = *fabric_->rails()[i];
-    all.push_back({"rail_read", std::to_string(rail.index), rail.counters.chains.snapshot()});
+  for (const auto& rail : parts_.transport.rails()) {
+    all.push_back({"rail_read", std::to_string(rail->index), rail->counters.chains.snapshot()});
   }
   return all;
 }
 
-std::string Engine::stats_json(const RequestContext& context) {
-  JsonWriter json;
-  json.open('{').field("node_id", config_.node_id).field("incarnation", config_.incarnation);
-  json.field("version", config_.version).field("namespace", context.ns->name());
-  json.field("epoch", context.ns->current().epoch);
-  std::string head = json.take();
-  return head + "," + status_json().substr(1);
+std::vector<std::string> OperatorView::take_notices() {
+  parts_.storage.quotas().tell(parts_.notices);
+  const ColdPages& cold = parts_.storage.cold();
+  if (cold.enabled() && disk_watch_.due()) disk_watch_.tell(cold.tier().stats(), parts_.notices);
+  parts_.transport.tell(parts_.notices);
+  return parts_.notices.take();
 }
 
 }  // namespace peercached

@@ -1,11 +1,10 @@
-// Takes pages over from a draining node: reads them into our own memory, verifies them, copies them
-// into the pool and publishes them. The pool sees a page only after its bytes are verified. The
-// draining node drops its own copy only after ours is published.
+#include "engine/adopter.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "common/copy.h"
-#include "engine/engine.h"
 #include "engine/landing.h"
 
 namespace peercached {
@@ -16,41 +15,9 @@ uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
 
 }  // namespace
 
-Handovers Engine::handovers(uint64_t bytes_max) const {
-  const auto namespaces = namespaces_.by_pool_slot();
-  Handovers found;
-  std::vector<Handover>& parts = found.parts;
-  struct Open {
-    Handover part;
-    uint64_t bytes = 0;
-  };
-  std::map<uint32_t, Open> open;  // by pool slot
-  for (const WarmPage& page : pool_->warmest(bytes_max)) {
-    const auto ns = namespaces.find(page.namespace_slot);
-    if (ns == namespaces.end()) continue;
-    if (page.row.length > kHandoverPageBytesMax) {
-      ++found.too_large;
-      continue;
-    }
-    Open& into = open[page.namespace_slot];
-    if (into.part.rows.size() == kHandoverPages ||
-        (into.bytes > 0 && into.bytes + page.row.length > kHandoverBytes)) {
-      parts.push_back(std::move(into.part));
-      into = {};
-    }
-    into.part.namespace_id = ns->second.id;
-    into.part.epoch = ns->second.epoch;
-    into.part.idle_ms = std::max(into.part.idle_ms, page.idle_ms);
-    into.part.rows.push_back(page.row);
-    into.bytes += page.row.length;
-  }
-  for (auto& [slot, last] : open) parts.push_back(std::move(last.part));
-  return found;
-}
-
 // Takes one piece at a time: as much as the landing has room for, at least one page.
-struct Engine::AdoptRun {
-  Engine& engine;
+struct Adopter::Run {
+  const Parts& parts;
   const HolderIndex holder;
   const Handover& offered;
   const uint32_t pool_slot;
@@ -61,9 +28,12 @@ struct Engine::AdoptRun {
 
   void take(std::span<const RecordRow> rows);
   void keep(std::span<const ReadOp> landed);
+  // `pinned`: pages that were here before; digests[i] belongs to committing[i].
+  void publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
+               std::vector<PinnedPage> pinned);
 };
 
-void Engine::AdoptRun::take(std::span<const RecordRow> rows) {
+void Adopter::Run::take(std::span<const RecordRow> rows) {
   std::vector<ReadOp> ops(rows.size());
   uint64_t at = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -74,18 +44,18 @@ void Engine::AdoptRun::take(std::span<const RecordRow> rows) {
     ops[i].dest = landing.base() + at;
     at += room_for(rows[i].length);
   }
-  ReadBatch batches[] = {{holder, engine.nodes_.incarnation(holder), ops}};
-  engine.transfer_->read(batches, deadline, landing.gate(), engine.verifier_);
+  ReadBatch batches[] = {{holder, parts.nodes.incarnation(holder), ops}};
+  parts.transport.reads().read(batches, deadline, landing.gate(), parts.verifier);
   std::erase_if(ops, [](const ReadOp& op) { return op.status != PageStatus::ok; });
   keep(ops);
 }
 
-void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
+void Adopter::Run::keep(std::span<const ReadOp> landed) {
   std::vector<PageRequest> requests;
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
-  engine.pool_->reserve(requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
-                        reservations);
+  parts.pool.reserve(requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
+                     reservations);
 
   std::vector<PinnedPage> committing, aborting, pinned;
   std::vector<Digest> digests;
@@ -98,7 +68,7 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
       const uint64_t sum = copy_and_checksum(page.payload(), landed[i].dest, landed[i].length);
       // Checked with verify = header, too: we vouch for the bytes that we publish.
       if (sum != landed[i].header.checksum) {
-        engine.counters_.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
+        parts.counters.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
         aborting.push_back(page);
         continue;
       }
@@ -107,55 +77,60 @@ void Engine::AdoptRun::keep(std::span<const ReadOp> landed) {
       digests.push_back(landed[i].digest);
     }
   }
-  engine.pool_->abort(aborting);
+  parts.pool.abort(aborting);
+  publish(std::move(committing), digests, std::move(pinned));
+}
+
+void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
+                           std::vector<PinnedPage> pinned) {
   std::vector<RecordRow> rows;
   // Ends when pages removed meanwhile are withdrawn, behind their records.
-  std::optional<UnderWay::Work> commit(std::in_place, engine.commits_);
-  engine.cold_->adopted(taking, digests, committing, rows, offered.idle_ms);
+  std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
+  parts.cold.adopted(taking, digests, committing, rows, offered.idle_ms);
   for (const RecordRow& row : rows) {
     adopted.held.push_back(row.digest);
-    engine.counters_.adopted.fetch_add(1, std::memory_order_relaxed);
-    engine.counters_.adopted_bytes.fetch_add(row.length, std::memory_order_relaxed);
+    parts.counters.adopted.fetch_add(1, std::memory_order_relaxed);
+    parts.counters.adopted_bytes.fetch_add(row.length, std::memory_order_relaxed);
   }
   // As in a set: published while pinned, so that no withdrawal overtakes the records.
-  engine.feed_.append(rows);
+  parts.publisher.feed().append(rows);
   std::optional<ControlQueue::Question> question;
-  if (!rows.empty() && !engine.publish_alone(rows)) {
-    question.emplace(engine.control_, EventKind::publish, std::as_bytes(std::span(rows)), deadline);
+  if (!rows.empty() && !parts.publisher.store_alone(rows)) {
+    question.emplace(parts.control, EventKind::publish, std::as_bytes(std::span(rows)), deadline);
   }
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   std::vector<RecordRow> withdrawals;
-  engine.pool_->withdrawals_of(pinned, withdrawals);
-  engine.cold_->left_pool(withdrawals);
+  parts.pool.withdrawals_of(pinned, withdrawals);
+  parts.cold.left_pool(withdrawals);
   commit.reset();
-  engine.cold_->write_behind(offered.namespace_id, offered.epoch, pinned);
+  parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
   if (question && !question->wait()) {
-    engine.counters_.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
+    parts.counters.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
     adopted.why_not = "the owners did not accept the records in time";
     for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
   }
   // The namespace was cleared meanwhile, so the sweep may have missed what we committed.
-  if (engine.namespaces_.pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
-    engine.sweep_namespace_later(pool_slot);
+  if (parts.namespaces.pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
+    parts.janitor.sweep_namespace(pool_slot);
   }
 }
 
-Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline deadline) {
+Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline deadline) {
   Adopted adopted;
   const auto refuse = [&](const char* why) {
-    counters_.adopt_refused.fetch_add(offered.rows.size(), std::memory_order_relaxed);
+    parts_.counters.adopt_refused.fetch_add(offered.rows.size(), std::memory_order_relaxed);
     adopted.why_not = why;
     return adopted;
   };
-  if (!taking_.load(std::memory_order_acquire)) return refuse("it drains, too");
-  if (!nodes_.readable(holder)) return refuse("it cannot read this node's pages");
-  const uint32_t pool_slot = namespaces_.pool_slot_of(offered.namespace_id, offered.epoch);
+  if (!parts_.taking.load(std::memory_order_acquire)) return refuse("it drains, too");
+  if (!parts_.nodes.readable(holder)) return refuse("it cannot read this node's pages");
+  const uint32_t pool_slot = parts_.namespaces.pool_slot_of(offered.namespace_id, offered.epoch);
   if (pool_slot == 0) return refuse("the namespace was cleared, or there are too many");
 
   std::vector<Digest> digests;
   for (const RecordRow& row : offered.rows) digests.push_back(row.digest);
   std::vector<uint8_t> present(digests.size());
-  pool_->contains(digests, true, present);
+  parts_.pool.contains(digests, true, present);
   std::vector<RecordRow> missing;
   uint64_t bytes = 0, largest = 0;
   for (size_t i = 0; i < digests.size(); ++i) {
@@ -168,17 +143,17 @@ Adopted Engine::adopt(HolderIndex holder, const Handover& offered, Deadline dead
     largest = std::max(largest, room_for(offered.rows[i].length));
   }
   if (missing.empty()) return adopted;
-  if (!pool_->wants(bytes, offered.idle_ms)) {
-    counters_.adopt_refused.fetch_add(missing.size(), std::memory_order_relaxed);
+  if (!parts_.pool.wants(bytes, offered.idle_ms)) {
+    parts_.counters.adopt_refused.fetch_add(missing.size(), std::memory_order_relaxed);
     adopted.why_not = "its pool is full of pages that were used more recently";
     adopted.full = true;
     return adopted;
   }
 
   const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
-  Landing landing(*this, landing_bytes);
-  const Running::Taking taking(running_, digests);
-  AdoptRun run{*this, holder, offered, pool_slot, deadline, landing, adopted, taking};
+  Landing landing(parts_.transport, landing_bytes);
+  const Running::Taking taking(parts_.running, digests);
+  Run run{parts_, holder, offered, pool_slot, deadline, landing, adopted, taking};
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {
     uint64_t used = 0;
     while (end < missing.size() && used + room_for(missing[end].length) <= landing_bytes) {

@@ -1,0 +1,52 @@
+// Takes pages over from a draining node: reads them into our own memory, verifies them, copies them
+// into the pool and publishes them. The pool sees a page only after its bytes are verified. The
+// draining node drops its own copy only after ours is published.
+//
+// Thread safe.
+#pragma once
+
+#include <atomic>
+
+#include "common/clock.h"
+#include "common/types.h"
+#include "engine/cold_pages.h"
+#include "engine/control.h"
+#include "engine/counters.h"
+#include "engine/handover.h"
+#include "engine/janitor.h"
+#include "engine/namespaces.h"
+#include "engine/nodes.h"
+#include "engine/publisher.h"
+#include "engine/transport.h"
+#include "pool/pool.h"
+#include "removals/running.h"
+#include "transfer/verify.h"
+
+namespace peercached {
+
+class Adopter {
+ public:
+  struct Parts {
+    const std::atomic<bool>& taking;  // while false, nothing is taken
+    Pool& pool;
+    ColdPages& cold;
+    NamespaceTable& namespaces;
+    Running& running;
+    const NodeTable& nodes;
+    Transport& transport;
+    VerifyingSink& verifier;
+    Publisher& publisher;
+    ControlQueue& control;
+    Janitor& janitor;
+    OperationCounters& counters;
+  };
+
+  explicit Adopter(const Parts& parts) : parts_(parts) {}
+  Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
+
+ private:
+  struct Run;
+  const Parts parts_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,59 @@
+// What a data plane is built from. docs/configuration.md explains the settings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/identity.h"
+#include "common/types.h"
+#include "disk/disk_tier.h"
+#include "transfer/rdma/rail.h"
+#include "transfer/verify.h"
+
+namespace peercached {
+
+enum class Protocol : uint8_t {
+  automatic,  // RDMA if there is any, else TCP; the status says which
+  rdma,       // RDMA, or an error
+  tcp,
+};
+
+struct EngineConfig {
+  std::string node_id;
+  Incarnation incarnation = 0;
+  std::string version;
+  std::string socket_path;
+  uint32_t socket_mode = 0660;
+  Key128 cluster_key{};
+  uint64_t pool_bytes = 0;
+  bool huge_pages = false;
+  std::string pool_file;  // "": none
+  // Namespaces that were cleared before this start, with their epochs. Their older pages are not
+  // served.
+  std::vector<std::pair<Digest, uint64_t>> epochs;
+  std::string why_epochs_unknown;  // if not "", no page of an earlier start is served
+  std::string removals_path;       // the journal; "": removals do not survive restarts
+  uint64_t shard_entries = 0;
+  uint64_t copied_records = 0;     // copies of other nodes' records; 0: no node is followed
+  unsigned follow_wait_ms = 2000;  // wait of a follower's question; also the interval of life signs
+  uint64_t location_cache_entries = 0;
+  Verify verify = Verify::checksum;
+  std::string data_host;
+  uint16_t data_port = 0;
+  bool data_sealed = false;  // the data port speaks TLS
+  unsigned channels_per_peer = 8;
+  int connect_timeout_ms = 1000;  // of a channel to a peer
+  unsigned copy_threads = 0;      // 0: chosen by the number of processors
+  unsigned workers_max = 64;
+  std::string faults;
+  Protocol protocol = Protocol::tcp;
+  std::vector<std::string> device_names;
+  int gid_index = -1;
+  rdma::LinkSettings link;
+  // The disk tier; path "": none. The engine sets its identity and queue.
+  DiskConfig disk;
+};
+
+}  // namespace peercached

@@ -1,0 +1,50 @@
+// exists: the same places as for get, without the READ.
+#pragma once
+
+#include <atomic>
+#include <span>
+
+#include "engine/cold_pages.h"
+#include "engine/control.h"
+#include "engine/counters.h"
+#include "engine/latencies.h"
+#include "engine/local_pages.h"
+#include "engine/locations.h"
+#include "engine/locator.h"
+#include "engine/nodes.h"
+#include "engine/promoter.h"
+#include "engine/recent_wishes.h"
+#include "ipc/handler.h"
+#include "pool/pool.h"
+#include "transfer/tcp/tcp_engine.h"
+
+namespace peercached {
+
+class ExistsPath {
+ public:
+  struct Parts {
+    const std::atomic<bool>& serving;  // while false, nothing is here
+    Pool& pool;
+    const ColdPages& cold;
+    Promoter& promoter;
+    LocalPages& local;
+    const Locator& locator;
+    LocationCache& locations;
+    const NodeTable& nodes;
+    TcpEngine& tcp;
+    ControlQueue& control;
+    OperationCounters& counters;
+    Latencies& latencies;
+  };
+
+  explicit ExistsPath(const Parts& parts) : parts_(parts) {}
+  // `all`: look up every key, not only up to the first hole.
+  ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all);
+
+ private:
+  struct Run;
+  const Parts parts_;
+  RecentWishes warm_wishes_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,127 @@
+#include "engine/local_pages.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+namespace peercached {
+
+namespace {
+
+// Promoted pages are held this long for the peer, if the bounds of holds allow: it reads them as
+// soon as it has our answer.
+constexpr uint32_t kPromotedHoldMs = 1'000;
+
+}  // namespace
+
+std::vector<RecordRow> LocalPages::rows(std::span<const Digest> digests) const {
+  std::vector<PinnedPage> pins(digests.size());
+  parts_.pool.pin(digests, nullptr, false, pins);
+  std::vector<PinnedPage> held;
+  std::copy_if(pins.begin(), pins.end(), std::back_inserter(held),
+               [](const PinnedPage& pin) { return static_cast<bool>(pin); });
+  std::vector<RecordRow> rows(held.size());
+  parts_.pool.rows_of(held, rows);
+  parts_.pool.unpin(held);
+  for (RecordRow& row : rows) row.holder = kSelfHolder;
+  return rows;
+}
+
+std::pair<Generation, OwnerSummaries> LocalPages::summaries() const {
+  OwnerSummaries by_owner;
+  const auto ring = parts_.directory.ring();
+  if (!ring) return {0, std::move(by_owner)};
+  const Generation as_of = parts_.cold.scan(
+      [&](std::span<const RecordRow> rows) { add_to_summaries(by_owner, rows, *ring); });
+  return {as_of, std::move(by_owner)};
+}
+
+std::pair<Generation, std::vector<RecordRow>> LocalPages::rows_of(
+    HolderIndex owner, std::span<const uint8_t> buckets) const {
+  std::vector<RecordRow> out;
+  const auto ring = parts_.directory.ring();
+  if (!ring) return {0, out};
+  const Generation as_of = parts_.cold.scan(
+      [&](std::span<const RecordRow> rows) { append_owned(out, rows, *ring, owner, buckets); });
+  return {as_of, std::move(out)};
+}
+
+Handovers LocalPages::handovers(uint64_t bytes_max) const {
+  const auto namespaces = parts_.namespaces.by_pool_slot();
+  Handovers found;
+  std::vector<Handover>& parts = found.parts;
+  struct Open {
+    Handover part;
+    uint64_t bytes = 0;
+  };
+  std::map<uint32_t, Open> open;  // by pool slot
+  for (const WarmPage& page : parts_.pool.warmest(bytes_max)) {
+    const auto ns = namespaces.find(page.namespace_slot);
+    if (ns == namespaces.end()) continue;
+    if (page.row.length > kHandoverPageBytesMax) {
+      ++found.too_large;
+      continue;
+    }
+    Open& into = open[page.namespace_slot];
+    if (into.part.rows.size() == kHandoverPages ||
+        (into.bytes > 0 && into.bytes + page.row.length > kHandoverBytes)) {
+      parts.push_back(std::move(into.part));
+      into = {};
+    }
+    into.part.namespace_id = ns->second.id;
+    into.part.epoch = ns->second.epoch;
+    into.part.idle_ms = std::max(into.part.idle_ms, page.idle_ms);
+    into.part.rows.push_back(page.row);
+    into.bytes += page.row.length;
+  }
+  for (auto& [slot, last] : open) parts.push_back(std::move(last.part));
+  return found;
+}
+
+void LocalPages::hold(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
+  parts_.holds.hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
+  parts_.janitor.watch_holds();
+}
+
+Promotions LocalPages::promote_now(std::span<const Digest> digests, Deadline deadline) {
+  const Timed timed(parts_.latencies.promote);
+  return parts_.promoter.promote(digests, Urgency::somebody_waits, deadline);
+}
+
+std::vector<RecordRow> LocalPages::promote(std::span<const Digest> digests, Deadline deadline) {
+  const Promotions promotions = promote_now(digests, deadline);
+  std::vector<PinnedPage> here;
+  std::vector<Digest> kept, absent, unread;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (promotions.statuses[i] == PromoteStatus::in_pool) {
+      here.push_back(promotions.pages[i]);
+      kept.push_back(digests[i]);
+    } else if (promotions.statuses[i] == PromoteStatus::absent) {
+      absent.push_back(digests[i]);
+    } else if (disk_gave_nothing(promotions.statuses[i])) {
+      unread.push_back(digests[i]);
+    }
+  }
+  std::vector<RecordRow> rows(here.size());
+  parts_.pool.rows_of(here, rows);
+  std::vector<uint8_t> held(kept.size());  // a page that is not held may be gone before its READ
+  hold(kept, kPromotedHoldMs, held);
+  parts_.cold.not_here(absent, rows);
+  for (const Digest& digest : unread) {
+    RecordRow& row = rows.emplace_back();  // neither resident nor withdrawn
+    row.digest = digest;
+    row.holder = kSelfHolder;
+  }
+  return rows;
+}
+
+void LocalPages::warm(std::span<const Digest> digests) {
+  std::vector<uint8_t> present(digests.size());
+  parts_.pool.contains(digests, true, present);
+  parts_.counters.used_elsewhere.fetch_add(
+      static_cast<uint64_t>(std::count(present.begin(), present.end(), 1)),
+      std::memory_order_relaxed);
+  parts_.promoter.warm(digests);
+}
+
+}  // namespace peercached

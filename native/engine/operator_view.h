@@ -1,0 +1,58 @@
+// What an operator sees of the data plane: the document behind `status`, the metrics and a worker's
+// `stats()`; latencies; and sentences for the log.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/notices.h"
+#include "engine/config.h"
+#include "engine/control.h"
+#include "engine/copies.h"
+#include "engine/counters.h"
+#include "engine/directory.h"
+#include "engine/disk_watch.h"
+#include "engine/latencies.h"
+#include "engine/locations.h"
+#include "engine/nodes.h"
+#include "engine/readers.h"
+#include "engine/storage.h"
+#include "engine/transport.h"
+#include "engine/workers.h"
+
+namespace peercached {
+
+class OperatorView {
+ public:
+  struct Parts {
+    const EngineConfig& config;
+    Storage& storage;
+    Transport& transport;
+    const Directory& directory;
+    const Copies* copies;  // may be null
+    const LocationCache& locations;
+    const NodeTable& nodes;
+    const Workers& workers;
+    const Readers& readers;
+    const ControlQueue& control;
+    const OperationCounters& counters;
+    const Latencies& latencies;
+    Notices& notices;
+  };
+
+  explicit OperatorView(const Parts& parts) : parts_(parts), disk_watch_(parts.config.disk.path) {}
+
+  std::string status_json() const;
+  // The same for a worker: with the daemon's name and the worker's namespace.
+  std::string stats_json(const RequestContext& context) const;
+  std::vector<NamedLatency> latencies() const;
+  // Sentences for the log: who was refused, and what happened to the disk and the rails. One thread
+  // at a time.
+  std::vector<std::string> take_notices();
+
+ private:
+  const Parts parts_;
+  DiskWatch disk_watch_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,56 @@
+// The nodes that this one reads from: they get a holder index while they are in the view, and are
+// followed for copies of their records. Signs of life travel with the questions and answers.
+//
+// Thread safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/types.h"
+#include "engine/copies.h"
+#include "engine/directory.h"
+#include "engine/locations.h"
+#include "engine/namespaces.h"
+#include "engine/nodes.h"
+#include "engine/transport.h"
+#include "transfer/tcp/follower.h"
+#include "transfer/tcp/life_signs.h"
+
+namespace peercached {
+
+class Peers {
+ public:
+  struct Parts {
+    NodeTable& nodes;
+    const NamespaceTable& namespaces;
+    Directory& directory;
+    LocationCache& locations;
+    Copies* copies;  // null: nobody is followed
+    Transport& transport;
+  };
+
+  // `follow_wait`: of a follower's question; also the interval of signs of life.
+  Peers(const Parts& parts, std::chrono::milliseconds follow_wait);
+
+  HolderIndex add(const std::string& node_id, Incarnation incarnation);
+  // Its records, copies and cached locations are void at once.
+  void drop(HolderIndex index);
+  void connect(HolderIndex index, const PeerEndpoint& endpoint);
+  // Ends all reads in flight.
+  void disconnect_all();
+
+  // Sets our own sign of life, which expires after `life`.
+  void say_life(uint64_t view_number, uint64_t sequence, bool is_master,
+                std::chrono::milliseconds life);
+  tcp::LifeSigns& signs() { return signs_; }
+
+ private:
+  const Parts parts_;
+  tcp::LifeSigns signs_;
+  std::unique_ptr<tcp::Follower> follower_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,54 @@
+#include "engine/removals.h"
+
+namespace peercached {
+
+Removals::Begun Removals::begin(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  if (!parts_.running.begin(digests)) return Begun::too_many;
+  const bool kept = remove(digests, rows);
+  parts_.shard.forget(digests);  // nobody names a page that is removed everywhere
+  return kept ? Begun::kept : Begun::not_kept;
+}
+
+void Removals::end(std::span<const Digest> digests) {
+  // Before the end: no copy may name them in between.
+  if (parts_.copies != nullptr) parts_.copies->removed(digests);
+  parts_.running.end(digests);
+  // A lookup in flight may have cached them meanwhile.
+  for (const Digest& digest : digests) parts_.locations.forget(digest);
+}
+
+bool Removals::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  for (const Digest& digest : digests) parts_.locations.forget(digest);
+  const bool kept = parts_.cold.remove(digests, rows);
+  // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
+  parts_.publisher.commits().wait();
+  parts_.publisher.feed().append(rows);
+  if (!kept) parts_.janitor.write_removals();
+  return kept;
+}
+
+bool Removals::drop_all() {
+  const bool kept = parts_.cold.drop_all();
+  if (!kept) parts_.janitor.write_removals();
+  return kept;
+}
+
+std::vector<RecordRow> Removals::drop_from_pool(std::span<const Digest> digests) {
+  std::vector<RecordRow> rows;
+  parts_.pool.remove(digests, rows);
+  parts_.publisher.feed().append(rows);
+  return rows;
+}
+
+void Removals::hold_back() {
+  std::vector<RecordRow> rows;
+  if (!parts_.cold.hold_back(rows)) parts_.janitor.write_removals();
+  parts_.publisher.tell(rows);
+}
+
+void Removals::release_held() {
+  parts_.cold.release();
+  parts_.publisher.feed().forget();
+}
+
+}  // namespace peercached

@@ -1,0 +1,60 @@
+// Removals at this node (docs/consistency.md). The cluster's members run them through
+// peercached/peer/removals; engine/remove.h has a worker's side.
+//
+// Thread safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/types.h"
+#include "engine/cold_pages.h"
+#include "engine/copies.h"
+#include "engine/janitor.h"
+#include "engine/locations.h"
+#include "engine/publisher.h"
+#include "pool/pool.h"
+#include "removals/running.h"
+#include "shard/shard.h"
+
+namespace peercached {
+
+class Removals {
+ public:
+  struct Parts {
+    Running& running;
+    Pool& pool;
+    ColdPages& cold;
+    Shard& shard;
+    Copies* copies;  // may be null
+    LocationCache& locations;
+    Publisher& publisher;
+    Janitor& janitor;
+  };
+
+  explicit Removals(const Parts& parts) : parts_(parts) {}
+
+  // When begin() returns, the pages are out of pool and disk. Nobody can set them here until end()
+  // of the same digests. Appends the withdrawals of pages that were here, for the caller to send.
+  enum class Begun : uint8_t { kept, not_kept, too_many };  // not_kept: see remove()
+  Begun begin(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  void end(std::span<const Digest> digests);
+  // For removals that are over: drops only the pages that are here, and appends as begin() does.
+  // False: the journal could not take it, so a restart may bring them back.
+  bool remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // Drops all that is here. False: as for remove().
+  bool drop_all();
+  // Drops pages from our pool and returns their withdrawals. A copy on disk stays.
+  std::vector<RecordRow> drop_from_pool(std::span<const Digest> digests);
+
+  // Hides the pages of an earlier start until release_held(). Those in the pool are dropped. Call
+  // before workers are served.
+  void hold_back();
+  void release_held();
+
+ private:
+  const Parts parts_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,258 @@
+#include "engine/set_path.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "engine/digests.h"
+#include "engine/gated_copy.h"
+#include "engine/namespaces.h"
+
+namespace peercached {
+
+namespace {
+
+constexpr uint64_t kPieceBytes = 8 << 20;
+constexpr size_t kPiecePages = 4096;
+constexpr unsigned kBusyRetriesMax = 8;
+
+}  // namespace
+
+struct SetPath::Run {
+  const Parts& parts;
+  const RequestContext& context;
+  const NamespaceEpoch& ns;
+  std::span<PageRef> pages;
+  std::span<const Digest> digests;
+
+  std::deque<ControlQueue::Question> questions{};
+  std::vector<size_t> busy{};  // pages that another worker is setting right now
+  // Of the piece at hand. chosen[k] is the page of reservations[k].
+  std::span<const size_t> chosen{};
+  std::vector<PageRequest> requests{};
+  std::vector<Reservation> reservations{};
+  std::vector<size_t> reserved{};  // by place in `reservations`
+  std::vector<PinnedPage> committing{}, unpublished{}, aborting{}, pinned{};
+  std::vector<uint64_t> checksums{};
+  std::vector<RecordRow> rows{};
+
+  void refuse();
+  void store_in_pieces(const Digest* parent);
+  void store_busy();
+  void wait_published();
+
+  // One piece.
+  void store(std::span<const size_t> piece, const Digest* parent);
+  void reserve(const Digest* parent);
+  void fill();
+  void commit();
+  bool drop_removed();
+  void publish(bool in_frames);
+};
+
+void SetPath::Run::refuse() {
+  const bool taking = parts.taking.load(std::memory_order_acquire);
+  const bool removals = parts.running.any();
+  if (taking && !removals) return;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    PageStatus& status = pages[i].status;
+    if (status != PageStatus::pending) continue;
+    if (!taking) {
+      status = PageStatus::draining;
+    } else if (parts.running.has(digests[i])) {
+      status = PageStatus::removing;
+    }
+  }
+}
+
+void SetPath::Run::store_in_pieces(const Digest* parent) {
+  const uint64_t piece_bytes = std::clamp<uint64_t>(parts.pool.size_bytes() / 8, 1, kPieceBytes);
+  std::vector<size_t> piece;
+  uint64_t bytes = 0;
+  const auto flush = [&] {
+    if (piece.empty()) return;
+    store(piece, parent);
+    parent = &digests[piece.back()];
+    piece.clear();
+    bytes = 0;
+  };
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i].status != PageStatus::pending) continue;
+    if (pages[i].of_device) {  // we cannot copy from a device
+      pages[i].status = PageStatus::bad_region;
+      continue;
+    }
+    if (context.deadline.passed()) {
+      pages[i].status = PageStatus::deadline;
+      continue;
+    }
+    piece.push_back(i);
+    bytes += pages[i].length;
+    if (bytes >= piece_bytes || piece.size() >= kPiecePages) flush();
+  }
+  flush();
+}
+
+// Another worker was setting these pages. Ours are answered only when theirs are committed.
+void SetPath::Run::store_busy() {
+  for (const size_t i : std::exchange(busy, {})) {
+    for (unsigned attempt = 0; pages[i].status == PageStatus::pending; ++attempt) {
+      if (attempt == kBusyRetriesMax || !parts.pool.wait_settled(digests[i], context.deadline)) {
+        pages[i].status = PageStatus::deadline;
+        break;
+      }
+      store({&i, 1}, i == 0 ? nullptr : &digests[i - 1]);
+    }
+  }
+}
+
+void SetPath::Run::wait_published() {
+  for (auto& question : questions) {
+    // All owners that could be told were told. The page is here and counts as set in any case.
+    if (!question.wait()) parts.counters.unpublished.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void SetPath::Run::store(std::span<const size_t> piece, const Digest* parent) {
+  chosen = piece;
+  reserve(parent);
+  fill();
+  commit();
+  for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
+  checksums.clear();
+  rows.clear();
+  // The namespace was cleared meanwhile. Nobody could ever find pages that were committed after the
+  // sweep, and they would take room until evicted. The epoch rises before the sweep begins, so a
+  // commit behind the sweep sees the new epoch here.
+  if (context.ns->current().epoch != ns.epoch) parts.janitor.sweep_namespace(ns.pool_slot);
+}
+
+void SetPath::Run::reserve(const Digest* parent) {
+  requests.clear();
+  for (size_t i : chosen) requests.push_back({digests[i], pages[i].length});
+  reservations.assign(chosen.size(), {});
+  parts.pool.reserve(requests, parent, {ns.pool_slot, context.ns->id(), ns.epoch}, reservations);
+
+  reserved.clear();
+  for (size_t k = 0; k < chosen.size(); ++k) {
+    PageRef& page = pages[chosen[k]];
+    switch (reservations[k].outcome) {
+      case ReserveOutcome::reserved:
+        reserved.push_back(k);
+        break;
+      case ReserveOutcome::held:
+        page.status = PageStatus::ok;
+        pinned.push_back(reservations[k].page);
+        if (!parts.pool.is_published(reservations[k].page)) {
+          unpublished.push_back(reservations[k].page);
+        }
+        parts.counters.set_held.fetch_add(1, std::memory_order_relaxed);
+        break;
+      case ReserveOutcome::busy:
+        busy.push_back(chosen[k]);
+        break;
+      case ReserveOutcome::no_space:
+        page.status = PageStatus::no_space;
+        break;
+      case ReserveOutcome::too_large:
+        page.status = PageStatus::too_large;
+        break;
+    }
+  }
+}
+
+void SetPath::Run::fill() {
+  uint64_t bytes = 0;
+  for (size_t k : reserved) bytes += pages[chosen[k]].length;
+  std::vector<uint64_t> sums(reserved.size());
+  std::vector<PageStatus> copied(reserved.size());
+  parts.crew.run(reserved.size(), bytes, [&](size_t j) {
+    const size_t k = reserved[j];
+    const PageRef& page = pages[chosen[k]];
+    // A worker that gave up on us fills its pages anew. A copy made then may be torn, and its
+    // checksum would still be right.
+    const GatedCopy copy = copy_gated(reservations[k].page.payload(), page.memory, page.length,
+                                      page.memory, *context.gate, context.deadline);
+    const bool torn = copy.status == PageStatus::ok && context.gate->fenced();
+    copied[j] = torn ? PageStatus::deadline : copy.status;
+    sums[j] = copy.checksum;
+  });
+
+  for (size_t j = 0; j < reserved.size(); ++j) {
+    const PinnedPage& slot = reservations[reserved[j]].page;
+    PageRef& page = pages[chosen[reserved[j]]];
+    page.status = copied[j];
+    if (page.status == PageStatus::ok) {
+      committing.push_back(slot);
+      committing.back().checksum = sums[j];
+      checksums.push_back(sums[j]);
+      parts.counters.bytes_set.fetch_add(page.length, std::memory_order_relaxed);
+    } else {
+      aborting.push_back(slot);
+    }
+  }
+}
+
+void SetPath::Run::commit() {
+  parts.pool.abort(aborting);
+  const UnderWay::Work work(parts.publisher.commits());
+  rows.resize(committing.size());
+  parts.pool.commit(committing, checksums, rows);
+  parts.publisher.feed().append(rows);
+  const bool dropped = drop_removed();
+  if (!unpublished.empty()) {
+    rows.resize(committing.size() + unpublished.size());
+    parts.pool.rows_of(unpublished, std::span(rows).subspan(committing.size()));
+  }
+  publish(!dropped && unpublished.empty());
+  pinned.insert(pinned.end(), committing.begin(), committing.end());
+  rows.clear();
+  parts.pool.withdrawals_of(pinned, rows);
+  parts.cold.left_pool(rows);
+  parts.cold.write_behind(context.ns->id(), ns.epoch, pinned);
+}
+
+// Drops pages with a removal that began before the commit, and so has not seen them. They are
+// withdrawn behind their records. Returns whether there were any.
+bool SetPath::Run::drop_removed() {
+  if (!parts.running.any()) return false;
+  std::vector<Digest> removed;
+  for (size_t i : chosen) {
+    if (pages[i].status != PageStatus::ok || !parts.running.has(digests[i])) continue;
+    pages[i].status = PageStatus::removing;
+    removed.push_back(digests[i]);
+  }
+  if (!removed.empty()) parts.cold.drop(removed);
+  return !removed.empty();
+}
+
+void SetPath::Run::publish(bool in_frames) {
+  if (rows.empty() || parts.publisher.store_alone(rows)) return;
+  // Frames do not wait for Python, so withdrawals of pages that sets evict could pile up in its
+  // queue. If it is behind, sets take their place in that queue.
+  in_frames = in_frames && !parts.control.behind();
+  if (in_frames && parts.publisher.send_in_frames(rows, context.deadline)) return;
+  parts.counters.publishes_passed_on.fetch_add(1, std::memory_order_relaxed);
+  questions.emplace_back(parts.control, EventKind::publish, std::as_bytes(std::span(rows)),
+                         context.deadline);
+}
+
+void SetPath::set(const RequestContext& context, std::span<PageRef> pages) {
+  const Timed timed(parts_.latencies.set);
+  const NamespaceEpoch ns = context.ns->current();
+  const std::vector<Digest> digests = digests_of(ns.key, pages);
+  mark_duplicates(digests, pages);
+  Run run{parts_, context, ns, pages, digests};
+  run.refuse();
+  const Digest parent =
+      context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
+  run.store_in_pieces(context.parent_key.empty() ? nullptr : &parent);
+  run.store_busy();
+  run.wait_published();
+  for (const PageRef& page : pages) {
+    parts_.counters.set[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace peercached

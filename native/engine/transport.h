@@ -1,0 +1,76 @@
+// How pages of other nodes get here: over TCP, or over RDMA where both sides have it.
+//
+// Reports peers in trouble to the control plane, and asks it to connect the channels of RDMA.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/notices.h"
+#include "engine/config.h"
+#include "engine/control.h"
+#include "engine/nodes.h"
+#include "engine/rail_watch.h"
+#include "pool/pool.h"
+#include "transfer/rdma/fabric.h"
+#include "transfer/routed/routed_engine.h"
+#include "transfer/tcp/tcp_engine.h"
+
+namespace peercached {
+
+class Transport final : private PeerWatcher, private rdma::Connector {
+ public:
+  // Registers the pool with the devices. Throws std::runtime_error if RDMA is demanded and absent.
+  Transport(const EngineConfig& config, const Pool& pool, NodeTable& nodes, ControlQueue& control);
+
+  // For reads: each peer over its transport, with the faults of the configuration.
+  TransferEngine& reads() { return *reads_; }
+  // For messages, which always go over TCP.
+  TcpEngine& tcp() { return *tcp_; }
+
+  // --- workers' regions (ipc/handler.h)
+  void region_mapped(std::byte* base, uint64_t bytes);
+  void device_region_mapped(std::byte* base, uint64_t bytes, int fd);
+  void region_unmapped(std::byte* base) noexcept;
+
+  // --- channels of RDMA. The control plane's answers to EventKind::connect_channel:
+  void channel_connected(uint64_t connect_id, std::span<const std::byte> answer);
+  void channel_refused(uint64_t connect_id, const std::string& why);
+  // As the holder: a peer wants a channel. Throws std::runtime_error or std::invalid_argument.
+  std::vector<std::byte> accept_channel(const std::string& node_id, Incarnation incarnation,
+                                        std::span<const std::byte> offer,
+                                        std::span<const uint32_t> closed);
+  void drop_reader(const std::string& node_id, Incarnation incarnation);  // it can read no more
+  void drop_readers();  // from now on nobody can read over RDMA
+
+  // --- for the operator
+  std::span<const std::unique_ptr<rdma::Rail>> rails() const;  // empty: TCP only
+  std::string status_json() const;
+  void tell(Notices& notices);  // changes of the rails
+
+ private:
+  void peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) override;
+  bool connect(HolderIndex peer, const rdma::ChannelEnd& own,
+               std::span<const uint32_t> closed) override;
+
+  // Null if RDMA is not wanted, or absent and not demanded; why_no_rdma_ says why.
+  std::unique_ptr<rdma::Fabric> make_fabric(const EngineConfig& config, const Pool& pool);
+  std::vector<RailNow> rails_now() const;
+
+  NodeTable& nodes_;
+  ControlQueue& control_;
+  const std::string node_id_;
+  RailWatch rail_watch_;
+  std::string why_no_rdma_;
+  std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
+  RoutedCounters routed_counters_;
+  std::unique_ptr<TransferEngine> reads_;
+  TcpEngine* tcp_ = nullptr;  // owned by reads_
+};
+
+}  // namespace peercached

@@ -1,0 +1,31 @@
+// The workers of this node: who may be one, and the socket where they are served.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/notices.h"
+#include "engine/config.h"
+#include "ipc/ipc_server.h"
+
+namespace peercached {
+
+class Workers {
+ public:
+  // Which users and groups may be workers, beyond the socket's mode. Before listen().
+  void guard(int64_t socket_group, std::vector<uint32_t> users, std::vector<uint32_t> groups);
+  // Binds the socket and serves workers. Throws std::system_error or std::runtime_error.
+  void listen(const EngineConfig& config, Notices& notices, RequestHandler& handler);
+  void close() { server_.reset(); }
+
+  std::vector<WorkerInfo> list() const;
+  IpcStats stats() const { return server_ ? server_->stats() : IpcStats{}; }
+
+ private:
+  int64_t socket_group_ = -1;
+  ipc::Admission admission_;
+  std::unique_ptr<IpcServer> server_;
+};
+
+}  // namespace peercached
