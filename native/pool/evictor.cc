@@ -64,13 +64,13 @@ bool Pool::Impl::make_room_in(uint32_t namespace_slot, uint64_t bytes,
 }
 
 void Pool::set_quota(uint32_t namespace_slot, uint64_t bytes) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   impl_->quotas = true;
   impl_->namespaces[namespace_slot].quota_bytes = bytes;
 }
 
 void Pool::drop_quota(uint32_t namespace_slot) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const auto found = impl_->namespaces.find(namespace_slot);
   if (found == impl_->namespaces.end()) return;
   found->second.quota_bytes = kNoQuota;
@@ -78,7 +78,7 @@ void Pool::drop_quota(uint32_t namespace_slot) {
 }
 
 NamespaceUse Pool::use_of(uint32_t namespace_slot) const {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const auto found = impl_->namespaces.find(namespace_slot);
   if (found == impl_->namespaces.end()) return {};
   const NamespacePages& own = found->second;
@@ -124,15 +124,14 @@ void Pool::Impl::wake_evictor() {
 void Pool::Impl::evict_in_background() {
   std::vector<RecordRow> evicted;
   evicted.reserve(kEvictPagesPerTurn);
-  std::unique_lock lock(mutex);
+  MutexLock lock(mutex);
   for (;;) {
-    pressure.wait(lock, [this] { return stopping || should_evict(); });
+    while (!stopping && !should_evict()) pressure.wait(mutex);
     if (stopping) return;
     while (evicted.size() < kEvictPagesPerTurn && should_evict()) evict(recency.coldest(), evicted);
-    lock.unlock();
+    MutexUnlock unlocked(mutex);
     if (on_evict) on_evict(evicted);
     evicted.clear();
-    lock.lock();
   }
 }
 
@@ -143,7 +142,7 @@ Evicted Pool::evict(std::span<const Digest> digests) {
   std::vector<RecordRow> rows;
   for (size_t first = 0; first < digests.size(); first += kEvictPagesPerTurn) {
     {
-      std::lock_guard lock(impl_->mutex);
+      MutexLock lock(impl_->mutex);
       for (const Digest& digest :
            digests.subspan(first, std::min(kEvictPagesPerTurn, digests.size() - first))) {
         const uint32_t id = impl_->find_committed(digest);
@@ -164,7 +163,7 @@ Evicted Pool::evict_coldest(uint64_t bytes) {
   std::vector<RecordRow> rows;
   for (bool more = true; more;) {
     {
-      std::lock_guard lock(impl_->mutex);
+      MutexLock lock(impl_->mutex);
       while (rows.size() < kEvictPagesPerTurn) {
         const uint32_t id = evicted.bytes < bytes ? impl_->recency.coldest() : kNoSlot;
         if (id == kNoSlot) {

@@ -49,7 +49,7 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
 
 Pool::Impl::~Impl() {
   {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     stopping = true;
   }
   pressure.notify_one();
@@ -81,6 +81,11 @@ RecordRow Pool::Impl::row_of(const Slot& slot) const {
 uint32_t Pool::Impl::find_committed(const Digest& digest) const {
   const uint32_t id = slots.find(digest);
   return id != kNoSlot && slots[id].state == SlotState::committed ? id : kNoSlot;
+}
+
+bool Pool::Impl::is_reserved(const Digest& digest) const {
+  const uint32_t id = slots.find(digest);
+  return id != kNoSlot && slots[id].state == SlotState::reserved;
 }
 
 void Pool::Impl::pin(uint32_t id) {
@@ -213,7 +218,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
   assert(out.size() >= requests.size());
   std::vector<RecordRow> evicted;
   {
-    std::lock_guard lock(impl_->mutex);
+    MutexLock lock(impl_->mutex);
     const uint32_t now_ms = impl_->now_ms();
     uint32_t before = parent == nullptr ? kNoSlot : impl_->slots.find(*parent);
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -239,7 +244,7 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
                   std::span<RecordRow> rows, std::optional<uint32_t> idle_ms) {
   assert(checksums.size() >= pages.size() && rows.size() >= pages.size());
   for (const PinnedPage& page : pages) __builtin_prefetch(page.header, 1);
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   uint32_t before = kNoSlot;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -259,7 +264,7 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
 }
 
 void Pool::abort(std::span<const PinnedPage> pages) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (const PinnedPage& page : pages) {
     Slot& slot = impl_->slots[page.slot];
     assert(slot.state == SlotState::reserved);
@@ -273,24 +278,22 @@ void Pool::abort(std::span<const PinnedPage> pages) {
 }
 
 bool Pool::wait_settled(const Digest& digest, Deadline deadline) {
-  std::unique_lock lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   ++impl_->settle_waiters;
-  const bool settled = impl_->settlement.wait_until(lock, deadline.at, [&] {
-    const uint32_t id = impl_->slots.find(digest);
-    return id == kNoSlot || impl_->slots[id].state != SlotState::reserved;
-  });
+  while (impl_->is_reserved(digest) && impl_->settlement.wait_until(impl_->mutex, deadline.at)) {
+  }
   --impl_->settle_waiters;
-  return settled;
+  return !impl_->is_reserved(digest);
 }
 
 void Pool::rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows) const {
   assert(rows.size() >= pages.size());
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (size_t i = 0; i < pages.size(); ++i) rows[i] = impl_->row_of(impl_->slots[pages[i].slot]);
 }
 
 void Pool::withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordRow>& rows) const {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (const PinnedPage& page : pages) {
     const Slot& slot = impl_->slots[page.slot];
     if (slot.state != SlotState::removed) continue;
@@ -301,7 +304,7 @@ void Pool::withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordR
 }
 
 void Pool::mark_published(std::span<const RecordRow> rows) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (const RecordRow& row : rows) {
     const uint32_t id = impl_->find_committed(row.digest);
     if (id != kNoSlot && impl_->slots[id].generation == row.generation)
@@ -310,14 +313,14 @@ void Pool::mark_published(std::span<const RecordRow> rows) {
 }
 
 bool Pool::is_published(const PinnedPage& page) const {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   return impl_->slots[page.slot].published;
 }
 
 void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch,
                std::span<PinnedPage> out) {
   assert(out.size() >= digests.size());
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   uint32_t before = parent == nullptr ? kNoSlot : impl_->find_committed(*parent);
   for (size_t i = 0; i < digests.size(); ++i) {
@@ -336,7 +339,7 @@ void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch
 }
 
 PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation generation) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const uint32_t id = impl_->find_committed(digest);
   if (id == kNoSlot) return {};
   const Slot& slot = impl_->slots[id];
@@ -347,7 +350,7 @@ PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation ge
 }
 
 void Pool::unpin(std::span<const PinnedPage> pages) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (const PinnedPage& page : pages)
     if (page) impl_->unpin(page.slot);
   // The evictor may have been waiting for one of these pages.
@@ -356,7 +359,7 @@ void Pool::unpin(std::span<const PinnedPage> pages) {
 
 void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out) {
   assert(out.size() >= digests.size());
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   uint32_t before = kNoSlot;
   for (size_t i = 0; i < digests.size(); ++i) {
@@ -371,7 +374,7 @@ void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8
 }
 
 size_t Pool::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   size_t removed = 0;
   for (const Digest& digest : digests) {
     const uint32_t id = impl_->find_committed(digest);
@@ -384,7 +387,7 @@ size_t Pool::remove(std::span<const Digest> digests, std::vector<RecordRow>& row
 }
 
 size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   size_t removed = 0;
   for (; removed < limit; ++removed) {
     const auto pages = impl_->namespaces.find(namespace_slot);
@@ -403,7 +406,7 @@ Generation Pool::scan(const std::function<void(std::span<const RecordRow>)>& vis
   for (bool first = true, more = true; more; first = false) {
     rows.clear();
     {
-      std::lock_guard lock(impl_->mutex);
+      MutexLock lock(impl_->mutex);
       if (first) as_of = impl_->generation.load(std::memory_order_relaxed) - 1;
       const uint32_t end = std::min(next + kScanSlotsPerTurn, impl_->slots.end());
       for (; next < end; ++next) {
@@ -418,7 +421,7 @@ Generation Pool::scan(const std::function<void(std::span<const RecordRow>)>& vis
 }
 
 PoolStats Pool::stats() const {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   PoolStats stats = impl_->counters;
   stats.capacity_bytes = impl_->space.capacity_bytes();
   stats.used_bytes = impl_->space.used_bytes();

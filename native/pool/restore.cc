@@ -142,7 +142,7 @@ const RecoveryReport& Pool::recovery() const { return impl_->recovery; }
 
 void Pool::remember_order() {
   if (impl_->memory.file() == nullptr) return;
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (uint32_t id = 0; id < impl_->slots.end(); ++id) {
     const Slot& slot = impl_->slots[id];
     if (slot.state == SlotState::committed) stamp_note(impl_->note_of(slot), slot.stamp);
