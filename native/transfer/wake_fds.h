@@ -1,8 +1,9 @@
 // Eventfds that wake the threads of a read from poll(). They are kept for later reads.
 #pragma once
 
-#include <mutex>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace peercached {
 
@@ -17,8 +18,8 @@ class WakeFds {
   void give_back(int fd);
 
  private:
-  std::mutex mutex_;
-  std::vector<int> all_, free_;
+  Mutex mutex_;
+  std::vector<int> all_ GUARDED_BY(mutex_), free_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached

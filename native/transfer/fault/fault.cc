@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <random>
 #include <thread>
 
 #include "common/fault_guard.h"
+#include "common/mutex.h"
 
 namespace peercached {
 namespace {
@@ -175,7 +175,7 @@ class FaultyEngine final : public TransferEngine {
     std::vector<std::vector<Fault>> faults;
     std::vector<const ReadBatch*> reset, hung;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       for (const ReadBatch& batch : batches) {
         const BatchFault fault = dice_.batch_fault();
         if (fault == BatchFault::reset) reset.push_back(&batch);
@@ -208,8 +208,8 @@ class FaultyEngine final : public TransferEngine {
   const std::unique_ptr<TransferEngine> inner_;
   const FaultPlan plan_;
   PeerWatcher& watcher_;
-  std::mutex mutex_;
-  FaultDice dice_;
+  Mutex mutex_;
+  FaultDice dice_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

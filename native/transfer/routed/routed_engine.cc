@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <shared_mutex>
 #include <system_error>
 #include <thread>
 #include <unordered_set>
+
+#include "common/mutex.h"
 
 namespace peercached {
 namespace {
@@ -19,7 +20,7 @@ class RoutedEngine final : public TransferEngine {
   void add_peer(HolderIndex peer, const PeerEndpoint& endpoint) override {
     tcp_->add_peer(peer, endpoint);
     rdma_.add_peer(peer, endpoint);
-    std::unique_lock lock(mutex_);
+    WriterLock lock(mutex_);
     fell_back(peer, false);
     if (endpoint.rails == 0) {
       with_rails_.erase(peer);
@@ -30,7 +31,7 @@ class RoutedEngine final : public TransferEngine {
 
   void drop_peer(HolderIndex peer) override {
     {
-      std::unique_lock lock(mutex_);
+      WriterLock lock(mutex_);
       with_rails_.erase(peer);
       fell_back(peer, false);
     }
@@ -125,7 +126,7 @@ class RoutedEngine final : public TransferEngine {
   bool takes_tcp(HolderIndex peer) {
     bool fell_before;
     {
-      std::shared_lock lock(mutex_);
+      ReaderLock lock(mutex_);
       if (!with_rails_.contains(peer)) return true;
       fell_before = fallen_.contains(peer);
     }
@@ -133,14 +134,13 @@ class RoutedEngine final : public TransferEngine {
     const bool falls = !rdma_.reaches(peer);
     if (falls) counters_.fallback_reads.fetch_add(1, std::memory_order_relaxed);
     if (falls != fell_before) {
-      std::unique_lock lock(mutex_);
+      WriterLock lock(mutex_);
       fell_back(peer, falls && with_rails_.contains(peer));
     }
     return falls;
   }
 
-  // The caller holds the mutex.
-  void fell_back(HolderIndex peer, bool falls) {
+  void fell_back(HolderIndex peer, bool falls) REQUIRES(mutex_) {
     if (falls) {
       fallen_.insert(peer);
     } else {
@@ -153,9 +153,10 @@ class RoutedEngine final : public TransferEngine {
   rdma::RdmaEngine& rdma_;
   const WithoutRails without_;
   RoutedCounters& counters_;
-  mutable std::shared_mutex mutex_;
-  std::unordered_set<HolderIndex> with_rails_;
-  std::unordered_set<HolderIndex> fallen_;  // those of with_rails_ whose last read went over TCP
+  mutable SharedMutex mutex_;
+  std::unordered_set<HolderIndex> with_rails_ GUARDED_BY(mutex_);
+  // Those of with_rails_ whose last read went over TCP.
+  std::unordered_set<HolderIndex> fallen_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

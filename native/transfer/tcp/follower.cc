@@ -182,7 +182,7 @@ Follower::Follower(FeedReader& reader, LifeSigns& signs, std::chrono::millisecon
 
 Follower::~Follower() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake();
@@ -192,7 +192,7 @@ Follower::~Follower() {
 
 void Follower::follow(HolderIndex holder, Dial dial) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::unique_ptr<Lane>& lane = lanes_[holder];
     if (lane && same(lane->dial(), dial)) return;
     lane = std::make_unique<Lane>(holder, std::move(dial), *this);
@@ -201,7 +201,7 @@ void Follower::follow(HolderIndex holder, Dial dial) {
 }
 
 void Follower::leave(HolderIndex holder) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   lanes_.erase(holder);
 }
 
@@ -216,7 +216,7 @@ void Follower::run() {
   while (true) {
     TimePoint until = TimePoint::max();
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (stopping_) return;
       const TimePoint now = Clock::now();
       // Lanes that are not due yet run only after a socket event.

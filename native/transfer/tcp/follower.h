@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "common/types.h"
 #include "transfer/tcp/channel.h"
 #include "transfer/tcp/life_signs.h"
@@ -59,9 +59,9 @@ class Follower {
   FeedReader& reader_;
   LifeSigns& signs_;
   const std::chrono::milliseconds wait_;
-  std::mutex mutex_;
-  std::map<HolderIndex, std::unique_ptr<Lane>> lanes_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  std::map<HolderIndex, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
   int wake_fd_ = -1;
   std::thread thread_;
 };

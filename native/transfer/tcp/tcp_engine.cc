@@ -3,11 +3,10 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <stdexcept>
 
+#include "common/mutex.h"
 #include "transfer/known_peers.h"
 #include "transfer/tcp/lane.h"
 #include "transfer/tcp/movers.h"
@@ -44,23 +43,23 @@ struct Share {
 class Helpers {
  public:
   void joins() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++working_;
   }
   void leaves() {
     // Notify under the lock: the waiter destroys this object as soon as it can.
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (--working_ == 0) done_.notify_one();
   }
   void wait() {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return working_ == 0; });
+    MutexLock lock(mutex_);
+    while (working_ > 0) done_.wait(mutex_);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  unsigned working_ = 0;
+  Mutex mutex_;
+  CondVar done_;
+  unsigned working_ GUARDED_BY(mutex_) = 0;
 };
 
 class TcpReading final : public TcpEngine {
