@@ -19,6 +19,7 @@
 
 // Of state.
 #define GUARDED_BY(mutex) THREAD_SAFETY(guarded_by(mutex))
+#define PT_GUARDED_BY(mutex) THREAD_SAFETY(pt_guarded_by(mutex))  // of what a pointer points to
 // Of functions: the caller holds the mutex, or must not hold it.
 #define REQUIRES(...) THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define REQUIRES_SHARED(...) THREAD_SAFETY(requires_shared_capability(__VA_ARGS__))

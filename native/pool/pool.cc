@@ -41,8 +41,8 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
           static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.low_watermark)),
       slots(memory.size_bytes(), kStrideBytesMin),
       space(space_for(slots, memory)),
-      recency(slots, space),
-      victims(slots, space, recency) {
+      policy(make_eviction_policy(slots, space, namespaces)),
+      victims(slots, space, *policy) {
   if (memory.file() != nullptr) restore(judge, config.is_void);
   evictor = std::thread([this] { evict_in_background(); });
 }
@@ -103,7 +103,7 @@ void Pool::Impl::unpin(uint32_t id) {
   if (slot.state == SlotState::removed)
     free_slot(id);
   else
-    recency.unpinned(id);
+    policy->unpinned(id);
 }
 
 ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t parent,
@@ -123,7 +123,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
     ++counters.removals;
     drop(id, evicted);
   }
-  if (quotas && !make_room_in(ns.slot, stride, evicted)) {
+  if (namespaces.quotas && !make_room_in(ns.slot, stride, evicted)) {
     id = kNoSlot;
     return ReserveOutcome::no_space;
   }
@@ -144,7 +144,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   slot.parent = parent;
   slot.parent_uses = parent_uses;
   slots.insert(id);
-  namespaces[ns.slot].bytes += space.span_of(slot).size_class->stride_bytes;
+  namespaces.pages[ns.slot].bytes += space.span_of(slot).size_class->stride_bytes;
   if (memory.file() != nullptr) write_note(slot, ns);
   ++counters.reserved;
   return ReserveOutcome::reserved;
@@ -157,35 +157,11 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
   slot.checksum = checksum;
   write_header(slot);
   slot.state = SlotState::committed;
-  namespaces[slot.namespace_slot].pages.push_hottest(slots.data(), id);
   --counters.reserved;
   ++counters.pins;
   ++counters.sets;
   ++counters.keys;
   counters.payload_bytes += slot.length;
-}
-
-void Pool::Impl::touch(uint32_t id, uint32_t anchor, uint32_t now_ms) {
-  recency.touch(id, anchor, now_ms);
-  place_in_namespace(id, anchor);
-}
-
-void Pool::Impl::place_aged(uint32_t id, uint32_t before, uint32_t touched_ms) {
-  if (before == kNoSlot)
-    recency.place_aged(id, touched_ms);
-  else
-    recency.place_behind(id, before, touched_ms);
-  place_in_namespace(id, slots[id].recency.hotter);
-}
-
-void Pool::Impl::place_in_namespace(uint32_t id, uint32_t anchor) {
-  if (!quotas) return;
-  auto& pages = namespaces.find(slots[id].namespace_slot)->second.pages;
-  const uint32_t hotter = slots[id].recency.hotter;
-  const bool behind = hotter != kNoSlot && hotter == anchor &&
-                      slots[hotter].namespace_slot == slots[id].namespace_slot;
-  pages.remove(slots.data(), id);
-  pages.insert_behind(slots.data(), behind ? anchor : kNoSlot, id);
 }
 
 void Pool::Impl::write_header(const Slot& slot) {
@@ -227,7 +203,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
       out[i] = {};
       out[i].outcome = impl_->reserve_one(requests[i], before, ns, evicted, id);
       if (out[i].outcome == ReserveOutcome::held) {
-        impl_->touch(id, before, now_ms);
+        impl_->policy->used(id, before, now_ms);
         impl_->pin(id);
       }
       if (out[i].outcome == ReserveOutcome::held || out[i].outcome == ReserveOutcome::reserved)
@@ -250,11 +226,11 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
   for (size_t i = 0; i < pages.size(); ++i) {
     const uint32_t id = pages[i].slot;
     impl_->enter(id, impl_->next_generation(), checksums[i]);
-    const uint32_t chain_parent = impl_->recency.parent_of(id);
+    const uint32_t chain_parent = impl_->slots.parent_of(id);
     if (idle_ms)
-      impl_->place_aged(id, before, now_ms - std::min(now_ms, *idle_ms));
+      impl_->policy->adopted(id, before, now_ms - std::min(now_ms, *idle_ms));
     else
-      impl_->touch(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
+      impl_->policy->committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
     const Slot& slot = impl_->slots[id];
     if (impl_->memory.file() != nullptr) stamp_note(impl_->note_of(slot), slot.stamp);
     rows[i] = impl_->row_of(slot);
@@ -329,8 +305,8 @@ void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch
     const uint32_t id = impl_->find_committed(digests[i]);
     if (id == kNoSlot) continue;
     if (touch) {
-      if (before == kNoSlot) before = impl_->recency.parent_of(id);
-      impl_->touch(id, before, now_ms);
+      if (before == kNoSlot) before = impl_->slots.parent_of(id);
+      impl_->policy->used(id, before, now_ms);
       before = id;
     }
     impl_->pin(id);
@@ -344,7 +320,7 @@ PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation ge
   if (id == kNoSlot) return {};
   const Slot& slot = impl_->slots[id];
   if (slot.offset != offset || slot.generation != generation) return {};
-  impl_->touch(id, impl_->recency.parent_of(id), impl_->now_ms());
+  impl_->policy->used(id, impl_->slots.parent_of(id), impl_->now_ms());
   impl_->pin(id);
   return impl_->page_of(id);
 }
@@ -367,8 +343,8 @@ void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8
     const uint32_t id = impl_->find_committed(digests[i]);
     out[i] = id != kNoSlot;
     if (id == kNoSlot || !touch) continue;
-    if (before == kNoSlot) before = impl_->recency.parent_of(id);
-    impl_->touch(id, before, now_ms);
+    if (before == kNoSlot) before = impl_->slots.parent_of(id);
+    impl_->policy->used(id, before, now_ms);
     before = id;
   }
 }
@@ -390,8 +366,8 @@ size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<
   MutexLock lock(impl_->mutex);
   size_t removed = 0;
   for (; removed < limit; ++removed) {
-    const auto pages = impl_->namespaces.find(namespace_slot);
-    if (pages == impl_->namespaces.end() || pages->second.pages.empty()) break;
+    const auto pages = impl_->namespaces.pages.find(namespace_slot);
+    if (pages == impl_->namespaces.pages.end() || pages->second.pages.empty()) break;
     impl_->drop(pages->second.pages.coldest(), rows);
   }
   impl_->counters.removals += removed;

@@ -3,16 +3,15 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "common/mutex.h"
+#include "pool/eviction.h"
 #include "pool/memory.h"
 #include "pool/page_note.h"
 #include "pool/pool.h"
-#include "pool/quota.h"
-#include "pool/recency.h"
 #include "pool/slot_table.h"
 #include "pool/space.h"
 #include "pool/victims.h"
@@ -44,12 +43,6 @@ struct Pool::Impl {
 
   void enter(uint32_t id, Generation generation, uint64_t checksum) REQUIRES(mutex);
   void settled() REQUIRES(mutex);
-  // Makes a page the most recently used, in the pool and in its namespace.
-  void touch(uint32_t id, uint32_t anchor, uint32_t now_ms) REQUIRES(mutex);
-  // Places a page last used elsewhere, at `touched_ms`. `before` is the page placed before it.
-  void place_aged(uint32_t id, uint32_t before, uint32_t touched_ms) REQUIRES(mutex);
-  // Places it behind `anchor` in its namespace if it is behind `anchor` in the pool.
-  void place_in_namespace(uint32_t id, uint32_t anchor) REQUIRES(mutex);
 
   // --- a pool in a file (restore.cc)
   void restore(const NamespaceJudge& judge, const RemovalJudge& is_void) REQUIRES(mutex);
@@ -89,11 +82,10 @@ struct Pool::Impl {
   uint32_t settle_waiters GUARDED_BY(mutex) = 0;
   SlotTable slots GUARDED_BY(mutex);
   Space space GUARDED_BY(mutex);
-  Recency recency GUARDED_BY(mutex);
+  Namespaces namespaces GUARDED_BY(mutex);
+  const std::unique_ptr<EvictionPolicy> policy PT_GUARDED_BY(mutex);
   VictimFinder victims GUARDED_BY(mutex);
   std::vector<uint32_t> chosen GUARDED_BY(mutex);  // scratch of take_slot
-  std::unordered_map<uint32_t, NamespacePages> namespaces GUARDED_BY(mutex);
-  bool quotas GUARDED_BY(mutex) = false;  // whether any namespace has one
   PoolStats counters GUARDED_BY(mutex);
   RecoveryReport recovery;  // constant after construction
 

@@ -39,7 +39,7 @@ std::vector<WarmPage> Pool::warmest(uint64_t bytes_max) const {
 bool Pool::wants(uint64_t bytes, uint32_t idle_ms) const {
   MutexLock lock(impl_->mutex);
   if (impl_->space.used_bytes() + bytes <= impl_->low_bytes) return true;
-  const uint32_t coldest = impl_->recency.coldest();
+  const uint32_t coldest = impl_->policy->next();
   return coldest != kNoSlot && impl_->now_ms() - impl_->slots[coldest].touched_ms > idle_ms;
 }
 
