@@ -117,18 +117,16 @@ Engine::Engine(const EngineConfig& config)
   tcp.incarnation = config.incarnation;
   tcp.channels_per_peer_max = config.channels_per_peer;
   tcp.bind_host = config.data_host;
-  auto by_tcp = make_tcp_engine(tcp, *this);
-  tcp_ = by_tcp.get();
-  transfer_ = std::move(by_tcp);
+  transfer_ = make_tcp_engine(tcp, *this);
   if (copies_) {
-    follower_ = std::make_unique<tcp::Follower>(*copies_, signs_,
+    follower_ = std::make_unique<tcp::Follower>(*copies_, signs_, tcp,
                                                 std::chrono::milliseconds(config.follow_wait_ms));
   }
   fabric_ = make_fabric();
   if (fabric_) {
     transfer_ = make_routed_engine(
-        std::move(transfer_), fabric_->engine(),
-        config.protocol == Protocol::rdma ? WithoutRails::fail : WithoutRails::use_tcp,
+        fabric_->engine(), std::move(transfer_),
+        config.protocol == Protocol::rdma ? Unreached::fail : Unreached::use_other,
         routed_counters_);
   }
   const FaultPlan plan = parse_fault_plan(config.faults);
@@ -191,7 +189,7 @@ void Engine::listen() {
           [this](std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
             hold_local(digests, hold_ms, held);
           },
-          [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
+          [this](std::span<const Digest> digests, uint64_t view_number, Located& located) {
             lookup_local(digests, view_number, located);
           },
           [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
@@ -306,7 +304,7 @@ void Engine::drop_node(HolderIndex index) {
 void Engine::connect_node(HolderIndex index, const PeerEndpoint& endpoint) {
   transfer_->add_peer(index, endpoint);
   nodes_.set_connected(index, true);
-  if (follower_) follower_->follow(index, tcp_->dial_to(endpoint));
+  if (follower_) follower_->follow(index, endpoint);
 }
 
 void Engine::admit_reader(const std::string& node_id, Incarnation incarnation,

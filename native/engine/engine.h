@@ -206,7 +206,7 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   void set_shard_final(bool final, uint64_t view_number) { finality_.set(final, view_number); }
   void keep_final(uint32_t ms) { finality_.keep(Deadline::after_ms(ms).at); }
   // Answers a peer's lookup from our shard. engine/locate.cc
-  void lookup_local(std::span<const Digest> digests, uint64_t view_number, tcp::Located& located);
+  void lookup_local(std::span<const Digest> digests, uint64_t view_number, Located& located);
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
   std::vector<RecordRow> local_rows(std::span<const Digest> digests);
   // Removals that the cluster's members run at this node (peercached/peer/removals). When
@@ -383,7 +383,6 @@ class Engine final : public RequestHandler, public PeerWatcher, public rdma::Con
   std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
   RoutedCounters routed_counters_;
   std::unique_ptr<TransferEngine> transfer_;
-  TcpEngine* tcp_ = nullptr;  // owned by transfer_
   std::unique_ptr<tcp::Follower> follower_;
   std::unique_ptr<TcpServer> tcp_server_;
   std::unique_ptr<IpcServer> ipc_;

@@ -159,7 +159,7 @@ void Engine::hold_present(const RequestContext& context, std::span<const Digest>
       batches.push_back({holder, nodes_.incarnation(holder), one.digests, one.held});
     }
   }
-  if (!batches.empty()) tcp_->hold(batches, context.hold_ms, context.deadline);
+  if (!batches.empty()) transfer_->hold(batches, context.hold_ms, context.deadline);
   for (const auto& [holder, keys] : by_holder) {
     for (size_t k = 0; k < keys.size(); ++k) {
       if (asked[holder].held[k] != 0) continue;

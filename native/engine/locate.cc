@@ -105,8 +105,7 @@ void Engine::locate(std::span<const Digest> digests, std::span<const HolderIndex
   }
 }
 
-void Engine::lookup_local(std::span<const Digest> digests, uint64_t view_number,
-                          tcp::Located& located) {
+void Engine::lookup_local(std::span<const Digest> digests, uint64_t view_number, Located& located) {
   const uint64_t term = finality_.term(view_number);
   std::vector<RecordRow> rows;
   shard_->lookup(digests, rows);
@@ -254,7 +253,7 @@ void Engine::Search::ask(const std::vector<Part>& parts) {
   engine.counters_.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   const TimePoint began = Clock::now();
   const TimePoint late = began + kFramePatience + static_cast<int64_t>(count) * kEachDigest;
-  engine.tcp_->lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
+  engine.transfer_->lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
   std::vector<RecordRow> found;
   for (LookupBatch& batch : batches) {
     if (!batch.answered && Clock::now() >= late) {

@@ -34,7 +34,7 @@ bool Engine::publish_in_frames(std::span<const RecordRow> rows, Deadline deadlin
     }
   }
   const TimePoint late = now + kFramePatience;
-  tcp_->publish(batches, fence_, Deadline{std::min(deadline.at, late)});
+  transfer_->publish(batches, fence_, Deadline{std::min(deadline.at, late)});
   counters_.publish_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   bool all_taken = true;
   for (const PublishBatch& batch : batches) {

@@ -169,6 +169,17 @@ class FaultyEngine final : public TransferEngine {
   std::vector<PeerHealth> health() const override { return inner_->health(); }
   const char* name() const override { return inner_->name(); }
 
+  void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) override {
+    inner_->hold(batches, hold_ms, deadline);
+  }
+  void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) override {
+    inner_->lookup(batches, view_number, deadline);
+  }
+  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
+               Deadline deadline) override {
+    inner_->publish(batches, fence, deadline);
+  }
+
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
             PageSink& sink) override {
     std::vector<ReadBatch> passed;

@@ -174,8 +174,13 @@ class Follower::Lane {
   std::vector<RecordRow> rows_;
 };
 
-Follower::Follower(FeedReader& reader, LifeSigns& signs, std::chrono::milliseconds wait)
-    : reader_(reader), signs_(signs), wait_(wait), wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
+Follower::Follower(FeedReader& reader, LifeSigns& signs, const TcpEngineConfig& config,
+                   std::chrono::milliseconds wait)
+    : reader_(reader),
+      signs_(signs),
+      dialer_(config),
+      wait_(wait),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
   if (wake_fd_ < 0) throw std::runtime_error("cannot make an eventfd: " + error_text(errno));
   thread_ = std::thread([this] { run(); });
 }
@@ -190,7 +195,8 @@ Follower::~Follower() {
   ::close(wake_fd_);
 }
 
-void Follower::follow(HolderIndex holder, Dial dial) {
+void Follower::follow(HolderIndex holder, const PeerEndpoint& endpoint) {
+  Dial dial = dialer_.dial_to(endpoint);
   {
     MutexLock lock(mutex_);
     std::unique_ptr<Lane>& lane = lanes_[holder];
