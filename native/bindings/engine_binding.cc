@@ -210,8 +210,8 @@ void bind_engine(nb::module_& module) {
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })
       .def_prop_ro("data_port", [](Engine& self) { return self.readers().port(); })
-      .def_prop_ro("rails", [](Engine& self) { return self.transport().rails().size(); })
-      .def("transport", [](Engine& self) { return parse_json(self.transport().status_json()); })
+      .def_prop_ro("rails", [](Engine& self) { return self.transports().rails().size(); })
+      .def("transport", [](Engine& self) { return parse_json(self.transports().status_json()); })
       .def("take_events", &take_events, nb::arg("limit") = 256)
       .def("answer", &answer, nb::arg("ticket"), nb::arg("payload"))
       .def(

@@ -36,7 +36,7 @@ nb::tuple traced_get(Engine& engine, const std::string& name, const nb::bytes& k
   }
   const std::string_view key_bytes(key.c_str(), key.size());
   const TracedGet traced = unlocked([&] {
-    return trace_get(engine, engine.transport(), name, key_bytes, length,
+    return trace_get(engine, engine.transports(), name, key_bytes, length,
                      Deadline::after_ms(timeout_ms));
   });
   nb::list steps;

@@ -30,7 +30,7 @@ void connect_node(Engine& engine, HolderIndex index, const std::string& host, ui
 
 void channel_connected(Engine& engine, uint64_t connect_id, const nb::bytes& packed) {
   const InPlace<std::byte> answer(packed, "answer");
-  unlocked([&] { engine.transport().channel_connected(connect_id, answer); });
+  unlocked([&] { engine.transports().channel_connected(connect_id, answer); });
 }
 
 nb::bytes accept_channel(Engine& engine, const std::string& node_id, Incarnation incarnation,
@@ -38,7 +38,7 @@ nb::bytes accept_channel(Engine& engine, const std::string& node_id, Incarnation
   const InPlace<std::byte> end(offer, "offer");
   const auto numbers = unpack<uint32_t>(closed, "closed");
   return pack(unlocked(
-      [&] { return engine.transport().accept_channel(node_id, incarnation, end, numbers); }));
+      [&] { return engine.transports().accept_channel(node_id, incarnation, end, numbers); }));
 }
 
 void admit_reader(Engine& engine, const std::string& node_id, Incarnation incarnation,
@@ -87,7 +87,7 @@ void bind_peers(nb::class_<Engine>& engine) {
       .def(
           "channel_refused",
           [](Engine& self, uint64_t connect_id, const std::string& why) {
-            self.transport().channel_refused(connect_id, why);
+            self.transports().channel_refused(connect_id, why);
           },
           Unlocked(), nb::arg("connect_id"), nb::arg("why"))
       .def("accept_channel", &accept_channel, nb::arg("node_id"), nb::arg("incarnation"),

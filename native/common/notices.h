@@ -6,13 +6,13 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/foreign_text.h"
+#include "common/mutex.h"
 
 namespace peercached {
 
@@ -24,7 +24,7 @@ class Notices {
   // `kind`: a literal, one per place in the code. So their number is bounded.
   void say(std::string_view kind, std::string sentence) {
     sentence = presentable(sentence, kSentenceBytesMax);
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Kind& one = kinds_[kind];
     if (one.count++ == 0) one.sentence = std::move(sentence);
   }
@@ -32,7 +32,7 @@ class Notices {
   // The sentences that are due. They are forgotten.
   std::vector<std::string> take(TimePoint now = Clock::now()) {
     std::vector<std::string> sentences;
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto& [kind, one] : kinds_) {
       if (one.count == 0 || now - one.told < kQuiet) continue;
       if (one.count > 1) {
@@ -52,8 +52,8 @@ class Notices {
     uint64_t count = 0;
     TimePoint told{};
   };
-  std::mutex mutex_;
-  std::map<std::string_view, Kind> kinds_;
+  Mutex mutex_;
+  std::map<std::string_view, Kind> kinds_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached

@@ -2,12 +2,12 @@
 
 #include <cerrno>
 #include <chrono>
-#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
 
 #include "common/fault_text.h"
+#include "common/mutex.h"
 #include "disk/forwarding_io.h"
 
 namespace peercached::disk {
@@ -20,13 +20,13 @@ class FaultyIo final : public ForwardingIo {
 
   int open(const std::string& path, int flags, mode_t mode) override {
     const int fd = ForwardingIo::open(path, flags, mode);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (fd >= 0 && path.find("/segment-") != std::string::npos) segments_.insert(fd);
     return fd;
   }
   void close(int fd) override {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       segments_.erase(fd);
     }
     ForwardingIo::close(fd);
@@ -36,7 +36,7 @@ class FaultyIo final : public ForwardingIo {
     if (happens(fd, faults_.read_eio)) return -EIO;
     const ssize_t read = ForwardingIo::pread(fd, to, bytes, offset);
     if (read > 0 && happens(fd, faults_.read_corrupt)) {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       to[random_() % static_cast<size_t>(read)] ^= std::byte{1} << random_() % 8;
     }
     return read;
@@ -61,7 +61,7 @@ class FaultyIo final : public ForwardingIo {
 
   bool happens(int fd, double probability) {
     if (probability == 0) return false;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return segments_.contains(fd) && std::uniform_real_distribution<>()(random_) < probability;
   }
   void stall(int fd, double probability) {
@@ -70,9 +70,9 @@ class FaultyIo final : public ForwardingIo {
   }
 
   const DiskFaults faults_;
-  std::mutex mutex_;
-  std::mt19937_64 random_;
-  std::set<int> segments_;
+  Mutex mutex_;
+  std::mt19937_64 random_ GUARDED_BY(mutex_);
+  std::set<int> segments_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -40,19 +40,19 @@ std::string remedy(int error) {
 }  // namespace
 
 void Health::wrote() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   failures_in_a_row_ = 0;
   if (writable()) probe_ms_ = 0;
 }
 
 void Health::write_failed(const std::string& what, int error) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   write_errors_.fetch_add(1, std::memory_order_relaxed);
   if (++failures_in_a_row_ >= kFailuresInARowMax || will_last(error)) stop_writing(what, error);
 }
 
 void Health::cannot_make_room(const std::string& what, int error) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   write_errors_.fetch_add(1, std::memory_order_relaxed);
   stop_writing(what, error);
 }
@@ -64,26 +64,25 @@ void Health::stop_writing(const std::string& what, int error) {
 }
 
 void Health::lost_directory(const std::string& what) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   next_probe_ = Clock::now() + std::chrono::milliseconds(times_.probe_ms_min);
   note_stopped(what);
 }
 
-// Needs the mutex.
 void Health::note_stopped(const std::string& why) {
   why_ = why_stopped_ = why;
   if (writable_.exchange(false, std::memory_order_acq_rel)) ++stops_;
 }
 
 void Health::recovered() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   failures_in_a_row_ = 0;
   why_.clear();
   writable_.store(true, std::memory_order_release);
 }
 
 TimePoint Health::next_probe() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return next_probe_;
 }
 
@@ -99,29 +98,29 @@ std::string Health::why() const {
   if (waiting_ms > times_.stall_ms) {
     return "a request has waited for " + std::to_string(waiting_ms / 1000) + " s";
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return why_;
 }
 
 uint64_t Health::stops() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return stops_;
 }
 
 std::string Health::why_stopped() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return why_stopped_;
 }
 
 IoClock& Health::add_clock() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return *clocks_.emplace_back(std::make_unique<IoClock>());
 }
 
 int64_t Health::oldest_io_ms() const {
   int64_t oldest_ns = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& clock : clocks_) {
       const int64_t since_ns = clock->since_ns.load(std::memory_order_relaxed);
       if (since_ns != 0 && (oldest_ns == 0 || since_ns < oldest_ns)) oldest_ns = since_ns;

@@ -10,11 +10,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "disk/disk_tier.h"
 
 namespace peercached::disk {
@@ -59,20 +59,20 @@ class Health {
   IoClock& add_clock();
 
  private:
-  void stop_writing(const std::string& what, int error);
-  void note_stopped(const std::string& why);
+  void stop_writing(const std::string& what, int error) REQUIRES(mutex_);
+  void note_stopped(const std::string& why) REQUIRES(mutex_);
   int64_t oldest_io_ms() const;
 
   const HealthTimes times_;
   std::atomic<bool> writable_{true};
   std::atomic<uint64_t> write_errors_{0};
-  mutable std::mutex mutex_;
-  int failures_in_a_row_ = 0;
-  int64_t probe_ms_ = 0;
-  TimePoint next_probe_{};
-  std::string why_, why_stopped_;
-  uint64_t stops_ = 0;
-  std::vector<std::unique_ptr<IoClock>> clocks_;
+  mutable Mutex mutex_;
+  int failures_in_a_row_ GUARDED_BY(mutex_) = 0;
+  int64_t probe_ms_ GUARDED_BY(mutex_) = 0;
+  TimePoint next_probe_ GUARDED_BY(mutex_){};
+  std::string why_ GUARDED_BY(mutex_), why_stopped_ GUARDED_BY(mutex_);
+  uint64_t stops_ GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<IoClock>> clocks_ GUARDED_BY(mutex_);
 };
 
 // Marks the calling thread as being in a system call.

@@ -16,7 +16,7 @@ Index::~Index() = default;
 
 std::optional<IndexedPage> Index::find(const Digest& digest) const {
   Shard& shard = shard_of(digest);
-  std::lock_guard lock(shard.mutex);
+  MutexLock lock(shard.mutex);
   if (shard.used == 0) return std::nullopt;
   const IndexEntry* entry = shard.place_of(digest);
   if (entry->sequence == 0 || !live(*entry)) return std::nullopt;
@@ -25,7 +25,7 @@ std::optional<IndexedPage> Index::find(const Digest& digest) const {
 
 bool Index::insert(const DiskPage& page, const IndexEntry& entry) {
   Shard& shard = shard_of(page.digest);
-  std::lock_guard lock(shard.mutex);
+  MutexLock lock(shard.mutex);
   if (shard.used + 1 > static_cast<size_t>(kFilledMax * static_cast<double>(shard.table.size())))
     shard.grow();
   IndexEntry* place = shard.place_of(page.digest);
@@ -41,7 +41,7 @@ bool Index::insert(const DiskPage& page, const IndexEntry& entry) {
 void Index::merge_newest(const DiskPage& page, const IndexEntry& entry) {
   if (insert(page, entry)) return;
   Shard& shard = shard_of(page.digest);
-  std::lock_guard lock(shard.mutex);
+  MutexLock lock(shard.mutex);
   IndexEntry* place = shard.place_of(page.digest);
   if (std::pair(place->sequence, place->segment) >= std::pair(entry.sequence, entry.segment))
     return;
@@ -51,7 +51,7 @@ void Index::merge_newest(const DiskPage& page, const IndexEntry& entry) {
 
 void Index::pages_of(unsigned shard_number, std::vector<DiskPage>& pages) const {
   const Shard& shard = shards_[shard_number];
-  std::lock_guard lock(shard.mutex);
+  MutexLock lock(shard.mutex);
   for (const IndexEntry& entry : shard.table) {
     if (entry.sequence != 0 && entry.on_disk() && live(entry)) pages.push_back(page_of(entry));
   }
@@ -65,10 +65,11 @@ DiskPage Index::page_of(const IndexEntry& entry) const {
 Index::Totals Index::totals() const {
   Totals totals;
   for (unsigned s = 0; s < kShards; ++s) {
-    std::lock_guard lock(shards_[s].mutex);
-    totals.pages += shards_[s].used;
-    totals.payload_bytes += shards_[s].payload_bytes;
-    totals.bytes += shards_[s].table.capacity() * sizeof(IndexEntry);
+    const Shard& shard = shards_[s];
+    MutexLock lock(shard.mutex);
+    totals.pages += shard.used;
+    totals.payload_bytes += shard.payload_bytes;
+    totals.bytes += shard.table.capacity() * sizeof(IndexEntry);
   }
   return totals;
 }

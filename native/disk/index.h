@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "common/mutex.h"
 #include "disk/disk_tier.h"
 #include "disk/namespace_numbers.h"
 
@@ -78,22 +78,23 @@ class Index {
 
  private:
   struct Shard {
-    mutable std::mutex mutex;
-    std::vector<IndexEntry> table;
-    size_t used = 0;
-    uint64_t payload_bytes = 0;
+    mutable Mutex mutex;
+    std::vector<IndexEntry> table GUARDED_BY(mutex);
+    size_t used GUARDED_BY(mutex) = 0;
+    uint64_t payload_bytes GUARDED_BY(mutex) = 0;
 
     // The entry's place, or the empty place for it. The table must not be empty.
-    IndexEntry* place_of(const Digest& digest);
-    void grow();
-    void erase(IndexEntry* entry);
+    IndexEntry* place_of(const Digest& digest) REQUIRES(mutex);
+    void grow() REQUIRES(mutex);
+    void erase(IndexEntry* entry) REQUIRES(mutex);
   };
   static size_t home_of(const Digest& digest, size_t places) {
     return static_cast<size_t>((table_hash(digest) >> 32) * places >> 32);
   }
   Shard& shard_of(const Digest& digest) const { return shards_[digest.hi % kShards]; }
-  void add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry);
-  void erase(Shard& shard, IndexEntry* entry);
+  void add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry)
+      REQUIRES(shard.mutex);
+  void erase(Shard& shard, IndexEntry* entry) REQUIRES(shard.mutex);
 
   NamespaceNumbers& namespaces_;
   std::unique_ptr<Shard[]> shards_;
@@ -102,7 +103,7 @@ class Index {
 template <typename Change>
 bool Index::change(const Digest& digest, Change&& change) {
   Shard& shard = shard_of(digest);
-  std::lock_guard lock(shard.mutex);
+  MutexLock lock(shard.mutex);
   if (shard.used == 0) return false;
   IndexEntry* entry = shard.place_of(digest);
   if (entry->sequence == 0) return false;
@@ -114,7 +115,7 @@ template <typename Visit>
 void Index::scan(Visit&& visit) {
   for (unsigned s = 0; s < kShards; ++s) {
     Shard& shard = shards_[s];
-    std::lock_guard lock(shard.mutex);
+    MutexLock lock(shard.mutex);
     for (size_t i = 0; i < shard.table.size();) {
       IndexEntry& entry = shard.table[i];
       if (entry.sequence != 0 && visit(entry) == Verdict::erase) {

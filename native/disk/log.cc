@@ -16,28 +16,33 @@ Log::Log(Io& io, const LogConfig& config, SegmentSet& segments, Index& index, He
       next_number_(next_number) {}
 
 size_t Log::append(std::span<LogItem> items, Kind kind, AlignedBuffer& buffer, IoClock& clock) {
-  std::unique_lock lock(mutex_);
-  const std::shared_ptr<Open> open = open_with_room(lock, items.front().entry.length, kind, clock);
-  if (open == nullptr) return 0;
-  const Batch batch = place(*open, items);
-  if (batch.bytes == 0) return batch.items;
-  ++open->in_flight;
-  lock.unlock();
+  std::shared_ptr<Open> open;
+  Batch batch;
+  {
+    MutexLock lock(mutex_);
+    open = open_with_room(items.front().entry.length, kind, clock);
+    if (open == nullptr) return 0;
+    batch = place(*open, items);
+    if (batch.bytes == 0) return batch.items;
+    ++open->in_flight;
+  }
 
   items = items.first(batch.items);
   const int error = write(*open, batch, items, buffer, clock);
   settle(items, error);
 
-  lock.lock();
-  for (const LogItem& item : items) {
-    if (item.outcome == LogItem::Outcome::written) open->entries.push_back(item.entry);
+  bool last = false;
+  {
+    MutexLock lock(mutex_);
+    for (const LogItem& item : items) {
+      if (item.outcome == LogItem::Outcome::written) open->entries.push_back(item.entry);
+    }
+    if (error != 0) {  // do not write more behind a failed write
+      open->closing = true;
+      if (open_ == open) open_ = nullptr;
+    }
+    last = --open->in_flight == 0 && open->closing;
   }
-  if (error != 0) {  // do not write more behind a failed write
-    open->closing = true;
-    if (open_ == open) open_ = nullptr;
-  }
-  const bool last = --open->in_flight == 0 && open->closing;
-  lock.unlock();
   if (error == 0) {
     health_.wrote();
   } else {
@@ -53,23 +58,23 @@ bool Log::has_room(uint64_t segments) const {
 }
 
 void Log::room_made() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   changed_.notify_all();
 }
 
 void Log::probe(IoClock& clock) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopping_ || opening_ || needs_room()) return;
-  if (open_ != nullptr || open_segment(lock, clock)) health_.recovered();
+  if (open_ != nullptr || open_segment(clock)) health_.recovered();
 }
 
 uint32_t Log::head() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return next_number_ - 1;
 }
 
 void Log::stop() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stopping_ = true;
   changed_.notify_all();
 }
@@ -77,15 +82,14 @@ void Log::stop() {
 void Log::close(IoClock& clock) {
   std::shared_ptr<Open> open;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     open.swap(open_);
   }
   if (open != nullptr) seal_segment(*open, clock);
 }
 
 // The open segment, with room for a record of this length; nullptr if there is none.
-std::shared_ptr<Log::Open> Log::open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,
-                                               Kind kind, IoClock& clock) {
+std::shared_ptr<Log::Open> Log::open_with_room(uint32_t length, Kind kind, IoClock& clock) {
   for (;;) {
     if (stopping_ || !health_.writable()) return nullptr;
     if (open_ != nullptr && fits(*open_, open_->end + lone_record_bytes(length))) return open_;
@@ -93,15 +97,15 @@ std::shared_ptr<Log::Open> Log::open_with_room(std::unique_lock<std::mutex>& loc
     if (kind == Kind::carried && !room && !opening_) return nullptr;
     if (opening_ || !room) {
       // With a timeout, because the disk may become unwritable meanwhile.
-      changed_.wait_for(lock, std::chrono::milliseconds(100));
-    } else if (!open_segment(lock, clock)) {
+      changed_.wait_until(mutex_, Clock::now() + std::chrono::milliseconds(100));
+    } else if (!open_segment(clock)) {
       return nullptr;
     }
   }
 }
 
 // Replaces the open segment by a new one. Releases the mutex meanwhile.
-bool Log::open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock) {
+bool Log::open_segment(IoClock& clock) {
   opening_ = true;
   const std::shared_ptr<Open> full = std::exchange(open_, nullptr);
   const uint32_t number = next_number_++;
@@ -110,8 +114,21 @@ bool Log::open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock) {
     full->closing = true;
     seal_now = full->in_flight == 0;
   }
-  lock.unlock();
-  if (seal_now) seal_segment(*full, clock);
+  std::shared_ptr<Open> opened;
+  {
+    MutexUnlock unlocked(mutex_);
+    if (seal_now) seal_segment(*full, clock);
+    opened = make_segment(number, clock);
+    if (needs_room()) need_room_();
+  }
+  opening_ = false;
+  open_ = std::move(opened);
+  changed_.notify_all();
+  return open_ != nullptr;
+}
+
+// nullptr: it failed, and `health` knows.
+std::shared_ptr<Log::Open> Log::make_segment(uint32_t number, IoClock& clock) {
   auto open = std::make_shared<Open>();
   int error;
   {
@@ -119,18 +136,13 @@ bool Log::open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock) {
     error = create_segment(io_, config_.folder, number, config_.segment_bytes, config_.identity,
                            config_.sync != SyncPolicy::never, open->segment);
   }
-  if (error == 0) {
-    segments_.add(open->segment);
-    counters_.disk_bytes_written += kBlockBytes;
-  } else {
+  if (error != 0) {
     health_.cannot_make_room("making segment " + std::to_string(number), -error);
+    return nullptr;
   }
-  if (needs_room()) need_room_();
-  lock.lock();
-  opening_ = false;
-  if (error == 0) open_ = std::move(open);
-  changed_.notify_all();
-  return error == 0;
+  segments_.add(open->segment);
+  counters_.disk_bytes_written += kBlockBytes;
+  return open;
 }
 
 // Whether records up to `end` and a footer with one more entry fit into the segment.

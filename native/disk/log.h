@@ -6,14 +6,13 @@
 // behind every copy of what it removes, and may be evicted with its segment.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "disk/aligned_buffer.h"
 #include "disk/disk_tier.h"
 #include "disk/health.h"
@@ -93,13 +92,13 @@ class Log {
     size_t items = 0, records = 0;  // items considered, and records among them to write
   };
 
-  std::shared_ptr<Open> open_with_room(std::unique_lock<std::mutex>& lock, uint32_t length,
-                                       Kind kind, IoClock& clock);
+  std::shared_ptr<Open> open_with_room(uint32_t length, Kind kind, IoClock& clock) REQUIRES(mutex_);
   bool has_room(uint64_t segments) const;
-  bool open_segment(std::unique_lock<std::mutex>& lock, IoClock& clock);
-  bool fits(const Open& open, uint64_t end) const;
+  bool open_segment(IoClock& clock) REQUIRES(mutex_);
+  std::shared_ptr<Open> make_segment(uint32_t number, IoClock& clock);
+  bool fits(const Open& open, uint64_t end) const REQUIRES(mutex_);
   bool wanted(const LogItem& item);
-  Batch place(Open& open, std::span<LogItem> items);
+  Batch place(Open& open, std::span<LogItem> items) REQUIRES(mutex_);
   int write(const Open& open, const Batch& batch, std::span<const LogItem> items,
             AlignedBuffer& buffer, IoClock& clock);
   void settle(std::span<LogItem> items, int error);
@@ -113,12 +112,12 @@ class Log {
   const std::function<void()> need_room_;
   LogCounters counters_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;  // room made, a segment opened, or stopping
-  std::shared_ptr<Open> open_;
-  uint32_t next_number_;
-  bool opening_ = false;
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;  // room made, a segment opened, or stopping
+  std::shared_ptr<Open> open_ GUARDED_BY(mutex_);
+  uint32_t next_number_ GUARDED_BY(mutex_);
+  bool opening_ GUARDED_BY(mutex_) = false;
+  bool stopping_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peercached::disk

@@ -35,28 +35,29 @@ void Maintenance::start() {
 
 void Maintenance::stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     wake_.notify_one();
   }
   thread_.join();
+  MutexLock lock(mutex_);
   write_note(note_);
 }
 
 void Maintenance::wake() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   woken_ = true;
   wake_.notify_one();
 }
 
 void Maintenance::sweep_dropped() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   sweep_ = woken_ = true;
   wake_.notify_one();
 }
 
 void Maintenance::note_removals(const TierNote& note) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   note_ = note;
   woken_ = true;
   wake_.notify_one();
@@ -68,32 +69,35 @@ void Maintenance::add_to(DiskStats& stats) const {
 }
 
 void Maintenance::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     const bool sweep = std::exchange(sweep_, false);
     const TierNote note = note_;
     woken_ = false;
-    lock.unlock();
-    write_note(note);
-    if (sweep) erase_dropped();
-    const bool there = directory_is_there();
-    const bool probe = there && !health_.writable() && Clock::now() >= health_.next_probe();
-    if (probe || health_.writable()) {
-      while (!stopping() && log_.needs_room() && evict_oldest()) {
-      }
+    {
+      MutexUnlock unlocked(mutex_);
+      work(note, sweep);
     }
-    if (probe) {
-      log_.probe(clock_);
-      if (health_.writable()) writable_again_();
+    // Also wakes without a call, to notice when the disk becomes unwritable.
+    const TimePoint until =
+        health_.writable() ? Clock::now() + std::chrono::seconds(1) : health_.next_probe();
+    while (!woken_ && !stopping_ && wake_.wait_until(mutex_, until)) {
     }
-    lock.lock();
-    const auto called = [&] { return woken_ || stopping_; };
-    if (health_.writable()) {
-      // Also wakes without a call, to notice when the disk becomes unwritable.
-      wake_.wait_for(lock, std::chrono::seconds(1), called);
-    } else {
-      wake_.wait_until(lock, health_.next_probe(), called);
+  }
+}
+
+void Maintenance::work(const TierNote& note, bool sweep) {
+  write_note(note);
+  if (sweep) erase_dropped();
+  const bool there = directory_is_there();
+  const bool probe = there && !health_.writable() && Clock::now() >= health_.next_probe();
+  if (probe || health_.writable()) {
+    while (!stopping() && log_.needs_room() && evict_oldest()) {
     }
+  }
+  if (probe) {
+    log_.probe(clock_);
+    if (health_.writable()) writable_again_();
   }
 }
 
@@ -119,7 +123,7 @@ void Maintenance::write_note(const TierNote& note) {
 }
 
 bool Maintenance::stopping() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return stopping_;
 }
 

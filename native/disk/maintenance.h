@@ -4,11 +4,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "common/mutex.h"
 #include "disk/folder_watch.h"
 #include "disk/log.h"
 #include "disk/record_read.h"
@@ -35,6 +34,7 @@ class Maintenance {
 
  private:
   void run();
+  void work(const TierNote& note, bool sweep);
   bool stopping();
   bool directory_is_there();  // checks at most once a second
   void erase_dropped();
@@ -62,10 +62,13 @@ class Maintenance {
   IoClock& clock_;
   std::atomic<uint64_t> pages_evicted_{0}, segments_evicted_{0};
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool woken_ = false, sweep_ = false, stopping_ = false;
-  TierNote note_, written_note_;
+  Mutex mutex_;
+  CondVar wake_;
+  bool woken_ GUARDED_BY(mutex_) = false;
+  bool sweep_ GUARDED_BY(mutex_) = false;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  TierNote note_ GUARDED_BY(mutex_);
+  TierNote written_note_;  // of the thread
   std::thread thread_;
 };
 

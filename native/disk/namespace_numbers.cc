@@ -1,13 +1,11 @@
 #include "disk/namespace_numbers.h"
 
-#include <mutex>
-
 #include "disk/format.h"
 
 namespace peercached::disk {
 
 uint32_t NamespaceNumbers::acquire(const Digest& id, uint64_t epoch, uint32_t length) {
-  std::lock_guard lock(mutex_);
+  WriterLock lock(mutex_);
   const auto [place, is_new] = numbers_.try_emplace({id, epoch}, 0);
   if (is_new) {
     if (free_.empty()) {
@@ -26,7 +24,7 @@ uint32_t NamespaceNumbers::acquire(const Digest& id, uint64_t epoch, uint32_t le
 }
 
 void NamespaceNumbers::release(uint32_t number, uint32_t length) {
-  std::lock_guard lock(mutex_);
+  WriterLock lock(mutex_);
   Slot& slot = slots_[number];
   slot.room_bytes -= page_room(length);
   if (--slot.pages > 0) return;
@@ -35,23 +33,23 @@ void NamespaceNumbers::release(uint32_t number, uint32_t length) {
 }
 
 NamespaceNumbers::Name NamespaceNumbers::name(uint32_t number) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   return slots_[number].name;
 }
 
 bool NamespaceNumbers::live(uint32_t number) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   return slots_[number].live;
 }
 
 bool NamespaceNumbers::live(const Digest& id, uint64_t epoch) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   const auto floor = floors_.find(id);
   return floor == floors_.end() || epoch >= floor->second;
 }
 
 bool NamespaceNumbers::raise_floor(const Digest& id, uint64_t epoch) {
-  std::lock_guard lock(mutex_);
+  WriterLock lock(mutex_);
   uint64_t& floor = floors_[id];
   if (epoch <= floor) return false;
   floor = epoch;
@@ -63,17 +61,17 @@ bool NamespaceNumbers::raise_floor(const Digest& id, uint64_t epoch) {
 }
 
 std::map<Digest, uint64_t> NamespaceNumbers::floors() const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   return floors_;
 }
 
 void NamespaceNumbers::set_quota(const Digest& id, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  WriterLock lock(mutex_);
   quotas_[id].bytes = bytes;
 }
 
 bool NamespaceNumbers::admit(const Digest& id, uint32_t length) {
-  std::lock_guard lock(mutex_);
+  WriterLock lock(mutex_);
   const auto quota = quotas_.find(id);
   if (quota == quotas_.end() || bytes_of(id) + page_room(length) <= quota->second.bytes)
     return true;
@@ -82,7 +80,7 @@ bool NamespaceNumbers::admit(const Digest& id, uint32_t length) {
 }
 
 DiskNamespaceUse NamespaceNumbers::use_of(const Digest& id) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   DiskNamespaceUse use;
   use.room_bytes = bytes_of(id);
   const auto quota = quotas_.find(id);

@@ -8,10 +8,10 @@
 
 #include <cstdint>
 #include <map>
-#include <shared_mutex>
 #include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "common/types.h"
 #include "disk/disk_tier.h"
 
@@ -53,14 +53,14 @@ class NamespaceNumbers {
     uint64_t bytes = 0;
     uint64_t skipped_pages = 0;
   };
-  uint64_t bytes_of(const Digest& id) const;  // with mutex_ held
+  uint64_t bytes_of(const Digest& id) const REQUIRES_SHARED(mutex_);
 
-  mutable std::shared_mutex mutex_;
-  std::vector<Slot> slots_;
-  std::vector<uint32_t> free_;
-  std::map<std::pair<Digest, uint64_t>, uint32_t> numbers_;
-  std::map<Digest, uint64_t> floors_;
-  std::map<Digest, Quota> quotas_;
+  mutable SharedMutex mutex_;
+  std::vector<Slot> slots_ GUARDED_BY(mutex_);
+  std::vector<uint32_t> free_ GUARDED_BY(mutex_);
+  std::map<std::pair<Digest, uint64_t>, uint32_t> numbers_ GUARDED_BY(mutex_);
+  std::map<Digest, uint64_t> floors_ GUARDED_BY(mutex_);
+  std::map<Digest, Quota> quotas_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached::disk

@@ -6,14 +6,13 @@
 // never for the disk.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "disk/index.h"
 #include "disk/segment.h"
 
@@ -33,24 +32,24 @@ class ReadBatch {
   const ReadJob& job(size_t i) const { return jobs_[i]; }
   size_t size() const { return jobs_.size(); }
   bool abandoned() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return abandoned_;
   }
 
   // False: the caller has left. Otherwise call leave_copy() soon.
   bool enter_copy() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (abandoned_) return false;
     ++copying_;
     return true;
   }
   void leave_copy() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // The caller waits for copies only after abandoning; do not wake it for each page.
     if (--copying_ == 0 && abandoned_) changed_.notify_all();
   }
   void finish(size_t i, PageStatus status) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (abandoned_) return;
     jobs_[i].read->status = status;
     jobs_[i].read->checksum = jobs_[i].entry.checksum;
@@ -59,10 +58,12 @@ class ReadBatch {
 
   // Returns when all jobs have a status; at the deadline the others get PageStatus::deadline.
   void wait(Deadline deadline) {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_until(lock, deadline.at, [&] { return left_ == 0; })) return;
+    MutexLock lock(mutex_);
+    while (left_ > 0 && changed_.wait_until(mutex_, deadline.at)) {
+    }
+    if (left_ == 0) return;
     abandoned_ = true;
-    changed_.wait(lock, [&] { return copying_ == 0; });
+    while (copying_ > 0) changed_.wait(mutex_);
     for (const ReadJob& job : jobs_) {
       if (job.read->status == PageStatus::pending) job.read->status = PageStatus::deadline;
     }
@@ -70,11 +71,11 @@ class ReadBatch {
 
  private:
   std::vector<ReadJob> jobs_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  size_t left_;
-  size_t copying_ = 0;
-  bool abandoned_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  size_t left_ GUARDED_BY(mutex_);
+  size_t copying_ GUARDED_BY(mutex_) = 0;
+  bool abandoned_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peercached::disk

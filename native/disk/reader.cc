@@ -18,7 +18,7 @@ Reader::Reader(Io& io, Health& health, std::function<void(const IndexEntry&)> da
 
 Reader::~Reader() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     wake_.notify_all();
   }
@@ -50,7 +50,7 @@ size_t Reader::run_length(const ReadBatch& batch, size_t first) {
 void Reader::read(std::shared_ptr<ReadBatch> batch, Deadline deadline, bool urgent) {
   if (batch->size() == 0) return;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::deque<Run>& queue = urgent ? urgent_ : background_;
     size_t runs = 0;
     for (size_t first = 0; first < batch->size(); ++runs) {
@@ -110,12 +110,11 @@ void Reader::run(ReadLane& lane) {
 
 // False: no work. If `wait` was set, the thread should end.
 bool Reader::next(Run& run, bool wait) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    const auto work = [&] { return stopping_ || !urgent_.empty() || !background_.empty(); };
-    if (wait) wake_.wait(lock, work);
-    if (stopping_ || !work()) return false;
+    while (wait && !stopping_ && urgent_.empty() && background_.empty()) wake_.wait(mutex_);
     std::deque<Run>& queue = urgent_.empty() ? background_ : urgent_;
+    if (stopping_ || queue.empty()) return false;
     run = std::move(queue.front());
     queue.pop_front();
     if (!run.batch->abandoned()) return true;

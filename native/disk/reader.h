@@ -10,16 +10,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "disk/aligned_buffer.h"
 #include "disk/health.h"
 #include "disk/io.h"
@@ -87,10 +86,10 @@ class Reader {
   Health& health_;
   const std::function<void(const IndexEntry&)> damaged_;
   Counters counters_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Run> urgent_, background_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<Run> urgent_ GUARDED_BY(mutex_), background_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
   bool uses_uring_ = false;
   std::vector<std::unique_ptr<ReadLane>> lanes_;
   std::vector<std::thread> threads_;

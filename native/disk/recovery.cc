@@ -4,12 +4,12 @@
 #include <atomic>
 #include <cerrno>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/error_text.h"
+#include "common/mutex.h"
 #include "disk/disk_tier.h"
 #include "disk/segment_scan.h"
 
@@ -36,9 +36,11 @@ class Recovery {
     if (deleted_ && sync_) io_.sync_directory(folder_.inside);
   }
 
-  Recovered result;
-  std::string refusal;  // why a segment could not be opened, if not because of the disk
-  std::map<Digest, uint64_t> floors;
+  Mutex mutex;
+  Recovered result GUARDED_BY(mutex);
+  // Why a segment could not be opened, if not because of the disk.
+  std::string refusal GUARDED_BY(mutex);
+  std::map<Digest, uint64_t> floors GUARDED_BY(mutex);
 
  private:
   void scan_some() {
@@ -61,7 +63,7 @@ class Recovery {
     for (const FooterEntry& found : scanned.entries) {
       last_sequence = std::max(last_sequence, found.sequence);
       if (found.kind == RecordKind::clear) {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex);
         uint64_t& floor = floors[found.namespace_id];
         floor = std::max(floor, found.epoch);
         continue;
@@ -78,7 +80,7 @@ class Recovery {
                            found.length, found.set_at},
                           entry);
     }
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex);
     result.last_sequence = std::max(result.last_sequence, last_sequence);
     result.walked += scanned.verdict == ScannedSegment::Verdict::by_records ||
                      scanned.verdict == ScannedSegment::Verdict::unreadable;
@@ -91,7 +93,7 @@ class Recovery {
     const std::string remedy = error == -EACCES || error == -EPERM
                                    ? "let the daemon's user read and write it"
                                    : "raise the limit (LimitNOFILE= of the unit), or free memory";
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex);
     refusal = segment_path(folder_.path, number) + " cannot be opened: " + error_text(-error) +
               "; " + remedy;
   }
@@ -112,7 +114,7 @@ class Recovery {
     }
     segment.sealed.store(true, std::memory_order_release);
     segments_.add(std::move(scanned.segment));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex);
     result.next_number = std::max(result.next_number, number + 1);
   }
 
@@ -124,7 +126,6 @@ class Recovery {
   Index& index_;
   std::atomic<size_t> next_{0};
   std::atomic<bool> deleted_{false};
-  std::mutex mutex_;
 };
 
 }  // namespace
@@ -135,15 +136,18 @@ Recovered recover(Io& io, const Folder& folder, const Identity& identity, bool s
   const TimePoint begin = Clock::now();
   Recovery recovery(io, folder, identity, sync, segments, index);
   recovery.scan_all();
+  MutexLock lock(recovery.mutex);  // free: the threads have ended
   if (!recovery.refusal.empty()) throw DiskError(recovery.refusal);
   for (const auto& [id, epoch] : recovery.floors) namespaces.raise_floor(id, epoch);
-  Recovered& result = recovery.result;
+  uint64_t all_removed = 0;
   index.scan([&](const IndexEntry& entry) {
     const bool removed = is_void && entry.length > 0 && is_void(entry.digest, entry.set_at);
-    result.removed += removed;
+    all_removed += removed;
     return removed || entry.length == 0 || !index.live(entry) ? Index::Verdict::erase
                                                               : Index::Verdict::keep;
   });
+  Recovered& result = recovery.result;
+  result.removed = all_removed;
   result.ms = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
   return result;

@@ -103,24 +103,24 @@ int write_footer(Io& io, Segment& segment, std::span<const FooterEntry> entries,
 }
 
 void SegmentSet::add(std::shared_ptr<Segment> segment) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   bytes_ += segment->file_bytes;
   segments_[segment->number] = std::move(segment);
 }
 
 std::shared_ptr<Segment> SegmentSet::get(uint32_t number) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = segments_.find(number);
   return found == segments_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<Segment> SegmentSet::oldest() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return segments_.empty() ? nullptr : segments_.begin()->second;
 }
 
 std::vector<std::shared_ptr<Segment>> SegmentSet::all() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Segment>> all;
   all.reserve(segments_.size());
   for (const auto& [number, segment] : segments_) all.push_back(segment);
@@ -128,7 +128,7 @@ std::vector<std::shared_ptr<Segment>> SegmentSet::all() const {
 }
 
 void SegmentSet::resize(uint32_t number, uint64_t file_bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = segments_.find(number);
   if (found == segments_.end()) return;
   bytes_ += file_bytes - found->second->file_bytes;
@@ -136,7 +136,7 @@ void SegmentSet::resize(uint32_t number, uint64_t file_bytes) {
 }
 
 void SegmentSet::remove(uint32_t number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = segments_.find(number);
   if (found == segments_.end()) return;
   bytes_ -= found->second->file_bytes;
@@ -144,12 +144,12 @@ void SegmentSet::remove(uint32_t number) {
 }
 
 uint64_t SegmentSet::bytes() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return bytes_;
 }
 
 size_t SegmentSet::count() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return segments_.size();
 }
 

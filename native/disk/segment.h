@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "disk/format.h"
 #include "disk/io.h"
 
@@ -66,9 +66,9 @@ class SegmentSet {
   size_t count() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<uint32_t, std::shared_ptr<Segment>> segments_;
-  uint64_t bytes_ = 0;
+  mutable Mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<Segment>> segments_ GUARDED_BY(mutex_);
+  uint64_t bytes_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace peercached::disk

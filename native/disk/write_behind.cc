@@ -44,22 +44,33 @@ PutOutcome WriteBehind::check(const DiskPage& page) {
 PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
                             std::function<void(bool)> done) {
   PutOutcome outcome = check(page);
-  std::unique_lock lock(mutex_);
-  if (outcome == PutOutcome::queued) {
-    if (stopping_) outcome = PutOutcome::skipped_off;
-    if (held_bytes_ + page.length > queue_bytes_max_) outcome = PutOutcome::skipped_full;
+  bool wake = false;
+  {
+    MutexLock lock(mutex_);
+    if (outcome == PutOutcome::queued) outcome = admit(page);
+    skipped_full_ += outcome == PutOutcome::skipped_full;
+    skipped_off_ += outcome == PutOutcome::skipped_off;
+    skipped_old_ += outcome == PutOutcome::skipped_old;
+    skipped_large_ += outcome == PutOutcome::skipped_large;
+    skipped_quota_ += outcome == PutOutcome::skipped_quota;
+    if (outcome == PutOutcome::queued) outcome = queue(page, payload, std::move(done), wake);
   }
+  if (wake) wake_.notify_one();
+  return outcome;
+}
+
+PutOutcome WriteBehind::admit(const DiskPage& page) const {
+  if (held_bytes_ + page.length > queue_bytes_max_) return PutOutcome::skipped_full;
+  if (stopping_) return PutOutcome::skipped_off;
   // Under the mutex, under which every new page enters the index. So two pages cannot both take the
   // last room of a quota.
-  if (outcome == PutOutcome::queued && !namespaces_.admit(page.namespace_id, page.length))
-    outcome = PutOutcome::skipped_quota;
-  skipped_full_ += outcome == PutOutcome::skipped_full;
-  skipped_off_ += outcome == PutOutcome::skipped_off;
-  skipped_old_ += outcome == PutOutcome::skipped_old;
-  skipped_large_ += outcome == PutOutcome::skipped_large;
-  skipped_quota_ += outcome == PutOutcome::skipped_quota;
-  if (outcome != PutOutcome::queued) return outcome;
+  return namespaces_.admit(page.namespace_id, page.length) ? PutOutcome::queued
+                                                           : PutOutcome::skipped_quota;
+}
 
+// `wake`: whether a writer has to be woken.
+PutOutcome WriteBehind::queue(const DiskPage& page, const std::byte* payload,
+                              std::function<void(bool)> done, bool& wake) {
   IndexEntry entry;
   entry.digest = page.digest;
   entry.sequence = last_sequence_ + 1;
@@ -82,26 +93,24 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
   held_bytes_ += page.length;
   ++held_pages_;
   pages_.push_back(std::move(queued));
-  const bool wake = first || waiting_bytes_ / hurry_bytes_ != before;
-  lock.unlock();
-  if (wake) wake_.notify_one();
+  wake = first || waiting_bytes_ / hurry_bytes_ != before;
   return PutOutcome::queued;
 }
 
 void WriteBehind::remove(const Digest& digest) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   removed_ += erase(digest, [](const IndexEntry&) { return true; });
 }
 
 void WriteBehind::give_up(const Digest& digest, uint64_t sequence, uint32_t segment) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   erase(digest, [&](const IndexEntry& entry) {
     return entry.sequence == sequence && entry.segment == segment;
   });
 }
 
-// Removes it from the index and queues a removal. Needs the mutex, under which every new record
-// gets its sequence. So the removal is older than any later put of this digest.
+// Removes it from the index and queues a removal. Every new record gets its sequence under the
+// mutex. So the removal is older than any later put of this digest.
 template <typename Condition>
 bool WriteBehind::erase(const Digest& digest, Condition&& condition) {
   bool erased = false;
@@ -123,7 +132,7 @@ void WriteBehind::clear(const Digest& namespace_id, uint64_t below_epoch) {
   entry.namespace_id = namespace_id;
   entry.epoch = below_epoch;
   entry.kind = RecordKind::clear;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   entry.sequence = ++last_sequence_;
   clears_[namespace_id].entry = entry;
   wake_.notify_one();
@@ -138,35 +147,36 @@ void WriteBehind::queue_removal(FooterEntry entry) {
 }
 
 bool WriteBehind::flush(Deadline deadline) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const uint64_t upto = last_sequence_;
   hurry_ = true;
   wake_.notify_all();
-  const bool done =
-      settled_.wait_until(lock, deadline.at, [&] { return oldest_outstanding() > upto; });
+  while (oldest_outstanding() <= upto && settled_.wait_until(mutex_, deadline.at)) {
+  }
   hurry_ = false;
-  return done;
+  return oldest_outstanding() > upto;
 }
 
 void WriteBehind::writable_again() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   wake_.notify_all();
 }
 
 void WriteBehind::drain(Deadline deadline) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   stopping_ = true;
   stop_by_ = deadline;
   wake_.notify_all();
   // In steps, because the disk may become unwritable meanwhile.
   while (oldest_outstanding() != UINT64_MAX && health_.writable() && !deadline.passed()) {
-    settled_.wait_until(lock, std::min(deadline.at, Clock::now() + std::chrono::milliseconds(50)));
+    settled_.wait_until(mutex_,
+                        std::min(deadline.at, Clock::now() + std::chrono::milliseconds(50)));
   }
 }
 
 void WriteBehind::join() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stop_by_ = Deadline{};
     wake_.notify_all();
   }
@@ -174,7 +184,7 @@ void WriteBehind::join() {
 }
 
 void WriteBehind::add_to(DiskStats& stats) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stats.queued_pages = held_pages_;
   stats.queued_bytes = held_bytes_;
   stats.page_bytes_max = page_bytes_max_;
@@ -193,25 +203,26 @@ void WriteBehind::run(unsigned writer) {
   ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &parameters);
   AlignedBuffer buffer(kBatchBytes);
   IoClock& clock = health_.add_clock();
-  std::unique_lock lock(mutex_);
-  while (wait_for_work(lock)) {
+  MutexLock lock(mutex_);
+  while (wait_for_work()) {
     std::vector<LogItem> items = take_batch();
     in_hand_[writer] = UINT64_MAX;
     for (const LogItem& item : items)
       in_hand_[writer] = std::min(in_hand_[writer], item.entry.sequence);
     if (!pages_.empty()) wake_.notify_one();
-    lock.unlock();
-    append(items, buffer, clock);
-    finish(items);
-    buffer.shrink(kBatchBytes);
-    lock.lock();
+    {
+      MutexUnlock unlocked(mutex_);
+      append(items, buffer, clock);
+      finish(items);
+      buffer.shrink(kBatchBytes);
+    }
     in_hand_[writer] = 0;
     settled_.notify_all();
   }
 }
 
 // False: the thread should end.
-bool WriteBehind::wait_for_work(std::unique_lock<std::mutex>& lock) {
+bool WriteBehind::wait_for_work() {
   for (;;) {
     const bool may_write = health_.writable() && !(stopping_ && stop_by_.passed());
     // Take pages even when nothing can be written, in order to release them.
@@ -222,11 +233,11 @@ bool WriteBehind::wait_for_work(std::unique_lock<std::mutex>& lock) {
       const TimePoint linger_until =
           enough ? TimePoint{} : pages_.front().since + std::chrono::milliseconds(kLingerMs);
       if (enough || Clock::now() >= linger_until) return true;
-      wake_.wait_until(lock, linger_until);
+      wake_.wait_until(mutex_, linger_until);
     } else if (stopping_) {
       return false;
     } else {
-      wake_.wait(lock);
+      wake_.wait(mutex_);
     }
   }
 }
@@ -275,7 +286,7 @@ void WriteBehind::finish(std::vector<LogItem>& items) {
     }
     if (!written) not_written(item);
     item.done(written);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     held_bytes_ -= item.entry.length;
     --held_pages_;
   }
@@ -285,7 +296,7 @@ void WriteBehind::finish(std::vector<LogItem>& items) {
 void WriteBehind::again(LogItem& item) {
   item.outcome = LogItem::Outcome::pending;
   item.segment = nullptr;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (item.entry.kind == RecordKind::clear) {
     clears_.try_emplace(item.entry.namespace_id, std::move(item));
   } else {
@@ -298,7 +309,7 @@ void WriteBehind::not_written(const LogItem& item) {
   const auto ours = [&](const IndexEntry& entry) {
     return entry.sequence == item.entry.sequence && !entry.on_disk();
   };
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (item.outcome == LogItem::Outcome::failed) {
     erase(item.entry.digest, ours);
   } else {

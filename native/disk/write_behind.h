@@ -9,14 +9,13 @@
 // that was there, and one per cleared namespace.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "common/mutex.h"
 #include "disk/log.h"
 
 namespace peercached::disk {
@@ -51,17 +50,20 @@ class WriteBehind {
     TimePoint since;
   };
   PutOutcome check(const DiskPage& page);
+  PutOutcome admit(const DiskPage& page) const REQUIRES(mutex_);
+  PutOutcome queue(const DiskPage& page, const std::byte* payload, std::function<void(bool)> done,
+                   bool& wake) REQUIRES(mutex_);
   template <typename Condition>
-  bool erase(const Digest& digest, Condition&& condition);  // with mutex_ held
-  void queue_removal(FooterEntry entry);                    // likewise
+  bool erase(const Digest& digest, Condition&& condition) REQUIRES(mutex_);
+  void queue_removal(FooterEntry entry) REQUIRES(mutex_);
   void run(unsigned writer);
-  bool wait_for_work(std::unique_lock<std::mutex>& lock);
-  std::vector<LogItem> take_batch();
+  bool wait_for_work() REQUIRES(mutex_);
+  std::vector<LogItem> take_batch() REQUIRES(mutex_);
   void append(std::vector<LogItem>& items, AlignedBuffer& buffer, IoClock& clock);
   void finish(std::vector<LogItem>& items);
   void again(LogItem& item);
   void not_written(const LogItem& item);
-  uint64_t oldest_outstanding() const;
+  uint64_t oldest_outstanding() const REQUIRES(mutex_);
 
   Log& log_;
   Index& index_;
@@ -71,22 +73,26 @@ class WriteBehind {
   const uint64_t hurry_bytes_;  // with this many waiting, no writer lingers
   const uint64_t page_bytes_max_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_, settled_;
-  std::deque<QueuedPage> pages_;
-  std::deque<LogItem> removals_;
-  std::map<Digest, LogItem> clears_;  // the last one of each namespace
-  uint64_t last_sequence_;
-  uint64_t waiting_bytes_ = 0;  // of pages_
-  uint64_t held_bytes_ = 0;     // of pages not settled yet
-  uint64_t held_pages_ = 0;
-  uint64_t in_hand_[kWriters] = {};  // lowest sequence that a writer has; 0: none
-  bool hurry_ = false;               // a thread waits in flush()
-  bool stopping_ = false;
-  Deadline stop_by_{};
-  uint64_t skipped_full_ = 0, skipped_off_ = 0, skipped_old_ = 0, skipped_large_ = 0,
-           skipped_quota_ = 0;
-  uint64_t removed_ = 0;
+  mutable Mutex mutex_;
+  CondVar wake_, settled_;
+  std::deque<QueuedPage> pages_ GUARDED_BY(mutex_);
+  std::deque<LogItem> removals_ GUARDED_BY(mutex_);
+  std::map<Digest, LogItem> clears_ GUARDED_BY(mutex_);  // the last one of each namespace
+  uint64_t last_sequence_ GUARDED_BY(mutex_);
+  uint64_t waiting_bytes_ GUARDED_BY(mutex_) = 0;  // of pages_
+  uint64_t held_bytes_ GUARDED_BY(mutex_) = 0;     // of pages not settled yet
+  uint64_t held_pages_ GUARDED_BY(mutex_) = 0;
+  // The lowest sequence that each writer has; 0: none.
+  uint64_t in_hand_[kWriters] GUARDED_BY(mutex_) = {};
+  bool hurry_ GUARDED_BY(mutex_) = false;  // a thread waits in flush()
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  Deadline stop_by_ GUARDED_BY(mutex_){};
+  uint64_t skipped_full_ GUARDED_BY(mutex_) = 0;
+  uint64_t skipped_off_ GUARDED_BY(mutex_) = 0;
+  uint64_t skipped_old_ GUARDED_BY(mutex_) = 0;
+  uint64_t skipped_large_ GUARDED_BY(mutex_) = 0;
+  uint64_t skipped_quota_ GUARDED_BY(mutex_) = 0;
+  uint64_t removed_ GUARDED_BY(mutex_) = 0;
   std::vector<std::thread> threads_;
 };
 

@@ -45,7 +45,7 @@ void Adopter::Run::take(std::span<const RecordRow> rows) {
     at += room_for(rows[i].length);
   }
   ReadBatch batches[] = {{holder, parts.nodes.incarnation(holder), ops}};
-  parts.transport.reads().read(batches, deadline, landing.gate(), parts.verifier);
+  parts.transports.engine().read(batches, deadline, landing.gate(), parts.verifier);
   std::erase_if(ops, [](const ReadOp& op) { return op.status != PageStatus::ok; });
   keep(ops);
 }
@@ -151,7 +151,7 @@ Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline dea
   }
 
   const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
-  Landing landing(parts_.transport, landing_bytes);
+  Landing landing(parts_.transports, landing_bytes);
   const Running::Taking taking(parts_.running, digests);
   Run run{parts_, holder, offered, pool_slot, deadline, landing, adopted, taking};
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {

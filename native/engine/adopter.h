@@ -17,7 +17,7 @@
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
 #include "engine/publisher.h"
-#include "engine/transport.h"
+#include "engine/transports.h"
 #include "pool/pool.h"
 #include "removals/running.h"
 #include "transfer/verify.h"
@@ -33,7 +33,7 @@ class Adopter {
     NamespaceTable& namespaces;
     Running& running;
     const NodeTable& nodes;
-    Transport& transport;
+    Transports& transports;
     VerifyingSink& verifier;
     Publisher& publisher;
     ControlQueue& control;

@@ -35,8 +35,7 @@ void Directory::drop_holder(HolderIndex holder) {
   shard_.drop_holder(holder);
 }
 
-void Directory::lookup(std::span<const Digest> digests, uint64_t view_number,
-                       tcp::Located& located) {
+void Directory::lookup(std::span<const Digest> digests, uint64_t view_number, Located& located) {
   const uint64_t term = finality_.term(view_number);
   std::vector<RecordRow> rows;
   shard_.lookup(digests, rows);

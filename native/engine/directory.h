@@ -44,7 +44,7 @@ class Directory {
 
   // --- as an owner, for peers
   // Looks digests up in our shard, for a reader with that view. `located` is empty before.
-  void lookup(std::span<const Digest> digests, uint64_t view_number, tcp::Located& located);
+  void lookup(std::span<const Digest> digests, uint64_t view_number, Located& located);
   // Stores a holder's records in our shard. False: not all of them are there.
   bool store(Incarnation holder, uint64_t fence, std::span<const RecordRow> rows);
   // From now on the holder's publish frames with a lower fence are refused (fences.h).

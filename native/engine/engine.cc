@@ -33,17 +33,17 @@ Engine::Engine(const EngineConfig& config)
           config.shard_entries, [this] { janitor_.sweep_records(); }, nodes_, counters_),
       storage_(config, janitor_,
                [this](std::span<const RecordRow> rows) { publisher_->tell(rows); }),
-      transport_(config, storage_.pool(), nodes_, control_),
+      transports_(config, storage_.pool(), nodes_, control_),
       locations_(config.location_cache_entries, running_),
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify),
-      readers_(transport_) {
+      readers_(transports_) {
   install_fault_guard();
   if (config.copied_records != 0) {
     copies_ = std::make_unique<Copies>(config.copied_records, [this] { janitor_.sweep_records(); });
   }
-  publisher_ = std::make_unique<Publisher>(
-      Publisher::Parts{storage_.pool(), nodes_, directory_, control_, transport_.tcp(), counters_});
+  publisher_ = std::make_unique<Publisher>(Publisher::Parts{
+      storage_.pool(), nodes_, directory_, control_, transports_.engine(), counters_});
   storage_.begin_telling();
   local_pages_ = std::make_unique<LocalPages>(
       LocalPages::Parts{storage_.pool(), storage_.cold(), storage_.promoter(), storage_.holds(),
@@ -53,32 +53,32 @@ Engine::Engine(const EngineConfig& config)
                                                          locations_, *publisher_, janitor_});
   adopter_ = std::make_unique<Adopter>(
       Adopter::Parts{taking_, storage_.pool(), storage_.cold(), storage_.namespaces(), running_,
-                     nodes_, transport_, verifier_, *publisher_, control_, janitor_, counters_});
+                     nodes_, transports_, verifier_, *publisher_, control_, janitor_, counters_});
   make_paths();
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
-                                                locations_, copies_.get(), transport_},
+                                                locations_, copies_.get(), transports_},
                                    std::chrono::milliseconds(config.follow_wait_ms));
   operator_view_ = std::make_unique<OperatorView>(
-      OperatorView::Parts{config_, storage_, transport_, directory_, copies_.get(), locations_,
+      OperatorView::Parts{config_, storage_, transports_, directory_, copies_.get(), locations_,
                           nodes_, workers_, readers_, control_, counters_, latencies_, notices_});
   janitor_.start(
       {storage_.pool(), storage_.cold(), storage_.holds(), directory_.shard(), copies_.get()});
 }
 
 void Engine::make_paths() {
-  locator_ =
-      std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, copies_.get(),
-                                               running_, control_, transport_.tcp(), counters_});
+  locator_ = std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, copies_.get(),
+                                                      running_, control_, transports_.engine(),
+                                                      counters_});
   set_path_ = std::make_unique<SetPath>(SetPath::Parts{taking_, storage_.pool(), storage_.cold(),
                                                        running_, *publisher_, control_, janitor_,
                                                        crew_, counters_, latencies_});
   get_path_ = std::make_unique<GetPath>(
       GetPath::Parts{serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_,
-                     *removals_, running_, *locator_, locations_, nodes_, transport_.reads(),
+                     *removals_, running_, *locator_, locations_, nodes_, transports_.engine(),
                      verifier_, control_, used_pages_, crew_, counters_, latencies_});
   exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *locator_,
-      locations_, nodes_, transport_.tcp(), control_, counters_, latencies_});
+      locations_, nodes_, transports_.engine(), control_, counters_, latencies_});
 }
 
 Engine::~Engine() {
@@ -100,8 +100,7 @@ void Engine::listen() {
   answers.may_read = [this] { return serving_.load(std::memory_order_acquire); };
   answers.hold = [this](std::span<const Digest> digests, uint32_t hold_ms,
                         std::span<uint8_t> held) { local_pages_->hold(digests, hold_ms, held); };
-  answers.lookup = [this](std::span<const Digest> digests, uint64_t view_number,
-                          tcp::Located& located) {
+  answers.lookup = [this](std::span<const Digest> digests, uint64_t view_number, Located& located) {
     directory_.lookup(digests, view_number, located);
   };
   answers.publish = [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
@@ -138,7 +137,7 @@ void Engine::begin_serving() {
 void Engine::end_serving() {
   serving_.store(false, std::memory_order_release);
   publisher_->feed().close();
-  transport_.drop_readers();
+  transports_.drop_readers();
 }
 
 }  // namespace peercached

@@ -13,7 +13,7 @@
 //   janitor.h        housekeeping; is given its work at start()
 //   directory.h      the ring, our shard, and our answers as an owner
 //   storage.h        pool, disk tier, journal, namespaces, quotas, holds
-//   transport.h      READs and messages, over TCP and RDMA
+//   transports.h     READs and messages, over TCP and RDMA
 //   publisher.h      our records, on their way to owners and followers
 //   locator.h        where pages of other nodes are
 //   local_pages.h    our pages, as peers and the control plane ask for them
@@ -58,7 +58,7 @@
 #include "engine/remove.h"
 #include "engine/set_path.h"
 #include "engine/storage.h"
-#include "engine/transport.h"
+#include "engine/transports.h"
 #include "engine/used_pages.h"
 #include "engine/workers.h"
 #include "ipc/handler.h"
@@ -104,19 +104,19 @@ class Engine final : public RequestHandler {
     return operator_view_->stats_json(context);
   }
   void region_mapped(std::byte* base, uint64_t bytes) override {
-    transport_.region_mapped(base, bytes);
+    transports_.region_mapped(base, bytes);
   }
   void device_region_mapped(std::byte* base, uint64_t bytes, int fd) override {
-    transport_.device_region_mapped(base, bytes, fd);
+    transports_.device_region_mapped(base, bytes, fd);
   }
-  void region_unmapped(std::byte* base) noexcept override { transport_.region_unmapped(base); }
+  void region_unmapped(std::byte* base) noexcept override { transports_.region_unmapped(base); }
 
   // --- the parts
   ControlQueue& control() { return control_; }
   NodeTable& nodes() { return nodes_; }
   Directory& directory() { return directory_; }
   Storage& storage() { return storage_; }
-  Transport& transport() { return transport_; }
+  Transports& transports() { return transports_; }
   Publisher& publisher() { return *publisher_; }
   LocationCache& locations() { return locations_; }
   LocalPages& local_pages() { return *local_pages_; }
@@ -145,7 +145,7 @@ class Engine final : public RequestHandler {
   std::unique_ptr<Copies> copies_;        // null: no node is followed
   std::unique_ptr<Publisher> publisher_;  // outlives the pool, which may evict until its end
   Storage storage_;
-  Transport transport_;
+  Transports transports_;
   Running running_;
   LocationCache locations_;
   UsedPages used_pages_;

@@ -147,7 +147,7 @@ void ExistsPath::Run::hold() {
       batches.push_back({holder, parts.nodes.incarnation(holder), one.digests, one.held});
     }
   }
-  if (!batches.empty()) parts.tcp.hold(batches, context.hold_ms, context.deadline);
+  if (!batches.empty()) parts.transfer.hold(batches, context.hold_ms, context.deadline);
   for (const auto& [holder, wanted] : by_holder) {
     for (size_t k = 0; k < wanted.size(); ++k) {
       if (asked[holder].held[k] != 0) continue;

@@ -16,7 +16,7 @@
 #include "engine/recent_wishes.h"
 #include "ipc/handler.h"
 #include "pool/pool.h"
-#include "transfer/tcp/tcp_engine.h"
+#include "transfer/transfer.h"
 
 namespace peercached {
 
@@ -31,7 +31,7 @@ class ExistsPath {
     const Locator& locator;
     LocationCache& locations;
     const NodeTable& nodes;
-    TcpEngine& tcp;
+    TransferEngine& transfer;
     ControlQueue& control;
     OperationCounters& counters;
     Latencies& latencies;

@@ -9,25 +9,25 @@
 #include <new>
 
 #include "common/write_gate.h"
-#include "engine/transport.h"
+#include "engine/transports.h"
 
 namespace peercached {
 
 class Landing {
  public:
-  Landing(Transport& transport, uint64_t bytes) : transport_(transport), bytes_(bytes) {
+  Landing(Transports& transports, uint64_t bytes) : transports_(transports), bytes_(bytes) {
     void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<std::byte*>(mapped);
     try {
-      transport_.region_mapped(base_, bytes_);
+      transports_.region_mapped(base_, bytes_);
     } catch (...) {
       munmap(base_, bytes_);
       throw;
     }
   }
   ~Landing() {
-    transport_.region_unmapped(base_);
+    transports_.region_unmapped(base_);
     munmap(base_, bytes_);
   }
   Landing(const Landing&) = delete;
@@ -36,7 +36,7 @@ class Landing {
   WriteGate& gate() { return gate_; }
 
  private:
-  Transport& transport_;
+  Transports& transports_;
   const uint64_t bytes_;
   std::byte* base_ = nullptr;
   WriteGatePage gate_page_{};

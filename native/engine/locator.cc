@@ -281,7 +281,7 @@ void Locator::Search::ask(const std::vector<Part>& parts) {
   sources.counters.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   const TimePoint began = Clock::now();
   const TimePoint late = began + kFramePatience + static_cast<int64_t>(count) * kEachDigest;
-  sources.tcp.lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
+  sources.transfer.lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
   std::vector<RecordRow> found;
   for (LookupBatch& batch : batches) {
     if (!batch.answered && Clock::now() >= late) {

@@ -19,7 +19,7 @@
 #include "engine/locations.h"
 #include "engine/nodes.h"
 #include "removals/running.h"
-#include "transfer/tcp/tcp_engine.h"
+#include "transfer/transfer.h"
 
 namespace peercached {
 
@@ -38,7 +38,7 @@ class Locator {
     const Copies* copies;  // may be null
     const Running& running;
     ControlQueue& control;
-    TcpEngine& tcp;
+    TransferEngine& transfer;
     OperationCounters& counters;
   };
 

@@ -217,9 +217,9 @@ std::string OperatorView::status_json() const {
   write_ipc(json, parts_.workers.stats());
   write_tcp_server(json, parts_.readers.stats());
   write_operations(json, parts_.counters);
-  json.field("transfer", parts_.transport.reads().name());
+  json.field("transfer", parts_.transports.engine().name());
   write_nodes(json, parts_.nodes);
-  write_peers(json, parts_.transport.reads());
+  write_peers(json, parts_.transports.engine());
   json.field("events_posted", parts_.control.posted());
   json.field("events_dropped", parts_.control.dropped());
   return json.close('}').take();
@@ -242,10 +242,10 @@ std::vector<NamedLatency> OperatorView::latencies() const {
   for (size_t i = 0; i < kSourceNames.size(); ++i) {
     all.push_back({"get", kSourceNames[i], latencies.get[i].snapshot()});
   }
-  for (const PeerHealth& peer : parts_.transport.reads().health()) {
+  for (const PeerHealth& peer : parts_.transports.engine().health()) {
     all.push_back({"peer_read", std::to_string(peer.peer), peer.reads});
   }
-  for (const auto& rail : parts_.transport.rails()) {
+  for (const auto& rail : parts_.transports.rails()) {
     all.push_back({"rail_read", std::to_string(rail->index), rail->counters.chains.snapshot()});
   }
   return all;
@@ -255,7 +255,7 @@ std::vector<std::string> OperatorView::take_notices() {
   parts_.storage.quotas().tell(parts_.notices);
   const ColdPages& cold = parts_.storage.cold();
   if (cold.enabled() && disk_watch_.due()) disk_watch_.tell(cold.tier().stats(), parts_.notices);
-  parts_.transport.tell(parts_.notices);
+  parts_.transports.tell(parts_.notices);
   return parts_.notices.take();
 }
 

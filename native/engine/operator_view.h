@@ -17,7 +17,7 @@
 #include "engine/nodes.h"
 #include "engine/readers.h"
 #include "engine/storage.h"
-#include "engine/transport.h"
+#include "engine/transports.h"
 #include "engine/workers.h"
 
 namespace peercached {
@@ -27,7 +27,7 @@ class OperatorView {
   struct Parts {
     const EngineConfig& config;
     Storage& storage;
-    Transport& transport;
+    Transports& transports;
     const Directory& directory;
     const Copies* copies;  // may be null
     const LocationCache& locations;

@@ -4,7 +4,8 @@ namespace peercached {
 
 Peers::Peers(const Parts& parts, std::chrono::milliseconds follow_wait) : parts_(parts) {
   if (parts_.copies != nullptr)
-    follower_ = std::make_unique<tcp::Follower>(*parts_.copies, signs_, follow_wait);
+    follower_ = std::make_unique<tcp::Follower>(*parts_.copies, signs_, parts_.transports.tcp(),
+                                                follow_wait);
 }
 
 HolderIndex Peers::add(const std::string& node_id, Incarnation incarnation) {
@@ -20,18 +21,18 @@ void Peers::drop(HolderIndex index) {
   if (follower_) follower_->leave(index);
   if (parts_.copies != nullptr) parts_.copies->forget(index);
   parts_.directory.drop_holder(index);
-  parts_.transport.reads().drop_peer(index);
+  parts_.transports.engine().drop_peer(index);
   parts_.locations.forget_holder(index);
 }
 
 void Peers::connect(HolderIndex index, const PeerEndpoint& endpoint) {
-  parts_.transport.reads().add_peer(index, endpoint);
+  parts_.transports.engine().add_peer(index, endpoint);
   parts_.nodes.set_connected(index, true);
-  if (follower_) follower_->follow(index, parts_.transport.tcp().dial_to(endpoint));
+  if (follower_) follower_->follow(index, endpoint);
 }
 
 void Peers::disconnect_all() {
-  for (const auto& node : parts_.nodes.all()) parts_.transport.reads().drop_peer(node.index);
+  for (const auto& node : parts_.nodes.all()) parts_.transports.engine().drop_peer(node.index);
 }
 
 void Peers::say_life(uint64_t view_number, uint64_t sequence, bool is_master,

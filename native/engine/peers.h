@@ -15,7 +15,7 @@
 #include "engine/locations.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
-#include "engine/transport.h"
+#include "engine/transports.h"
 #include "transfer/tcp/follower.h"
 #include "transfer/tcp/life_signs.h"
 
@@ -29,7 +29,7 @@ class Peers {
     Directory& directory;
     LocationCache& locations;
     Copies* copies;  // null: nobody is followed
-    Transport& transport;
+    Transports& transports;
   };
 
   // `follow_wait`: of a follower's question; also the interval of signs of life.

@@ -44,7 +44,7 @@ bool Publisher::send_in_frames(std::span<const RecordRow> rows, Deadline deadlin
     }
   }
   const TimePoint late = now + kFramePatience;
-  parts_.tcp.publish(batches, fence_, Deadline{std::min(deadline.at, late)});
+  parts_.transfer.publish(batches, fence_, Deadline{std::min(deadline.at, late)});
   parts_.counters.publish_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   bool all_taken = true;
   for (const PublishBatch& batch : batches) {

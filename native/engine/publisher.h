@@ -23,7 +23,7 @@
 #include "engine/record_feed.h"
 #include "engine/under_way.h"
 #include "pool/pool.h"
-#include "transfer/tcp/tcp_engine.h"
+#include "transfer/transfer.h"
 
 namespace peercached {
 
@@ -34,7 +34,7 @@ class Publisher {
     NodeTable& nodes;
     Directory& directory;
     ControlQueue& control;
-    TcpEngine& tcp;
+    TransferEngine& transfer;
     OperationCounters& counters;
   };
 

@@ -20,7 +20,7 @@ void Readers::expel(const std::string& node_id, Incarnation incarnation) {
     tokens_.erase({node_id, incarnation});
   }
   if (server_) server_->drop_peer(node_id, incarnation);
-  transport_.drop_reader(node_id, incarnation);
+  transports_.drop_reader(node_id, incarnation);
 }
 
 std::string Readers::token_of(const std::string& node_id, Incarnation incarnation) const {

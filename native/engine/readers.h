@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "common/types.h"
-#include "engine/transport.h"
+#include "engine/transports.h"
 #include "pool/pool.h"
 #include "transfer/tcp/tcp_server.h"
 
@@ -19,7 +19,7 @@ namespace peercached {
 
 class Readers {
  public:
-  explicit Readers(Transport& transport) : transport_(transport) {}
+  explicit Readers(Transports& transports) : transports_(transports) {}
 
   // Binds the data port and serves peers. Throws std::runtime_error with the remedy.
   void listen(const TcpServerConfig& config, Pool& pool, const TcpServer::Answers& answers);
@@ -35,7 +35,7 @@ class Readers {
  private:
   std::string token_of(const std::string& node_id, Incarnation incarnation) const;
 
-  Transport& transport_;
+  Transports& transports_;
   mutable std::mutex mutex_;
   // By process and not by node id. A second daemon with a copied configuration shakes hands before
   // it is refused, and must not shut out the first one. The control plane bounds their number.

@@ -8,11 +8,11 @@
 
 namespace peercached {
 
-TracedGet trace_get(RequestHandler& handler, Transport& transport, std::string_view name,
+TracedGet trace_get(RequestHandler& handler, Transports& transports, std::string_view name,
                     std::string_view key, uint32_t length, Deadline deadline) {
   const std::shared_ptr<Namespace> ns = handler.open_namespace(name, kNoUser);
   if (ns == nullptr) throw std::invalid_argument("namespace: this daemon has seen its maximum");
-  Landing landing(transport, (uint64_t{length} + 4095) / 4096 * 4096);
+  Landing landing(transports, (uint64_t{length} + 4095) / 4096 * 4096);
   Trace trace;
   RequestContext context;
   context.ns = ns.get();

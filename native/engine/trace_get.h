@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "common/trace.h"
 #include "common/types.h"
-#include "engine/transport.h"
+#include "engine/transports.h"
 #include "ipc/handler.h"
 
 namespace peercached {
@@ -21,7 +21,7 @@ struct TracedGet {
 
 // The page, of `length` bytes, goes into memory of its own. Throws std::invalid_argument if the
 // namespace cannot be opened.
-TracedGet trace_get(RequestHandler& handler, Transport& transport, std::string_view name,
+TracedGet trace_get(RequestHandler& handler, Transports& transports, std::string_view name,
                     std::string_view key, uint32_t length, Deadline deadline);
 
 }  // namespace peercached

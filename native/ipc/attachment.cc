@@ -50,12 +50,12 @@ std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t byte
                                                RequestHandler& handler) {
   const FileIdentity identity = SharedMemory::identity_of(fd);
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (auto known = known_region(identity, bytes)) return known;
   }
   // Mapping a large region takes long, so do it without the mutex.
   auto region = std::make_shared<Region>(new_region_id(next_id), fd, bytes, handler);
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (auto known = known_region(identity, bytes)) return known;  // another thread was faster
   regions_.emplace(region->id, region);
   return region;
@@ -90,7 +90,7 @@ std::shared_ptr<Region> Attachment::known_region(const FileIdentity& identity,
 
 bool Attachment::remove_region(uint32_t region) {
   std::shared_ptr<Region> last;  // outlives the lock, because unmapping can take long
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = regions_.find(region);
   if (found == regions_.end()) return false;
   last = std::move(found->second);
@@ -100,7 +100,7 @@ bool Attachment::remove_region(uint32_t region) {
 
 bool Attachment::lose_region(uint32_t region) {
   std::shared_ptr<Region> last;
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = regions_.find(region);
   if (found == regions_.end() || !found->second) return false;
   last = std::move(found->second);
@@ -144,7 +144,7 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
         known_at = at;
       }
       if (known == nullptr) {
-        const std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         const auto found = regions_.find(known_id);
         if (found != regions_.end()) {
           known_status = PageStatus::region_lost;
@@ -173,23 +173,23 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
 }
 
 void Attachment::add_gate(std::shared_ptr<const GatePage> gate) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   gates_.push_back(std::move(gate));
 }
 
 void Attachment::remove_gate(const std::shared_ptr<const GatePage>& gate) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase(gates_, gate);
 }
 
 uint32_t Attachment::stuck() const {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<uint32_t>(
       std::ranges::count_if(gates_, [](const auto& gate) { return gate->gate().stuck(); }));
 }
 
 Attachment::Regions Attachment::regions() const {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Regions regions;
   for (const auto& [id_known, region] : regions_) {
     if (!region) continue;

@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "ipc/handler.h"
 #include "ipc/request.h"
 #include "ipc/shared_memory.h"
@@ -83,13 +83,14 @@ class Attachment {
   Regions regions() const;
 
  private:
-  // The region of that file, or null if it may be added. Throws RequestError. Needs the mutex.
-  std::shared_ptr<Region> known_region(const FileIdentity& identity, uint64_t bytes) const;
+  // The region of that file, or null if it may be added. Throws RequestError.
+  std::shared_ptr<Region> known_region(const FileIdentity& identity, uint64_t bytes) const
+      REQUIRES(mutex_);
 
   const RegionLimits limits_;
-  mutable std::mutex mutex_;
-  std::map<uint32_t, std::shared_ptr<Region>> regions_;  // null: lost
-  std::vector<std::shared_ptr<const GatePage>> gates_;
+  mutable Mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<Region>> regions_ GUARDED_BY(mutex_);  // null: lost
+  std::vector<std::shared_ptr<const GatePage>> gates_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached::ipc

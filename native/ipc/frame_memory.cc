@@ -4,7 +4,7 @@ namespace peercached::ipc {
 
 bool FrameMemory::Share::grow(uint64_t bytes) {
   const uint64_t more = bytes - bytes_;
-  const std::lock_guard lock(memory_.mutex_);
+  MutexLock lock(memory_.mutex_);
   const auto found = memory_.by_user_.find(uid_);
   const uint64_t of_user = (found == memory_.by_user_.end() ? 0 : found->second) + more;
   if (memory_.all_max_ != 0 && memory_.all_ + more > memory_.all_max_) return false;
@@ -18,7 +18,7 @@ bool FrameMemory::Share::grow(uint64_t bytes) {
 void FrameMemory::Share::shrink(uint64_t bytes) {
   if (bytes >= bytes_) return;
   const uint64_t less = bytes_ - bytes;
-  const std::lock_guard lock(memory_.mutex_);
+  MutexLock lock(memory_.mutex_);
   memory_.all_ -= less;
   const auto of_user = memory_.by_user_.find(uid_);
   if ((of_user->second -= less) == 0) memory_.by_user_.erase(of_user);
@@ -26,7 +26,7 @@ void FrameMemory::Share::shrink(uint64_t bytes) {
 }
 
 uint64_t FrameMemory::used() const {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return all_;
 }
 

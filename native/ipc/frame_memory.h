@@ -7,7 +7,8 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
+
+#include "common/mutex.h"
 
 namespace peercached::ipc {
 
@@ -40,9 +41,9 @@ class FrameMemory {
 
  private:
   const uint64_t all_max_, user_max_;
-  mutable std::mutex mutex_;
-  uint64_t all_ = 0;
-  std::map<uint32_t, uint64_t> by_user_;
+  mutable Mutex mutex_;
+  uint64_t all_ GUARDED_BY(mutex_) = 0;
+  std::map<uint32_t, uint64_t> by_user_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached::ipc

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <list>
-#include <mutex>
 #include <system_error>
 #include <thread>
 

@@ -19,7 +19,7 @@ Token random_token() {
 
 std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid, uint32_t uid) {
   if (hello.token != Token{}) {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = attachments_.find(hello.token);
     // One answer for "no such token" and "not yours", so that a guess learns nothing.
     if (found == attachments_.end() || found->second->uid != uid) {
@@ -42,7 +42,7 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
         "no room for namespace '" + std::string(hello.ns) +
             "': too many, of your user or in all, have workers or pages: clear some");
   }
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (attachments_.size() >= config.attachments_max) {
     throw RequestError(ErrorCode::limit, std::to_string(attachments_.size()) +
                                              " workers are attached, the most that may be: " +
@@ -69,13 +69,13 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
 }
 
 void ServerState::leave(std::shared_ptr<Attachment> attachment) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (--attachment->connections == 0) attachments_.erase(attachment->token);
   // `attachment` is destroyed after the lock is released, because unmapping takes long.
 }
 
 std::vector<WorkerInfo> ServerState::workers() const {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<WorkerInfo> workers;
   workers.reserve(attachments_.size());
   for (const auto& [token, attachment] : attachments_) {

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "common/mutex.h"
 #include "ipc/attachment.h"
 #include "ipc/frame_memory.h"
 #include "ipc/handler.h"
@@ -43,9 +43,9 @@ class ServerState {
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::map<Token, std::shared_ptr<Attachment>> attachments_;
-  uint64_t next_attachment_ = 1;
+  mutable Mutex mutex_;
+  std::map<Token, std::shared_ptr<Attachment>> attachments_ GUARDED_BY(mutex_);
+  uint64_t next_attachment_ GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace peercached::ipc

@@ -11,8 +11,6 @@ namespace peercached {
 namespace {
 // The evictor releases the mutex and calls the sink after this many pages.
 constexpr size_t kEvictPagesPerTurn = 64;
-// Pinned pages to skip at the cold end of a namespace with a quota.
-constexpr int kPinnedStepsMax = 1024;
 }  // namespace
 
 void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
@@ -27,8 +25,7 @@ void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
   slot.generation = row.generation;  // for withdrawals_of(), while pins keep the slot
 
   slots.erase(id);
-  recency.remove(id);
-  namespaces.find(slot.namespace_slot)->second.pages.remove(slots.data(), id);
+  policy->removed(id);
   --counters.keys;
   counters.payload_bytes -= slot.length;
   slot.state = SlotState::removed;
@@ -36,22 +33,19 @@ void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
 }
 
 void Pool::Impl::free_slot(uint32_t id) {
-  const auto in_namespace = namespaces.find(slots[id].namespace_slot);
+  const auto in_namespace = namespaces.pages.find(slots[id].namespace_slot);
   in_namespace->second.bytes -= space.span_of(slots[id]).size_class->stride_bytes;
-  if (in_namespace->second.forgettable()) namespaces.erase(in_namespace);
+  if (in_namespace->second.forgettable()) namespaces.pages.erase(in_namespace);
   space.give_back(id);
 }
 
 bool Pool::Impl::make_room_in(uint32_t namespace_slot, uint64_t bytes,
                               std::vector<RecordRow>& evicted) {
-  const auto found = namespaces.find(namespace_slot);
-  if (found == namespaces.end()) return true;
+  const auto found = namespaces.pages.find(namespace_slot);
+  if (found == namespaces.pages.end()) return true;
   NamespacePages& own = found->second;
   while (own.bytes > own.quota_bytes || bytes > own.quota_bytes - own.bytes) {
-    uint32_t victim = own.pages.coldest();
-    for (int steps = 0; victim != kNoSlot && slots[victim].pins > 0; ++steps) {
-      victim = steps < kPinnedStepsMax ? slots[victim].in_namespace.hotter : kNoSlot;
-    }
+    const uint32_t victim = policy->next_of(own);
     // A page larger than the quota never fits, so evicting the rest would gain nothing.
     if (victim == kNoSlot || bytes > own.quota_bytes) {
       ++own.refused;
@@ -64,23 +58,23 @@ bool Pool::Impl::make_room_in(uint32_t namespace_slot, uint64_t bytes,
 }
 
 void Pool::set_quota(uint32_t namespace_slot, uint64_t bytes) {
-  std::lock_guard lock(impl_->mutex);
-  impl_->quotas = true;
-  impl_->namespaces[namespace_slot].quota_bytes = bytes;
+  MutexLock lock(impl_->mutex);
+  impl_->namespaces.quotas = true;
+  impl_->namespaces.pages[namespace_slot].quota_bytes = bytes;
 }
 
 void Pool::drop_quota(uint32_t namespace_slot) {
-  std::lock_guard lock(impl_->mutex);
-  const auto found = impl_->namespaces.find(namespace_slot);
-  if (found == impl_->namespaces.end()) return;
+  MutexLock lock(impl_->mutex);
+  const auto found = impl_->namespaces.pages.find(namespace_slot);
+  if (found == impl_->namespaces.pages.end()) return;
   found->second.quota_bytes = kNoQuota;
-  if (found->second.forgettable()) impl_->namespaces.erase(found);
+  if (found->second.forgettable()) impl_->namespaces.pages.erase(found);
 }
 
 NamespaceUse Pool::use_of(uint32_t namespace_slot) const {
-  std::lock_guard lock(impl_->mutex);
-  const auto found = impl_->namespaces.find(namespace_slot);
-  if (found == impl_->namespaces.end()) return {};
+  MutexLock lock(impl_->mutex);
+  const auto found = impl_->namespaces.pages.find(namespace_slot);
+  if (found == impl_->namespaces.pages.end()) return {};
   const NamespacePages& own = found->second;
   return {own.bytes, own.quota_bytes, own.evictions, own.refused};
 }
@@ -106,7 +100,7 @@ uint32_t Pool::Impl::take_slot(SizeClass& size_class, std::vector<RecordRow>& ev
 // would empty more of the pool than the low watermark asks for.
 bool Pool::Impl::should_evict() {
   if (!above_high) return false;
-  const uint32_t id = recency.coldest();
+  const uint32_t id = policy->next();
   if (id != kNoSlot) {
     const uint64_t stride = space.span_of(slots[id]).size_class->stride_bytes;
     if (space.occupied_bytes() - stride >= low_bytes) return true;
@@ -124,15 +118,14 @@ void Pool::Impl::wake_evictor() {
 void Pool::Impl::evict_in_background() {
   std::vector<RecordRow> evicted;
   evicted.reserve(kEvictPagesPerTurn);
-  std::unique_lock lock(mutex);
+  MutexLock lock(mutex);
   for (;;) {
-    pressure.wait(lock, [this] { return stopping || should_evict(); });
+    while (!stopping && !should_evict()) pressure.wait(mutex);
     if (stopping) return;
-    while (evicted.size() < kEvictPagesPerTurn && should_evict()) evict(recency.coldest(), evicted);
-    lock.unlock();
+    while (evicted.size() < kEvictPagesPerTurn && should_evict()) evict(policy->next(), evicted);
+    MutexUnlock unlocked(mutex);
     if (on_evict) on_evict(evicted);
     evicted.clear();
-    lock.lock();
   }
 }
 
@@ -143,7 +136,7 @@ Evicted Pool::evict(std::span<const Digest> digests) {
   std::vector<RecordRow> rows;
   for (size_t first = 0; first < digests.size(); first += kEvictPagesPerTurn) {
     {
-      std::lock_guard lock(impl_->mutex);
+      MutexLock lock(impl_->mutex);
       for (const Digest& digest :
            digests.subspan(first, std::min(kEvictPagesPerTurn, digests.size() - first))) {
         const uint32_t id = impl_->find_committed(digest);
@@ -164,9 +157,9 @@ Evicted Pool::evict_coldest(uint64_t bytes) {
   std::vector<RecordRow> rows;
   for (bool more = true; more;) {
     {
-      std::lock_guard lock(impl_->mutex);
+      MutexLock lock(impl_->mutex);
       while (rows.size() < kEvictPagesPerTurn) {
-        const uint32_t id = evicted.bytes < bytes ? impl_->recency.coldest() : kNoSlot;
+        const uint32_t id = evicted.bytes < bytes ? impl_->policy->next() : kNoSlot;
         if (id == kNoSlot) {
           more = false;
           break;

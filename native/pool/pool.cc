@@ -41,15 +41,15 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
           static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.low_watermark)),
       slots(memory.size_bytes(), kStrideBytesMin),
       space(space_for(slots, memory)),
-      recency(slots, space),
-      victims(slots, space, recency) {
+      policy(make_eviction_policy(slots, space, namespaces)),
+      victims(slots, space, *policy) {
   if (memory.file() != nullptr) restore(judge, config.is_void);
   evictor = std::thread([this] { evict_in_background(); });
 }
 
 Pool::Impl::~Impl() {
   {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     stopping = true;
   }
   pressure.notify_one();
@@ -83,6 +83,11 @@ uint32_t Pool::Impl::find_committed(const Digest& digest) const {
   return id != kNoSlot && slots[id].state == SlotState::committed ? id : kNoSlot;
 }
 
+bool Pool::Impl::is_reserved(const Digest& digest) const {
+  const uint32_t id = slots.find(digest);
+  return id != kNoSlot && slots[id].state == SlotState::reserved;
+}
+
 void Pool::Impl::pin(uint32_t id) {
   Slot& slot = slots[id];
   if (slot.pins++ == 0) space.hold_down(slot);
@@ -98,7 +103,7 @@ void Pool::Impl::unpin(uint32_t id) {
   if (slot.state == SlotState::removed)
     free_slot(id);
   else
-    recency.unpinned(id);
+    policy->unpinned(id);
 }
 
 ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t parent,
@@ -118,7 +123,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
     ++counters.removals;
     drop(id, evicted);
   }
-  if (quotas && !make_room_in(ns.slot, stride, evicted)) {
+  if (namespaces.quotas && !make_room_in(ns.slot, stride, evicted)) {
     id = kNoSlot;
     return ReserveOutcome::no_space;
   }
@@ -139,7 +144,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   slot.parent = parent;
   slot.parent_uses = parent_uses;
   slots.insert(id);
-  namespaces[ns.slot].bytes += space.span_of(slot).size_class->stride_bytes;
+  namespaces.pages[ns.slot].bytes += space.span_of(slot).size_class->stride_bytes;
   if (memory.file() != nullptr) write_note(slot, ns);
   ++counters.reserved;
   return ReserveOutcome::reserved;
@@ -152,35 +157,11 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
   slot.checksum = checksum;
   write_header(slot);
   slot.state = SlotState::committed;
-  namespaces[slot.namespace_slot].pages.push_hottest(slots.data(), id);
   --counters.reserved;
   ++counters.pins;
   ++counters.sets;
   ++counters.keys;
   counters.payload_bytes += slot.length;
-}
-
-void Pool::Impl::touch(uint32_t id, uint32_t anchor, uint32_t now_ms) {
-  recency.touch(id, anchor, now_ms);
-  place_in_namespace(id, anchor);
-}
-
-void Pool::Impl::place_aged(uint32_t id, uint32_t before, uint32_t touched_ms) {
-  if (before == kNoSlot)
-    recency.place_aged(id, touched_ms);
-  else
-    recency.place_behind(id, before, touched_ms);
-  place_in_namespace(id, slots[id].recency.hotter);
-}
-
-void Pool::Impl::place_in_namespace(uint32_t id, uint32_t anchor) {
-  if (!quotas) return;
-  auto& pages = namespaces.find(slots[id].namespace_slot)->second.pages;
-  const uint32_t hotter = slots[id].recency.hotter;
-  const bool behind = hotter != kNoSlot && hotter == anchor &&
-                      slots[hotter].namespace_slot == slots[id].namespace_slot;
-  pages.remove(slots.data(), id);
-  pages.insert_behind(slots.data(), behind ? anchor : kNoSlot, id);
 }
 
 void Pool::Impl::write_header(const Slot& slot) {
@@ -213,7 +194,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
   assert(out.size() >= requests.size());
   std::vector<RecordRow> evicted;
   {
-    std::lock_guard lock(impl_->mutex);
+    MutexLock lock(impl_->mutex);
     const uint32_t now_ms = impl_->now_ms();
     uint32_t before = parent == nullptr ? kNoSlot : impl_->slots.find(*parent);
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -222,7 +203,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
       out[i] = {};
       out[i].outcome = impl_->reserve_one(requests[i], before, ns, evicted, id);
       if (out[i].outcome == ReserveOutcome::held) {
-        impl_->touch(id, before, now_ms);
+        impl_->policy->used(id, before, now_ms);
         impl_->pin(id);
       }
       if (out[i].outcome == ReserveOutcome::held || out[i].outcome == ReserveOutcome::reserved)
@@ -239,17 +220,17 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
                   std::span<RecordRow> rows, std::optional<uint32_t> idle_ms) {
   assert(checksums.size() >= pages.size() && rows.size() >= pages.size());
   for (const PinnedPage& page : pages) __builtin_prefetch(page.header, 1);
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   uint32_t before = kNoSlot;
   for (size_t i = 0; i < pages.size(); ++i) {
     const uint32_t id = pages[i].slot;
     impl_->enter(id, impl_->next_generation(), checksums[i]);
-    const uint32_t chain_parent = impl_->recency.parent_of(id);
+    const uint32_t chain_parent = impl_->slots.parent_of(id);
     if (idle_ms)
-      impl_->place_aged(id, before, now_ms - std::min(now_ms, *idle_ms));
+      impl_->policy->adopted(id, before, now_ms - std::min(now_ms, *idle_ms));
     else
-      impl_->touch(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
+      impl_->policy->committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
     const Slot& slot = impl_->slots[id];
     if (impl_->memory.file() != nullptr) stamp_note(impl_->note_of(slot), slot.stamp);
     rows[i] = impl_->row_of(slot);
@@ -259,7 +240,7 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
 }
 
 void Pool::abort(std::span<const PinnedPage> pages) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (const PinnedPage& page : pages) {
     Slot& slot = impl_->slots[page.slot];
     assert(slot.state == SlotState::reserved);
@@ -273,24 +254,22 @@ void Pool::abort(std::span<const PinnedPage> pages) {
 }
 
 bool Pool::wait_settled(const Digest& digest, Deadline deadline) {
-  std::unique_lock lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   ++impl_->settle_waiters;
-  const bool settled = impl_->settlement.wait_until(lock, deadline.at, [&] {
-    const uint32_t id = impl_->slots.find(digest);
-    return id == kNoSlot || impl_->slots[id].state != SlotState::reserved;
-  });
+  while (impl_->is_reserved(digest) && impl_->settlement.wait_until(impl_->mutex, deadline.at)) {
+  }
   --impl_->settle_waiters;
-  return settled;
+  return !impl_->is_reserved(digest);
 }
 
 void Pool::rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows) const {
   assert(rows.size() >= pages.size());
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (size_t i = 0; i < pages.size(); ++i) rows[i] = impl_->row_of(impl_->slots[pages[i].slot]);
 }
 
 void Pool::withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordRow>& rows) const {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (const PinnedPage& page : pages) {
     const Slot& slot = impl_->slots[page.slot];
     if (slot.state != SlotState::removed) continue;
@@ -301,7 +280,7 @@ void Pool::withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordR
 }
 
 void Pool::mark_published(std::span<const RecordRow> rows) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (const RecordRow& row : rows) {
     const uint32_t id = impl_->find_committed(row.digest);
     if (id != kNoSlot && impl_->slots[id].generation == row.generation)
@@ -310,14 +289,14 @@ void Pool::mark_published(std::span<const RecordRow> rows) {
 }
 
 bool Pool::is_published(const PinnedPage& page) const {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   return impl_->slots[page.slot].published;
 }
 
 void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch,
                std::span<PinnedPage> out) {
   assert(out.size() >= digests.size());
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   uint32_t before = parent == nullptr ? kNoSlot : impl_->find_committed(*parent);
   for (size_t i = 0; i < digests.size(); ++i) {
@@ -326,8 +305,8 @@ void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch
     const uint32_t id = impl_->find_committed(digests[i]);
     if (id == kNoSlot) continue;
     if (touch) {
-      if (before == kNoSlot) before = impl_->recency.parent_of(id);
-      impl_->touch(id, before, now_ms);
+      if (before == kNoSlot) before = impl_->slots.parent_of(id);
+      impl_->policy->used(id, before, now_ms);
       before = id;
     }
     impl_->pin(id);
@@ -336,18 +315,18 @@ void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch
 }
 
 PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation generation) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const uint32_t id = impl_->find_committed(digest);
   if (id == kNoSlot) return {};
   const Slot& slot = impl_->slots[id];
   if (slot.offset != offset || slot.generation != generation) return {};
-  impl_->touch(id, impl_->recency.parent_of(id), impl_->now_ms());
+  impl_->policy->used(id, impl_->slots.parent_of(id), impl_->now_ms());
   impl_->pin(id);
   return impl_->page_of(id);
 }
 
 void Pool::unpin(std::span<const PinnedPage> pages) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (const PinnedPage& page : pages)
     if (page) impl_->unpin(page.slot);
   // The evictor may have been waiting for one of these pages.
@@ -356,7 +335,7 @@ void Pool::unpin(std::span<const PinnedPage> pages) {
 
 void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out) {
   assert(out.size() >= digests.size());
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   uint32_t before = kNoSlot;
   for (size_t i = 0; i < digests.size(); ++i) {
@@ -364,14 +343,14 @@ void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8
     const uint32_t id = impl_->find_committed(digests[i]);
     out[i] = id != kNoSlot;
     if (id == kNoSlot || !touch) continue;
-    if (before == kNoSlot) before = impl_->recency.parent_of(id);
-    impl_->touch(id, before, now_ms);
+    if (before == kNoSlot) before = impl_->slots.parent_of(id);
+    impl_->policy->used(id, before, now_ms);
     before = id;
   }
 }
 
 size_t Pool::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   size_t removed = 0;
   for (const Digest& digest : digests) {
     const uint32_t id = impl_->find_committed(digest);
@@ -384,11 +363,11 @@ size_t Pool::remove(std::span<const Digest> digests, std::vector<RecordRow>& row
 }
 
 size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   size_t removed = 0;
   for (; removed < limit; ++removed) {
-    const auto pages = impl_->namespaces.find(namespace_slot);
-    if (pages == impl_->namespaces.end() || pages->second.pages.empty()) break;
+    const auto pages = impl_->namespaces.pages.find(namespace_slot);
+    if (pages == impl_->namespaces.pages.end() || pages->second.pages.empty()) break;
     impl_->drop(pages->second.pages.coldest(), rows);
   }
   impl_->counters.removals += removed;
@@ -403,7 +382,7 @@ Generation Pool::scan(const std::function<void(std::span<const RecordRow>)>& vis
   for (bool first = true, more = true; more; first = false) {
     rows.clear();
     {
-      std::lock_guard lock(impl_->mutex);
+      MutexLock lock(impl_->mutex);
       if (first) as_of = impl_->generation.load(std::memory_order_relaxed) - 1;
       const uint32_t end = std::min(next + kScanSlotsPerTurn, impl_->slots.end());
       for (; next < end; ++next) {
@@ -418,7 +397,7 @@ Generation Pool::scan(const std::function<void(std::span<const RecordRow>)>& vis
 }
 
 PoolStats Pool::stats() const {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   PoolStats stats = impl_->counters;
   stats.capacity_bytes = impl_->space.capacity_bytes();
   stats.used_bytes = impl_->space.used_bytes();

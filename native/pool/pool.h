@@ -97,7 +97,7 @@ struct WarmPage {
   RecordRow row;
   uint32_t namespace_slot = 0;
   uint32_t idle_ms = 0;  // since its last use
-  uint64_t stamp = 0;    // greater: used more recently
+  uint64_t stamp = 0;    // greater: worth more (eviction.h)
 };
 
 struct Evicted {

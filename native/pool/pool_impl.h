@@ -3,17 +3,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
+#include <memory>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
+#include "common/mutex.h"
+#include "pool/eviction.h"
 #include "pool/memory.h"
 #include "pool/page_note.h"
 #include "pool/pool.h"
-#include "pool/quota.h"
-#include "pool/recency.h"
 #include "pool/slot_table.h"
 #include "pool/space.h"
 #include "pool/victims.h"
@@ -24,52 +22,48 @@ struct Pool::Impl {
   Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge& judge);
   ~Impl();
 
-  // All functions below need `mutex`.
-
   // --- pages
-  std::byte* header_of(const Slot& slot) const { return memory.base() + slot.offset; }
-  std::byte* note_of(const Slot& slot) {
+  std::byte* header_of(const Slot& slot) const REQUIRES(mutex) {
+    return memory.base() + slot.offset;
+  }
+  std::byte* note_of(const Slot& slot) REQUIRES(mutex) {
     return header_of(slot) + space.span_of(slot).size_class->stride_bytes - sizeof(PageNote);
   }
-  PinnedPage page_of(uint32_t id) const;
-  RecordRow row_of(const Slot& slot) const;
-  uint32_t find_committed(const Digest& digest) const;
-  void pin(uint32_t id);
-  void unpin(uint32_t id);
+  PinnedPage page_of(uint32_t id) const REQUIRES(mutex);
+  RecordRow row_of(const Slot& slot) const REQUIRES(mutex);
+  uint32_t find_committed(const Digest& digest) const REQUIRES(mutex);
+  bool is_reserved(const Digest& digest) const REQUIRES(mutex);
+  void pin(uint32_t id) REQUIRES(mutex);
+  void unpin(uint32_t id) REQUIRES(mutex);
   // Reserves a slot for this page; otherwise the outcome says why not. `parent` is a slot or
   // kNoSlot. `id` becomes the slot found or made for the digest, or kNoSlot.
   ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, const PageNamespace& ns,
-                             std::vector<RecordRow>& evicted, uint32_t& id);
-  void write_header(const Slot& slot);
+                             std::vector<RecordRow>& evicted, uint32_t& id) REQUIRES(mutex);
+  void write_header(const Slot& slot) REQUIRES(mutex);
 
-  void enter(uint32_t id, Generation generation, uint64_t checksum);
-  void settled();
-  // Makes a page the most recently used, in the pool and in its namespace.
-  void touch(uint32_t id, uint32_t anchor, uint32_t now_ms);
-  // Places a page last used elsewhere, at `touched_ms`. `before` is the page placed before it.
-  void place_aged(uint32_t id, uint32_t before, uint32_t touched_ms);
-  // Places it behind `anchor` in its namespace if it is behind `anchor` in the pool.
-  void place_in_namespace(uint32_t id, uint32_t anchor);
+  void enter(uint32_t id, Generation generation, uint64_t checksum) REQUIRES(mutex);
+  void settled() REQUIRES(mutex);
 
   // --- a pool in a file (restore.cc)
-  void restore(const NamespaceJudge& judge, const RemovalJudge& is_void);
+  void restore(const NamespaceJudge& judge, const RemovalJudge& is_void) REQUIRES(mutex);
   void bring_back(const RecoveredPage& page, uint32_t id, uint32_t namespace_slot,
-                  Generation page_generation);
-  void write_note(const Slot& slot, const PageNamespace& ns);
+                  Generation page_generation) REQUIRES(mutex);
+  void write_note(const Slot& slot, const PageNamespace& ns) REQUIRES(mutex);
 
   // --- eviction and removal
   // Removes a committed page from all lists. The slot is freed now or by its last unpin.
-  void drop(uint32_t id, std::vector<RecordRow>& rows);
-  void evict(uint32_t id, std::vector<RecordRow>& rows);
-  uint32_t take_slot(SizeClass& size_class, std::vector<RecordRow>& evicted);
+  void drop(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
+  void evict(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
+  uint32_t take_slot(SizeClass& size_class, std::vector<RecordRow>& evicted) REQUIRES(mutex);
   // Makes room for `bytes` within the namespace's quota by evicting its own pages. False if they
   // are all in use.
-  bool make_room_in(uint32_t namespace_slot, uint64_t bytes, std::vector<RecordRow>& evicted);
-  void free_slot(uint32_t id);
+  bool make_room_in(uint32_t namespace_slot, uint64_t bytes, std::vector<RecordRow>& evicted)
+      REQUIRES(mutex);
+  void free_slot(uint32_t id) REQUIRES(mutex);
 
   // --- background eviction
-  bool should_evict();
-  void wake_evictor();
+  bool should_evict() REQUIRES(mutex);
+  void wake_evictor() REQUIRES(mutex);
   void evict_in_background();
 
   uint32_t now_ms() const;
@@ -83,22 +77,22 @@ struct Pool::Impl {
   const TimePoint started = Clock::now();
   std::atomic<Generation> generation{1};
 
-  mutable std::mutex mutex;
-  std::condition_variable settlement;
-  uint32_t settle_waiters = 0;
-  SlotTable slots;
-  Space space;
-  Recency recency;
-  VictimFinder victims;
-  std::vector<uint32_t> chosen;  // scratch of take_slot
-  std::unordered_map<uint32_t, NamespacePages> namespaces;
-  bool quotas = false;  // whether any namespace has one
-  PoolStats counters;
+  mutable Mutex mutex;
+  CondVar settlement;
+  uint32_t settle_waiters GUARDED_BY(mutex) = 0;
+  SlotTable slots GUARDED_BY(mutex);
+  Space space GUARDED_BY(mutex);
+  Namespaces namespaces GUARDED_BY(mutex);
+  const std::unique_ptr<EvictionPolicy> policy PT_GUARDED_BY(mutex);
+  VictimFinder victims GUARDED_BY(mutex);
+  std::vector<uint32_t> chosen GUARDED_BY(mutex);  // scratch of take_slot
+  PoolStats counters GUARDED_BY(mutex);
   RecoveryReport recovery;  // constant after construction
 
-  std::condition_variable pressure;
-  bool above_high = false;  // the evictor works from the high watermark down to the low one
-  bool stopping = false;
+  CondVar pressure;
+  // The evictor works from the high watermark down to the low one.
+  bool above_high GUARDED_BY(mutex) = false;
+  bool stopping GUARDED_BY(mutex) = false;
   std::thread evictor;
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 
 #include "pool/slot.h"
 
@@ -14,13 +15,19 @@ namespace peercached {
 inline constexpr uint64_t kNoQuota = UINT64_MAX;
 
 struct NamespacePages {
-  // Committed pages. With a quota the most recently used is first, else the last one set.
+  // Committed pages. The eviction policy orders them if any namespace has a quota.
   SlotList<&Slot::in_namespace> pages;
   uint64_t bytes = 0;  // stride bytes of all slots that are not free, reserved ones included
   uint64_t quota_bytes = kNoQuota;
   uint64_t evictions = 0, refused = 0;  // caused by the quota
 
   bool forgettable() const { return bytes == 0 && quota_bytes == kNoQuota; }
+};
+
+// By namespace slot.
+struct Namespaces {
+  std::unordered_map<uint32_t, NamespacePages> pages;
+  bool quotas = false;  // whether any has one
 };
 
 }  // namespace peercached

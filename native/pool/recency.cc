@@ -16,6 +16,9 @@ constexpr int kClassStepsMax = 16;
 
 // Most steps from one aged page's place to the next. Bounds the time under the mutex.
 constexpr int kAgedStepsMax = 4096;
+
+// Pinned pages to skip at the cold end of a namespace with a quota.
+constexpr int kPinnedStepsMax = 1024;
 }  // namespace
 
 bool Recency::can_anchor(uint32_t anchor) const {
@@ -25,29 +28,29 @@ bool Recency::can_anchor(uint32_t anchor) const {
          slots_[pages_.hottest()].stamp - slot.stamp <= space_.capacity_bytes() / kAnchorShare;
 }
 
-uint32_t Recency::parent_of(uint32_t id) const {
-  const Slot& slot = slots_[id];
-  if (slot.parent == kNoSlot) return kNoSlot;
-  const Slot& parent = slots_[slot.parent];
-  const bool same_page = parent.state == SlotState::committed && parent.uses == slot.parent_uses;
-  return same_page ? slot.parent : kNoSlot;
+void Recency::committed(uint32_t id, uint32_t before, uint32_t now_ms) {
+  namespace_of(id).push_hottest(slots_.data(), id);
+  used(id, before, now_ms);
 }
 
-void Recency::touch(uint32_t id, uint32_t anchor, uint32_t now_ms) {
-  remove(id);
-  if (anchor != id && can_anchor(anchor))
-    place_behind(id, anchor, now_ms);
+void Recency::used(uint32_t id, uint32_t before, uint32_t now_ms) {
+  unlist(id);
+  if (before != id && can_anchor(before))
+    place_behind(id, before, now_ms);
   else
     place_in_front(id, now_ms);
+  place_in_namespace(id, before);
 }
 
-void Recency::place_aged(uint32_t id, uint32_t touched_ms) {
-  const uint32_t anchor = last_used_after(touched_ms);
+void Recency::adopted(uint32_t id, uint32_t before, uint32_t touched_ms) {
+  namespace_of(id).push_hottest(slots_.data(), id);
+  const uint32_t anchor = before != kNoSlot ? before : last_used_after(touched_ms);
   if (anchor == kNoSlot)
     place_in_front(id, touched_ms);
   else
     place_behind(id, anchor, touched_ms);
-  finger_ = id;
+  if (before == kNoSlot) finger_ = id;
+  place_in_namespace(id, slots_[id].recency.hotter);
 }
 
 uint32_t Recency::last_used_after(uint32_t touched_ms) const {
@@ -75,6 +78,16 @@ void Recency::place_behind(uint32_t id, uint32_t anchor, uint32_t touched_ms) {
   class_of(id).pages.insert_behind(slots_.data(), same_class_before(id, anchor), id);
 }
 
+void Recency::place_in_namespace(uint32_t id, uint32_t anchor) {
+  if (!namespaces_.quotas) return;
+  const uint32_t hotter = slots_[id].recency.hotter;
+  const bool behind = hotter != kNoSlot && hotter == anchor &&
+                      slots_[hotter].namespace_slot == slots_[id].namespace_slot;
+  auto& pages = namespace_of(id);
+  pages.remove(slots_.data(), id);
+  pages.insert_behind(slots_.data(), behind ? anchor : kNoSlot, id);
+}
+
 void Recency::enter(uint32_t id, uint64_t stamp, uint32_t touched_ms) {
   Slot& slot = slots_[id];
   clock_bytes_ += class_of(id).stride_bytes;
@@ -92,7 +105,8 @@ uint32_t Recency::same_class_before(uint32_t id, uint32_t anchor) {
   return kNoSlot;
 }
 
-void Recency::restore(uint32_t id, uint64_t stamp) {
+void Recency::restored(uint32_t id, uint64_t stamp) {
+  namespace_of(id).push_hottest(slots_.data(), id);
   Slot& slot = slots_[id];
   slot.listed = true;
   slot.stamp = stamp;
@@ -101,7 +115,12 @@ void Recency::restore(uint32_t id, uint64_t stamp) {
   class_of(id).pages.push_hottest(slots_.data(), id);
 }
 
-void Recency::remove(uint32_t id) {
+void Recency::removed(uint32_t id) {
+  unlist(id);
+  namespace_of(id).remove(slots_.data(), id);
+}
+
+void Recency::unlist(uint32_t id) {
   Slot& slot = slots_[id];
   if (!slot.listed) return;
   slot.listed = false;
@@ -112,18 +131,29 @@ void Recency::remove(uint32_t id) {
 
 void Recency::park(uint32_t id) {
   assert(slots_[id].pins > 0);
-  remove(id);
+  unlist(id);
 }
 
-uint32_t Recency::coldest() {
+uint32_t Recency::next() {
   while (!pages_.empty() && slots_[pages_.coldest()].pins > 0) park(pages_.coldest());
   return pages_.coldest();
 }
 
-uint32_t Recency::coldest_of(SizeClass& size_class) {
+uint32_t Recency::next_of(SizeClass& size_class) {
   auto& pages = size_class.pages;
   while (!pages.empty() && slots_[pages.coldest()].pins > 0) park(pages.coldest());
   return pages.coldest();
+}
+
+uint32_t Recency::next_of(NamespacePages& own) {
+  uint32_t id = own.pages.coldest();
+  for (int steps = 0; id != kNoSlot && slots_[id].pins > 0; ++steps)
+    id = steps < kPinnedStepsMax ? slots_[id].in_namespace.hotter : kNoSlot;
+  return id;
+}
+
+uint32_t Recency::after(uint32_t id) const {
+  return id == kNoSlot ? pages_.coldest() : slots_[id].recency.hotter;
 }
 
 void Recency::unpinned(uint32_t id) {
@@ -136,7 +166,7 @@ void Recency::unpinned(uint32_t id) {
   class_of(id).pages.push_coldest(slots_.data(), id);
 }
 
-double Recency::warmth(uint32_t id) const {
+double Recency::worth(uint32_t id) const {
   if (pages_.empty()) return 1;
   const uint64_t oldest = slots_[pages_.coldest()].stamp;
   const uint64_t stamp = std::max(slots_[id].stamp, oldest);

@@ -7,56 +7,57 @@
 // Eviction "parks" a pinned page that it meets at the cold end: it takes the page off the lists. So
 // later evictions do not meet it again. Its last unpin puts it back at the cold end.
 //
-// Not thread safe: the pool's mutex guards it.
+// Within a namespace a page is placed behind its predecessor, too, if it is there in the pool. That
+// order matters only where a namespace has a quota.
 #pragma once
 
 #include <cstdint>
 
-#include "pool/space.h"
+#include "pool/eviction.h"
 
 namespace peercached {
 
-class Recency {
+class Recency final : public EvictionPolicy {
  public:
-  Recency(SlotTable& slots, Space& space) : slots_(slots), space_(space) {}
+  Recency(SlotTable& slots, Space& space, Namespaces& namespaces)
+      : slots_(slots), space_(space), namespaces_(namespaces) {}
 
-  // Moves a committed page behind `anchor` if that is recent enough, else to the front.
-  void touch(uint32_t id, uint32_t anchor, uint32_t now_ms);
-  // Places a page last used elsewhere, at `touched_ms`, among the pages used at that time.
-  void place_aged(uint32_t id, uint32_t touched_ms);
-  // Places it directly behind `anchor`, however old that is.
-  void place_behind(uint32_t id, uint32_t anchor, uint32_t touched_ms);
-  // The page before `id` in its chain if it is still committed, else kNoSlot.
-  uint32_t parent_of(uint32_t id) const;
-  void remove(uint32_t id);
-  // Puts a page of an earlier process to the front. Call in ascending order of stamps.
-  void restore(uint32_t id, uint64_t stamp);
+  void committed(uint32_t id, uint32_t before, uint32_t now_ms) override;
+  void used(uint32_t id, uint32_t before, uint32_t now_ms) override;
+  // Placed directly behind `before`, however old that is, or among the pages used at that time.
+  void adopted(uint32_t id, uint32_t before, uint32_t touched_ms) override;
+  void restored(uint32_t id, uint64_t stamp) override;
+  void unpinned(uint32_t id) override;
+  void removed(uint32_t id) override;
 
-  // The coldest page that is not pinned, or kNoSlot.
-  uint32_t coldest();
-  uint32_t coldest_of(SizeClass& size_class);
-  void unpinned(uint32_t id);
-
-  // How recent: 0 is the coldest page of all, 1 a page touched just now.
-  double warmth(uint32_t id) const;
-  // Walk from the cold end; pinned pages are included.
-  uint32_t cold_end() const { return pages_.coldest(); }
-  uint32_t hotter(uint32_t id) const { return slots_[id].recency.hotter; }
+  uint32_t next() override;
+  uint32_t next_of(SizeClass& size_class) override;
+  uint32_t next_of(NamespacePages& own) override;
+  uint32_t after(uint32_t id) const override;
+  double worth(uint32_t id) const override;
 
  private:
   bool can_anchor(uint32_t anchor) const;
   void place_in_front(uint32_t id, uint32_t touched_ms);
+  void place_behind(uint32_t id, uint32_t anchor, uint32_t touched_ms);
+  // Places it behind `anchor` in its namespace if it is behind `anchor` in the pool.
+  void place_in_namespace(uint32_t id, uint32_t anchor);
   void enter(uint32_t id, uint64_t stamp, uint32_t touched_ms);
+  void unlist(uint32_t id);
   uint32_t same_class_before(uint32_t id, uint32_t anchor);
   uint32_t last_used_after(uint32_t touched_ms) const;
   void park(uint32_t id);
   SizeClass& class_of(uint32_t id) { return *space_.span_of(slots_[id]).size_class; }
+  SlotList<&Slot::in_namespace>& namespace_of(uint32_t id) {
+    return namespaces_.pages.find(slots_[id].namespace_slot)->second.pages;
+  }
 
   SlotTable& slots_;
   Space& space_;
+  Namespaces& namespaces_;
   SlotList<&Slot::recency> pages_;
   uint64_t clock_bytes_ = 0;  // grows with every touch, by the page's bytes
-  // The last aged page placed. The search for the next one's place starts here.
+  // The last adopted page placed by age. The search for the next one's place starts here.
   uint32_t finger_ = kNoSlot;
 };
 

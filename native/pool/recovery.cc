@@ -4,10 +4,10 @@
 #include <atomic>
 #include <cstring>
 #include <iterator>
-#include <mutex>
 #include <thread>
 
 #include "common/copy.h"
+#include "common/mutex.h"
 #include "pool/page_note.h"
 #include "pool/slot_header.h"
 
@@ -58,7 +58,7 @@ std::vector<RecoveredPage> whole_pages(std::byte* base, std::span<const SpanPlac
                                        unsigned threads, RecoveryReport& report) {
   std::vector<RecoveredPage> pages;
   std::atomic<uint32_t> next{0};
-  std::mutex mutex;
+  Mutex mutex;
   const auto work = [&] {
     Finds finds;
     for (uint32_t i = next++; i < spans.size(); i = next++) {
@@ -66,7 +66,7 @@ std::vector<RecoveredPage> whole_pages(std::byte* base, std::span<const SpanPlac
       for (uint32_t k = 0; k < spans[i].slots; ++k, slot += spans[i].stride_bytes)
         look_at(slot, spans[i], i, k, finds);
     }
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     std::ranges::move(finds.pages, std::back_inserter(pages));
     report.damaged_headers += finds.damaged_headers;
     report.damaged_payloads += finds.damaged_payloads;

@@ -19,8 +19,7 @@ namespace peercached {
 
 namespace {
 
-// Least recently used first. Pages of a chain share a stamp; its head was set first, so sorts
-// first.
+// Worth least first. Pages of a chain share a stamp; its head was set first, so sorts first.
 bool older(const RecoveredPage& a, const RecoveredPage& b) {
   if (a.stamp != b.stamp) return a.stamp < b.stamp;
   if (a.header.incarnation != b.header.incarnation)
@@ -126,10 +125,8 @@ void Pool::Impl::bring_back(const RecoveredPage& page, uint32_t id, uint32_t nam
   slots.insert(id);
   slot.state = SlotState::committed;
   space.let_go(slot);
-  NamespacePages& own = namespaces[namespace_slot];
-  own.pages.push_hottest(slots.data(), id);
-  own.bytes += space.span_of(slot).size_class->stride_bytes;
-  recency.restore(id, page.stamp);
+  namespaces.pages[namespace_slot].bytes += space.span_of(slot).size_class->stride_bytes;
+  policy->restored(id, page.stamp);
   ++counters.keys;
   counters.payload_bytes += slot.length;
 }
@@ -142,7 +139,7 @@ const RecoveryReport& Pool::recovery() const { return impl_->recovery; }
 
 void Pool::remember_order() {
   if (impl_->memory.file() == nullptr) return;
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (uint32_t id = 0; id < impl_->slots.end(); ++id) {
     const Slot& slot = impl_->slots[id];
     if (slot.state == SlotState::committed) stamp_note(impl_->note_of(slot), slot.stamp);

@@ -36,13 +36,14 @@ struct alignas(64) Slot {
   uint32_t span = 0;
   SlotState state = SlotState::unused;
   bool published = false;  // an owner has accepted the record
-  bool listed = false;     // in the recency lists
-  uint32_t touched_ms = 0;
+  // Kept by the eviction policy (eviction.h), with the fields below.
+  bool listed = false;      // in the lists of the pool and of its class
+  uint32_t touched_ms = 0;  // its last use
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
-  uint64_t stamp = 0;               // the pool's touch clock at the last touch
+  uint64_t stamp = 0;               // greater: worth more
   Links recency;                    // over the whole pool
-  Links in_class;                   // recency in the class if committed; free list if free
+  Links in_class;                   // with the free slots, if it is free
   Links in_namespace;
   uint32_t namespace_slot = 0;
   uint32_t uses = 0;  // reservations so far: distinguishes pages that used this slot

@@ -60,6 +60,14 @@ uint32_t SlotTable::find(const Digest& digest) const {
   return id;
 }
 
+uint32_t SlotTable::parent_of(uint32_t id) const {
+  const Slot& slot = slots_[id];
+  if (slot.parent == kNoSlot) return kNoSlot;
+  const Slot& parent = slots_[slot.parent];
+  const bool same_page = parent.state == SlotState::committed && parent.uses == slot.parent_uses;
+  return same_page ? slot.parent : kNoSlot;
+}
+
 void SlotTable::insert(uint32_t id) {
   uint32_t& head = heads_[bucket(slots_[id].digest)];
   slots_[id].chain_next = head;

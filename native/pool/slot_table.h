@@ -33,6 +33,8 @@ class SlotTable {
 
   // The slot reserved or committed under this digest, or kNoSlot.
   uint32_t find(const Digest& digest) const;
+  // The page before it in its chain if that is still committed, else kNoSlot.
+  uint32_t parent_of(uint32_t id) const;
   void prefetch(const Digest& digest) const { __builtin_prefetch(&heads_[bucket(digest)]); }
   void insert(uint32_t id);
   void erase(uint32_t id);

@@ -6,12 +6,12 @@ namespace peercached {
 
 namespace {
 
-// A class evicts its own coldest page while that is at most this warm (0: the coldest of the pool,
+// A class evicts its own coldest page while that is worth at most this (0: the coldest of the pool,
 // 1: just used). Without slack, equally used classes trade spans all the time, and each trade
 // evicts pages that are not the coldest.
-constexpr double kOwnClassWarmth = 0.25;
+constexpr double kOwnClassWorth = 0.25;
 
-// Even the coldest page has a cost: at equal warmth, the stretch with fewer bytes goes.
+// Even the coldest page has a cost: at equal worth, the stretch with fewer bytes goes.
 constexpr double kLossOfColdest = 0.05;
 
 // Stretches are grown from the spans of this many of the coldest pages.
@@ -22,9 +22,9 @@ constexpr int kSeedStepsMax = 128;
 
 bool VictimFinder::find(SizeClass& size_class, std::vector<uint32_t>& victims) {
   victims.clear();
-  const uint32_t own = recency_.coldest_of(size_class);
-  recency_.coldest();  // parks pinned pages, so that warmth is relative to what can be evicted
-  if (own != kNoSlot && recency_.warmth(own) <= kOwnClassWarmth) {
+  const uint32_t own = policy_.next_of(size_class);
+  policy_.next();  // so that worth is relative to what can be evicted
+  if (own != kNoSlot && policy_.worth(own) <= kOwnClassWorth) {
     victims.push_back(own);
     return true;
   }
@@ -42,7 +42,7 @@ bool VictimFinder::find(SizeClass& size_class, std::vector<uint32_t>& victims) {
 double VictimFinder::loss_of(const Span& span) const {
   double loss = 0;
   for (uint32_t id : span.slots)
-    if (slots_[id].state == SlotState::committed) loss += kLossOfColdest + recency_.warmth(id);
+    if (slots_[id].state == SlotState::committed) loss += kLossOfColdest + policy_.worth(id);
   return loss * static_cast<double>(span.size_class->stride_bytes);
 }
 
@@ -50,9 +50,9 @@ VictimFinder::Stretch VictimFinder::coldest_stretch(uint64_t bytes) {
   Stretch best;
   Span* seen[kSeedsMax];
   int seeds = 0;
-  uint32_t id = recency_.cold_end();
+  uint32_t id = policy_.after(kNoSlot);
   for (int steps = 0; steps < kSeedStepsMax && seeds < kSeedsMax && id != kNoSlot;
-       ++steps, id = recency_.hotter(id)) {
+       ++steps, id = policy_.after(id)) {
     Span& span = space_.span_of(slots_[id]);
     if (span.held_down > 0 || std::find(seen, seen + seeds, &span) != seen + seeds) continue;
     seen[seeds++] = &span;

@@ -2,8 +2,8 @@
 //
 // The naive way evicts by age until the slot fits. With pages of another size, that evicts nearly
 // everything before two neighbours happen to be free. Instead, take the class's own coldest page if
-// it is about as cold as any. Otherwise find the stretch of neighbouring spans with the least and
-// coldest data, and empty only that.
+// it is about as cold as any. "Cold" is what the eviction policy says is worth little. Otherwise
+// find the stretch of neighbouring spans with the least and coldest data, and empty only that.
 //
 // Not thread safe: the pool's mutex guards it.
 #pragma once
@@ -11,15 +11,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "pool/recency.h"
+#include "pool/eviction.h"
 #include "pool/space.h"
 
 namespace peercached {
 
 class VictimFinder {
  public:
-  VictimFinder(SlotTable& slots, Space& space, Recency& recency)
-      : slots_(slots), space_(space), recency_(recency) {}
+  VictimFinder(SlotTable& slots, Space& space, EvictionPolicy& policy)
+      : slots_(slots), space_(space), policy_(policy) {}
 
   // Fills `victims` with pages to evict so that the class gets a slot. False if everything is
   // pinned or reserved.
@@ -40,7 +40,7 @@ class VictimFinder {
 
   SlotTable& slots_;
   Space& space_;
-  Recency& recency_;
+  EvictionPolicy& policy_;
   // The last failed search of the whole pool; not repeated until something became movable.
   uint64_t hopeless_bytes_ = UINT64_MAX;
   uint64_t hopeless_at_ = 0;

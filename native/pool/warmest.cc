@@ -14,7 +14,7 @@ std::vector<WarmPage> Pool::warmest(uint64_t bytes_max) const {
   std::vector<WarmPage> pages;
   uint32_t next = 0;
   for (bool more = true; more;) {
-    std::lock_guard lock(impl_->mutex);
+    MutexLock lock(impl_->mutex);
     const uint32_t now_ms = impl_->now_ms();
     const uint32_t end = std::min(next + kSlotsPerTurn, impl_->slots.end());
     for (; next < end; ++next) {
@@ -37,9 +37,9 @@ std::vector<WarmPage> Pool::warmest(uint64_t bytes_max) const {
 }
 
 bool Pool::wants(uint64_t bytes, uint32_t idle_ms) const {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   if (impl_->space.used_bytes() + bytes <= impl_->low_bytes) return true;
-  const uint32_t coldest = impl_->recency.coldest();
+  const uint32_t coldest = impl_->policy->next();
   return coldest != kNoSlot && impl_->now_ms() - impl_->slots[coldest].touched_ms > idle_ms;
 }
 

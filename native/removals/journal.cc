@@ -200,7 +200,7 @@ std::string Journal::why_not(const TierNote& tier) const {
 }
 
 bool Journal::append(std::span<const Digest> digests) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (config_.path.empty()) {
     last_.store(last() + digests.size(), std::memory_order_release);
     return true;
@@ -210,7 +210,7 @@ bool Journal::append(std::span<const Digest> digests) {
 }
 
 bool Journal::forget() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (config_.path.empty()) return true;
   pending_.clear();
   forgot_pending_ = true;
@@ -218,7 +218,7 @@ bool Journal::forget() {
 }
 
 bool Journal::write_waiting() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return write_pending();
 }
 
@@ -261,12 +261,12 @@ int Journal::write_entries(int fd, std::span<const Digest> digests, uint64_t cou
 bool Journal::sync() {
   if (!config_.sync || config_.path.empty()) return true;
   const Position wanted = last();
-  std::lock_guard one_at_a_time(sync_mutex_);
+  MutexLock one_at_a_time(sync_mutex_);
   if (synced_.load(std::memory_order_acquire) >= wanted) return true;
   int fd = -1;
   Position upto = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     upto = floor_ + written_;
     fd = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);  // rewrite() may close ours meanwhile
   }
@@ -325,7 +325,7 @@ int Journal::write_header(int fd, Position floor) const {
 }
 
 Past Journal::past() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Past past;
   past.floor_ = floor_;
   past.last_ = last();
@@ -338,7 +338,7 @@ Past Journal::past() const {
 }
 
 std::optional<std::vector<Digest>> Journal::since(Position position) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (fd_ < 0 || position < floor_ || forgot_pending_) return std::nullopt;
   std::vector<Digest> digests;
   try {
@@ -356,7 +356,7 @@ std::optional<std::vector<Digest>> Journal::since(Position position) const {
 }
 
 JournalStats Journal::stats() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return {last(), floor_, written_, pending_.size(), problem_};
 }
 

@@ -27,7 +27,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +34,7 @@
 #include <vector>
 
 #include "common/identity.h"
+#include "common/mutex.h"
 #include "common/types.h"
 
 namespace peercached {
@@ -104,32 +104,31 @@ class Journal {
   JournalStats stats() const;
 
  private:
-  void open_and_lock();
-  void begin();
-  bool read_header();
-  void read_entries();
-  // Require mutex_:
-  bool write_pending();
-  int write_entries(int fd, std::span<const Digest> digests, uint64_t count) const;
-  int rewrite();
+  void open_and_lock() REQUIRES(mutex_);
+  void begin() REQUIRES(mutex_);
+  bool read_header() REQUIRES(mutex_);
+  void read_entries() REQUIRES(mutex_);
+  bool write_pending() REQUIRES(mutex_);
+  int write_entries(int fd, std::span<const Digest> digests, uint64_t count) const REQUIRES(mutex_);
+  int rewrite() REQUIRES(mutex_);
   int write_header(int fd, Position floor) const;
-  void reserve_room();
+  void reserve_room() REQUIRES(mutex_);
   [[noreturn]] void fail(const std::string& what) const;
 
   const JournalConfig config_;
-  int fd_ = -1;
   uint64_t life_ = 0;
   std::atomic<Position> last_{0};
 
-  mutable std::mutex mutex_;
-  Position floor_ = 0;
-  uint64_t written_ = 0;  // entries in the file
-  uint64_t reserved_bytes_ = 0;
-  std::mutex sync_mutex_;  // lock order: before mutex_
+  mutable Mutex mutex_;
+  int fd_ GUARDED_BY(mutex_) = -1;
+  Position floor_ GUARDED_BY(mutex_) = 0;
+  uint64_t written_ GUARDED_BY(mutex_) = 0;  // entries in the file
+  uint64_t reserved_bytes_ GUARDED_BY(mutex_) = 0;
+  Mutex sync_mutex_;  // lock order: before mutex_
   std::atomic<Position> synced_{0};
-  std::vector<Digest> pending_;  // the newest entries, not in the file yet
-  bool forgot_pending_ = false;  // more waited than can be kept
-  std::string problem_;
+  std::vector<Digest> pending_ GUARDED_BY(mutex_);  // the newest entries, not in the file yet
+  bool forgot_pending_ GUARDED_BY(mutex_) = false;  // more waited than can be kept
+  std::string problem_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached

@@ -3,7 +3,7 @@
 namespace peercached {
 
 bool Running::begin(std::span<const Digest> digests) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (removals_.size() + digests.size() > kDigestsMax) return false;
   for (const Digest& digest : digests) {
     ++removals_[digest];
@@ -15,7 +15,7 @@ bool Running::begin(std::span<const Digest> digests) {
 }
 
 void Running::end(std::span<const Digest> digests) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const Digest& digest : digests) {
     const auto found = removals_.find(digest);
     if (found != removals_.end() && --found->second == 0) removals_.erase(found);
@@ -26,13 +26,13 @@ void Running::end(std::span<const Digest> digests) {
 
 bool Running::has(const Digest& digest) const {
   if (!any()) return false;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return removals_.contains(digest);
 }
 
 Running::Taking::Taking(Running& running, std::span<const Digest> digests)
     : running_(running), digests_(digests.begin(), digests.end()) {
-  std::lock_guard lock(running_.mutex_);
+  MutexLock lock(running_.mutex_);
   for (const Digest& digest : digests_) {
     Taken& taken = running_.taken_[digest];
     ++taken.takers;
@@ -41,7 +41,7 @@ Running::Taking::Taking(Running& running, std::span<const Digest> digests)
 }
 
 Running::Taking::~Taking() {
-  std::lock_guard lock(running_.mutex_);
+  MutexLock lock(running_.mutex_);
   for (const Digest& digest : digests_) {
     const auto found = running_.taken_.find(digest);
     if (--found->second.takers == 0) running_.taken_.erase(found);
@@ -49,7 +49,7 @@ Running::Taking::~Taking() {
 }
 
 bool Running::Taking::doomed(const Digest& digest) const {
-  std::lock_guard lock(running_.mutex_);
+  MutexLock lock(running_.mutex_);
   const auto found = running_.taken_.find(digest);
   return found == running_.taken_.end() || found->second.doomed;
 }

@@ -13,11 +13,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "common/mutex.h"
 #include "common/types.h"
 
 namespace peercached {
@@ -59,9 +59,9 @@ class Running {
     bool doomed = false;  // for all takers: rare enough
   };
 
-  mutable std::mutex mutex_;
-  std::unordered_map<Digest, unsigned, DigestHash> removals_;
-  std::unordered_map<Digest, Taken, DigestHash> taken_;
+  mutable Mutex mutex_;
+  std::unordered_map<Digest, unsigned, DigestHash> removals_ GUARDED_BY(mutex_);
+  std::unordered_map<Digest, Taken, DigestHash> taken_ GUARDED_BY(mutex_);
   std::atomic<size_t> running_{0};
   std::atomic<uint64_t> changes_{0};
 };

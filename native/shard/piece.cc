@@ -54,7 +54,7 @@ unsigned Piece::read(const Digest& digest, const HolderTable& holders,
     if (attempt >= 4) std::this_thread::yield();
   }
   // Also reached after many writers in a row: wait for the mutex.
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   const int found = try_read(digest, holders, out, dead_seen);
   return found > 0 ? static_cast<unsigned>(found) : further_.read(digest, holders, out);
 }

@@ -19,8 +19,8 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
-#include <mutex>
 
+#include "common/mutex.h"
 #include "common/types.h"
 #include "shard/bucket.h"
 #include "shard/cells.h"
@@ -57,7 +57,7 @@ class alignas(64) Piece {
   // `index` and `cells` are zeroed memory for `buckets_max`; `phase` in [0, 1).
   void place(Bucket* index, uint32_t buckets_max, std::byte* cells, float phase);
 
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
 
   // --- readers
   // Two prefetch steps for batches: first the home bucket, then the record. Only hints.
@@ -69,14 +69,14 @@ class alignas(64) Piece {
   uint32_t buckets() const { return buckets_.load(std::memory_order_acquire); }
 
   // --- writers
-  uint32_t used() const { return used_; }
+  uint32_t used() const REQUIRES(mutex) { return used_; }
   // Prefetches the cell of the next new record. Always inline: GCC considers a function that only
   // prefetches free of effects and drops calls to it.
   [[gnu::always_inline]] void prefetch_free_cell() const { cells_.prefetch(cells_.next()); }
   // Calls visit(Place, const PackedRecord&) for each record of the digest, dead ones included.
   // Returns the first free slot in its probe sequence, or none.
   template <typename Visit>
-  Place for_each_of(const Digest& digest, Visit&& visit) const;
+  Place for_each_of(const Digest& digest, Visit&& visit) const REQUIRES(mutex);
   // All records lie in cells below this.
   uint32_t cells_end() const { return cells_.end(); }
   size_t index_bytes() const { return index_bytes_for(buckets()); }
@@ -84,46 +84,53 @@ class alignas(64) Piece {
   // Calls visit(cell, const Digest&, const PackedRecord&) for each record in these cells; it may
   // remove that record. `low_byte` is that of the piece's digests.
   template <typename Visit>
-  void for_each(uint32_t cell_first, uint32_t cell_end, unsigned low_byte, Visit&& visit) const;
+  void for_each(uint32_t cell_first, uint32_t cell_end, unsigned low_byte, Visit&& visit) const
+      REQUIRES(mutex);
   // For a record that for_each() visits.
-  Place place_of(uint32_t cell, const PackedRecord& record) const;
+  Place place_of(uint32_t cell, const PackedRecord& record) const REQUIRES(mutex);
 
   // The first free entry in the digest's probe sequence. Removes a dead record if none is free.
-  Place free_slot(const Digest& digest, HolderTable& holders);
+  Place free_slot(const Digest& digest, HolderTable& holders) REQUIRES(mutex);
   // `place`: a free entry in the digest's probe sequence.
-  void insert(Place place, const PackedRecord& record);
-  void overwrite(Place place, const PackedRecord& record);
+  void insert(Place place, const PackedRecord& record) REQUIRES(mutex);
+  void overwrite(Place place, const PackedRecord& record) REQUIRES(mutex);
   // Removes a record. If the digest has further holders, one of them takes its place, and the
   // result is false. The caller accounts for the removed record.
-  bool remove(Place place, HolderTable& holders);
-  FurtherHolders& further() { return further_; }
-  const FurtherHolders& further() const { return further_; }
+  bool remove(Place place, HolderTable& holders) REQUIRES(mutex);
+  FurtherHolders& further() REQUIRES(mutex) { return further_; }
+  const FurtherHolders& further() const REQUIRES(mutex) { return further_; }
 
   // crowded(): grow before the next record. clustered(): grow after a record found no free slot
   // within reach, which happens by chance in a small piece. It requires a well-filled piece, so
   // that digests made to collide cannot force growth.
-  bool crowded() const { return used_ >= record_limit(buckets()) && buckets() < buckets_max_; }
-  bool clustered() const {
+  bool crowded() const REQUIRES(mutex) {
+    return used_ >= record_limit(buckets()) && buckets() < buckets_max_;
+  }
+  bool clustered() const REQUIRES(mutex) {
     return used_ >= record_limit(buckets()) / 4 * 3 && buckets() < buckets_max_;
   }
   // Rebuilds with room for one more record and `expected` after it. Returns how many live records
   // found no place again (0 except for digests made to collide); they are gone and accounted for.
-  uint32_t grow(uint64_t expected, HolderTable& holders);
+  uint32_t grow(uint64_t expected, HolderTable& holders) REQUIRES(mutex);
   // Large pieces get room ahead of need. filling_up() says that one needs it soon, which starts a
   // sweep(). That sweep also serves pieces for which could_use_room() is true, to save a later one.
   // make_room() returns like grow().
-  bool filling_up() const { return large() && (index_filling_up() || !cells_ready(1)); }
-  bool could_use_room() const { return large() && (index_filling_up() || !cells_ready(3)); }
-  uint32_t make_room(HolderTable& holders);
+  bool filling_up() const REQUIRES(mutex) {
+    return large() && (index_filling_up() || !cells_ready(1));
+  }
+  bool could_use_room() const REQUIRES(mutex) {
+    return large() && (index_filling_up() || !cells_ready(3));
+  }
+  uint32_t make_room(HolderTable& holders) REQUIRES(mutex);
   // Rebuilds if far too large for its content; returns like grow().
-  uint32_t shrink_if_sparse(HolderTable& holders);
+  uint32_t shrink_if_sparse(HolderTable& holders) REQUIRES(mutex);
 
  private:
   static constexpr uint32_t kRecordsPerBucketMax = 13;  // load 0.93
   static constexpr double kGrowth = 2;
 
   bool large() const { return buckets() >= 16 * kBucketsStep; }
-  bool index_filling_up() const {
+  bool index_filling_up() const REQUIRES(mutex) {
     const uint32_t limit = record_limit(buckets());
     return used_ >= limit - limit / 16 && buckets() < buckets_max_;
   }
@@ -163,13 +170,13 @@ class alignas(64) Piece {
 
   int try_read(const Digest& digest, const HolderTable& holders,
                RecordRow out[kHoldersPerDigestMax], bool& dead_seen) const;
-  void erase(Place place);
-  void add_overflow(Probe probe, uint32_t to, int step);
-  bool free_a_dead_slot(uint32_t bucket, HolderTable& holders);
+  void erase(Place place) REQUIRES(mutex);
+  void add_overflow(Probe probe, uint32_t to, int step) REQUIRES(mutex);
+  bool free_a_dead_slot(uint32_t bucket, HolderTable& holders) REQUIRES(mutex);
   uint32_t size_for(uint64_t records) const;
-  uint32_t rebuild(uint32_t buckets, HolderTable& holders);
-  bool replace_dead(uint32_t cell, HolderIndex& holder, HolderTable& holders);
-  bool settle_in(uint64_t hi_above_low_byte, uint32_t entry, uint32_t buckets);
+  uint32_t rebuild(uint32_t buckets, HolderTable& holders) REQUIRES(mutex);
+  bool replace_dead(uint32_t cell, HolderIndex& holder, HolderTable& holders) REQUIRES(mutex);
+  bool settle_in(uint64_t hi_above_low_byte, uint32_t entry, uint32_t buckets) REQUIRES(mutex);
   uint32_t cell_at(Place place) const {
     return BucketEntry::cell_of(load_relaxed(index_[place.bucket].entries[place.slot]));
   }
@@ -179,7 +186,7 @@ class alignas(64) Piece {
   std::atomic<uint32_t> version_{0};
   std::atomic<uint32_t> buckets_{0};
   uint32_t buckets_max_ = 0;
-  uint32_t used_ = 0;
+  uint32_t used_ GUARDED_BY(mutex) = 0;
   float phase_ = 0;
   FurtherHolders further_;
 };

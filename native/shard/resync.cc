@@ -15,7 +15,7 @@ void Shard::summary(HolderIndex holder, const Ring& ring, HolderIndex self,
     const Piece& piece = impl_->pieces[p];
     const unsigned bucket = impl_->low_byte_of(p);
     if (bucket >= out.size()) return;
-    std::lock_guard lock(piece.mutex);
+    MutexLock lock(piece.mutex);
     const auto add = [&](const Digest& digest, const PackedRecord& record) {
       if (record.holder() != holder || !ring.owned_by(digest, self)) return;
       RecordRow row = record.row();
@@ -76,7 +76,9 @@ ShardApplied Shard::replace(HolderIndex holder, unsigned bucket, Generation as_o
     update.withdraw_further(bucket, unwanted);
     piece.for_each(0, piece.cells_end(), bucket,
                    [&](uint32_t cell, const Digest& digest, const PackedRecord& record) {
-                     if (unwanted(digest, record)) update.withdraw(piece.place_of(cell, record));
+                     if (!unwanted(digest, record)) return;
+                     piece.mutex.assert_held();
+                     update.withdraw(piece.place_of(cell, record));
                    });
     for (; next != end; ++next) update.apply(*next->row, as_of);
     filling_up |= update.filling_up();
@@ -90,7 +92,7 @@ size_t Shard::trim(const Ring& ring, HolderIndex self) {
   size_t trimmed = 0;
   for (size_t p = 0; p < impl_->pieces_count; ++p) {
     Piece& piece = impl_->pieces[p];
-    std::lock_guard lock(piece.mutex);
+    MutexLock lock(piece.mutex);
     const size_t trimmed_before = trimmed;
     trimmed += piece.further().remove_if(impl_->low_byte_of(p),
                                          [&](const Digest& digest, const PackedRecord& record) {
@@ -101,6 +103,7 @@ size_t Shard::trim(const Ring& ring, HolderIndex self) {
     piece.for_each(0, piece.cells_end(), impl_->low_byte_of(p),
                    [&](uint32_t cell, const Digest& digest, const PackedRecord& record) {
                      if (ring.owned_by(digest, self)) return;
+                     piece.mutex.assert_held();
                      piece.remove(piece.place_of(cell, record), impl_->holders);
                      impl_->holders.removed(record.holder());
                      ++trimmed;

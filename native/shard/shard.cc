@@ -167,17 +167,18 @@ uint64_t Shard::find(std::span<const Digest> digests, std::vector<RecordRow>& ou
 }
 
 size_t Shard::sweep(size_t records_max) {
-  std::lock_guard cursor_lock(impl_->sweep_mutex);
+  MutexLock cursor_lock(impl_->sweep_mutex);
   size_t visited = 0;
   while (visited < records_max && impl_->holders.dead_records() > 0) {
     Piece& piece = impl_->pieces[impl_->sweep_piece];
-    std::lock_guard lock(piece.mutex);
+    MutexLock lock(piece.mutex);
     // A rebuild may have shrunk the piece since then; it also removed the dead records.
     const uint32_t first = std::min(impl_->sweep_cell, piece.cells_end());
     const auto end =
         static_cast<uint32_t>(std::min<size_t>(piece.cells_end(), first + records_max - visited));
     piece.for_each(first, end, 0, [&](uint32_t cell, const Digest&, const PackedRecord& record) {
       if (impl_->holders.live(record.holder())) return;
+      piece.mutex.assert_held();
       piece.remove(piece.place_of(cell, record), impl_->holders);
       impl_->holders.removed(record.holder());
     });
@@ -209,7 +210,7 @@ size_t Shard::Impl::make_room(size_t records_max) {
   if (room_piece == 0 && !room_wanted.exchange(false)) return 0;
   for (size_t visited = 0; room_piece < pieces_count && visited < records_max; ++room_piece) {
     Piece& piece = pieces[room_piece];
-    std::lock_guard lock(piece.mutex);
+    MutexLock lock(piece.mutex);
     visited += 1;
     if (!piece.could_use_room()) continue;
     counters.full += piece.make_room(holders);

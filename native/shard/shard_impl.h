@@ -5,9 +5,9 @@
 #include <bit>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "common/mutex.h"
 #include "shard/holder_table.h"
 #include "shard/piece.h"
 #include "shard/reserved_memory.h"
@@ -31,8 +31,8 @@ struct Shard::Impl {
   void count(const ShardApplied& applied);
   // Tells sweep() that at least one piece is filling up.
   void want_room();
-  // For sweep(), which holds its mutex; returns about how many pieces are left.
-  size_t make_room(size_t records_max);
+  // For sweep(); returns about how many pieces are left.
+  size_t make_room(size_t records_max) REQUIRES(sweep_mutex);
 
   const size_t pieces_per_bucket;  // a power of two
   const size_t pieces_count;
@@ -43,10 +43,10 @@ struct Shard::Impl {
   std::unique_ptr<Piece[]> pieces;
 
   const std::function<void()> on_untidy;
-  std::mutex sweep_mutex;  // guards the cursors below
-  size_t sweep_piece = 0;
-  uint32_t sweep_cell = 0;
-  size_t room_piece = 0;
+  Mutex sweep_mutex;
+  size_t sweep_piece GUARDED_BY(sweep_mutex) = 0;
+  uint32_t sweep_cell GUARDED_BY(sweep_mutex) = 0;
+  size_t room_piece GUARDED_BY(sweep_mutex) = 0;
   std::atomic<bool> room_wanted{false};
 
   struct Counters {

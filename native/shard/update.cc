@@ -41,6 +41,7 @@ inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
 
 // Flattened, because calls to its steps would cost 5 % of the time of a report.
 [[gnu::flatten]] void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
+  piece_.mutex.assert_held();
   const Siblings siblings = find(row.digest);
   const bool withdrawal = row.flags & kRecordWithdraw;
   if (!siblings.has_own()) {
@@ -83,6 +84,7 @@ void PieceUpdate::withdraw(const Siblings& siblings) {
 }
 
 void PieceUpdate::withdraw(Place place) {
+  piece_.mutex.assert_held();
   piece_.remove(place, holders_);
   count_withdrawn(1);
 }

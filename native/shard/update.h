@@ -5,21 +5,21 @@
 // end.
 #pragma once
 
-#include <mutex>
 #include <optional>
 
+#include "common/mutex.h"
 #include "shard/holder_table.h"
 #include "shard/piece.h"
 #include "shard/shard.h"
 
 namespace peercached {
 
-class PieceUpdate {
+class SCOPED_CAPABILITY PieceUpdate {
  public:
   // `holder` must be on hold in `holders`. `rows_expected`: how much room to reserve at once.
   PieceUpdate(Piece& piece, HolderTable& holders, HolderIndex holder, size_t rows_expected,
-              ShardApplied& applied);
-  ~PieceUpdate();
+              ShardApplied& applied) ACQUIRE(piece.mutex);
+  ~PieceUpdate() RELEASE();
   PieceUpdate(const PieceUpdate&) = delete;
   PieceUpdate& operator=(const PieceUpdate&) = delete;
 
@@ -28,7 +28,10 @@ class PieceUpdate {
   void apply(const RecordRow& row, std::optional<Generation> as_of = std::nullopt);
 
   // Whether the piece should grow soon, before an update must do it.
-  bool filling_up() const { return piece_.filling_up(); }
+  bool filling_up() const {
+    piece_.mutex.assert_held();
+    return piece_.filling_up();
+  }
 
   // Removes a record of the holder.
   void withdraw(Place place);
@@ -50,12 +53,12 @@ class PieceUpdate {
     bool has_own() const { return own_place || own_further != nullptr; }
   };
 
-  Siblings find(const Digest& digest) const;
-  void add(const RecordRow& row, const Siblings& siblings);
-  void insert(const RecordRow& row, const Siblings& siblings);
-  bool insert_at(Place free, const RecordRow& row);
-  void change(const Siblings& siblings, const PackedRecord& record);
-  void withdraw(const Siblings& siblings);
+  Siblings find(const Digest& digest) const REQUIRES(piece_.mutex);
+  void add(const RecordRow& row, const Siblings& siblings) REQUIRES(piece_.mutex);
+  void insert(const RecordRow& row, const Siblings& siblings) REQUIRES(piece_.mutex);
+  bool insert_at(Place free, const RecordRow& row) REQUIRES(piece_.mutex);
+  void change(const Siblings& siblings, const PackedRecord& record) REQUIRES(piece_.mutex);
+  void withdraw(const Siblings& siblings) REQUIRES(piece_.mutex);
   void count_withdrawn(size_t records);
   void count_added();
   bool take_room();
@@ -67,13 +70,14 @@ class PieceUpdate {
   const size_t rows_expected_;
   size_t rows_left_;
   ShardApplied& applied_;
-  std::unique_lock<std::mutex> lock_;
+  MutexLock lock_;
   int64_t added_ = 0, removed_ = 0;
   uint64_t room_reserved_ = 0, room_used_ = 0;
 };
 
 template <typename Unwanted>
 void PieceUpdate::withdraw_further(unsigned low_byte, Unwanted&& unwanted) {
+  piece_.mutex.assert_held();
   count_withdrawn(piece_.further().remove_if(low_byte, unwanted));
 }
 

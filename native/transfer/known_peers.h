@@ -3,13 +3,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "transfer/transfer.h"
 
 namespace peercached {
@@ -23,20 +22,20 @@ class KnownPeers {
   }
 
   std::optional<PeerEndpoint> endpoint(HolderIndex index) const {
-    std::shared_lock lock(mutex_);
+    ReaderLock lock(mutex_);
     auto it = peers_.find(index);
     return it == peers_.end() ? std::nullopt : std::optional(it->second.endpoint);
   }
 
   std::shared_ptr<Channels> find(HolderIndex index) const {
-    std::shared_lock lock(mutex_);
+    ReaderLock lock(mutex_);
     auto it = peers_.find(index);
     return it == peers_.end() ? nullptr : it->second.channels;
   }
 
   // Returns null if the peer is unknown, or known by another incarnation.
   std::shared_ptr<Channels> find(HolderIndex index, Incarnation incarnation) const {
-    std::shared_lock lock(mutex_);
+    ReaderLock lock(mutex_);
     auto it = peers_.find(index);
     if (it == peers_.end() || it->second.endpoint.incarnation != incarnation) return nullptr;
     return it->second.channels;
@@ -62,14 +61,14 @@ class KnownPeers {
   void forget(HolderIndex index) { replace(index, {}); }
 
   std::vector<std::pair<HolderIndex, std::shared_ptr<Channels>>> all() const {
-    std::shared_lock lock(mutex_);
+    ReaderLock lock(mutex_);
     std::vector<std::pair<HolderIndex, std::shared_ptr<Channels>>> all;
     for (const auto& [index, peer] : peers_) all.emplace_back(index, peer.channels);
     return all;
   }
 
   std::vector<PeerHealth> health(bool rdma) const {
-    std::shared_lock lock(mutex_);
+    ReaderLock lock(mutex_);
     std::vector<PeerHealth> all;
     for (const auto& [index, peer] : peers_) {
       const auto& c = peer.channels->counters;
@@ -88,7 +87,7 @@ class KnownPeers {
   void replace(HolderIndex index, Peer next) {
     std::shared_ptr<Channels> old;
     {
-      std::unique_lock lock(mutex_);
+      WriterLock lock(mutex_);
       auto it = peers_.find(index);
       if (it != peers_.end()) {
         old = std::move(it->second.channels);
@@ -99,8 +98,8 @@ class KnownPeers {
     if (old) old->close();
   }
 
-  mutable std::shared_mutex mutex_;
-  std::unordered_map<HolderIndex, Peer> peers_;
+  mutable SharedMutex mutex_;
+  std::unordered_map<HolderIndex, Peer> peers_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached

@@ -1,6 +1,6 @@
-// Moves pages from a peer's pool into local memory: the one interface of all engines.
+// Moves pages from a peer's pool into local memory: the interface of all transports.
 //
-// An engine moves bytes and reports a status for each page; it decides nothing else. It reads the
+// A transport moves bytes and reports a status for each page; it decides nothing else. It reads the
 // slot header (64 bytes) into `header` and the payload straight into `dest`. Then it reads the
 // header again, into `again`. If the holder pins the slot while it sends, one look is enough and
 // both are the same. Finally it calls the sink, on the thread that moved the page, while the
@@ -13,6 +13,7 @@
 // flight: it shuts the socket or drains the QP.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,6 +24,7 @@
 #include "common/histogram.h"
 #include "common/types.h"
 #include "common/write_gate.h"
+#include "transfer/messages.h"
 #include "transfer/trouble.h"
 
 namespace peercached {
@@ -36,7 +38,7 @@ struct ReadOp {
   std::byte* dest = nullptr;
   bool to_device = false;  // dest is GPU memory: only RDMA writes it, this process cannot read it
   // Result.
-  bool one_sided = false;  // over RDMA, even if it failed: the peer does not notice the read
+  bool one_sided = false;  // even if it failed: the peer did not notice the read
   SlotHeader header;       // read with the payload
   SlotHeader again;        // read once more after the payload
   PageStatus status = PageStatus::pending;
@@ -87,9 +89,10 @@ class PeerWatcher {
   virtual void peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) = 0;
 };
 
-class TransferEngine {
+// One way to READ pages from peers.
+class Transport {
  public:
-  virtual ~TransferEngine() = default;
+  virtual ~Transport() = default;
 
   // Adds a peer. A new incarnation replaces the old one and all its channels; the same endpoint
   // again changes nothing. A host name that does not resolve shows as trouble at the first read.
@@ -106,6 +109,27 @@ class TransferEngine {
 
   virtual std::vector<PeerHealth> health() const = 0;
   virtual const char* name() const = 0;  // "tcp", "rdma"
+
+  // Whether the peer can be read over it, as the handshake says, and whether it can be read now.
+  virtual bool offered_by(const PeerEndpoint&) const { return true; }
+  virtual bool reaches(HolderIndex) const { return true; }
+  // Whether the peer does not notice its READs.
+  virtual bool one_sided() const { return false; }
+};
+
+// All that the engine wants of its peers: pages, over the transport that is best for each peer, and
+// answers. Questions always go over TCP, because an answer costs the peer's processor anyway.
+class TransferEngine : public Transport {
+ public:
+  // Blocks until all peers have answered, at most until the deadline. Thread safe. Without an
+  // answer, a peer counts as holding nothing.
+  virtual void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) = 0;
+  // Blocks like hold(). `view_number` names the view whose ring chose the owners. An owner that
+  // misses the deadline is slow; that is not yet trouble.
+  virtual void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) = 0;
+  // Blocks like hold(). Each frame carries the current `fence`; each unanswered frame raises it.
+  virtual void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
+                       Deadline deadline) = 0;
 };
 
 }  // namespace peercached

@@ -12,7 +12,7 @@ WakeFds::~WakeFds() {
 }
 
 int WakeFds::take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!free_.empty()) {
     const int fd = free_.back();
     free_.pop_back();
@@ -27,7 +27,7 @@ void WakeFds::give_back(int fd) {
   if (fd < 0) return;
   uint64_t count;
   (void)!::read(fd, &count, sizeof count);  // clears wake-ups that the last read did not consume
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   free_.push_back(fd);
 }
 

@@ -2,8 +2,9 @@
 // use them again.
 #pragma once
 
-#include <mutex>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace peercached {
 
@@ -18,8 +19,8 @@ class WakeFds {
   void give_back(int fd);
 
  private:
-  std::mutex mutex_;
-  std::vector<int> all_, free_;
+  Mutex mutex_;
+  std::vector<int> all_ GUARDED_BY(mutex_), free_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached

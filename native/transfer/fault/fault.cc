@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <random>
 #include <thread>
 
 #include "common/fault_guard.h"
+#include "common/mutex.h"
 
 namespace peercached {
 namespace {
@@ -169,13 +169,24 @@ class FaultyEngine final : public TransferEngine {
   std::vector<PeerHealth> health() const override { return inner_->health(); }
   const char* name() const override { return inner_->name(); }
 
+  void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) override {
+    inner_->hold(batches, hold_ms, deadline);
+  }
+  void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) override {
+    inner_->lookup(batches, view_number, deadline);
+  }
+  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
+               Deadline deadline) override {
+    inner_->publish(batches, fence, deadline);
+  }
+
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
             PageSink& sink) override {
     std::vector<ReadBatch> passed;
     std::vector<std::vector<Fault>> faults;
     std::vector<const ReadBatch*> reset, hung;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       for (const ReadBatch& batch : batches) {
         const BatchFault fault = dice_.batch_fault();
         if (fault == BatchFault::reset) reset.push_back(&batch);
@@ -208,8 +219,8 @@ class FaultyEngine final : public TransferEngine {
   const std::unique_ptr<TransferEngine> inner_;
   const FaultPlan plan_;
   PeerWatcher& watcher_;
-  std::mutex mutex_;
-  FaultDice dice_;
+  Mutex mutex_;
+  FaultDice dice_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace peercached::rdma {
 
 bool InFlight::take(Place& place, uint64_t bytes) {
   assert(bytes <= kBytesMax);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (place.state == Place::State::granted) {
     assert(place.bytes == bytes);
     place.state = Place::State::none;
@@ -27,14 +27,14 @@ bool InFlight::take(Place& place, uint64_t bytes) {
 }
 
 void InFlight::give_back(uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   assert(bytes <= bytes_);
   bytes_ -= bytes;
   grant();
 }
 
 void InFlight::leave(Place& place) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (place.state == Place::State::granted) bytes_ -= place.bytes;
   if (place.state == Place::State::waiting) std::erase(waiting_, &place);
   place.state = Place::State::none;

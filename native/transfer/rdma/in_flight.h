@@ -9,7 +9,8 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
+
+#include "common/mutex.h"
 
 namespace peercached::rdma {
 
@@ -34,11 +35,11 @@ class InFlight {
   void leave(Place& place);
 
  private:
-  void grant();
+  void grant() REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  uint64_t bytes_ = 0;
-  std::deque<Place*> waiting_;
+  Mutex mutex_;
+  uint64_t bytes_ GUARDED_BY(mutex_) = 0;
+  std::deque<Place*> waiting_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached::rdma

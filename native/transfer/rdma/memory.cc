@@ -142,7 +142,7 @@ void RegisteredMemory::register_piece(Piece& piece) {
   const int access = purpose_ == Purpose::publish ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_LOCAL_WRITE;
   Registration registration(Verbs::get().reg_mr(rail.pd(), base_ + from, bytes, access));
   const int error = errno;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (registration) {
     piece.registration = std::move(registration);
     piece.state.store(State::ready, std::memory_order_release);
@@ -172,11 +172,11 @@ void RegisteredMemory::register_until(Deadline until) {
       {pieces_.size(), kThreadsMax, std::max(1u, std::thread::hardware_concurrency())});
   share(threads, [&] {
     while (!until.passed() && register_one()) {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (!failure_.empty()) return;
     }
   });
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!failure_.empty()) throw std::runtime_error(failure_);
 }
 
@@ -197,8 +197,9 @@ bool RegisteredMemory::ready(const Rail& rail, const std::byte* address, uint64_
 bool RegisteredMemory::wait_for(Piece& piece, Deadline deadline) {
   if (piece.state.load(std::memory_order_acquire) == State::ready) return true;
   if (begin(piece)) register_piece(piece);
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline.at, [&] { return piece.state != State::busy; });
+  MutexLock lock(mutex_);
+  while (piece.state == State::busy && changed_.wait_until(mutex_, deadline.at)) {
+  }
   return piece.state == State::ready;
 }
 

@@ -6,17 +6,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "transfer/rdma/rail.h"
 
 namespace peercached::rdma {
@@ -85,9 +84,9 @@ class RegisteredMemory {
   std::deque<Piece> pieces_;  // ordered by chunk, then by rail
   std::atomic<size_t> next_{0};
   std::atomic<size_t> left_{0};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::string failure_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::string failure_ GUARDED_BY(mutex_);
 };
 
 // The NUMA node of the page at `address`; -1: unknown, or the page is not there yet.

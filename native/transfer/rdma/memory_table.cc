@@ -14,7 +14,7 @@ MemoryTable::MemoryTable(std::span<const std::unique_ptr<Rail>> rails) : rails_(
 
 MemoryTable::~MemoryTable() {
   {
-    std::lock_guard lock(queue_mutex_);
+    MutexLock lock(queue_mutex_);
     stopping_ = true;
   }
   queued_.notify_all();
@@ -25,12 +25,12 @@ void MemoryTable::add(std::byte* base, uint64_t bytes) {
   auto memory = std::make_shared<RegisteredMemory>(rails_, base, bytes, Purpose::receive);
   memory->register_until(Deadline::after_ms(kForegroundMs));
   {
-    std::unique_lock lock(mutex_);
+    WriterLock lock(mutex_);
     regions_[base] = memory;
   }
   if (memory->complete()) return;
   {
-    std::lock_guard lock(queue_mutex_);
+    MutexLock lock(queue_mutex_);
     queue_.push_back(memory);
   }
   queued_.notify_one();
@@ -38,14 +38,14 @@ void MemoryTable::add(std::byte* base, uint64_t bytes) {
 
 void MemoryTable::add_dma_buf(std::byte* base, uint64_t bytes, int fd) {
   auto memory = std::make_shared<RegisteredMemory>(rails_, base, bytes, fd);
-  std::unique_lock lock(mutex_);
+  WriterLock lock(mutex_);
   regions_[base] = std::move(memory);
 }
 
 void MemoryTable::remove(const std::byte* base) {
   std::shared_ptr<RegisteredMemory> memory;
   {
-    std::unique_lock lock(mutex_);
+    WriterLock lock(mutex_);
     const auto found = regions_.find(base);
     if (found == regions_.end()) return;
     memory = std::move(found->second);
@@ -53,15 +53,16 @@ void MemoryTable::remove(const std::byte* base) {
   }
   // The registration must be gone when this returns. Whoever drops the last reference deregisters
   // the memory, and that must be us. So wait until the background thread has dropped its reference.
-  std::unique_lock lock(queue_mutex_);
-  moved_on_.wait(lock, [&] { return in_work_ != memory.get(); });
-  std::erase_if(queue_, [&](const auto& queued) { return queued.lock() == memory; });
-  lock.unlock();
+  {
+    MutexLock lock(queue_mutex_);
+    while (in_work_ == memory.get()) moved_on_.wait(queue_mutex_);
+    std::erase_if(queue_, [&](const auto& queued) { return queued.lock() == memory; });
+  }
   memory.reset();
 }
 
 std::shared_ptr<RegisteredMemory> MemoryTable::find(const std::byte* address) const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   auto after = regions_.upper_bound(address);
   if (after == regions_.begin()) return nullptr;
   const auto& memory = std::prev(after)->second;
@@ -69,22 +70,24 @@ std::shared_ptr<RegisteredMemory> MemoryTable::find(const std::byte* address) co
 }
 
 uint64_t MemoryTable::bytes() const {
-  std::shared_lock lock(mutex_);
+  ReaderLock lock(mutex_);
   uint64_t sum = 0;
   for (const auto& [base, memory] : regions_) sum += memory->bytes();
   return sum;
 }
 
 void MemoryTable::background() {
-  std::unique_lock lock(queue_mutex_);
+  MutexLock lock(queue_mutex_);
   while (true) {
-    queued_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    while (!stopping_ && queue_.empty()) queued_.wait(queue_mutex_);
     if (stopping_) return;
     auto memory = queue_.front().lock();
     in_work_ = memory.get();
-    lock.unlock();
-    const bool more = memory && memory->register_one();
-    lock.lock();
+    bool more;
+    {
+      MutexUnlock unlocked(queue_mutex_);
+      more = memory && memory->register_one();
+    }
     memory.reset();  // not the last reference: remove() waits for us
     in_work_ = nullptr;
     moved_on_.notify_all();

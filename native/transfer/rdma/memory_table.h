@@ -3,9 +3,9 @@
 
 #include <map>
 #include <memory>
-#include <shared_mutex>
 #include <thread>
 
+#include "common/mutex.h"
 #include "transfer/rdma/memory.h"
 
 namespace peercached::rdma {
@@ -29,14 +29,15 @@ class MemoryTable {
   void background();
 
   const std::span<const std::unique_ptr<Rail>> rails_;
-  mutable std::shared_mutex mutex_;
-  std::map<const std::byte*, std::shared_ptr<RegisteredMemory>> regions_;
+  mutable SharedMutex mutex_;
+  std::map<const std::byte*, std::shared_ptr<RegisteredMemory>> regions_ GUARDED_BY(mutex_);
 
-  std::mutex queue_mutex_;
-  std::condition_variable queued_, moved_on_;
-  std::deque<std::weak_ptr<RegisteredMemory>> queue_;
-  const RegisteredMemory* in_work_ = nullptr;  // used by the background thread now
-  bool stopping_ = false;
+  Mutex queue_mutex_;
+  CondVar queued_, moved_on_;
+  std::deque<std::weak_ptr<RegisteredMemory>> queue_ GUARDED_BY(queue_mutex_);
+  // Used by the background thread now.
+  const RegisteredMemory* in_work_ GUARDED_BY(queue_mutex_) = nullptr;
+  bool stopping_ GUARDED_BY(queue_mutex_) = false;
   std::thread thread_;
 };
 

@@ -35,7 +35,7 @@ PeerChannels::~PeerChannels() { assert(waiters_.empty()); }
 
 PeerChannels::Lease PeerChannels::lease(uint32_t first_rail, bool waiting, bool patient) {
   Gone gone;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed()) return {nullptr, false};
   const TimePoint now = Clock::now();
   bool hope = connecting() != 0;
@@ -111,7 +111,7 @@ std::shared_ptr<Channel> PeerChannels::take(std::vector<Entry>::iterator entry) 
 
 void PeerChannels::give_back(Channel* channel) {
   Gone unwanted;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const uint32_t rail = channel->rail().index;
   trusts_[rail].in_order();
   if (closed() || !channel->rail().up() || !trusts_[rail].relied_on()) {
@@ -127,12 +127,12 @@ void PeerChannels::give_back(Channel* channel) {
 }
 
 void PeerChannels::wait_with(int event_fd) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   waiters_.push_back(event_fd);
 }
 
 void PeerChannels::stop_waiting(int event_fd) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = std::find(waiters_.begin(), waiters_.end(), event_fd);
   if (found == waiters_.end()) return;
   waiters_.erase(found);
@@ -144,7 +144,7 @@ void PeerChannels::stop_waiting(int event_fd) {
 bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
   std::shared_ptr<Channel> channel;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto entry = find_connecting(number);
     if (entry == entries_.end()) return false;
     channel = entry->channel;
@@ -157,7 +157,7 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
   } catch (const std::exception& error) {
     why = error.what();
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto entry = find_connecting(number);
   if (entry == entries_.end()) return false;  // closed meanwhile, or its rail is down
   entry->closed.clear();                      // the peer has received them
@@ -181,7 +181,7 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
 
 bool PeerChannels::refused(uint32_t number, const std::string& why) {
   std::shared_ptr<Channel> unwanted;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto entry = find_connecting(number);
   if (entry == entries_.end()) return false;
   unwanted = take(entry);
@@ -192,13 +192,13 @@ bool PeerChannels::refused(uint32_t number, const std::string& why) {
 
 void PeerChannels::leave_rail(const Rail& rail) {
   Gone gone;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   end(&rail, gone);
 }
 
 void PeerChannels::close() {
   Gone gone;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   closed_.store(true, std::memory_order_release);
   end(nullptr, gone);
 }
@@ -218,7 +218,7 @@ void PeerChannels::end(const Rail* rail, Gone& gone) {
 }
 
 uint32_t PeerChannels::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<uint32_t>(entries_.size());
 }
 

@@ -7,11 +7,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "transfer/peer_counters.h"
 #include "transfer/rdma/channel.h"
 #include "transfer/rdma/in_flight.h"
@@ -111,24 +111,23 @@ class PeerChannels {
 
   TimePoint last_heard(const Channel& channel) const;
 
-  // The caller of these holds the mutex.
-  unsigned count(uint32_t rail) const;
-  size_t connecting() const;  // on rails that are relied on
-  bool proved(uint32_t rail, TimePoint now, Gone& gone);
-  std::vector<Entry>::iterator find_proof(uint32_t rail);
-  void take_idle(uint32_t rail, Gone& gone);
-  void end(const Rail* rail, Gone& gone);
-  void begin_connect(uint32_t rail);
-  void back_off(uint32_t rail, const std::string& why);
+  unsigned count(uint32_t rail) const REQUIRES(mutex_);
+  size_t connecting() const REQUIRES(mutex_);  // on rails that are relied on
+  bool proved(uint32_t rail, TimePoint now, Gone& gone) REQUIRES(mutex_);
+  std::vector<Entry>::iterator find_proof(uint32_t rail) REQUIRES(mutex_);
+  void take_idle(uint32_t rail, Gone& gone) REQUIRES(mutex_);
+  void end(const Rail* rail, Gone& gone) REQUIRES(mutex_);
+  void begin_connect(uint32_t rail) REQUIRES(mutex_);
+  void back_off(uint32_t rail, const std::string& why) REQUIRES(mutex_);
   void doubt(uint32_t rail, const std::string& why,
-             Clock::duration proof_within = Clock::duration::max());
-  void not_connected(uint32_t rail, const std::string& why);
-  bool others_relied_on(const Rail& rail) const;
-  std::vector<Entry>::iterator find(const Channel* channel);
-  std::vector<Entry>::iterator find_connecting(uint32_t number);
-  std::shared_ptr<Channel> take(std::vector<Entry>::iterator entry);
-  void wake_one();  // a channel has become idle
-  void wake_all();
+             Clock::duration proof_within = Clock::duration::max()) REQUIRES(mutex_);
+  void not_connected(uint32_t rail, const std::string& why) REQUIRES(mutex_);
+  bool others_relied_on(const Rail& rail) const REQUIRES(mutex_);
+  std::vector<Entry>::iterator find(const Channel* channel) REQUIRES(mutex_);
+  std::vector<Entry>::iterator find_connecting(uint32_t number) REQUIRES(mutex_);
+  std::shared_ptr<Channel> take(std::vector<Entry>::iterator entry) REQUIRES(mutex_);
+  void wake_one() REQUIRES(mutex_);  // a channel has become idle
+  void wake_all() REQUIRES(mutex_);
 
   const HolderIndex peer_;
   const Incarnation incarnation_;
@@ -137,12 +136,12 @@ class PeerChannels {
   Connector& connector_;
   std::atomic<uint32_t>& next_number_;
   std::atomic<bool> closed_{false};
-  mutable std::mutex mutex_;
-  std::vector<Entry> entries_;
-  std::vector<RailTrust> trusts_;         // by rail
-  std::vector<InFlight> in_flight_;       // by rail
-  std::vector<uint32_t> closed_numbers_;  // that the peer does not know of yet
-  std::vector<int> waiters_;              // eventfds
+  mutable Mutex mutex_;
+  std::vector<Entry> entries_ GUARDED_BY(mutex_);
+  std::vector<RailTrust> trusts_;                            // by rail
+  std::vector<InFlight> in_flight_;                          // by rail
+  std::vector<uint32_t> closed_numbers_ GUARDED_BY(mutex_);  // that the peer does not know of yet
+  std::vector<int> waiters_ GUARDED_BY(mutex_);              // eventfds
 };
 
 }  // namespace peercached::rdma

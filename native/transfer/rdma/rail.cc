@@ -76,25 +76,25 @@ Rail::Rail(uint32_t index_, const Port& port_, const LinkSettings& settings_,
 std::string Rail::name() const { return port.device + ":" + std::to_string(port.number); }
 
 RailAddress Rail::address() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return address_;
 }
 
 std::string Rail::why_down() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return up() ? "" : why_down_;
 }
 
 void Rail::set_up() { up_.store(true, std::memory_order_release); }
 
 void Rail::set_down(const std::string& why) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   why_down_ = why;
   up_.store(false, std::memory_order_release);
 }
 
 void Rail::set_failed(const std::string& why) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // Forget a failure of long ago: the backoff starts anew.
   const TimePoint now = Clock::now();
   if (now > retry_at_ + kBackoffMax) backoff_ = kBackoffMin / 2;
@@ -106,7 +106,7 @@ void Rail::set_failed(const std::string& why) {
 
 bool Rail::recovered() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (Clock::now() < retry_at_) return false;
   }
   if (!look().why_not.empty()) return false;
@@ -126,7 +126,7 @@ Rail::Look Rail::look() {
     const Port now = look_at(context_.get(), port.device, port.number);
     const RailAddress after = address_at(now);
     rate_gbps_.store(now.rate_gbps, std::memory_order_relaxed);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const bool moved = !(after == address_);
     address_ = after;
     return {"", moved};

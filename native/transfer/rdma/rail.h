@@ -3,11 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 #include "common/clock.h"
 #include "common/histogram.h"
+#include "common/mutex.h"
 #include "transfer/rdma/handshake.h"
 #include "transfer/rdma/ports.h"
 #include "transfer/rdma/verbs.h"
@@ -96,13 +96,13 @@ class Rail {
   ProtectionDomain pd_;
   ibv_device_attr limits_{};
   const RailPolicy policy_;
-  RailAddress address_;
   std::atomic<double> rate_gbps_{0};
   std::atomic<bool> up_{true};
-  mutable std::mutex mutex_;
-  std::string why_down_;
-  TimePoint retry_at_{};
-  std::chrono::milliseconds backoff_{0};
+  mutable Mutex mutex_;
+  RailAddress address_ GUARDED_BY(mutex_);
+  std::string why_down_ GUARDED_BY(mutex_);
+  TimePoint retry_at_ GUARDED_BY(mutex_){};
+  std::chrono::milliseconds backoff_ GUARDED_BY(mutex_){0};
 };
 
 uint32_t random_psn();

@@ -18,7 +18,7 @@ std::string in_ms(Clock::duration time) {
 void PeerChannels::retire(Channel* channel, Fault fault, Clock::duration proof_within) {
   Gone gone;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const uint32_t rail = channel->rail().index;
     if (fault == Fault::silence) {
       const std::string why = channel->rail().name() + ": no answer for " + in_ms(quiet(*channel));
@@ -33,12 +33,12 @@ void PeerChannels::retire(Channel* channel, Fault fault, Clock::duration proof_w
   }
   gone.front()->fence();
   gone.clear();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   wake_all();
 }
 
 void PeerChannels::doubt_slow_connects(Clock::duration late_after, bool tcp_follows) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   for (const Entry& entry : entries_) {
     const Rail& rail = entry.channel->rail();
@@ -73,7 +73,7 @@ bool PeerChannels::silent(const Channel& channel, TimePoint started) const {
 }
 
 bool PeerChannels::relied_on_besides(const Rail& rail) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return others_relied_on(rail);
 }
 
@@ -118,7 +118,7 @@ std::vector<PeerChannels::Entry>::iterator PeerChannels::find_proof(uint32_t rai
 
 bool PeerChannels::usable() {
   Gone gone;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed()) return false;
   const TimePoint now = Clock::now();
   bool any = false;
@@ -157,7 +157,7 @@ void PeerChannels::not_connected(uint32_t rail, const std::string& why) {
 }
 
 std::vector<PeerChannels::Trouble> PeerChannels::troubles() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Trouble> all;
   for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
     if (trusts_[rail].relied_on() || !rails_[rail]->up()) continue;

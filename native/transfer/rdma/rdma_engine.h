@@ -12,15 +12,17 @@
 
 namespace peercached::rdma {
 
-class RdmaEngine : public TransferEngine {
+class RdmaEngine : public Transport {
  public:
   // The control plane's answers to Connector::connect. They are ignored if the peer or the channel
   // is gone meanwhile.
   virtual void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) = 0;
   virtual void refused(HolderIndex peer, uint32_t channel, const std::string& why) = 0;
-  // Whether a READ from this peer makes sense now: it has rails, and one of ours is up and relied
-  // on to reach it. Continues the proofs of doubted rails.
-  virtual bool reaches(HolderIndex peer) const = 0;
+  bool offered_by(const PeerEndpoint& endpoint) const override { return endpoint.rails != 0; }
+  // Whether one of our rails is up and relied on to reach it. Continues the proofs of doubted
+  // rails.
+  bool reaches(HolderIndex peer) const override = 0;
+  bool one_sided() const override { return true; }
   // Continues the proofs for all peers; call it now and then.
   virtual void prove_doubted() = 0;
   // A rail of ours went down: reads go on over the others.

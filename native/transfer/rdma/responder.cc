@@ -49,7 +49,7 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
                                 const ChannelEnd& reader, std::span<const uint32_t> closed) {
   Rail& rail = rail_for(reader.rail);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (closed_) throw std::runtime_error("this node has left");
     Reader& known = readers_[node_id];
     if (known.incarnation != incarnation) {
@@ -71,7 +71,7 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
   ChannelEnd own = rail.describe(*qp.get(), random_psn());
   own.channel = reader.channel;
   rail.answer(qp.get(), own, reader);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto known = readers_.find(node_id);
   if (known == readers_.end() || known->second.incarnation != incarnation) {
     throw std::runtime_error(node_id + " is no member any more");
@@ -85,7 +85,7 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
 }
 
 void Responder::drop_reader(const std::string& node_id, Incarnation incarnation) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = readers_.find(node_id);
   if (found == readers_.end() || found->second.incarnation != incarnation) return;
   forget(found->second.channels, [](uint32_t) { return true; });
@@ -93,14 +93,14 @@ void Responder::drop_reader(const std::string& node_id, Incarnation incarnation)
 }
 
 void Responder::close() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   for (auto& [node_id, reader] : readers_) forget(reader.channels, [](uint32_t) { return true; });
   readers_.clear();
 }
 
 size_t Responder::channels() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   size_t count = 0;
   for (const auto& [node_id, reader] : readers_) count += reader.channels.size();
   return count;

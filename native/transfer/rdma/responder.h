@@ -4,11 +4,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "transfer/rdma/memory.h"
 
 namespace peercached::rdma {
@@ -50,9 +50,9 @@ class Responder {
   const RegisteredMemory& pool_;
   const Incarnation incarnation_;
   std::vector<CompletionQueue> queues_;  // one per rail; nothing ever completes there
-  mutable std::mutex mutex_;
-  std::map<std::string, Reader> readers_;
-  bool closed_ = false;
+  mutable Mutex mutex_;
+  std::map<std::string, Reader> readers_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peercached::rdma

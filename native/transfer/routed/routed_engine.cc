@@ -2,74 +2,78 @@
 
 #include <algorithm>
 #include <map>
-#include <shared_mutex>
 #include <system_error>
 #include <thread>
 #include <unordered_set>
+
+#include "common/mutex.h"
 
 namespace peercached {
 namespace {
 
 class RoutedEngine final : public TransferEngine {
  public:
-  RoutedEngine(std::unique_ptr<TransferEngine> tcp, rdma::RdmaEngine& rdma, WithoutRails without,
+  RoutedEngine(Transport& preferred, std::unique_ptr<TransferEngine> other, Unreached unreached,
                RoutedCounters& counters)
-      : tcp_(std::move(tcp)), rdma_(rdma), without_(without), counters_(counters) {}
+      : preferred_(preferred),
+        other_(std::move(other)),
+        unreached_(unreached),
+        counters_(counters) {}
 
   void add_peer(HolderIndex peer, const PeerEndpoint& endpoint) override {
-    tcp_->add_peer(peer, endpoint);
-    rdma_.add_peer(peer, endpoint);
-    std::unique_lock lock(mutex_);
+    other_->add_peer(peer, endpoint);
+    preferred_.add_peer(peer, endpoint);
+    WriterLock lock(mutex_);
     fell_back(peer, false);
-    if (endpoint.rails == 0) {
-      with_rails_.erase(peer);
+    if (preferred_.offered_by(endpoint)) {
+      offering_.insert(peer);
     } else {
-      with_rails_.insert(peer);
+      offering_.erase(peer);
     }
   }
 
   void drop_peer(HolderIndex peer) override {
     {
-      std::unique_lock lock(mutex_);
-      with_rails_.erase(peer);
+      WriterLock lock(mutex_);
+      offering_.erase(peer);
       fell_back(peer, false);
     }
-    tcp_->drop_peer(peer);
-    rdma_.drop_peer(peer);
+    other_->drop_peer(peer);
+    preferred_.drop_peer(peer);
   }
 
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
             PageSink& sink) override {
-    std::vector<ReadBatch> by_tcp, by_rdma;
+    std::vector<ReadBatch> by_other, by_preferred;
     for (const ReadBatch& batch : batches) {
-      const bool tcp = takes_tcp(batch.peer);
-      (tcp ? by_tcp : by_rdma).push_back(batch);
-      for (ReadOp& op : batch.ops) op.one_sided = !tcp;
+      const bool other = takes_other(batch.peer);
+      (other ? by_other : by_preferred).push_back(batch);
+      for (ReadOp& op : batch.ops) op.one_sided = !other && preferred_.one_sided();
     }
-    if (by_tcp.empty() || by_rdma.empty()) {
-      if (!by_tcp.empty()) tcp_->read(by_tcp, deadline, gate, sink);
-      if (!by_rdma.empty()) read_by_rdma(by_rdma, deadline, gate, sink);
+    if (by_other.empty() || by_preferred.empty()) {
+      if (!by_other.empty()) other_->read(by_other, deadline, gate, sink);
+      if (!by_preferred.empty()) read_by_preferred(by_preferred, deadline, gate, sink);
       return;
     }
     // In parallel, so that neither uses up the other's time.
-    const auto read_by_tcp = [&] { tcp_->read(by_tcp, deadline, gate, sink); };
-    std::jthread other;
+    const auto read_by_other = [&] { other_->read(by_other, deadline, gate, sink); };
+    std::jthread second;
     try {
-      other = std::jthread(read_by_tcp);
+      second = std::jthread(read_by_other);
     } catch (const std::system_error&) {
       // No thread available: read one after the other, in the remaining time.
     }
-    read_by_rdma(by_rdma, deadline, gate, sink);
-    if (!other.joinable()) read_by_tcp();
+    read_by_preferred(by_preferred, deadline, gate, sink);
+    if (!second.joinable()) read_by_other();
   }
 
   std::vector<PeerHealth> health() const override {
     std::map<HolderIndex, PeerHealth> all;
-    for (const PeerHealth& one : tcp_->health()) all[one.peer] = one;
-    for (const PeerHealth& one : rdma_.health()) {
+    for (const PeerHealth& one : other_->health()) all[one.peer] = one;
+    for (const PeerHealth& one : preferred_.health()) {
       PeerHealth& sum = all[one.peer];
       sum.peer = one.peer;
-      sum.rdma = true;
+      sum.rdma |= one.rdma;
       sum.channels += one.channels;
       sum.pages += one.pages;
       sum.bytes += one.bytes;
@@ -82,15 +86,25 @@ class RoutedEngine final : public TransferEngine {
     return list;
   }
 
-  const char* name() const override { return "rdma"; }
+  const char* name() const override { return preferred_.name(); }
+
+  void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) override {
+    other_->hold(batches, hold_ms, deadline);
+  }
+  void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) override {
+    other_->lookup(batches, view_number, deadline);
+  }
+  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
+               Deadline deadline) override {
+    other_->publish(batches, fence, deadline);
+  }
 
  private:
-  // With WithoutRails::use_tcp, pages that failed on all rails are read over TCP in the remaining
-  // time.
-  void read_by_rdma(std::vector<ReadBatch>& batches, Deadline deadline, WriteGate& gate,
-                    PageSink& sink) {
-    rdma_.read(batches, deadline, gate, sink);
-    if (without_ == WithoutRails::fail) return;
+  // With Unreached::use_other, pages that failed are read over the other in the remaining time.
+  void read_by_preferred(std::vector<ReadBatch>& batches, Deadline deadline, WriteGate& gate,
+                         PageSink& sink) {
+    preferred_.read(batches, deadline, gate, sink);
+    if (unreached_ == Unreached::fail) return;
     std::vector<ReadOp> again;
     std::vector<ReadOp*> of_op;
     for (const ReadBatch& batch : batches) {
@@ -103,17 +117,17 @@ class RoutedEngine final : public TransferEngine {
       }
     }
     if (again.empty() || deadline.passed() || gate.fenced()) return;
-    std::vector<ReadBatch> by_tcp;
-    std::span<ReadOp> rest(again);
+    std::vector<ReadBatch> by_other;
+    std::span<ReadOp> left(again);
     for (const ReadBatch& batch : batches) {
       const auto count =
           static_cast<size_t>(std::count_if(batch.ops.begin(), batch.ops.end(), left_over));
       if (count == 0) continue;
-      by_tcp.push_back({batch.peer, batch.incarnation, rest.first(count)});
-      rest = rest.subspan(count);
+      by_other.push_back({batch.peer, batch.incarnation, left.first(count)});
+      left = left.subspan(count);
       counters_.fallback_reads.fetch_add(1, std::memory_order_relaxed);
     }
-    tcp_->read(by_tcp, deadline, gate, sink);
+    other_->read(by_other, deadline, gate, sink);
     for (size_t i = 0; i < again.size(); ++i) *of_op[i] = again[i];
   }
 
@@ -122,25 +136,24 @@ class RoutedEngine final : public TransferEngine {
     return op.status == PageStatus::error && !op.to_device;
   }
 
-  bool takes_tcp(HolderIndex peer) {
+  bool takes_other(HolderIndex peer) {
     bool fell_before;
     {
-      std::shared_lock lock(mutex_);
-      if (!with_rails_.contains(peer)) return true;
+      ReaderLock lock(mutex_);
+      if (!offering_.contains(peer)) return true;
       fell_before = fallen_.contains(peer);
     }
-    if (without_ == WithoutRails::fail) return false;
-    const bool falls = !rdma_.reaches(peer);
+    if (unreached_ == Unreached::fail) return false;
+    const bool falls = !preferred_.reaches(peer);
     if (falls) counters_.fallback_reads.fetch_add(1, std::memory_order_relaxed);
     if (falls != fell_before) {
-      std::unique_lock lock(mutex_);
-      fell_back(peer, falls && with_rails_.contains(peer));
+      WriterLock lock(mutex_);
+      fell_back(peer, falls && offering_.contains(peer));
     }
     return falls;
   }
 
-  // The caller holds the mutex.
-  void fell_back(HolderIndex peer, bool falls) {
+  void fell_back(HolderIndex peer, bool falls) REQUIRES(mutex_) {
     if (falls) {
       fallen_.insert(peer);
     } else {
@@ -149,21 +162,22 @@ class RoutedEngine final : public TransferEngine {
     counters_.fallback_peers.store(fallen_.size(), std::memory_order_relaxed);
   }
 
-  const std::unique_ptr<TransferEngine> tcp_;
-  rdma::RdmaEngine& rdma_;
-  const WithoutRails without_;
+  Transport& preferred_;
+  const std::unique_ptr<TransferEngine> other_;
+  const Unreached unreached_;
   RoutedCounters& counters_;
-  mutable std::shared_mutex mutex_;
-  std::unordered_set<HolderIndex> with_rails_;
-  std::unordered_set<HolderIndex> fallen_;  // those of with_rails_ whose last read went over TCP
+  mutable SharedMutex mutex_;
+  std::unordered_set<HolderIndex> offering_ GUARDED_BY(mutex_);
+  // Those of offering_ whose last read went over the other.
+  std::unordered_set<HolderIndex> fallen_ GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-std::unique_ptr<TransferEngine> make_routed_engine(std::unique_ptr<TransferEngine> tcp,
-                                                   rdma::RdmaEngine& rdma, WithoutRails without,
-                                                   RoutedCounters& counters) {
-  return std::make_unique<RoutedEngine>(std::move(tcp), rdma, without, counters);
+std::unique_ptr<TransferEngine> make_routed_engine(Transport& preferred,
+                                                   std::unique_ptr<TransferEngine> other,
+                                                   Unreached unreached, RoutedCounters& counters) {
+  return std::make_unique<RoutedEngine>(preferred, std::move(other), unreached, counters);
 }
 
 }  // namespace peercached

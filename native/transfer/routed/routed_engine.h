@@ -1,26 +1,29 @@
-// Chooses the engine for each peer: RDMA where both sides have it, else TCP.
+// Chooses the transport for each peer: a preferred one where both sides have it, else the other.
+//
+// With three transports, one routed engine is the other of the next.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
-#include "transfer/rdma/rdma_engine.h"
+#include "transfer/transfer.h"
 
 namespace peercached {
 
-// The policy for a peer that has RDMA while none of our rails reaches it.
-enum class WithoutRails : uint8_t {
-  fail,     // protocol = "rdma": its pages are misses
-  use_tcp,  // protocol = "auto"
+// The policy for a peer that offers the preferred transport while that does not reach it.
+enum class Unreached : uint8_t {
+  fail,       // protocol = "rdma": its pages are misses
+  use_other,  // protocol = "auto"
 };
 
 struct RoutedCounters {
-  std::atomic<uint64_t> fallback_reads{0};  // reads over TCP from peers that have RDMA
-  std::atomic<uint64_t> fallback_peers{0};  // peers that have RDMA but were last read over TCP
+  std::atomic<uint64_t> fallback_reads{0};  // over the other, from peers that offer the preferred
+  std::atomic<uint64_t> fallback_peers{0};  // that offer it but were last read over the other
 };
 
-// `rdma` must outlive the engine.
-std::unique_ptr<TransferEngine> make_routed_engine(std::unique_ptr<TransferEngine> tcp,
-                                                   rdma::RdmaEngine& rdma, WithoutRails without,
-                                                   RoutedCounters& counters);
+// `preferred` must outlive the engine.
+std::unique_ptr<TransferEngine> make_routed_engine(Transport& preferred,
+                                                   std::unique_ptr<TransferEngine> other,
+                                                   Unreached unreached, RoutedCounters& counters);
 
 }  // namespace peercached

@@ -174,15 +174,20 @@ class Follower::Lane {
   std::vector<RecordRow> rows_;
 };
 
-Follower::Follower(FeedReader& reader, LifeSigns& signs, std::chrono::milliseconds wait)
-    : reader_(reader), signs_(signs), wait_(wait), wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
+Follower::Follower(FeedReader& reader, LifeSigns& signs, const TcpEngineConfig& config,
+                   std::chrono::milliseconds wait)
+    : reader_(reader),
+      signs_(signs),
+      dialer_(config),
+      wait_(wait),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
   if (wake_fd_ < 0) throw std::runtime_error("cannot make an eventfd: " + error_text(errno));
   thread_ = std::thread([this] { run(); });
 }
 
 Follower::~Follower() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake();
@@ -190,9 +195,10 @@ Follower::~Follower() {
   ::close(wake_fd_);
 }
 
-void Follower::follow(HolderIndex holder, Dial dial) {
+void Follower::follow(HolderIndex holder, const PeerEndpoint& endpoint) {
+  Dial dial = dialer_.dial_to(endpoint);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::unique_ptr<Lane>& lane = lanes_[holder];
     if (lane && same(lane->dial(), dial)) return;
     lane = std::make_unique<Lane>(holder, std::move(dial), *this);
@@ -201,7 +207,7 @@ void Follower::follow(HolderIndex holder, Dial dial) {
 }
 
 void Follower::leave(HolderIndex holder) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   lanes_.erase(holder);
 }
 
@@ -216,7 +222,7 @@ void Follower::run() {
   while (true) {
     TimePoint until = TimePoint::max();
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (stopping_) return;
       const TimePoint now = Clock::now();
       // Lanes that are not due yet run only after a socket event.

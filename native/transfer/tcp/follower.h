@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "common/types.h"
-#include "transfer/tcp/channel.h"
+#include "transfer/tcp/dialer.h"
 #include "transfer/tcp/life_signs.h"
 
 namespace peercached {
@@ -40,13 +40,15 @@ namespace tcp {
 class Follower {
  public:
   // `wait`: how long a question waits for news. Without news, signs of life come at this interval.
-  Follower(FeedReader& reader, LifeSigns& signs, std::chrono::milliseconds wait);
+  Follower(FeedReader& reader, LifeSigns& signs, const TcpEngineConfig& config,
+           std::chrono::milliseconds wait);
   ~Follower();
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
-  // Follows the holder. Replaces the channel under that index if `dial` differs.
-  void follow(HolderIndex holder, Dial dial);
+  // Follows the holder. Replaces the channel under that index if `endpoint` is another. Throws
+  // std::invalid_argument for a token of a wrong length.
+  void follow(HolderIndex holder, const PeerEndpoint& endpoint);
   // No callback mentions the holder after this returns.
   void leave(HolderIndex holder);
 
@@ -58,10 +60,11 @@ class Follower {
 
   FeedReader& reader_;
   LifeSigns& signs_;
+  const Dialer dialer_;
   const std::chrono::milliseconds wait_;
-  std::mutex mutex_;
-  std::map<HolderIndex, std::unique_ptr<Lane>> lanes_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  std::map<HolderIndex, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
   int wake_fd_ = -1;
   std::thread thread_;
 };

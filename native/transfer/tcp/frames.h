@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "common/types.h"
+#include "transfer/messages.h"
 
 namespace peercached::tcp {
 
@@ -244,13 +245,6 @@ struct Hello {
   Incarnation incarnation = 0;
   Incarnation expected = 0;
   std::array<char, kProofBytes> proof = {};
-};
-
-// One owner's answer about some digests.
-struct Located {
-  bool final = false;  // digests without a row are stored nowhere
-  std::vector<Incarnation> holders;
-  std::vector<RecordRow> rows;  // `holder` is an index into `holders`
 };
 
 // A part of the answer to a follow: changes of a holder's records, in order.

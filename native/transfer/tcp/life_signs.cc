@@ -11,13 +11,13 @@ constexpr size_t kHeardMax = 4096;
 }  // namespace
 
 void LifeSigns::say(const LifeSign& sign, TimePoint until) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   own_ = sign;
   own_until_ = until;
 }
 
 LifeSign LifeSigns::own(TimePoint now) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return now < own_until_ ? own_ : LifeSign{};
 }
 
@@ -31,7 +31,7 @@ void LifeSigns::answered(Incarnation who, const LifeSign& sign, TimePoint now) {
 
 void LifeSigns::note(Incarnation who, const LifeSign& sign, TimePoint now, bool answer) {
   if (sign.view_number == 0) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (heard_.size() >= kHeardMax && !heard_.contains(who)) return;
   Heard& heard = heard_[who];
   heard.who = who;
@@ -43,7 +43,7 @@ void LifeSigns::note(Incarnation who, const LifeSign& sign, TimePoint now, bool 
 std::vector<LifeSigns::Heard> LifeSigns::take() {
   std::unordered_map<Incarnation, Heard> taken;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     taken.swap(heard_);
   }
   std::vector<Heard> all;

@@ -7,11 +7,11 @@
 // Thread safe.
 #pragma once
 
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "common/types.h"
 #include "transfer/tcp/frames.h"
 
@@ -42,11 +42,11 @@ class LifeSigns {
  private:
   void note(Incarnation who, const LifeSign& sign, TimePoint now, bool answer);
 
-  mutable std::mutex mutex_;
-  LifeSign own_;
-  TimePoint own_until_{};
+  mutable Mutex mutex_;
+  LifeSign own_ GUARDED_BY(mutex_);
+  TimePoint own_until_ GUARDED_BY(mutex_){};
   // At most one per process; take() empties it several times a second.
-  std::unordered_map<Incarnation, Heard> heard_;
+  std::unordered_map<Incarnation, Heard> heard_ GUARDED_BY(mutex_);
 };
 
 }  // namespace peercached::tcp

@@ -10,7 +10,7 @@ Movers::Movers(unsigned threads) : idle_(threads) {
 
 Movers::~Movers() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
@@ -19,7 +19,7 @@ Movers::~Movers() {
 
 bool Movers::try_run(std::function<void()>&& work) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (idle_ == 0) return false;
     --idle_;
     given_.push_back(std::move(work));
@@ -29,16 +29,17 @@ bool Movers::try_run(std::function<void()>&& work) {
 }
 
 void Movers::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return stopping_ || !given_.empty(); });
+    while (!stopping_ && given_.empty()) wake_.wait(mutex_);
     if (given_.empty()) return;
     auto work = std::move(given_.back());
     given_.pop_back();
-    lock.unlock();
-    work();
-    work = nullptr;
-    lock.lock();
+    {
+      MutexUnlock unlocked(mutex_);
+      work();
+      work = nullptr;
+    }
     ++idle_;
   }
 }

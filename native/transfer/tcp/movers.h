@@ -3,11 +3,11 @@
 // would wait for the deadline of another read.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace peercached::tcp {
 
@@ -24,11 +24,12 @@ class Movers {
  private:
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  size_t idle_ = 0;
-  std::vector<std::function<void()>> given_;  // idle_ no longer counts their movers
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  size_t idle_ GUARDED_BY(mutex_);
+  // idle_ no longer counts their movers.
+  std::vector<std::function<void()>> given_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

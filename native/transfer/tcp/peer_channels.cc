@@ -13,7 +13,7 @@ PeerChannels::PeerChannels(Dial dial, unsigned channels_max)
 PeerChannels::~PeerChannels() { assert(idle_.size() == all_.size() && waiters_.empty()); }
 
 Channel* PeerChannels::lease() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed()) return nullptr;
   while (!idle_.empty()) {
     // Take the one used last: its buffers are the warmest.
@@ -29,7 +29,7 @@ Channel* PeerChannels::lease() {
 }
 
 Channel* PeerChannels::replace(Channel* dead) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (Channel* idle : idle_) forget(idle);
   idle_.clear();
   forget(dead);
@@ -39,7 +39,7 @@ Channel* PeerChannels::replace(Channel* dead) {
 }
 
 void PeerChannels::give_back(Channel* channel, bool reusable) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (reusable && !closed()) {
     if (channel->state() == Channel::State::ready) channel->set_pooled();
     idle_.push_back(channel);
@@ -50,20 +50,20 @@ void PeerChannels::give_back(Channel* channel, bool reusable) {
 }
 
 void PeerChannels::wait_with(int event_fd) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   waiters_.push_back(event_fd);
   // A channel may have come back since the caller's lease().
   if (closed() || !idle_.empty() || all_.size() < channels_max_) wake_waiters();
 }
 
 void PeerChannels::stop_waiting(int event_fd) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto it = std::find(waiters_.begin(), waiters_.end(), event_fd);
   if (it != waiters_.end()) waiters_.erase(it);
 }
 
 void PeerChannels::close() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   closed_.store(true, std::memory_order_release);
   for (Channel* idle : idle_) forget(idle);
   idle_.clear();
@@ -72,7 +72,7 @@ void PeerChannels::close() {
 }
 
 uint32_t PeerChannels::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<uint32_t>(all_.size());
 }
 

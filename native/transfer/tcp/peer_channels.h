@@ -6,9 +6,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "common/mutex.h"
 #include "transfer/peer_counters.h"
 #include "transfer/tcp/channel.h"
 
@@ -43,16 +43,16 @@ class PeerChannels {
   PeerCounters counters;
 
  private:
-  void forget(Channel* channel);
-  void wake_waiters();
+  void forget(Channel* channel) REQUIRES(mutex_);
+  void wake_waiters() REQUIRES(mutex_);
 
   const Dial dial_;
   const unsigned channels_max_;
   std::atomic<bool> closed_{false};
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Channel>> all_;
-  std::vector<Channel*> idle_;
-  std::vector<int> waiters_;  // eventfds
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Channel>> all_ GUARDED_BY(mutex_);
+  std::vector<Channel*> idle_ GUARDED_BY(mutex_);
+  std::vector<int> waiters_ GUARDED_BY(mutex_);  // eventfds
 };
 
 }  // namespace peercached::tcp

@@ -54,7 +54,7 @@ void PeerRead::split_for(size_t lanes) {
 }
 
 bool PeerRead::claim(std::span<ReadOp>& chunk) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!again_.empty()) {
     chunk = again_.back();
     again_.pop_back();
@@ -76,7 +76,7 @@ bool PeerRead::claim(std::span<ReadOp>& chunk) {
 }
 
 void PeerRead::put_back(std::span<ReadOp> chunk) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   again_.push_back(chunk);
 }
 

@@ -4,11 +4,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "transfer/tcp/peer_channels.h"
 #include "transfer/transfer.h"
 
@@ -77,9 +77,9 @@ class PeerRead {
   const uint64_t received_before_;  // from this peer, in all reads
   uint64_t bytes_ = 0;
   uint64_t chunk_bytes_ = 0;
-  std::mutex mutex_;
-  size_t next_ = 0;
-  std::vector<std::span<ReadOp>> again_;
+  Mutex mutex_;
+  size_t next_ GUARDED_BY(mutex_) = 0;
+  std::vector<std::span<ReadOp>> again_ GUARDED_BY(mutex_);
   std::atomic<size_t> unsettled_{0};
   std::atomic<TimePoint> settled_at_{TimePoint::max()};
   std::atomic<unsigned> lanes_{0};

@@ -103,13 +103,18 @@ ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool&
 }
 
 bool ServerChannel::belongs_to(const std::string& node_id, Incarnation incarnation) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return incarnation_ == incarnation && node_id_ == node_id;
 }
 
 std::string ServerChannel::node_id() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return node_id_;
+}
+
+Incarnation ServerChannel::incarnation() const {
+  MutexLock lock(mutex_);
+  return incarnation_;
 }
 
 void ServerChannel::note(std::string_view kind, const std::string& sentence) const {
@@ -122,7 +127,7 @@ void ServerChannel::serve(const std::function<bool()>& let_in) {
     }
   }
   // Close now, before the session is reaped: this drops bytes that a stalled peer did not take.
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stream_.close();
 }
 
@@ -134,7 +139,7 @@ void ServerChannel::turn_away() {
 }
 
 void ServerChannel::cut() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stream_.shut();
 }
 
@@ -201,7 +206,7 @@ bool ServerChannel::greet(const std::function<bool()>& let_in) {
   {
     // Set before the authorisation, so that drop_peer() cannot miss a channel that is just being
     // admitted. To cut a channel that is refused anyway does no harm.
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     node_id_ = hello.node_id;
     incarnation_ = hello.incarnation;
   }
@@ -287,7 +292,7 @@ bool ServerChannel::answer_lookup(uint64_t request, uint64_t view_number) {
 }
 
 bool ServerChannel::answer_publish(uint64_t request, uint64_t fence) {
-  const bool taken = answers_.publish(incarnation_, fence, rows_);
+  const bool taken = answers_.publish(incarnation(), fence, rows_);
   frame_.clear();
   append_published(frame_, request, taken);
   return send_answer({}, 0);
@@ -295,7 +300,7 @@ bool ServerChannel::answer_publish(uint64_t request, uint64_t fence) {
 
 bool ServerChannel::answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms,
                                   const LifeSign& sign) {
-  return answers_.follow(incarnation_, sign, position, wait_ms, [&](const Followed& part) {
+  return answers_.follow(incarnation(), sign, position, wait_ms, [&](const Followed& part) {
     frame_.clear();
     append_followed(frame_, request, part);
     return send_answer({}, 0);

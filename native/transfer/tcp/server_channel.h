@@ -10,10 +10,10 @@
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "pool/pool.h"
 #include "transfer/tcp/frames.h"
 #include "transfer/tcp/stream.h"
@@ -47,6 +47,7 @@ class ServerChannel {
  private:
   enum class Got { all, closed, late };
 
+  Incarnation incarnation() const;
   bool shake(Deadline deadline);
   bool greet(const std::function<bool()>& let_in);
   void no_hello(Got got);
@@ -72,9 +73,10 @@ class ServerChannel {
   ServerCounters& counters_;
   const std::string host_;
 
-  mutable std::mutex mutex_;  // guards what other threads use: the peer's name, the socket's end
-  std::string node_id_;
-  Incarnation incarnation_ = 0;
+  // Guards what other threads use: the peer's name, and the end of stream_.
+  mutable Mutex mutex_;
+  std::string node_id_ GUARDED_BY(mutex_);
+  Incarnation incarnation_ GUARDED_BY(mutex_) = 0;
 
   // These are kept between requests for their capacity only.
   std::vector<std::byte> frame_;

@@ -3,12 +3,11 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
-#include <stdexcept>
 
+#include "common/mutex.h"
 #include "transfer/known_peers.h"
+#include "transfer/tcp/dialer.h"
 #include "transfer/tcp/lane.h"
 #include "transfer/tcp/movers.h"
 #include "transfer/tcp/peer_channels.h"
@@ -44,55 +43,35 @@ struct Share {
 class Helpers {
  public:
   void joins() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++working_;
   }
   void leaves() {
     // Notify under the lock: the waiter destroys this object as soon as it can.
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (--working_ == 0) done_.notify_one();
   }
   void wait() {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return working_ == 0; });
+    MutexLock lock(mutex_);
+    while (working_ > 0) done_.wait(mutex_);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  unsigned working_ = 0;
+  Mutex mutex_;
+  CondVar done_;
+  unsigned working_ GUARDED_BY(mutex_) = 0;
 };
 
-class TcpReading final : public TcpEngine {
+class TcpEngine final : public TransferEngine {
  public:
-  TcpReading(const TcpEngineConfig& config, PeerWatcher& watcher)
-      : config_(config), watcher_(watcher), movers_(config.movers) {
-    std::string wrong;
-    if (!config.bind_host.empty() && !tcp::resolve(config.bind_host, 0, source_, wrong)) {
-      throw std::invalid_argument("transfer source address: " + wrong);
-    }
-  }
+  TcpEngine(const TcpEngineConfig& config, PeerWatcher& watcher)
+      : config_(config), watcher_(watcher), dialer_(config), movers_(config.movers) {}
 
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
     if (peers_.endpoint(index) == endpoint) return;  // reads in flight go on
     auto channels =
-        std::make_shared<PeerChannels>(dial_to(endpoint), config_.channels_per_peer_max);
+        std::make_shared<PeerChannels>(dialer_.dial_to(endpoint), config_.channels_per_peer_max);
     peers_.put(index, endpoint, std::move(channels));
-  }
-
-  tcp::Dial dial_to(const PeerEndpoint& endpoint) const override {
-    tcp::Dial dial;
-    dial.source = source_;
-    dial.hello = {config_.node_id, config_.incarnation, endpoint.incarnation, {}};
-    dial.token = endpoint.token;
-    dial.sealed = endpoint.sealed;
-    dial.connect_timeout_ms = config_.connect_timeout_ms;
-    if (endpoint.token.size() != tcp::kTokenBytes) {
-      throw std::invalid_argument("peer token has " + std::to_string(endpoint.token.size()) +
-                                  " bytes, not " + std::to_string(tcp::kTokenBytes));
-    }
-    (void)tcp::resolve(endpoint.host, endpoint.port, dial.address, dial.unresolved);
-    return dial;
   }
 
   void drop_peer(HolderIndex index) override { peers_.forget(index); }
@@ -234,7 +213,7 @@ class TcpReading final : public TcpEngine {
 
   const TcpEngineConfig config_;
   PeerWatcher& watcher_;
-  tcp::Address source_;
+  const tcp::Dialer dialer_;
   WakeFds wake_fds_;
   tcp::Movers movers_;
   KnownPeers<PeerChannels> peers_;
@@ -242,8 +221,9 @@ class TcpReading final : public TcpEngine {
 
 }  // namespace
 
-std::unique_ptr<TcpEngine> make_tcp_engine(const TcpEngineConfig& config, PeerWatcher& watcher) {
-  return std::make_unique<TcpReading>(config, watcher);
+std::unique_ptr<TransferEngine> make_tcp_engine(const TcpEngineConfig& config,
+                                                PeerWatcher& watcher) {
+  return std::make_unique<TcpEngine>(config, watcher);
 }
 
 }  // namespace peercached

@@ -7,12 +7,12 @@
 #include <atomic>
 #include <cerrno>
 #include <list>
-#include <mutex>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
 
 #include "common/error_text.h"
+#include "common/mutex.h"
 #include "transfer/tcp/server_channel.h"
 #include "transfer/tcp/socket.h"
 
@@ -77,7 +77,7 @@ struct TcpServer::Impl {
     acceptor.join();
     std::list<Session> last;
     {
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       for (Session& session : sessions) session.channel->cut();
       last.swap(sessions);
     }
@@ -113,7 +113,7 @@ struct TcpServer::Impl {
   void reap() {
     std::list<Session> finished;
     {
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       for (auto it = sessions.begin(); it != sessions.end();) {
         auto next = std::next(it);
         if (it->over) finished.splice(finished.end(), sessions, it);
@@ -124,7 +124,7 @@ struct TcpServer::Impl {
   }
 
   void admit(Socket socket) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     auto channel = std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, token_of,
                                                         answers, counters);
     unsigned greeting = 0, of_host = 0;
@@ -161,7 +161,7 @@ struct TcpServer::Impl {
   }
 
   bool let_in(Session& session) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     unsigned all = 0, of_peer = 0;
     const std::string node_id = session.channel->node_id();
     for (const Session& one : sessions) {
@@ -185,8 +185,9 @@ struct TcpServer::Impl {
   Socket stop_event;
   const uint16_t port;
   tcp::ServerCounters counters;
-  std::mutex mutex;
-  std::list<Session> sessions;  // a list, because the threads hold references to its elements
+  Mutex mutex;
+  // A list, because the threads hold references to its elements.
+  std::list<Session> sessions GUARDED_BY(mutex);
   std::thread acceptor;
 };
 
@@ -197,7 +198,7 @@ TcpServer::~TcpServer() = default;
 uint16_t TcpServer::port() const { return impl_->port; }
 
 void TcpServer::drop_peer(const std::string& node_id, Incarnation incarnation) {
-  std::lock_guard lock(impl_->mutex);
+  MutexLock lock(impl_->mutex);
   for (Impl::Session& session : impl_->sessions) {
     if (session.channel->belongs_to(node_id, incarnation)) session.channel->cut();
   }

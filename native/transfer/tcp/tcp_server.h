@@ -59,7 +59,7 @@ class TcpServer {
   // Looks up these digests in this node's shard, for a reader with that view. `located` is empty
   // before. Called on the channels' threads.
   using Lookup =
-      std::function<void(std::span<const Digest>, uint64_t view_number, tcp::Located& located)>;
+      std::function<void(std::span<const Digest>, uint64_t view_number, Located& located)>;
 
   // Stores records of that holder's pages in this node's shard. Returns whether all of them are
   // there now. Called on the channels' threads.

@@ -21,9 +21,9 @@ class DirectoryTest : public ::testing::Test {
     row.flags = kRecordResident;
     return {row};
   }
-  tcp::Located look() {
+  Located look() {
     const Digest digest{5, 6};
-    tcp::Located located;
+    Located located;
     directory_.lookup({&digest, 1}, kView, located);
     return located;
   }

@@ -157,7 +157,7 @@ class Reading {
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
 
-  void read(TransferEngine& engine, int deadline_ms = patient_ms(10'000),
+  void read(Transport& engine, int deadline_ms = patient_ms(10'000),
             Verify verify = Verify::checksum) {
     VerifyingSink sink(verify);
     engine.read({&batch, 1}, Deadline::after_ms(deadline_ms), gate.gate, sink);

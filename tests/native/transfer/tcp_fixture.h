@@ -32,7 +32,7 @@ class Holder : public PagePool {
               last_hold_ms = hold_ms;
               pool.contains(digests, false, held);
             },
-            [this](std::span<const Digest> digests, uint64_t view_number, tcp::Located& located) {
+            [this](std::span<const Digest> digests, uint64_t view_number, Located& located) {
               if (lookup) lookup(digests, view_number, located);
             },
             [this](Incarnation peer, uint64_t fence, std::span<const RecordRow> rows) {
@@ -53,10 +53,14 @@ class Holder : public PagePool {
   std::unique_ptr<TcpServer> server;
 };
 
-inline std::unique_ptr<TcpEngine> make_reader(PeerWatcher& watcher, TcpEngineConfig config = {}) {
+inline TcpEngineConfig as_reader(TcpEngineConfig config = {}) {
   config.node_id = "reader";
   config.incarnation = kReaderIncarnation;
-  return make_tcp_engine(config, watcher);
+  return config;
+}
+inline std::unique_ptr<TransferEngine> make_reader(PeerWatcher& watcher,
+                                                   const TcpEngineConfig& config = {}) {
+  return make_tcp_engine(as_reader(config), watcher);
 }
 
 }  // namespace peercached::testing

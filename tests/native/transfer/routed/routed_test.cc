@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "transfer/fixture.h"
+#include "transfer/rdma/rdma_engine.h"
 #include "transfer/routed/routed_engine.h"
 
 namespace peercached::testing {
@@ -31,6 +32,13 @@ class Answering : public Engine {
   size_t pages = 0;
   uint64_t fails_below = 0;  // offsets
   PageStatus failure = PageStatus::error;
+};
+
+class AnsweringTcp final : public Answering<TransferEngine> {
+ public:
+  void hold(std::span<HoldBatch>, uint32_t, Deadline) override {}
+  void lookup(std::span<LookupBatch>, uint64_t, Deadline) override {}
+  void publish(std::span<PublishBatch>, std::atomic<uint64_t>&, Deadline) override {}
 };
 
 class AnsweringRdma final : public Answering<rdma::RdmaEngine> {
@@ -68,9 +76,9 @@ class NoMoreThreads {
 class Routed : public ::testing::Test {
  protected:
   Routed() {
-    auto made = std::make_unique<Answering<TransferEngine>>();
+    auto made = std::make_unique<AnsweringTcp>();
     tcp = made.get();
-    engine = make_routed_engine(std::move(made), rdma, WithoutRails::use_tcp, counters);
+    engine = make_routed_engine(rdma, std::move(made), Unreached::use_other, counters);
     PeerEndpoint endpoint;
     endpoint.rails = 1;
     engine->add_peer(1, endpoint);
@@ -92,7 +100,7 @@ class Routed : public ::testing::Test {
 
   AnsweringRdma rdma;
   RoutedCounters counters;
-  Answering<TransferEngine>* tcp = nullptr;
+  AnsweringTcp* tcp = nullptr;
   std::unique_ptr<TransferEngine> engine;
 };
 
@@ -165,9 +173,9 @@ TEST_F(RoutedAgain, NothingIsRetriedAfterTheDeadlineOrFence) {
 TEST_F(RoutedAgain, NothingIsRetriedWhenOnlyRdmaIsAllowed) {
   PeerEndpoint endpoint;
   endpoint.rails = 1;
-  auto none = std::make_unique<Answering<TransferEngine>>();
+  auto none = std::make_unique<AnsweringTcp>();
   tcp = none.get();
-  engine = make_routed_engine(std::move(none), rdma, WithoutRails::fail, counters);
+  engine = make_routed_engine(rdma, std::move(none), Unreached::fail, counters);
   engine->add_peer(1, endpoint);
   read();
   EXPECT_EQ(count(PageStatus::error), 2u);

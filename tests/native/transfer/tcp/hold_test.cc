@@ -11,7 +11,7 @@ class TcpHold : public ::testing::Test {
   static void SetUpTestSuite() { install_fault_guard(); }
 
   // Returns which pages with these numbers are held. `ms` is the deadline.
-  std::vector<uint8_t> hold(TcpEngine& engine, std::span<const uint64_t> numbers,
+  std::vector<uint8_t> hold(TransferEngine& engine, std::span<const uint64_t> numbers,
                             int64_t ms = 20'000) {
     std::vector<Digest> digests;
     for (uint64_t number : numbers) digests.push_back(digest_of_page(number));
@@ -20,7 +20,7 @@ class TcpHold : public ::testing::Test {
     engine.hold({&batch, 1}, 1234, Deadline::after_ms(ms));
     return held;
   }
-  std::unique_ptr<TcpEngine> reader_of(const PeerEndpoint& endpoint) {
+  std::unique_ptr<TransferEngine> reader_of(const PeerEndpoint& endpoint) {
     auto engine = make_reader(watcher);
     engine->add_peer(kPeer, endpoint);
     return engine;

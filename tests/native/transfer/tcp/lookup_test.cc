@@ -16,8 +16,7 @@ class TcpLookup : public ::testing::Test {
     return {peer, kHolderIncarnation, digests};
   }
   // An owner that knows the holder of each digest whose `lo` is even.
-  static void answer_even(std::span<const Digest> digests, uint64_t view_number,
-                          tcp::Located& located) {
+  static void answer_even(std::span<const Digest> digests, uint64_t view_number, Located& located) {
     located.holders = {71, 72};
     for (const Digest& digest : digests) {
       if (digest.lo % 2 != 0) continue;
@@ -29,7 +28,7 @@ class TcpLookup : public ::testing::Test {
   }
 
   RecordingWatcher watcher;
-  std::unique_ptr<TcpEngine> engine;
+  std::unique_ptr<TransferEngine> engine;
 };
 
 std::vector<Digest> some_digests(size_t count) {

@@ -34,7 +34,7 @@ class TcpPublish : public ::testing::Test {
 
   std::atomic<uint64_t> fence{kFence};
   RecordingWatcher watcher;
-  std::unique_ptr<TcpEngine> engine;
+  std::unique_ptr<TransferEngine> engine;
 };
 
 TEST_F(TcpPublish, AllOwnersGetAllTheirRecords) {

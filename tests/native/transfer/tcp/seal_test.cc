@@ -8,6 +8,7 @@
 
 #include "says.h"
 #include "transfer/scripted_peer.h"
+#include "transfer/tcp/dialer.h"
 
 namespace peercached::testing {
 namespace {
@@ -68,7 +69,7 @@ class Wiretap {
 
 class Sealed : public ::testing::Test {
  protected:
-  std::unique_ptr<TcpEngine> reader_of(const PeerEndpoint& endpoint) {
+  std::unique_ptr<TransferEngine> reader_of(const PeerEndpoint& endpoint) {
     auto engine = make_reader(watcher);
     engine->add_peer(kPeer, endpoint);
     return engine;
@@ -154,8 +155,7 @@ TEST_F(Sealed, StallingPeerIsCutOff) {
   config.stall_timeout_ms = 200;
   Holder holder(64 << 20, config);
   const RecordRow row = holder.set(1, 32 << 20);
-  const auto engine = make_reader(watcher);
-  tcp::Channel channel(engine->dial_to(holder.endpoint()));
+  tcp::Channel channel(tcp::Dialer(as_reader()).dial_to(holder.endpoint()));
   EXPECT_TRUE(eventually([&] {
     channel.catch_up();
     return channel.state() == tcp::Channel::State::ready;

@@ -23,15 +23,15 @@
 
 namespace peercached {
 
-class Transport final : private PeerWatcher, private rdma::Connector {
+class Transports final : private PeerWatcher, private rdma::Connector {
  public:
   // Registers the pool with the devices. Throws std::runtime_error if RDMA is demanded and absent.
-  Transport(const EngineConfig& config, const Pool& pool, NodeTable& nodes, ControlQueue& control);
+  Transports(const EngineConfig& config, const Pool& pool, NodeTable& nodes, ControlQueue& control);
 
-  // For reads: each peer over its transport, with the faults of the configuration.
-  TransferEngine& reads() { return *reads_; }
-  // For messages, which always go over TCP.
-  TcpEngine& tcp() { return *tcp_; }
+  // Each peer is read over its transport, with the faults of the configuration. Messages go over
+  // TCP.
+  TransferEngine& engine() { return *engine_; }
+  const TcpEngineConfig& tcp() const { return tcp_; }
 
   // --- workers' regions (ipc/handler.h)
   void region_mapped(std::byte* base, uint64_t bytes);
@@ -69,8 +69,8 @@ class Transport final : private PeerWatcher, private rdma::Connector {
   std::string why_no_rdma_;
   std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
   RoutedCounters routed_counters_;
-  std::unique_ptr<TransferEngine> reads_;
-  TcpEngine* tcp_ = nullptr;  // owned by reads_
+  TcpEngineConfig tcp_;
+  std::unique_ptr<TransferEngine> engine_;
 };
 
 }  // namespace peercached

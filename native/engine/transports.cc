@@ -1,4 +1,4 @@
-#include "engine/transport.h"
+#include "engine/transports.h"
 
 #include <algorithm>
 #include <cstring>
@@ -38,30 +38,28 @@ void check_that_one_is_up(std::span<const std::unique_ptr<rdma::Rail>> rails) {
 
 }  // namespace
 
-Transport::Transport(const EngineConfig& config, const Pool& pool, NodeTable& nodes,
-                     ControlQueue& control)
+Transports::Transports(const EngineConfig& config, const Pool& pool, NodeTable& nodes,
+                       ControlQueue& control)
     : nodes_(nodes), control_(control), node_id_(config.node_id) {
-  TcpEngineConfig tcp;
-  tcp.node_id = config.node_id;
-  tcp.incarnation = config.incarnation;
-  tcp.channels_per_peer_max = config.channels_per_peer;
-  tcp.connect_timeout_ms = config.connect_timeout_ms;
-  tcp.bind_host = config.data_host;
-  auto by_tcp = make_tcp_engine(tcp, *this);
-  tcp_ = by_tcp.get();
-  reads_ = std::move(by_tcp);
+  tcp_.node_id = config.node_id;
+  tcp_.incarnation = config.incarnation;
+  tcp_.channels_per_peer_max = config.channels_per_peer;
+  tcp_.connect_timeout_ms = config.connect_timeout_ms;
+  tcp_.bind_host = config.data_host;
+  engine_ = make_tcp_engine(tcp_, *this);
   fabric_ = make_fabric(config, pool);
   if (fabric_) {
-    reads_ = make_routed_engine(
-        std::move(reads_), fabric_->engine(),
-        config.protocol == Protocol::rdma ? WithoutRails::fail : WithoutRails::use_tcp,
+    engine_ = make_routed_engine(
+        fabric_->engine(), std::move(engine_),
+        config.protocol == Protocol::rdma ? Unreached::fail : Unreached::use_other,
         routed_counters_);
   }
   const FaultPlan plan = parse_fault_plan(config.faults);
-  if (plan.any()) reads_ = make_faulty(std::move(reads_), plan, *this);
+  if (plan.any()) engine_ = make_faulty(std::move(engine_), plan, *this);
 }
 
-std::unique_ptr<rdma::Fabric> Transport::make_fabric(const EngineConfig& config, const Pool& pool) {
+std::unique_ptr<rdma::Fabric> Transports::make_fabric(const EngineConfig& config,
+                                                      const Pool& pool) {
   if (config.protocol == Protocol::tcp) {
     why_no_rdma_ = "protocol = \"tcp\"";
     return nullptr;
@@ -88,7 +86,7 @@ std::unique_ptr<rdma::Fabric> Transport::make_fabric(const EngineConfig& config,
   }
 }
 
-void Transport::peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) {
+void Transports::peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) {
   if (nodes_.incarnation(peer) != incarnation) return;  // that process is gone anyway
   nodes_.set_suspect(peer, true);
   const PeerTrouble event{incarnation, peer, what.token_unknown};
@@ -98,8 +96,8 @@ void Transport::peer_trouble(HolderIndex peer, Incarnation incarnation, const Tr
   control_.post(EventKind::peer_trouble, payload);
 }
 
-bool Transport::connect(HolderIndex peer, const rdma::ChannelEnd& own,
-                        std::span<const uint32_t> closed) {
+bool Transports::connect(HolderIndex peer, const rdma::ChannelEnd& own,
+                         std::span<const uint32_t> closed) {
   const ConnectEvent event{peer, {}, connect_id_of(peer, own.channel), own};
   std::vector<std::byte> payload(sizeof event + closed.size_bytes());
   std::memcpy(payload.data(), &event, sizeof event);
@@ -108,7 +106,7 @@ bool Transport::connect(HolderIndex peer, const rdma::ChannelEnd& own,
   return control_.post(EventKind::connect_channel, payload);
 }
 
-void Transport::channel_connected(uint64_t connect_id, std::span<const std::byte> answer) {
+void Transports::channel_connected(uint64_t connect_id, std::span<const std::byte> answer) {
   if (!fabric_) return;
   const HolderIndex peer = peer_of(connect_id);
   try {
@@ -118,51 +116,51 @@ void Transport::channel_connected(uint64_t connect_id, std::span<const std::byte
   }
 }
 
-void Transport::channel_refused(uint64_t connect_id, const std::string& why) {
+void Transports::channel_refused(uint64_t connect_id, const std::string& why) {
   if (fabric_) fabric_->engine().refused(peer_of(connect_id), channel_of(connect_id), why);
 }
 
-std::vector<std::byte> Transport::accept_channel(const std::string& node_id,
-                                                 Incarnation incarnation,
-                                                 std::span<const std::byte> offer,
-                                                 std::span<const uint32_t> closed) {
+std::vector<std::byte> Transports::accept_channel(const std::string& node_id,
+                                                  Incarnation incarnation,
+                                                  std::span<const std::byte> offer,
+                                                  std::span<const uint32_t> closed) {
   if (!fabric_) throw std::runtime_error(node_id_ + " has no RDMA: " + why_no_rdma_);
   return rdma::pack(
       fabric_->responder().accept(node_id, incarnation, rdma::unpack_end(offer), closed));
 }
 
-void Transport::region_mapped(std::byte* base, uint64_t bytes) {
+void Transports::region_mapped(std::byte* base, uint64_t bytes) {
   if (fabric_) fabric_->regions().add(base, bytes);
 }
 
-void Transport::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
+void Transports::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
   if (!fabric_) {
     throw std::runtime_error("a dma-buf needs RDMA, and this daemon has none: " + why_no_rdma_);
   }
   fabric_->regions().add_dma_buf(base, bytes, fd);
 }
 
-void Transport::region_unmapped(std::byte* base) noexcept {
+void Transports::region_unmapped(std::byte* base) noexcept {
   if (fabric_) fabric_->regions().remove(base);
 }
 
-void Transport::drop_reader(const std::string& node_id, Incarnation incarnation) {
+void Transports::drop_reader(const std::string& node_id, Incarnation incarnation) {
   if (fabric_) fabric_->responder().drop_reader(node_id, incarnation);
 }
 
-void Transport::drop_readers() {
+void Transports::drop_readers() {
   if (fabric_) fabric_->responder().close();
 }
 
-std::span<const std::unique_ptr<rdma::Rail>> Transport::rails() const {
+std::span<const std::unique_ptr<rdma::Rail>> Transports::rails() const {
   return fabric_ ? fabric_->rails() : std::span<const std::unique_ptr<rdma::Rail>>{};
 }
 
-void Transport::tell(Notices& notices) {
+void Transports::tell(Notices& notices) {
   if (fabric_ && rail_watch_.due()) rail_watch_.tell(rails_now(), notices);
 }
 
-std::vector<RailNow> Transport::rails_now() const {
+std::vector<RailNow> Transports::rails_now() const {
   std::vector<RailNow> all;
   if (!fabric_) return all;
   for (const auto& rail : fabric_->rails()) {
@@ -176,7 +174,7 @@ std::vector<RailNow> Transport::rails_now() const {
   return all;
 }
 
-std::string Transport::status_json() const {
+std::string Transports::status_json() const {
   JsonWriter json;
   json.open('{').field("protocol", fabric_ ? "rdma" : "tcp");
   json.field("why", fabric_ ? "" : why_no_rdma_.c_str());

@@ -1,0 +1,54 @@
+// What a node asks its peers for besides pages. Each batch goes to one peer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/types.h"
+
+namespace peercached {
+
+// Pages that one peer is asked to keep in its pool for a while. held[i] = 1: it keeps page i.
+struct HoldBatch {
+  HolderIndex peer = kNoHolder;
+  Incarnation incarnation = 0;
+  std::span<const Digest> digests;
+  std::span<uint8_t> held;  // must be 0 before the call
+};
+
+// One owner's answer about some digests.
+struct Located {
+  bool final = false;  // digests without a row are stored nowhere
+  std::vector<Incarnation> holders;
+  std::vector<RecordRow> rows;  // `holder` is an index into `holders`
+};
+
+// Digests that one owner is asked to look up.
+struct LookupBatch {
+  HolderIndex peer = kNoHolder;
+  Incarnation incarnation = 0;
+  std::span<const Digest> digests;
+  // Result.
+  bool answered = false;  // completely, at the time answered_at
+  TimePoint answered_at{};
+  Located located{.final = true, .holders = {}, .rows = {}};
+};
+
+enum class PublishAnswer : uint8_t {
+  none,     // unknown: the owner may still store them
+  refused,  // the owner lacks some of them, and will store none of those later
+  taken,
+};
+
+// Records of pages in our pool, for one owner to store.
+struct PublishBatch {
+  HolderIndex peer = kNoHolder;
+  Incarnation incarnation = 0;
+  std::span<const RecordRow> rows;
+  // Result.
+  PublishAnswer answer = PublishAnswer::none;
+};
+
+}  // namespace peercached
