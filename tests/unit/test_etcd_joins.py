@@ -3,7 +3,7 @@
 import pytest
 
 from peercached.membership import Member, NodeAddress, Timing, Verdict
-from peercached.membership.etcd_claim import EtcdClaim
+from peercached.membership.claims import EtcdClaim
 from peercached.membership.flapping import Joins
 from peercached.peer.membership.etcd.joins import joins_of, value_of
 
