@@ -102,11 +102,11 @@ class Timing:
 
     @property
     def flap_half_life_s(self) -> float:
-        """Half-life of a join's weight (flapping.py): 15 minutes by default, as in routers."""
-        return 180 * self.member_ttl_s
+        """Half-life of a join's weight (flapping.py): half an hour by default."""
+        return 360 * self.member_ttl_s
 
     @property
     def flap_wait_max_s(self) -> float:
-        """Bound of a flapping node's wait. The slowest regular flapper joins every 47 TTL, and
-        twice that must fit (flapping.py)."""
+        """Bound of a flapping node's wait. The slowest regular flapper joins every 80 TTL, and must
+        not outlast its wait (flapping.py)."""
         return 120 * self.member_ttl_s
