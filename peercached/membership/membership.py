@@ -45,8 +45,9 @@ from peercached.membership.view import (
     View,
 )
 
-# Former masters that a cold start asks, beside the heads.
-REMEMBERED_ASKED = 8
+# The first nodes of the remembered view, in the order of masters. A cold start asks them beside the
+# heads, and they may begin the cluster again.
+REMEMBERED_MAX = 8
 # Scans for silent members per heartbeat interval.
 SCANS = 4
 
@@ -84,7 +85,7 @@ class Membership:
         self.reach = ViewReach(timing.member_ttl_s, remembered.number if remembered else 0)
         self._asked_until = now  # for a newer view
 
-        then = masters_of(remembered.members if remembered else (), REMEMBERED_ASKED)
+        then = masters_of(remembered.members if remembered else (), REMEMBERED_MAX)
         self._own_endpoints = {address.endpoint, *([] if own_rank is None else [heads[own_rank]])}
         self.links = Links(
             [head for head in heads if head not in self._own_endpoints],
@@ -96,12 +97,11 @@ class Membership:
         self._max_masters = max_masters
         self._suspected = suspected
         self._kept_order: Order | None = None
-        ids = [m.node_id for m in then[:max_masters]]
-        # How many other nodes may begin a cluster before this one; None: it never may. Heads come
-        # in their order, then former masters in theirs.
+        # How many other nodes may begin a cluster before this one; None: it never may.
         self._cold_rank = own_rank
+        ids = [m.node_id for m in then]
         if own_rank is None and address.node_id in ids:
-            self._cold_rank = max_masters + ids.index(address.node_id)
+            self._cold_rank = ids.index(address.node_id)
 
         self._leads = False  # as a master; see _take_lead()
         self._scan_at = now
