@@ -114,11 +114,10 @@ class Roster:
             else:
                 self.table.add_tombstone(record, now)
 
-    def probes(self, masters: Iterable[Member], patience_s: float, now: float) -> list[Probe]:
-        """Probes of silent members. `patience_s`: how much longer than the first master this one
-        waits, so that not all masters probe at once."""
+    def probes(self, masters: Iterable[Member], now: float) -> list[Probe]:
+        """Probes of silent members."""
         actions: list[Probe] = []
-        for node_id in self.liveness.due(now, patience_s):
+        for node_id in self.liveness.due(now):
             if len(actions) >= PROBES_AT_ONCE_MAX:
                 break
             target = self.table.member(node_id)
