@@ -1,10 +1,12 @@
 """Cluster membership: numbered views that all nodes agree on.
 
-`Membership` (state.py) is a state machine without clock or socket. It takes events and `now`, and
-returns actions (messages.py). It produces views (view.py). Every node can be a master: order.py
-computes the masters from the view. peercached/peer/membership/embedded connects it to the network.
+`Membership` (membership.py) is a state machine without clock or socket. It takes events and `now`,
+and returns actions (messages.py). It produces views (view.py). state.py has its phases and their
+transitions. Every node can be a master: order.py computes the masters from the view.
+peercached/peer/membership/embedded connects it to the network.
 """
 
+from peercached.membership.membership import Membership
 from peercached.membership.messages import (
     Action,
     Heartbeat,
@@ -16,7 +18,6 @@ from peercached.membership.messages import (
     ViewChanged,
 )
 from peercached.membership.signs import OwnSign, Sign
-from peercached.membership.state import Membership
 from peercached.membership.timing import Timing
 from peercached.membership.updates import ViewUpdate
 from peercached.membership.view import Gone, Member, NodeAddress, State, Verdict, View

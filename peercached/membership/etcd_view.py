@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from peercached.membership.master_role import VIEW_SPACING_PER_MEMBER_S, VIEW_SPACING_S
 from peercached.membership.timing import Timing
 from peercached.membership.view import (
     MARK_BITS,
@@ -227,7 +226,7 @@ class EtcdView:
         since = self._unfit_since
         if self._missing:
             since = max(since, self._patient_until, self._return_until)
-        spacing_s = VIEW_SPACING_S + VIEW_SPACING_PER_MEMBER_S * len(self._members)
+        spacing_s = self._timing.view_spacing_s(len(self._members))
         return since + spacing_s * 2.0 ** min(self._tries, DOUBLINGS_MAX) + self._turn_s()
 
     def _turn_s(self) -> float:

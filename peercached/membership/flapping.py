@@ -1,14 +1,12 @@
 """Hysteresis: a flapping node does not re-shard the ring each time it joins.
 
-Each join has a weight that halves every `flap_half_life_s`. A node flaps from a total weight of
-FREE_JOINS on, until it falls below STEADY (two thresholds, as RFC 2439 damps routes). A flapping
-node waits before it is a member again, and serves its own pages meanwhile. It must stay up for the
-whole wait. If it restarts or falls silent, the wait begins anew, and its joins regain the weight
-they had when the wait began.
+Each join has a weight that halves every `flap_half_life_s`. A node flaps while its joins weigh
+FREE_JOINS or more. A flapping node waits before it is a member again, and serves its own pages
+meanwhile. It must stay up for the whole wait. If it restarts or falls silent, the wait begins anew,
+and its joins regain the weight they had when the wait began.
 
 The wait must exceed the node's usual uptime. Otherwise a node that restarts every few minutes would
-sit out each wait and join each time. So it is SPARE times the mean time between joins. It is at
-least one TTL, doubled for each join above FREE_JOINS.
+sit out each wait and join each time. So it is SPARE times the mean time between joins.
 """
 
 from __future__ import annotations
@@ -23,25 +21,21 @@ from peercached.membership.view import MEMBERS_MAX, View
 
 # In joins. Upgrades, crashes and a bad hour are normal: damp only persistent flapping.
 FREE_JOINS = 6.0
-STEADY = 2.0
 # Lighter joins (a single one, long ago) are not worth sending to a new node.
 WORTH_TELLING = 0.5
 # Wait, as a multiple of the mean gap: a fairly regular flapper never stays up that long.
 SPARE = 2.0
-DOUBLINGS_MAX = 16.0
 
 
 @dataclass(frozen=True, slots=True)
 class Joins:
     """The joins of one node id: their total weight at `weighed_at`, and the mean gap between them.
-    The mean weighs each gap like its join, so old gaps count less. Times are monotonic seconds.
-    `many`: the weight has reached FREE_JOINS."""
+    The mean weighs each gap like its join, so old gaps count less. Times are monotonic seconds."""
 
     weight: float
     gap_s: float
     last_at: float
     weighed_at: float
-    many: bool = False
 
     @staticmethod
     def first(now: float) -> Joins:
@@ -51,13 +45,12 @@ class Joins:
         return self.weight * math.pow(2.0, (self.weighed_at - now) / timing.flap_half_life_s)
 
     def flapping(self, now: float, timing: Timing) -> bool:
-        return self.many and self.weight_at(now, timing) >= STEADY
+        return self.weight_at(now, timing) >= FREE_JOINS
 
     def and_one(self, now: float, timing: Timing) -> Joins:
         before = self.weight_at(now, timing)
         gap_s = self.gap_s + (now - self.last_at - self.gap_s) / max(before, 1.0)
-        many = self.flapping(now, timing) or before + 1.0 >= FREE_JOINS
-        return Joins(before + 1.0, gap_s, now, now, many)
+        return Joins(before + 1.0, gap_s, now, now)
 
     def held(self, now: float) -> Joins:
         """Cancels the decay since `weighed_at`: the node starts a wait."""
@@ -65,9 +58,7 @@ class Joins:
 
     def wait_s(self, timing: Timing) -> float:
         """Seconds that a flapping node must stay up before it is a member again."""
-        doublings = min(max(self.weight - FREE_JOINS, 0.0), DOUBLINGS_MAX)
-        least_s = timing.member_ttl_s * math.pow(2.0, doublings)
-        return min(max(least_s, SPARE * self.gap_s), timing.flap_wait_max_s)
+        return min(SPARE * self.gap_s, timing.flap_wait_max_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +69,6 @@ class JoinsTold:
     weight: float  # now
     gap_s: float
     age_s: float  # of the last join
-    many: bool = False
 
 
 def waits_because(node_id: str, wait_s: float) -> str:
@@ -121,7 +111,7 @@ class Flapping:
         """The joins to send to a node that has just started."""
         weights = {n: joins.weight_at(now, self._timing) for n, joins in self._joins.items()}
         return tuple(
-            JoinsTold(node_id, weights[node_id], joins.gap_s, now - joins.last_at, joins.many)
+            JoinsTold(node_id, weights[node_id], joins.gap_s, now - joins.last_at)
             for node_id, joins in self._joins.items()
             if weights[node_id] >= WORTH_TELLING
         )
@@ -129,7 +119,7 @@ class Flapping:
     def learn(self, told: Iterable[JoinsTold], now: float) -> None:
         """Keeps what this node counted itself; adds joins of other node ids."""
         for one in told:
-            joins = Joins(one.weight, one.gap_s, now - one.age_s, now, one.many)
+            joins = Joins(one.weight, one.gap_s, now - one.age_s, now)
             self._joins.setdefault(one.node_id, joins)
         self._keep_within_bounds()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from peercached.membership.messages import HeartbeatAnswer
 from peercached.membership.timing import Timing
 from peercached.membership.view import Verdict
 
@@ -73,13 +74,14 @@ class Links:
                 continue
             self._links[endpoint] = old.get(endpoint) or Link(endpoint, now, now)
 
-    def due(self, now: float) -> list[Link]:
-        found = [
-            link for link in self._links.values() if not link.in_flight and now >= link.next_at
-        ]
-        for link in found:
-            link.in_flight = True
-            link.attempts += 1
+    def due(self, now: float) -> list[tuple[str, bool]]:
+        """Endpoints to send a heartbeat to now, and whether it must carry our view."""
+        found = []
+        for link in self._links.values():
+            if not link.in_flight and now >= link.next_at:
+                found.append((link.endpoint, link.send_view))
+                link.in_flight, link.send_view = True, False
+                link.attempts += 1
         return found
 
     def next_at(self) -> float:
@@ -91,19 +93,25 @@ class Links:
             link.next_at = link.full_at = now
             link.send_view = link.send_view or with_view
 
-    def answered(
-        self, link: Link, verdict: Verdict, responder: str, reason: str, now: float
-    ) -> None:
+    def answered(self, endpoint: str, answer: HeartbeatAnswer, now: float) -> bool:
+        """False: there is no such link any more."""
+        link = self._links.get(endpoint)
+        if link is None:
+            return False
         link.in_flight = False
         link.answered = True
         link.failures = 0
-        link.verdict, link.responder, link.problem = verdict, responder, reason
-        if verdict not in (Verdict.NOT_A_MASTER, Verdict.UNSPECIFIED):
+        link.verdict, link.responder = answer.verdict, answer.responder
+        link.problem = answer.reason
+        if answer.verdict not in (Verdict.NOT_A_MASTER, Verdict.UNSPECIFIED):
             link.heard = now
         # Jitter: a thousand nodes that started together must not send together.
         jitter = self._rng.uniform(0.9, 1.0)
         link.next_at = link.beat_at = now + self._timing.heartbeat_interval_s * jitter
         link.full_at = now + self._timing.full_beat_s * jitter
+        if answer.wants_view:
+            link.send_view, link.next_at = True, now
+        return True
 
     def has_news(self, node_id: str) -> None:
         """That master's sign differs from our knowledge: stop delaying its heartbeat."""
@@ -121,13 +129,21 @@ class Links:
                 until = min(at + self._timing.sign_fresh_s, link.full_at)
                 link.next_at = max(link.next_at, until)
 
-    def failed(self, link: Link, problem: str, now: float) -> None:
+    def failed(self, endpoint: str, problem: str, now: float) -> None:
+        link = self._links.get(endpoint)
+        if link is None:
+            return
         link.in_flight = False
         link.answered = False
         link.problem = problem
         pause = min(RETRY_FIRST_S * 2 ** min(link.failures, 16), self._timing.retry_max_s)
         link.failures += 1
         link.next_at = now + pause * self._rng.uniform(0.5, 1.0)
+
+    def silence_s(self, masters: Collection[str], now: float) -> float:
+        """For how long neither these masters (by endpoint) nor a head has answered as a master."""
+        heard = (k.heard for k in self if k.is_head or k.endpoint in masters)
+        return now - max(heard, default=now)
 
     def verdict_of_first(self) -> Link | None:
         """The first link, in order, with a master's answer. Its verdict counts if masters disagree

@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from peercached.membership.timing import Timing
-from peercached.membership.view import Member
+from peercached.membership.view import Member, NodeAddress
 
 # A round ends after this many call deadlines even if answers are lost: an indirect probe needs two.
 ROUND_DEADLINES = 3.0
-# Fraction of suspect_after_s: a heartbeat younger than this is as good as a ping.
-JUST_HEARD = 0.5
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class Liveness:
         """Watches exactly these members from now on. A new one gets a whole TTL."""
         lives: dict[str, _Life] = {}
         for member in members:
-            node_id = member.address.node_id
+            node_id = member.node_id
             life = self._lives.get(node_id)
             if node_id == own_id:
                 continue
@@ -99,23 +97,13 @@ class Liveness:
                 life.round = life.open = 0  # a round in progress began too early
                 life.next_round = now
 
-    def hears(self, node_id: str, incarnation: int, now: float) -> bool:
-        """Whether a direct heartbeat or sign of it is fresh."""
-        life = self._lives.get(node_id)
+    def hears(self, node: NodeAddress, within_s: float, now: float) -> bool:
+        """Whether a direct heartbeat or sign of that very process came within that time."""
+        life = self._lives.get(node.node_id)
         return (
             life is not None
-            and life.incarnation == incarnation
-            and now - life.direct < self._timing.suspect_after_s
-        )
-
-    def just_heard(self, node_id: str, incarnation: int, now: float) -> bool:
-        """Whether we can vouch for it without a ping. A master that last heard it when we did would
-        not even suspect it yet."""
-        life = self._lives.get(node_id)
-        return (
-            life is not None
-            and life.incarnation == incarnation
-            and now - life.direct < JUST_HEARD * self._timing.suspect_after_s
+            and life.incarnation == node.incarnation
+            and now - life.direct < within_s
         )
 
     def forgive(self, pause_s: float) -> None:
@@ -127,16 +115,15 @@ class Liveness:
             life.next_round += pause_s
             life.ends += pause_s
 
-    def due(self, now: float, patience_s: float) -> list[str]:
+    def due(self, now: float) -> list[str]:
         """Node ids to probe now, the longest wait first. So if the caller probes only some of them,
         all get their turn. Call begin() for each one probed."""
-        late = now - patience_s
         found: list[tuple[float, str]] = []
         for node_id, life in self._lives.items():
             if life.open and now >= life.ends:
                 life.open = 0
                 life.in_vain = True
-            if not life.open and late >= life.next_round:
+            if not life.open and now >= life.next_round:
                 found.append((life.next_round, node_id))
         return [node_id for _, node_id in sorted(found)]
 

@@ -27,7 +27,11 @@ SEQUENCE_FIRST_MAX = 1 << 61
 class ViewReach:
     """Not thread safe; `now` is monotonic seconds."""
 
-    def __init__(self, leap_every_s: float) -> None:
+    def __init__(self, leap_every_s: float, remembered: int = 0) -> None:
+        # The highest believed number that any node mentioned. A remembered one out of reach is a
+        # lie: no cluster ever makes that many views.
+        self.told = remembered if remembered >> MARK_BITS <= FIRST_ASKED_MAX else 0
+        self.told_at = float("-inf")  # when it exceeded the known view's
         self._leap_every_s = leap_every_s
         self._leapt_at = float("-inf")
         self._leapt_to = 0
@@ -37,6 +41,8 @@ class ViewReach:
     def has(self, number: int, known: int, now: float, asked: bool = False) -> bool:
         """Whether a node with view `known` (0: none) may believe that view `number` exists.
         `asked`: the number comes in an answer to us. Counts refusals."""
+        if number <= known:
+            return True
         counter, known_counter = number >> MARK_BITS, known >> MARK_BITS
         if number >= VIEW_NUMBER_MAX:
             reached = False
@@ -51,6 +57,13 @@ class ViewReach:
         if not reached:
             self.refuse(now)
         return reached
+
+    def hear_of(self, number: int, known: int, now: float) -> None:
+        # Measured from `known`, not from `told`: that may come from an old state_dir.
+        if number > self.told and self.has(number, known, now):
+            if self.told <= known:
+                self.told_at = now
+            self.told = number
 
     def refuse(self, now: float) -> None:
         """Counts a number that was out of reach."""

@@ -45,6 +45,12 @@ class Timing:
         return 0.6 * self.member_ttl_s
 
     @property
+    def vouch_s(self) -> float:
+        """How long after a member's heartbeat a master vouches for it without a ping. A master that
+        last heard it when we did would not even suspect it yet."""
+        return 0.5 * self.suspect_after_s
+
+    @property
     def sign_wait_s(self) -> float:
         """Interval of signs of life (signs.py) without other traffic. At least two must be missing
         before a member is suspected."""
@@ -88,13 +94,19 @@ class Timing:
         machine). Then we do not count the gap as silence of others."""
         return max(1.5 * self.heartbeat_interval_s, 0.5 * self.suspect_after_s)
 
+    def view_spacing_s(self, members: int) -> float:
+        """Least time between two views of one master. Joins that come together make one view: each
+        view costs every member a new ring and a resync. So masters collect changes for longer in a
+        larger cluster."""
+        return 0.05 + 0.0005 * members
+
     @property
     def flap_half_life_s(self) -> float:
-        """Half-life of a join's weight (flapping.py): 15 minutes by default, as in routers."""
-        return 180 * self.member_ttl_s
+        """Half-life of a join's weight (flapping.py): half an hour by default."""
+        return 360 * self.member_ttl_s
 
     @property
     def flap_wait_max_s(self) -> float:
-        """Bound of a flapping node's wait. The slowest regular flapper joins every 47 TTL, and
-        twice that must fit (flapping.py)."""
+        """Bound of a flapping node's wait. The slowest regular flapper joins every 80 TTL, and must
+        not outlast its wait (flapping.py)."""
         return 120 * self.member_ttl_s

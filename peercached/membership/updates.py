@@ -27,17 +27,14 @@ class History:
     """The last views, as bases for differences. Not thread safe."""
 
     def __init__(self) -> None:
-        self._views: OrderedDict[int, tuple[View, int]] = (
-            OrderedDict()
-        )  # and table.last_serial then
+        self.newest = View.nothing()
+        # With table.last_serial then.
+        self._views: OrderedDict[int, tuple[View, int]] = OrderedDict()
         self._differences: dict[int, ViewUpdate] = {}  # by base, to the newest
-
-    @property
-    def newest(self) -> View:
-        return next(reversed(self._views.values()), (View.nothing(), 0))[0]
 
     def add(self, view: View, last_serial: int) -> None:
         """`last_serial`: Table.last_serial when this view was adopted."""
+        self.newest = view
         self._views[view.number] = (view, last_serial)
         self._differences.clear()
         while len(self._views) > VIEWS_KEPT:

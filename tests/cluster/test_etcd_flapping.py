@@ -17,13 +17,17 @@ from harness.waiting import eventually
 from peercache_client import Status
 from peercached.directory.epochs import Epochs
 from peercached.membership import NodeAddress, Timing, View
-from peercached.membership.flapping import FREE_JOINS
+from peercached.membership.flapping import FREE_JOINS, SPARE
 from peercached.peer.membership.etcd.client import EtcdClient
 from peercached.peer.membership.etcd.membership import EtcdMembership
 from peercached.peer.rpc.client import Peers
 
 TIMING = Timing(heartbeat_interval_s=seconds(0.5), member_ttl_s=TTL_S)
-FLAPS = b"7.000 0.0 0.0 1"  # join count, all of them a moment ago
+
+
+def flaps(wait_s: float) -> bytes:
+    """Joins in etcd for which a node must wait that long."""
+    return f"7.000 {wait_s / SPARE:.1f} 0.0".encode()
 
 
 class NothingCleared:
@@ -180,7 +184,7 @@ def test_damped_node_that_loses_its_lease_waits_again(etcd: Etcd) -> None:
         a, b = Node(etcd, "a"), Node(etcd, "b")
         async with cluster(a, b):
             await b.kill()
-            etcd.put_joins_of("b", FLAPS)
+            etcd.put_joins_of("b", flaps(2 * TTL_S))
             with CutProxy(etcd.endpoint) as proxy:
                 b.endpoint = proxy.endpoint
                 await b.start()
@@ -202,7 +206,7 @@ def test_a_restart_of_etcd_in_the_wait_lengthens_no_wait(etcd: Etcd) -> None:
         a, b = Node(etcd, "a"), Node(etcd, "b")
         async with cluster(a, b):
             await b.kill()
-            etcd.put_joins_of("b", FLAPS.replace(b"7", b"8"))  # a wait of 4 TTL
+            etcd.put_joins_of("b", flaps(4 * TTL_S))
             await b.start()
             began = now_s()
             await asyncio.sleep(2 * TTL_S)
@@ -265,7 +269,7 @@ def test_return_after_a_lost_lease_counts_as_another_join(etcd: Etcd) -> None:
 def test_flapping_daemon_starts_warns_and_joins_later(
     etcd: Etcd, make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    etcd.put_joins_of("c", FLAPS.replace(b"7", b"8"))
+    etcd.put_joins_of("c", flaps(4 * TTL_S))
     nodes = with_etcd(make_cluster, etcd.endpoint, 3, start=False)
     for daemon in nodes.daemons:
         daemon.start()

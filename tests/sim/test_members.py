@@ -79,16 +79,18 @@ def test_draining_masters_still_detect_deaths_and_admit_newcomers(
 
 @pytest.mark.parametrize("max_masters", [1, 3])
 def test_when_all_masters_die_the_others_go_on_and_then_take_over(max_masters: int) -> None:
+    """With one master, the next two in the order die with it."""
     cluster = Members(3, 9, heads=max_masters, max_masters=max_masters)
     cluster.until_agreed(10.0)
     views = {node.name: node.membership.view for node in cluster.nodes.values()}
-    for name in cluster.heads:
+    dead = cluster.names[:3]
+    for name in dead:
         cluster.crash(name)
     cluster.run(2 * TTL)
     for node in cluster.nodes.values():
         assert node.membership.view == views[node.name], "with their last view"
-    cluster.until_agreed(6 * TTL)
-    for name in cluster.heads:
+    cluster.until_agreed(8 * TTL)
+    for name in dead:
         cluster.start(name, cold=True)
     cluster.until_agreed(2 * TTL)
 
@@ -236,6 +238,16 @@ def test_regularly_restarting_node_soon_stops_changing_the_view(
     assert wait_s <= TIMING.flap_wait_max_s + TTL, "it stays, and is let in"
 
 
+def test_masters_that_flap_in_turn_are_damped() -> None:
+    """Each has forgotten what it knew of the others, and is told again."""
+    cluster = formed(4, heads=3)
+    watcher = cluster.nodes["n0003"]
+    before = len(watcher.views)
+    flap(cluster, cluster.names[:3], 5 * TTL, even=True, seed=1)
+    views = len(watcher.views) - before
+    assert views <= FLAPS, f"{views} views for {3 * FLAPS} restarts"
+
+
 def test_flapping_node_keeps_its_wait_when_a_master_is_replaced() -> None:
     cluster = formed(6, heads=2)
     flap(cluster, ["n0005"], 13 * TTL, even=True, seed=1)
@@ -266,18 +278,27 @@ def test_a_node_that_starts_before_any_head_waits_and_joins_later() -> None:
     assert cluster.until_agreed(2 * TTL) <= 2 * TTL
 
 
-def test_a_whole_cluster_starts_cold_without_its_head() -> None:
+def test_a_whole_cluster_starts_cold_without_its_masters() -> None:
     cluster = formed(6)
     numbers = {node.membership.view.number for node in cluster.nodes.values()}
     for name in list(cluster.nodes):
         cluster.crash(name)
     cluster.run(60.0)
-    for name in cluster.names[1:]:
+    for name in cluster.names[3:]:
         cluster.start(name)
     cluster.until_agreed(6 * TTL)
     assert min(n.membership.view.number for n in cluster.nodes.values()) > max(numbers)
     cluster.start("n0000", cold=True)
     cluster.until_agreed(2 * TTL)
+
+
+def test_node_that_restarts_after_its_masters_died_finds_their_successors() -> None:
+    cluster = formed(6)
+    for name in ("n0005", *cluster.names[:3]):
+        cluster.crash(name)
+    cluster.until_agreed(6 * TTL)
+    cluster.start("n0005")
+    cluster.until_agreed(TTL)
 
 
 def test_a_head_that_starts_cold_throws_nobody_out() -> None:
@@ -323,6 +344,13 @@ def test_lossy_networks_remove_nobody() -> None:
         ),
         "a node was removed for lost messages",
     )
+
+
+def test_nodes_that_start_together_make_few_views() -> None:
+    """On a slow network, where the masters hear of the joins in another order."""
+    cluster = Members(9, 60, delay_s=0.1)
+    cluster.until_agreed(10.0)
+    assert cluster.changes <= 2 * len(cluster.nodes)
 
 
 @pytest.mark.parametrize("nodes", [100, pytest.param(1000, marks=pytest.mark.slow)])

@@ -17,17 +17,18 @@ from peercached.membership import (
     Member,
     Membership,
     NodeAddress,
+    Refused,
     State,
     Timing,
     Verdict,
     View,
+    ViewChanged,
     ViewUpdate,
 )
 from peercached.membership.claims import Claims
-from peercached.membership.links import Links
 from peercached.membership.liveness import Liveness
-from peercached.membership.order import masters_of
-from peercached.membership.roles import Roles
+from peercached.membership.order import Order, masters_of
+from peercached.membership.state import NodeState, Phase
 from peercached.membership.store import Store
 from peercached.membership.table import Table
 from peercached.membership.updates import VIEWS_KEPT, History
@@ -239,9 +240,9 @@ def test_heads_come_first_in_their_order_then_the_others_by_name() -> None:
 def test_silent_member_is_probed_and_one_answer_saves_it() -> None:
     life = Liveness(TIMING)
     life.heard("x", 1, NOW)
-    assert not life.due(NOW + TIMING.suspect_after_s - 0.1, 0.0)
+    assert not life.due(NOW + TIMING.suspect_after_s - 0.1)
     now = NOW + TIMING.suspect_after_s
-    assert life.due(now, 0.0) == ["x"]
+    assert life.due(now) == ["x"]
     number = life.begin("x", 2, now)
     life.probed("x", number, False, now)
     life.probed("x", number, True, now + 0.1)
@@ -266,8 +267,8 @@ def test_probes_without_an_answer_end_by_themselves() -> None:
     life.heard("x", 1, NOW)
     now = NOW + TIMING.suspect_after_s
     life.begin("x", 2, now)
-    assert not life.due(now + 1.0, 0.0)
-    assert life.due(now + 10.0, 0.0) == ["x"]
+    assert not life.due(now + 1.0)
+    assert life.due(now + 10.0) == ["x"]
     assert life.dead(now + 10.0) == ["x"]
 
 
@@ -297,7 +298,7 @@ def test_probes_rotate_fairly_through_many_silent_members() -> None:
     asked: list[str] = []
     now = NOW + TIMING.suspect_after_s
     while len(asked) < 2 * len(names):
-        for name in liveness.due(now, 0.0)[:20]:
+        for name in liveness.due(now)[:20]:
             asked.append(name)
             liveness.probed(name, liveness.begin(name, 1, now), True, now)
         now += 0.5
@@ -364,7 +365,7 @@ def test_dead_members_are_probed_once_more_after_one_returns() -> None:
     assert life.dead(now) == ["x", "y", "z"]
     life.heard("x", 1, now)
     assert life.dead(now) == []
-    assert life.due(now, 0.0) == ["y", "z"]
+    assert life.due(now) == ["y", "z"]
     in_vain("y")
     assert life.dead(now) == ["y"]
     life.probed("z", life.begin("z", 1, now), True, now)
@@ -446,6 +447,28 @@ def test_member_without_a_tombstone_is_not_dropped_at_once() -> None:
 # --- one node ---------------------------------------------------------------------------------
 
 
+def test_node_holds_its_view_returns_when_refused_and_never_after_its_goodbye() -> None:
+    node = NodeState(member("x"), TIMING)
+    two = View.nothing().next([member("x"), member("y")])
+    one = two.next([member("x")])
+
+    def after(view: View, now: float = NOW) -> tuple[Phase, View]:
+        node.view_came(view, lambda node_id: None, now)
+        return node.phase, node.view
+
+    assert (node.phase, ids(node.view)) == (Phase.OUTSIDE, ["x"])
+    assert after(two) == (Phase.MEMBER, two)
+    assert after(one) == (Phase.HOLDING, two)
+    assert node.waited(node.holds_until - 0.1) == []
+    assert node.waited(node.holds_until) == [ViewChanged(one)]
+    assert after(two) == (Phase.MEMBER, two)
+    assert [type(action) for action in node.refuse("taken")] == [Refused, ViewChanged]
+    assert (node.phase, ids(node.view), node.refuse("still")) == (Phase.REFUSED, ["x"], [])
+    assert after(two) == (Phase.MEMBER, two)
+    node.announce(State.LEFT)
+    assert after(one, NOW + 2 * TIMING.member_ttl_s) == (Phase.LEFT, two)
+
+
 def test_a_node_without_heads_is_a_cluster_of_its_own() -> None:
     alone = membership("a", [])
     assert alone.tick(NOW) == []
@@ -470,7 +493,7 @@ def test_leaving_member_is_out_at_once_despite_a_late_heartbeat() -> None:
 def test_member_declared_dead_objects_and_rejoins() -> None:
     b = membership("b", ["a"])
     head, now = head_with("b", "c")
-    head._knowledge.table.add_tombstone(gone("b", 0), now)
+    head._roster.table.add_tombstone(gone("b", 0), now)
     head.tick(now + 1.0)
     assert ids(head.view) == ["a", "c"]
     answer, _ = head.on_heartbeat(Heartbeat(b.own, 0), now + 1.0)
@@ -574,12 +597,11 @@ def who_acts(suspects: set[str]) -> Callable[[float], str]:
     """The nodes that act as masters, as z sees it. None of the masters has answered for this many
     TTLs."""
     view = View.nothing().next([member(name) for name in "abcdefgz"])
-    links = Links([], [f"{name}:1" for name in "ab"], TIMING, NOW, random.Random(1))
-    roles = Roles(2, TIMING, links, lambda address: address.node_id in suspects)
-    roles.follow(view, member("z"))
+    order = Order(view, member("z"), 2, TIMING, lambda address: address.node_id in suspects)
 
     def acting(silence_ttl: float) -> str:
-        found = roles.masters(NOW + silence_ttl * TIMING.member_ttl_s)
+        silence_s = silence_ttl * TIMING.member_ttl_s
+        found = order.masters(silence_s, NOW + silence_s)
         return "".join(m.node_id for m in found)
 
     return acting

@@ -214,7 +214,7 @@ class Heartbeats:
 
     async def _probe(self, probe: Probe) -> None:
         # Send every probe at once: one that queued behind probes of dead nodes would count as
-        # unanswered. master.py bounds their number.
+        # unanswered. roster.py bounds their number.
         if probe.via is None:
             alive = await self._pings(probe.target)
         else:

@@ -90,7 +90,6 @@ def _joins_message(joins: JoinsTold) -> pb.Joins:
         weight=joins.weight,
         gap_s=joins.gap_s,
         age_s=joins.age_s,
-        many=joins.many,
     )
 
 
@@ -104,7 +103,7 @@ def _joins_of(message: pb.Joins) -> JoinsTold:
     ):
         if not 0 <= number <= JOINS_NUMBER_MAX:
             raise ValueError(f"the joins of {message.node_id[:64]!r} have the {what} {number}")
-    return JoinsTold(message.node_id, message.weight, message.gap_s, message.age_s, message.many)
+    return JoinsTold(message.node_id, message.weight, message.gap_s, message.age_s)
 
 
 def update_message(update: ViewUpdate) -> pb.View:

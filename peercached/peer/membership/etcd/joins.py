@@ -21,7 +21,7 @@ from peercached.proto import etcd_pb2
 log = logging.getLogger(__name__)
 
 # After so many half-lives a node counts as steady, except after extreme flapping.
-KEPT_HALF_LIVES = 6
+KEPT_HALF_LIVES = 3
 
 
 class WaitOver(Exception):
@@ -98,16 +98,15 @@ class EtcdJoins:
 
 
 def value_of(joins: Joins, now: float) -> bytes:
-    """Weight, mean gap in seconds, seconds since the last join, whether the node is flapping."""
+    """Weight, mean gap in seconds, seconds since the last join."""
     since_s = now - joins.last_at
-    return f"{joins.weight:.3f} {joins.gap_s:.1f} {since_s:.1f} {joins.many:d}".encode()
+    return f"{joins.weight:.3f} {joins.gap_s:.1f} {since_s:.1f}".encode()
 
 
 def joins_of(value: bytes, put_at: float) -> Joins | None:
-    number = rb"(\d{1,9}\.\d{1,3})"
-    found = re.fullmatch(rb" ".join((number, number, number, rb"([01])")), value)
+    found = re.fullmatch(rb" ".join([rb"(\d{1,9}\.\d{1,3})"] * 3), value)
     if found is None:
         log.warning("ignoring this node's malformed join history in etcd: %r", value)
         return None
     weight, gap_s, since_s = (float(found[i]) for i in (1, 2, 3))
-    return Joins(weight, gap_s, put_at - since_s, put_at, found[4] == b"1")
+    return Joins(weight, gap_s, put_at - since_s, put_at)

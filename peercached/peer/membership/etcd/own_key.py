@@ -7,8 +7,7 @@ import logging
 import time
 
 from peercached.membership import Member, NodeAddress, Timing, Verdict
-from peercached.membership.claims import taken
-from peercached.membership.etcd_claim import EtcdClaim
+from peercached.membership.claims import EtcdClaim, taken
 from peercached.membership.etcd_view import EtcdView
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.membership.etcd.client import EtcdClient, EtcdError

@@ -3,7 +3,7 @@
 import pytest
 
 from peercached.membership import Member, NodeAddress, Timing, Verdict
-from peercached.membership.etcd_claim import EtcdClaim
+from peercached.membership.claims import EtcdClaim
 from peercached.membership.flapping import Joins
 from peercached.peer.membership.etcd.joins import joins_of, value_of
 
@@ -11,13 +11,13 @@ TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
 
 
 def test_joins_round_trip_between_different_clocks() -> None:
-    joins = Joins(6.25, 42.5, 970.0, 1000.0, many=True)
-    assert joins_of(value_of(joins, 1000.0), 77.0) == Joins(6.25, 42.5, 47.0, 77.0, many=True)
+    joins = Joins(6.25, 42.5, 970.0, 1000.0)
+    assert joins_of(value_of(joins, 1000.0), 77.0) == Joins(6.25, 42.5, 47.0, 77.0)
 
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"x", b"7.000 0.0 0.0", b"7.000 0.0 0.0 2", b"-7.000 0.0 0.0 1", b"nan 0.0 0.0 1"],
+    [b"", b"x", b"7.000 0.0", b"7.000 0.0 0.0 2", b"-7.000 0.0 0.0", b"nan 0.0 0.0"],
 )
 def test_malformed_joins_are_read_as_none(value: bytes) -> None:
     assert joins_of(value, 77.0) is None

@@ -30,7 +30,7 @@ UPDATE = ViewUpdate(
     9,
     ("c", "d"),
     (Gone("c", 1, 2, State.LEFT, 1.5, b"k" * 32),),
-    (JoinsTold("e", 2.5, 8.0, 0.25, True),),
+    (JoinsTold("e", 2.5, 8.0, 0.25),),
 )
 
 
