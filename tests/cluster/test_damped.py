@@ -35,6 +35,16 @@ def joined(daemon: Daemon, at: Daemon) -> bool:
     return incarnation in [member["incarnation"] for member in members]
 
 
+def kill_until_out(daemon: Daemon, at: Daemon) -> None:
+    """A node waits for twice its mean interval. So let that be longer than a start takes."""
+    daemon.kill()
+    eventually(lambda: daemon.node_id not in names(at), 30)
+
+
+def names(daemon: Daemon) -> list[str]:
+    return [member["node_id"] for member in daemon.status()["membership"]["members"]]
+
+
 def without_a_memory(daemon: Daemon) -> None:
     for file in daemon.state_dir.glob(f"removals-{daemon.node_id}.*"):
         file.unlink()
@@ -52,7 +62,7 @@ def test_damped_node_confirms_no_removal_or_clear_until_admitted(
     for number in range(3 * int(FREE_JOINS)):
         keys = keys_of(f"before {number}", 4)
         assert all(pages.set(keys))
-        c.kill()
+        kill_until_out(c, at=a)
         without_a_memory(c)
         c.start()
         eventually(lambda: waits(c) or joined(c, at=a), 60)
@@ -76,10 +86,8 @@ def test_damped_node_refuses_sets_until_admitted(make_cluster: MakeCluster, atta
     pages, before = attach(a), keys_of("before", 16)
     assert all(pages.set(before))
     answers: set[Status] = set()
-    for _ in range(
-        3 * int(FREE_JOINS)
-    ):  # each join lengthens the wait, until it exceeds the start time
-        c.kill()
+    for _ in range(3 * int(FREE_JOINS)):
+        kill_until_out(c, at=a)
         c.start()
         eventually(lambda: waits(c) or joined(c, at=a), 60)
         if not waits(c):
