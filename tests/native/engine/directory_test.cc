@@ -7,7 +7,7 @@
 namespace peercached {
 namespace {
 
-constexpr uint64_t kView = 3;
+constexpr uint64_t kOwnView = 3;
 constexpr Incarnation kHolder = 'b';
 
 class DirectoryTest : public ::testing::Test {
@@ -24,7 +24,7 @@ class DirectoryTest : public ::testing::Test {
   Located look() {
     const Digest digest{5, 6};
     Located located;
-    directory_.lookup({&digest, 1}, kView, located);
+    directory_.lookup({&digest, 1}, kOwnView, located);
     return located;
   }
   bool knows_it() { return !look().rows.empty(); }
@@ -69,9 +69,9 @@ TEST_F(DirectoryTest, AnswersNameTheHolderOnlyWhileItIsInTheView) {
 TEST_F(DirectoryTest, AnswersAreFinalOnlyForTheViewInSync) {
   EXPECT_FALSE(look().final);
   directory_.finality().keep(Clock::now() + std::chrono::hours(1));
-  directory_.finality().set(true, kView + 1);
+  directory_.finality().set(true, kOwnView + 1);
   EXPECT_FALSE(look().final);
-  directory_.finality().set(true, kView);
+  directory_.finality().set(true, kOwnView);
   EXPECT_TRUE(look().final);
 }
 
@@ -79,7 +79,7 @@ TEST_F(DirectoryTest, ARingClosesOwnersAndTellsWhetherWeAreAlone) {
   nodes_.open_owner(holder_, true);
   const std::vector<uint64_t> positions{1ull << 62, 1ull << 63};
   const auto ring_of = [&](HolderIndex first, HolderIndex second) {
-    return std::make_shared<const Ring>(positions, std::vector{first, second}, 1, kView);
+    return std::make_shared<const Ring>(positions, std::vector{first, second}, 1, kOwnView);
   };
   directory_.set_ring(ring_of(kSelfHolder, holder_));
   EXPECT_FALSE(directory_.alone());
