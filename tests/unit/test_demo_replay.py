@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from peercached.admin.status import Status
 from peercached.demo import report
 from peercached.demo.belady import best_hits_unbounded
 from peercached.demo.replay import Progress, Replay, WorkerDied, WorkerProcess
@@ -134,11 +135,13 @@ def test_replay_splits_outcomes_between_phases() -> None:
     assert all(phase.seconds > 0 for phase in replay.phases)
 
 
-STATUS = {
-    "pool": {"evictions": 7},
-    "operations": {"get_local": 3, "get_remote": 4, "stale_retries": 1},
-    "transfer": [{"engine": "rdma", "bytes": 2_000_000_000}, {"engine": "tcp", "bytes": 0}],
-}
+STATUS = Status.model_validate(
+    {
+        "pool": {"evictions": 7},
+        "operations": {"get_local": 3, "get_remote": 4, "stale_retries": 1},
+        "transfer": [{"engine": "rdma", "bytes": 2_000_000_000}, {"engine": "tcp", "bytes": 0}],
+    }
+).model_dump()
 
 
 def summary_of(**changes: Any) -> dict[str, Any]:
