@@ -70,7 +70,7 @@ def summarise(
         "promised_but_missed": dict(both.missed),
         "not_set": dict(both.unset),
         **{
-            name: sum(status["operations"].get(name, 0) for status in alive)
+            name: sum(status["operations"][name] for status in alive)
             for name in ("get_local", "get_disk", "get_remote", "get_peer_disk", "stale_retries")
         },
         "evictions": sum(status["pool"]["evictions"] for status in alive),

@@ -6,64 +6,38 @@ Every method is thread safe and releases the GIL while it works. Errors: ValueEr
 arguments, RuntimeError/OSError when the machine refuses (the text says what to do).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-DIGEST_BYTES: Final = 16
-ROW_BYTES: Final = 48
-SUMMARY_BUCKETS: Final = 256
+from peercached.config import Config
 
-EVENT_PUBLISH: Final = 1
-EVENT_LOOKUP: Final = 2
-EVENT_REMOVE: Final = 3
-EVENT_CLEAR: Final = 4
-EVENT_PEER_TROUBLE: Final = 5
-EVENT_LOST_UPDATES: Final = 6
-EVENT_CONNECT_CHANNEL: Final = 7
-EVENT_PROMOTE: Final = 8
+DIGEST_BYTES: Final[int]
+ROW_BYTES: Final[int]
+SUMMARY_BUCKETS: Final[int]
+SUMMARY_BYTES: Final[int]
+SELF_HOLDER: Final[int]
+NO_HOLDER: Final[int]
+RESIDENT: Final[int]
+WITHDRAW: Final[int]
+RECORD_ROW: Final[Mapping[str, tuple[int, int]]]  # field -> (offset, bytes)
+CHANNEL_END: Final[Mapping[str, tuple[int, int]]]
+PAGE_STATUSES: Final[Sequence[str]]  # by number
+CONFIG_KEYS: Final[Sequence[str]]  # that an Engine reads of its `config`
 
 class Engine:
     def __init__(
         self,
+        config: Config,
         *,
-        node_id: str,
         incarnation: int,
-        socket_path: str,
-        socket_mode: int,
         cluster_key: bytes,  # 16 bytes
-        pool_bytes: int,
-        huge_pages: bool,
-        pool_file: str = "",  # on tmpfs or hugetlbfs; "": the pool ends with the process
-        epochs: bytes = b"",  # of cleared namespaces: id (16) and epoch (8, little-endian) each
-        why_epochs_unknown: str = "",  # not empty: no page of an earlier start is served
-        removals_path: str = "",  # of the journal; empty: removals are not kept over restarts
-        shard_entries: int,
-        copied_records: int,  # of other nodes' pages; 0: none
-        follow_wait_ms: int = 2000,
-        location_cache_entries: int,
-        verify: str,  # "checksum" | "header"
-        data_host: str,
-        data_port: int,  # 0: any
-        data_sealed: bool = False,  # it speaks TLS, by the tokens of admit_reader()
-        channels_per_peer: int,
-        copy_threads: int,  # 0: by processors
-        workers_max: int,
-        faults: str,  # fault plan, "" = none
-        protocol: str,  # "auto" | "rdma" | "tcp"; RuntimeError if it is rdma and there is none
-        device_names: list[str],  # "mlx5_0" or "mlx5_0:2" (port); empty: chosen
-        rdma_gid_index: int,  # -1: chosen by type and address
-        rdma_mtu: int,  # bytes, 256..4096; 0: the port's active one
-        rdma_service_level: int,  # 0..15
-        rdma_traffic_class: int,  # 0..255
-        rdma_hop_limit: int,  # 1..255
-        rdma_pkey: int,  # looked up in the port's table
-        rdma_timeout: int,  # 0..31: 4.096 us * 2^n
-        rdma_retry_count: int,  # 0..7
-        rdma_rd_atomic: int,  # 0: what both devices can
-        disk_path: str,  # "": no disk tier; RuntimeError if it is locked, missing or another's
-        disk_bytes: int,
-        disk_sync: str,  # "never" | "segment" | "batch"
-    ) -> None: ...
+        epochs: Mapping[bytes, int],  # namespace id -> epoch, of cleared namespaces
+        why_epochs_unknown: str,  # not empty: no page of an earlier start is served
+        removals_path: str,  # of the journal; empty: removals are not kept over restarts
+        follow_wait_ms: int,
+    ) -> None:
+        """ValueError: the data plane does not take a key's value. RuntimeError: RDMA or the disk
+        tier cannot be had as configured."""
     def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:
         """Before start(): who may be a worker; -1 and none: whoever the socket's mode lets in."""
     def set_quotas(self, rules: list[tuple[str, int, int | None]]) -> None:
@@ -77,8 +51,6 @@ class Engine:
         """That, if it was not done, and serves workers. OSError / RuntimeError with the remedy."""
     def stop(self) -> None: ...
     @property
-    def event_fd(self) -> int: ...
-    @property
     def data_port(self) -> int: ...
     @property
     def rails(self) -> int:
@@ -91,9 +63,14 @@ class Engine:
         "channels": int, "responders": int, "pages": int, "bytes": int, "errors": int,
         "doubted": [{"node_id": str, "why": str}]}]}"""
 
-    # --- events (engine/control.h): (kind, ticket, seconds left, payload)
-    def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]: ...
+    # --- events (engine/control.h)
+    @property
+    def event_fd(self) -> int: ...
+    def take_events(self, limit: int) -> list[tuple[Any, ...]]:
+        """Each is (name, ticket, seconds left, fields...): peercached/events.py."""
     def answer(self, ticket: int, payload: bytes) -> None: ...
+    def answer_removal(self, ticket: int, status: int, held: bytes, text: str) -> None:
+        """`status`: of all its pages; `held`: digests of those that were there."""
     def give_up(self, ticket: int) -> None:
         """There will be no answer."""
 
@@ -114,7 +91,7 @@ class Engine:
         """Where and how to READ from this node, after the peers' handshake. `rails`: that it has;
         0: over TCP. `sealed`: its port speaks TLS."""
     def channel_connected(self, connect_id: int, answer: bytes) -> None:
-        """To EVENT_CONNECT_CHANNEL: the holder's packed ChannelAnswer."""
+        """To the event connect_channel: the holder's packed ChannelAnswer."""
     def channel_refused(self, connect_id: int, why: str) -> None: ...
     def accept_channel(self, node_id: str, incarnation: int, offer: bytes, closed: bytes) -> bytes:
         """As the holder: a packed ChannelAnswer for the reader's packed ChannelEnd. `closed`:
@@ -353,3 +330,5 @@ def latency_bounds_us() -> list[int]:
     """Inclusive upper bounds of the buckets of `Engine.latencies`; the last has none."""
 
 def build_info() -> dict[str, str]: ...
+def sample_events() -> list[tuple[Any, ...]]:
+    """One event of each kind, as from Engine.take_events, for tests of their handlers."""

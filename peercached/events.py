@@ -1,5 +1,8 @@
 """Takes events off the engine's queue and hands each to its handler.
 
+native/bindings/events_binding.cc gives the events their names and fields. A handler takes the
+ticket (0: nobody waits), the seconds that the caller waits, and the fields.
+
 Publishes are handled at once: records and withdrawals must stay in order, and none of them blocks.
 Events that wait for peers become tasks; the number of worker connections bounds them.
 """
@@ -8,13 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.placement import Placement
 from peercached.directory.publisher import Publisher
 from peercached.peer.channels.connects import Connects
@@ -32,14 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# EventKind of native/engine/control.h.
-PUBLISH, LOOKUP, REMOVE, CLEAR, PEER_TROUBLE, LOST_UPDATES, CONNECT_CHANNEL, PROMOTE = range(1, 9)
-_TROUBLE = struct.Struct("<QH?5x")
-_PROMOTE = struct.Struct("<H6x")
-_CLEAR = struct.Struct("<I")
-_REMOVE = struct.Struct("<16sQ")
-_REMOVED = struct.Struct("<II")
 _TAKE = 256
+T = TypeVar("T")
 
 
 class Events:
@@ -67,6 +62,16 @@ class Events:
         self._promotes = promotes
         self._removals = removals
         self._tasks = Tasks()
+        self.handlers: dict[str, Callable[..., None]] = {
+            "publish": self._publish,
+            "lookup": self._lookup,
+            "remove": self._remove,
+            "clear": self._clear,
+            "peer_trouble": self._peer_trouble,
+            "lost_updates": self._lost_updates,
+            "connect_channel": self._connect_channel,
+            "promote": self._promote,
+        }
 
     def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._engine.event_fd, self.drain)
@@ -79,77 +84,85 @@ class Events:
     def drain(self) -> None:
         while True:
             events = self._engine.take_events(_TAKE)
-            for kind, ticket, left_s, payload in events:
+            for event in events:
                 try:
-                    self._handle(kind, ticket, left_s, payload)
+                    self.handlers[event[0]](*event[1:])
                 except Exception:
-                    log.exception("internal error while handling data plane event %d", kind)
-                    if ticket:
+                    log.exception("internal error while handling data plane event %s", event[0])
+                    if ticket := event[1]:
                         self._engine.give_up(ticket)
             if len(events) < _TAKE:
                 return
 
-    def _handle(self, kind: int, ticket: int, left_s: float, payload: bytes) -> None:
-        if kind == PUBLISH:
-            now = time.monotonic()
-            if ticket:
-                done = partial(self._engine.answer, ticket, b"")
-                self._publisher.publish(payload, now, left_s, done)
-            else:
-                self._publisher.forward(payload, now)
-        elif kind == LOOKUP:
-            self._answer_later(ticket, self._lookups.find(payload, left_s))
-        elif kind == REMOVE:
-            self._answer_later(ticket, self._remove(payload, left_s))
-        elif kind == CLEAR:
-            self._answer_later(ticket, self._clear(payload))
-        elif kind == PEER_TROUBLE:
-            incarnation, index, token_unknown = _TROUBLE.unpack_from(payload)
-            node = self._placement.nodes.get(index)
-            if node is not None and node.address.incarnation == incarnation:
-                reason = payload[_TROUBLE.size :].decode(errors="replace")
-                failure = TokenUnknown if token_unknown else ReadFailed
-                self._failures.failed(node, failure(f"reading its pages failed: {reason}"))
-        elif kind == PROMOTE:
-            (index,) = _PROMOTE.unpack_from(payload)
-            digests = payload[_PROMOTE.size :]
-            if ticket:
-                self._answer_later(ticket, self._promotes.ask(index, digests, left_s))
-            else:
-                self._promotes.warm(index, digests)
-        elif kind == CONNECT_CHANNEL:
-            self._connects.wish(payload)
-        elif kind == LOST_UPDATES:
-            log.warning(
-                "the event queue overflowed and lost withdrawals: resyncing all record streams"
-            )
-            self._streams.resync_all()
+    def _publish(self, ticket: int, left_s: float, rows: bytes) -> None:
+        now = time.monotonic()
+        if ticket:
+            done = partial(self._engine.answer, ticket, b"")
+            self._publisher.publish(rows, now, left_s, done)
         else:
-            log.error("ignoring an event of unknown kind %d from the data plane", kind)
+            self._publisher.forward(rows, now)
 
-    async def _remove(self, question: bytes, left_s: float) -> bytes:
-        """Returns a RemovalAnswer, followed by the held digests and a text."""
-        epoch = _REMOVE.unpack_from(question)
-        digests = question[_REMOVE.size :]
-        status, held, text = await self._removals.remove(digests, left_s, epoch)
-        return _REMOVED.pack(status, len(held) // DIGEST_BYTES) + held + text.encode()
+    def _lookup(self, ticket: int, left_s: float, digests: bytes) -> None:
+        self._answer_later(ticket, self._lookups.find(digests, left_s))
 
-    async def _clear(self, question: bytes) -> bytes:
-        (user,) = _CLEAR.unpack_from(question)
-        namespace = question[_CLEAR.size :].decode()
-        try:
-            unreached = await self._cluster_wide.clear(namespace, f"user {user}")
-            return describe_unreached(unreached).encode()
-        except ValueError as error:
-            return str(error).encode()
+    def _remove(
+        self, ticket: int, left_s: float, namespace_id: bytes, epoch: int, digests: bytes
+    ) -> None:
+        def answer(ticket: int, outcome: tuple[int, bytes, str]) -> None:
+            self._engine.answer_removal(ticket, *outcome)
+
+        work = self._removals.remove(digests, left_s, (namespace_id, epoch))
+        self._tasks.spawn(self._answer(ticket, work, answer))
+
+    def _clear(self, ticket: int, left_s: float, user: int, namespace: bytes) -> None:
+        async def clear() -> bytes:
+            try:
+                unreached = await self._cluster_wide.clear(namespace.decode(), f"user {user}")
+                return describe_unreached(unreached).encode()
+            except ValueError as error:
+                return str(error).encode()
+
+        self._answer_later(ticket, clear())
+
+    def _peer_trouble(
+        self,
+        ticket: int,
+        left_s: float,
+        holder: int,
+        incarnation: int,
+        token_unknown: bool,
+        reason: bytes,
+    ) -> None:
+        node = self._placement.nodes.get(holder)
+        if node is not None and node.address.incarnation == incarnation:
+            failure = TokenUnknown if token_unknown else ReadFailed
+            text = reason.decode(errors="replace")
+            self._failures.failed(node, failure(f"reading its pages failed: {text}"))
+
+    def _lost_updates(self, ticket: int, left_s: float) -> None:
+        log.warning("the event queue overflowed and lost withdrawals: resyncing all record streams")
+        self._streams.resync_all()
+
+    def _connect_channel(
+        self, ticket: int, left_s: float, holder: int, connect_id: int, end: bytes, closed: bytes
+    ) -> None:
+        self._connects.wish(holder, connect_id, end, closed)
+
+    def _promote(self, ticket: int, left_s: float, holder: int, digests: bytes) -> None:
+        if ticket:
+            self._answer_later(ticket, self._promotes.ask(holder, digests, left_s))
+        else:
+            self._promotes.warm(holder, digests)
 
     def _answer_later(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
-        self._tasks.spawn(self._answer(ticket, work))
+        self._tasks.spawn(self._answer(ticket, work, self._engine.answer))
 
-    async def _answer(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
+    async def _answer(
+        self, ticket: int, work: Coroutine[None, None, T], answer: Callable[[int, T], None]
+    ) -> None:
         # On failure give up: an empty answer would mean "cleared everywhere" or "found nowhere".
         try:
-            self._engine.answer(ticket, await work)
+            answer(ticket, await work)
         except asyncio.CancelledError:
             self._engine.give_up(ticket)
             raise

@@ -1,7 +1,6 @@
 // The module peercached._native, described in peercached/_native.pyi.
 
 #include "bindings/packed.h"
-#include "engine/control.h"
 
 namespace peercached {
 
@@ -30,17 +29,6 @@ NB_MODULE(_native, module) {
   // At exit, signal handlers and gRPC may still hold an engine, which the collector does not see. A
   // warning would be noise: the operator's last line should say why the start failed.
   nb::set_leak_warnings(false);
-  module.attr("DIGEST_BYTES") = sizeof(Digest);
-  module.attr("ROW_BYTES") = sizeof(RecordRow);
-  module.attr("SUMMARY_BUCKETS") = kSummaryBuckets;
-  module.attr("EVENT_PUBLISH") = static_cast<int>(EventKind::publish);
-  module.attr("EVENT_LOOKUP") = static_cast<int>(EventKind::lookup);
-  module.attr("EVENT_REMOVE") = static_cast<int>(EventKind::remove);
-  module.attr("EVENT_CLEAR") = static_cast<int>(EventKind::clear);
-  module.attr("EVENT_PEER_TROUBLE") = static_cast<int>(EventKind::peer_trouble);
-  module.attr("EVENT_LOST_UPDATES") = static_cast<int>(EventKind::lost_updates);
-  module.attr("EVENT_PROMOTE") = static_cast<int>(EventKind::promote);
-  module.attr("EVENT_CONNECT_CHANNEL") = static_cast<int>(EventKind::connect_channel);
   module.def("map_rows", &map_rows, nb::arg("rows"), nb::arg("mapping"));
   bind_rows(module);
   bind_engine(module);
@@ -48,6 +36,7 @@ NB_MODULE(_native, module) {
   bind_limits(module);
   bind_bare_reads(module);
   bind_build(module);
+  bind_layouts(module);
 }
 
 }  // namespace peercached

@@ -17,6 +17,7 @@
 namespace peercached {
 
 class Engine;
+struct EngineConfig;
 
 namespace nb = nanobind;
 
@@ -121,10 +122,16 @@ inline Ring make_ring(const nb::bytes& positions, const nb::bytes& nodes, unsign
               replicas, view_number);
 }
 
+// `keys`: a Config (peercached/config/schema.py). ValueError names a key with an unusable value.
+EngineConfig config_of(nb::handle keys);
+nb::list config_keys();
+
 void bind_engine(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_tables(nb::module_& module);
 void bind_build(nb::module_& module);
+void bind_layouts(nb::module_& module);
+void bind_events(nb::module_& module, nb::class_<Engine>& engine);
 void bind_operator(nb::class_<Engine>& engine);
 void bind_directory(nb::class_<Engine>& engine);
 void bind_namespaces(nb::class_<Engine>& engine);

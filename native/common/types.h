@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <span>
 
 namespace peercached {
@@ -91,8 +92,14 @@ enum class PageStatus : uint8_t {
   removing = 15,         // a removal of this key goes on in the background
   pending = 255,         // internal: not decided yet
 };
-// For counting by status; the last place is for `pending`.
-constexpr size_t kStatusCount = 17;
+// For counting by status, and in the status document; the last place is for `pending`.
+inline constexpr const char* kStatusNames[] = {
+    "ok",        "absent",        "stale",           "deadline",    "suspect",
+    "error",     "no_space",      "too_large",       "bad_key",     "bad_region",
+    "bad_range", "duplicate_key", "length_mismatch", "region_lost", "draining",
+    "removing",  "undecided"};
+constexpr size_t kStatusCount = std::size(kStatusNames);
+static_assert(kStatusCount == static_cast<size_t>(PageStatus::removing) + 2);
 constexpr size_t status_index(PageStatus status) {
   return std::min<size_t>(static_cast<size_t>(status), kStatusCount - 1);
 }

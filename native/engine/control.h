@@ -27,6 +27,8 @@
 
 namespace peercached {
 
+// Python never sees these numbers, nor the layouts of the payloads: native/bindings/
+// events_binding.cc turns each event into a tuple of its name and its fields.
 enum class EventKind : uint8_t {
   publish = 1,  // payload: RecordRow[] in order, with withdrawals; ticket: a caller waits
   lookup = 2,   // payload: Digest[]; answer: RecordRow[] with local holder indices
@@ -35,12 +37,11 @@ enum class EventKind : uint8_t {
   clear = 4,
   peer_trouble = 5,  // payload: PeerTrouble
   lost_updates = 6,  // withdrawals were dropped: resync
-  // payload: u16 holder, 6 zero bytes, u64 connect id, ChannelEnd, u32 closed[]; answered by
-  // Engine::channel_connected or channel_refused
+  // payload: ChannelQuestion; answered by Transports::channel_connected or channel_refused
   connect_channel = 7,
-  // payload: u16 holder, 6 zero bytes, Digest[]. With a ticket a reader waits. The answer is
-  // RecordRow[]: records of pages now in the holder's pool, and withdrawals of pages that it does
-  // not have. A row without flags: its disk failed. Without a ticket the holder warms the pages.
+  // payload: PromoteQuestion. With a ticket a reader waits. The answer is RecordRow[]: records of
+  // pages now in the holder's pool, and withdrawals of pages that it does not have. A row without
+  // flags: its disk failed. Without a ticket the holder warms the pages.
   promote = 8,
 };
 
@@ -65,6 +66,21 @@ struct RemovalAnswer {
   uint32_t status = static_cast<uint32_t>(PageStatus::deadline);
   uint32_t held = 0;
 };
+
+// Followed by the reader's rdma::ChannelEnd, and the u32 numbers of its closed channels.
+struct ChannelQuestion {
+  HolderIndex holder = kNoHolder;
+  uint8_t reserved[6] = {};
+  uint64_t connect_id = 0;
+};
+static_assert(sizeof(ChannelQuestion) == 16);
+
+// Followed by the digests of the pages.
+struct PromoteQuestion {
+  HolderIndex holder = kNoHolder;
+  uint8_t reserved[6] = {};
+};
+static_assert(sizeof(PromoteQuestion) == 8);
 
 struct Event {
   EventKind kind;

@@ -7,12 +7,6 @@ namespace peercached {
 
 namespace {
 
-constexpr const char* kStatusNames[kStatusCount] = {
-    "ok",        "absent",        "stale",           "deadline",    "suspect",
-    "error",     "no_space",      "too_large",       "bad_key",     "bad_region",
-    "bad_range", "duplicate_key", "length_mismatch", "region_lost", "draining",
-    "removing",  "undecided"};
-
 void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.key("pool").open('{');
   json.field("capacity_bytes", pool.capacity_bytes).field("used_bytes", pool.used_bytes);
@@ -43,9 +37,7 @@ void write_recovery(JsonWriter& json, const RecoveryReport& report) {
 void write_outcomes(JsonWriter& json, std::string_view name,
                     const std::array<std::atomic<uint64_t>, kStatusCount>& outcomes) {
   json.key(name).open('{');
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    if (kStatusNames[i][0] != '\0') json.field(kStatusNames[i], outcomes[i].load());
-  }
+  for (size_t i = 0; i < outcomes.size(); ++i) json.field(kStatusNames[i], outcomes[i].load());
   json.close('}');
 }
 

@@ -5,14 +5,15 @@
 #include <span>
 #include <vector>
 
-#include "common/types.h"
+#include "engine/control.h"
 
 namespace peercached {
 
 inline std::vector<std::byte> promote_payload(HolderIndex holder, std::span<const Digest> digests) {
-  std::vector<std::byte> payload(8 + digests.size_bytes());
-  std::memcpy(payload.data(), &holder, sizeof holder);
-  std::memcpy(payload.data() + 8, digests.data(), digests.size_bytes());
+  const PromoteQuestion head{holder};
+  std::vector<std::byte> payload(sizeof head + digests.size_bytes());
+  std::memcpy(payload.data(), &head, sizeof head);
+  std::memcpy(payload.data() + sizeof head, digests.data(), digests.size_bytes());
   return payload;
 }
 

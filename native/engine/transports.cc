@@ -20,9 +20,7 @@ HolderIndex peer_of(uint64_t connect_id) { return static_cast<HolderIndex>(conne
 uint32_t channel_of(uint64_t connect_id) { return static_cast<uint32_t>(connect_id); }
 
 struct ConnectEvent {
-  HolderIndex peer;
-  uint16_t reserved[3];
-  uint64_t connect_id;
+  ChannelQuestion head;
   rdma::ChannelEnd own;
 };
 static_assert(sizeof(ConnectEvent) == 56);
@@ -98,7 +96,7 @@ void Transports::peer_trouble(HolderIndex peer, Incarnation incarnation, const T
 
 bool Transports::connect(HolderIndex peer, const rdma::ChannelEnd& own,
                          std::span<const uint32_t> closed) {
-  const ConnectEvent event{peer, {}, connect_id_of(peer, own.channel), own};
+  const ConnectEvent event{{peer, {}, connect_id_of(peer, own.channel)}, own};
   std::vector<std::byte> payload(sizeof event + closed.size_bytes());
   std::memcpy(payload.data(), &event, sizeof event);
   const auto numbers = std::as_bytes(closed);  // no memcpy: an empty span may have no address

@@ -16,14 +16,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 SCHEMA_VERSION = 1
 
-# Tier of a hit -> its counter in Status.operations.
-HITS_BY_TIER = {
-    "pool": "get_local",
-    "disk": "get_disk",
-    "peer": "get_remote",
-    "peer_disk": "get_peer_disk",
-}
-
 
 def _hexadecimal(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
@@ -204,18 +196,29 @@ class Disk(Part):
     skipped_quota: int = 0  # not written because of the namespace's disk quota; see quotas
     page_bytes_max: int = 0  # larger pages are not written (skipped_large)
     write_errors: int = 0
+    removed: int = 0  # removed or cleared pages
     pages_read: int = 0
+    payload_bytes_read: int = 0
+    disk_bytes_read: int = 0  # with headers, padding and neighbours
+    disk_reads: int = 0  # one may bring neighbouring pages
+    copied_bytes_read: int = 0  # copied from the tier's buffers; each page once
     reads_absent: int = 0
     reads_corrupt: int = 0
     reads_failed: int = 0
     reads_late: int = 0
     recovery_ms: int = 0
     recovered_pages: int = 0
+    recovered_segments: int = 0
+    recovery_walked: int = 0  # segments without a usable footer, read page by page
     recovery_corrupt: int = 0
-    recovery_rejected: int = 0
+    recovery_rejected: int = 0  # segment files of another daemon or version
+    recovery_removed: int = 0
+    recovery_emptied: str = ""  # why no page was usable
     promoted: int = 0  # copied from disk to the pool for local workers, peers and `exists`
     promoted_bytes: int = 0
     warmed: int = 0  # the part of `promoted` that was for `exists`
+    warm_queued: int = 0
+    warm_dropped: int = 0  # the queue of pages to warm was full
     promotes_not_now: int = 0
     promotes_late: int = 0
     promotes_failed: int = 0
@@ -325,6 +328,10 @@ class Rail(Part):
     errors: int = 0
     doubted: list[DoubtedPath] = []  # until a test channel shows that it works
 
+    @property
+    def name(self) -> str:
+        return f"{self.device}:{self.port}"
+
 
 class Transport(Part):
     """The transport chosen at start, and why."""
@@ -347,6 +354,7 @@ class Transfer(Part):
     node_id: str = ""
     incarnation: Hex64 = ""
     engine: str = ""  # "rdma" or "tcp": the transport common to this node and the peer
+    transport: str = ""  # the one in use now
     channels: int = 0
     pages: int = 0
     bytes: int = 0
@@ -421,8 +429,12 @@ class Stream(Part):
     state: str = ""  # "connecting", "resync", "live"
     acknowledged: int = 0  # highest batch number acknowledged
     queued: int = 0  # unacknowledged batches
+    queued_bytes: int = 0
     lag_s: float = 0.0  # age of the oldest batch that was sent and not acknowledged
     resyncs: int = 0
+    overflows: int = 0
+    refused_full: int = 0  # records that the owner had no room for
+    problem: str = ""  # why it is not connected
 
 
 class Drain(Part):
@@ -468,11 +480,70 @@ class Metrics(Part):
     failed: int = 0  # errors in our handlers
 
 
+class Control(Part):
+    """The control plane's part in the workers' requests."""
+
+    publish_batches: int = 0  # records that owners did not take on data channels
+    publish_timeouts: int = 0  # batches not acknowledged in time by some owner
+    publish_unreached: int = 0  # batches that no owner had when `set` answered
+    lookups: int = 0  # batches that owners did not settle on data channels
+    lookup_rpcs: int = 0
+    lookups_fell_through: int = 0  # groups of digests that needed further owners
+    lookups_overdue: int = 0  # owners that took too long, so others were asked
+    foreign_holders: int = 0
+    stream_gaps: int = 0
+    malformed_calls: int = 0
+    unauthenticated_calls: int = 0
+    refused_handshakes: int = 0
+    events_dropped: int = 0  # the queue from the data plane was full
+
+
+class Operations(Part):
+    """The workers' requests, in pages; counters since the start of the daemon."""
+
+    set: dict[str, int] = {}  # by status name
+    get: dict[str, int] = {}
+    get_local: int = 0  # hits in the pool
+    get_disk: int = 0
+    get_remote: int = 0  # in a peer's pool
+    get_peer_disk: int = 0
+    stale_retries: int = 0
+    corrupt_local: int = 0
+    corrupt_remote: int = 0
+    set_held: int = 0  # set again although here already
+    unpublished: int = 0
+    exists_keys: int = 0
+    exists_hits: int = 0
+    keys_in_copies: int = 0
+    lookups_asked: int = 0
+    lookup_keys_asked: int = 0
+    lookup_frames: int = 0  # to owners, on data channels
+    lookups_passed_on: int = 0  # to the control plane
+    lookup_keys_passed_on: int = 0
+    lookups_answered: int = 0  # of peers
+    publish_frames: int = 0
+    publishes_passed_on: int = 0
+    publishes_answered: int = 0
+    used_elsewhere: int = 0  # pages here that peers said they use
+    bytes_set: int = 0
+    bytes_got: int = 0
+    control: Control = Field(default_factory=Control)
+
+    @property
+    def hits(self) -> dict[str, int]:
+        """Pages got, by tier."""
+        return {
+            "pool": self.get_local,
+            "disk": self.get_disk,
+            "peer": self.get_remote,
+            "peer_disk": self.get_peer_disk,
+        }
+
+
 class Namespace(Part):
     """A namespace that is in use here, or has been cleared at least once."""
 
     id: Hex128 = ""
-    name: str = ""
     epoch: int = 0
 
 
@@ -502,9 +573,7 @@ class Status(Part):
     handover: Handover = Field(default_factory=Handover)
     holds: Holds = Field(default_factory=Holds)
     metrics: Metrics = Field(default_factory=Metrics)
-    # Pages by operation and status name: {"get": {"ok": 10, "absent": 2}}, and single counters:
-    # {"get_remote": 4, "stale_retries": 0, "bytes_got": 4096}.
-    operations: dict[str, dict[str, int] | int] = {}
+    operations: Operations = Field(default_factory=Operations)
     namespaces: list[Namespace] = []
 
 

@@ -47,17 +47,9 @@ def between(before: Status, after: Status, seconds: float) -> Rates:
     def rate(now: Any, then: Any) -> float:
         return max(int(now or 0) - int(then or 0), 0) / seconds
 
-    def single(name: str) -> float:
-        return rate(_number(after, name), _number(before, name))
-
-    gets = {
-        name: rate(n, _outcomes(before, "get").get(name))
-        for name, n in _outcomes(after, "get").items()
-    }
-    sets = {
-        name: rate(n, _outcomes(before, "set").get(name))
-        for name, n in _outcomes(after, "set").items()
-    }
+    now, past = after.operations, before.operations
+    gets = {name: rate(n, past.get.get(name)) for name, n in now.get.items()}
+    sets = {name: rate(n, past.set.get(name)) for name, n in now.set.items()}
     total = sum(gets.values())
     then = {(peer.node_id, peer.incarnation): peer for peer in before.transfer}
     peers = []
@@ -76,24 +68,14 @@ def between(before: Status, after: Status, seconds: float) -> Rates:
         seconds=seconds,
         get_pages=total,
         hit_rate=gets.get("ok", 0.0) / total if total else None,
-        local_pages=single("get_local"),
-        remote_pages=single("get_remote"),
+        local_pages=rate(now.get_local, past.get_local),
+        remote_pages=rate(now.get_remote, past.get_remote),
         misses={name: n for name, n in gets.items() if name != "ok" and n},
         set_pages=sum(sets.values()),
-        exists_keys=single("exists_keys"),
-        bytes_got=single("bytes_got"),
-        bytes_set=single("bytes_set"),
+        exists_keys=rate(now.exists_keys, past.exists_keys),
+        bytes_got=rate(now.bytes_got, past.bytes_got),
+        bytes_set=rate(now.bytes_set, past.bytes_set),
         bytes_served=rate(after.tcp_server.bytes, before.tcp_server.bytes),
         evictions=rate(after.pool.evictions, before.pool.evictions),
         peers=sorted(peers, key=lambda peer: -peer.bytes),
     )
-
-
-def _outcomes(status: Status, operation: str) -> dict[str, int]:
-    found = status.operations.get(operation, {})
-    return found if isinstance(found, dict) else {}
-
-
-def _number(status: Status, name: str) -> int:
-    found = status.operations.get(name, 0)
-    return found if isinstance(found, int) else 0

@@ -139,16 +139,14 @@ def _streams(document: Status) -> list[str]:
 def _operations(document: Status) -> list[str]:
     """One line per operation: the number of pages, and the failures by status."""
     lines = []
-    for name, outcomes in document.operations.items():
-        if name not in ("set", "get") or not isinstance(outcomes, dict):
-            continue
+    for name, outcomes in (("set", document.operations.set), ("get", document.operations.get)):
         if not any(outcomes.values()):
             continue
         total = sum(outcomes.values())
         others = sorted(outcomes.items(), key=lambda item: -item[1])
         parts = [f"{count(number)} {what}" for what, number in others if number]
         lines.append(_line(name, f"{plural(total, 'page')}: {', '.join(parts)}"))
-    single = {k: v for k, v in document.operations.items() if isinstance(v, int) and v}
+    single = {k: v for k, v in document.operations if isinstance(v, int) and v}
     parts = [
         f"{name.replace('_', ' ')} {size(number) if name.startswith('bytes') else count(number)}"
         for name, number in single.items()

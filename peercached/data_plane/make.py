@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from peercached.config import Config
 from peercached.config.quotas import split_quota
 from peercached.config.values import group_number, user_number
-from peercached.directory.epoch_store import EpochStore, pack_epochs
+from peercached.directory.epoch_store import EpochStore
 from peercached.membership import Timing
 from peercached.observe.port_holder import port_holder
 
@@ -22,43 +22,13 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
     timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
     epochs, why_epochs_unknown = EpochStore(config.state_dir, config.node_id).load()
     return Engine(
-        node_id=config.node_id,
+        config,
         incarnation=incarnation,
-        socket_path=config.socket_path,
-        socket_mode=int(config.socket_mode, 8),
         cluster_key=cluster_key,
-        pool_bytes=config.pool_size,
-        huge_pages=config.huge_pages,
-        pool_file=config.pool_file,
-        epochs=pack_epochs(epochs),
+        epochs=epochs,
         why_epochs_unknown=why_epochs_unknown,
         removals_path=_removals_path(config),
-        shard_entries=config.directory_capacity,
-        copied_records=config.directory_copies,
         follow_wait_ms=int(timing.sign_wait_s * 1000),
-        location_cache_entries=config.location_cache_entries,
-        verify=config.verify,
-        data_host=config.host,
-        data_port=config.data_port,
-        data_sealed=config.data_sealed,
-        channels_per_peer=config.max_channels_per_peer,
-        copy_threads=config.copy_threads,
-        workers_max=config.workers_max,
-        faults=config.faults,
-        protocol=config.protocol,
-        device_names=config.device_names,
-        rdma_gid_index=config.rdma_gid_index,
-        rdma_mtu=config.rdma_mtu,
-        rdma_service_level=config.rdma_service_level,
-        rdma_traffic_class=config.rdma_traffic_class,
-        rdma_hop_limit=config.rdma_hop_limit,
-        rdma_pkey=config.rdma_pkey,
-        rdma_timeout=config.rdma_timeout,
-        rdma_retry_count=config.rdma_retry_count,
-        rdma_rd_atomic=config.rdma_rd_atomic,
-        disk_path=config.disk_path if config.disk_enabled else "",
-        disk_bytes=config.disk_size,
-        disk_sync=config.disk_sync,
     )
 
 

@@ -55,11 +55,6 @@ class EpochStore:
             os.close(folder)
 
 
-def pack_epochs(epochs: dict[bytes, int]) -> bytes:
-    """The engine's format: 24 bytes each, id and little-endian epoch."""
-    return b"".join(n + epoch.to_bytes(8, "little") for n, epoch in epochs.items())
-
-
 def _epochs_of(document: Any) -> dict[bytes, int]:
     if document["format"] != FORMAT:
         raise ValueError(f"format {document['format']} is not {FORMAT}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import Metric
 
+from peercached.admin.status import Status
 from peercached.metrics import (
     cluster,
     directory,
@@ -23,7 +23,7 @@ from peercached.metrics import (
 from peercached.observe.latency import Latency
 
 
-def families(status: Mapping[str, Any], latencies: Iterable[Latency]) -> Iterator[Metric]:
+def families(status: Status, latencies: Iterable[Latency]) -> Iterator[Metric]:
     """All families, including those without samples."""
     for part in (
         node,

@@ -6,33 +6,37 @@ taken in the order of their names, so that the same ones keep their labels when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 OTHERS = "(others)"
 PEERS_MAX = 64
 CLASSES_MAX = 16
 
-Sums = dict[str, dict[str, float]]  # label -> name -> number
+T = TypeVar("T")
 
 
-def by_peer(rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str]) -> Sums:
-    """Sums of `names` per value of `key`, in at most PEERS_MAX + 1 groups."""
-    rows = list(rows)
-    return sums(rows, key, names, sorted({str(row[key]) for row in rows})[:PEERS_MAX])
+def by_peer(
+    rows: Collection[T], peer: Callable[[T], str], *numbers: Callable[[T], float]
+) -> dict[str, list[float]]:
+    """Sums of each of the `numbers` per peer, in at most PEERS_MAX + 1 groups."""
+    return sums(rows, peer, sorted(set(map(peer, rows)))[:PEERS_MAX], *numbers)
 
 
 def sums(
-    rows: Iterable[Mapping[str, Any]], key: str, names: Sequence[str], keep: Sequence[str]
-) -> Sums:
-    """Sums of `names` for each label in `keep`, in that order, and one for all others."""
-    found: Sums = {label: dict.fromkeys(names, 0.0) for label in keep}
+    rows: Collection[T],
+    label: Callable[[T], str],
+    keep: Sequence[str],
+    *numbers: Callable[[T], float],
+) -> dict[str, list[float]]:
+    """Sums of each of the `numbers` for each label in `keep`, in that order, and for all others."""
+    found = {name: [0.0] * len(numbers) for name in keep}
     for row in rows:
-        label = str(row[key])
-        if label not in found:
-            label = OTHERS
-            found.setdefault(OTHERS, dict.fromkeys(names, 0.0))
-        into = found[label]
-        for name in names:
-            into[name] += row.get(name, 0)
+        name = label(row)
+        if name not in found:
+            name = OTHERS
+            found.setdefault(OTHERS, [0.0] * len(numbers))
+        into = found[name]
+        for place, number in enumerate(numbers):
+            into[place] += number(row)
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
+from peercached.admin.status import Status
 from peercached.metrics import (
     cluster,
     directory,
@@ -67,7 +68,7 @@ def document() -> str:
     """The whole page."""
     parts = [_HEAD]
     for title, part in _PARTS:
-        parts += [f"\n## {title}\n", *_table(part.families({}))]
+        parts += [f"\n## {title}\n", *_table(part.families(Status()))]
     parts += ["\n## Latencies\n", *_table(latency.families(()))]
     return "".join(parts)
 

@@ -1,47 +1,41 @@
-"""Families that are one number of the status document each."""
+"""Tables of families: each reads one number of the status document, or of a part of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Generic, Literal, TypeVar
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from peercached.admin.status import Status
+
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
-class Single:
-    """`name` without the prefix `peercached_` and a counter's `_total`. `path`: place in the status
-    document, with dots; a missing value counts as 0."""
+class Family(Generic[T]):
+    """`name` without the prefix `peercached_` and a counter's `_total`."""
 
     kind: Literal["counter", "gauge"]
     name: str
-    path: str
+    number: Callable[[T], float]
     about: str
 
-
-def at(status: Mapping[str, Any], path: str) -> Any:
-    """The value at `path`; None if it is missing."""
-    found: Any = status
-    for name in path.split("."):
-        if not isinstance(found, Mapping) or name not in found:
-            return None
-        found = found[name]
-    return found
+    def metric(self, labels: Sequence[str] = ()) -> CounterMetricFamily | GaugeMetricFamily:
+        """The family without samples."""
+        return (counter if self.kind == "counter" else gauge)(self.name, self.about, labels)
 
 
-def number(status: Mapping[str, Any], path: str) -> float:
-    """The value at `path` as a number; 0 if it is missing."""
-    return float(at(status, path) or 0)
+Single = Family[Status]
 
 
-def singles(status: Mapping[str, Any], table: Sequence[Single]) -> Iterator[Metric]:
+def singles(status: Status, table: Sequence[Single]) -> Iterator[Metric]:
     """One family for each entry of the table, in order."""
     for line in table:
-        family = counter if line.kind == "counter" else gauge
-        made = family(line.name, line.about)
-        made.add_metric([], number(status, line.path))
+        made = line.metric()
+        made.add_metric([], float(line.number(status)))
         yield made
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import BaseModel, ConfigDict
 
-from peercached.admin.status import HITS_BY_TIER, Health, Status
+from peercached.admin.status import Health, Status
 
 HEALTH_MAX = 5
 CODE_LENGTH_MAX = 40
@@ -72,29 +70,15 @@ def summary_of(status: Status) -> Summary:
         workers=len(status.workers),
         protocol=status.transport.protocol,
         drain=status.drain.state,
-        set_pages=_by_outcome(counted, "set").get("ok", 0),
-        set_bytes=_single(counted, "bytes_set"),
-        get_bytes=_single(counted, "bytes_got"),
+        set_pages=counted.set.get("ok", 0),
+        set_bytes=counted.bytes_set,
+        get_bytes=counted.bytes_got,
         served_bytes=status.tcp_server.bytes,
-        hits={tier: _single(counted, name) for tier, name in HITS_BY_TIER.items()},
-        misses={
-            why: count
-            for why, count in _by_outcome(counted, "get").items()
-            if why != "ok" and count
-        },
+        hits=counted.hits,
+        misses={why: count for why, count in counted.get.items() if why != "ok" and count},
         health=[_short(one) for one in said[:HEALTH_MAX]],
         health_more=max(0, len(said) - HEALTH_MAX),
     )
-
-
-def _single(counted: Mapping[str, dict[str, int] | int], name: str) -> int:
-    found = counted.get(name, 0)
-    return found if isinstance(found, int) else 0
-
-
-def _by_outcome(counted: Mapping[str, dict[str, int] | int], operation: str) -> dict[str, int]:
-    found = counted.get(operation, {})
-    return found if isinstance(found, dict) else {}
 
 
 def _rank(severity: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from peercached.admin.status import Status
 from peercached.metrics.all import families
 from peercached.metrics.exposition import CONTENT_TYPE, exposition
 from peercached.observe.latency import Latency
@@ -19,6 +20,9 @@ def routes(
     """`status` and `latencies` return the node's current values."""
 
     async def metrics(_: Request) -> Response:
-        return Response(await exposition(families(status(), latencies())), CONTENT_TYPE)
+        return Response(
+            await exposition(families(Status.model_validate(dict(status())), latencies())),
+            CONTENT_TYPE,
+        )
 
     return {"/metrics": metrics, **health_routes(status)}

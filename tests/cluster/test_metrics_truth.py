@@ -1,8 +1,7 @@
 """Prometheus metrics equal the counts that a driver makes itself, exactly."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 
 import pytest
 from harness.cluster import Daemon
@@ -12,17 +11,6 @@ from harness.scrape import samples
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercached.metrics import (
-    cluster,
-    directory,
-    node,
-    pool,
-    security,
-    traffic,
-    transport,
-    workers,
-)
-from peercached.metrics.single import Single, at
 
 PAGE_BYTES = 65_536
 
@@ -164,29 +152,6 @@ def test_the_view_its_streams_and_its_masters_are_there(
     assert shares == pytest.approx(1)
     cluster[2].kill()
     eventually(lambda: samples(cluster[0]).each("members", "state") == {"alive": 2})
-
-
-def test_status_has_every_number_the_metric_families_read(make_cluster: MakeCluster) -> None:
-    status = make_cluster(1)[0].status()
-    paths = [
-        path
-        for part in (cluster, directory, node, pool, security, traffic, transport, workers)
-        for path in _paths_in(part)
-    ]
-    assert len(paths) > 60
-    # Disk counters are absent without a disk tier.
-    assert [path for path in paths if at(status, path) is None and "disk" not in path] == []
-
-
-def _paths_in(part: ModuleType) -> Iterator[str]:
-    """Paths in a module's tables of metrics, by line or by label."""
-    for name, table in vars(part).items():
-        if name.startswith("__"):
-            continue
-        if isinstance(table, tuple):
-            yield from (line.path for line in table if isinstance(line, Single))
-        elif isinstance(table, dict):
-            yield from (path for path in table.values() if isinstance(path, str) and "." in path)
 
 
 def test_without_metrics_nobody_listens(make_cluster: MakeCluster) -> None:

@@ -13,6 +13,7 @@ from harness.fake_rows import RESIDENT, ROW, WITHDRAW, digest_of, unpack_rows
 from harness.native_directory import SHARD_CAPACITY, NativeDirectory
 from harness.shared_rings import RingTable, build_ring
 from peercached import _native
+from peercached.admin.status import Status
 from peercached.directory.layout import holders_of, withdrawals_of
 
 __all__ = [
@@ -30,6 +31,22 @@ __all__ = [
 # A sign of life: incarnation, view number, sequence, epochs mark, is a master, seconds since the
 # sign, and seconds since an answer.
 Heard = tuple[int, int, int, int, bool, float, float]
+
+# Of the status document, as native/engine/operator_view.cc gives them.
+NATIVE_SECTIONS = (
+    "pool",
+    "quotas",
+    "recovery",
+    "removals",
+    "shard",
+    "copies",
+    "locations",
+    "ipc",
+    "tcp_server",
+    "handover",
+    "holds",
+    "operations",
+)
 
 
 def each(digests: bytes) -> list[bytes]:
@@ -63,13 +80,13 @@ class FakeEngine(NativeDirectory):
         self.readers: dict[tuple[str, int], bytes] = {}
         self.expelled: list[tuple[str, int]] = []
         self.published: set[bytes] = set()
-        self.answers: dict[int, bytes | None] = {}  # None: the daemon gave up
+        self.answers: dict[int, Any] = {}  # None: the daemon gave up
         self.epochs: dict[bytes, int] = {}
         self.data_port = 7
         self.rails = 0
         self.channels: dict[int, bytes | str] = {}  # connect id -> answer, or refusal reason
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else -1
-        self._events: list[tuple[int, int, float, bytes]] = []
+        self._events: list[tuple[Any, ...]] = []
         self._generation = 0
         self._next_ticket = 1
 
@@ -99,19 +116,19 @@ class FakeEngine(NativeDirectory):
         self.published.discard(digest)
         return ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW)
 
-    def post(self, kind: int, payload: bytes, left_s: float = 0.0) -> int:
+    def post(self, name: str, *fields: Any, left_s: float = 0.0) -> int:
         """Queues an event. Returns its ticket, or 0 if `left_s` is 0."""
         ticket = 0
         if left_s:
             ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
-        self._events.append((kind, ticket, left_s, payload))
+        self._events.append((name, ticket, left_s, *fields))
         if self.event_fd >= 0:
             os.eventfd_write(self.event_fd, 1)
         return ticket
 
     # --- events
 
-    def take_events(self, limit: int = 256) -> list[tuple[int, int, float, bytes]]:
+    def take_events(self, limit: int) -> list[tuple[Any, ...]]:
         taken, self._events = self._events[:limit], self._events[limit:]
         if self.event_fd >= 0 and not self._events:
             with contextlib.suppress(BlockingIOError):
@@ -120,6 +137,9 @@ class FakeEngine(NativeDirectory):
 
     def answer(self, ticket: int, payload: bytes) -> None:
         self.answers[ticket] = payload
+
+    def answer_removal(self, ticket: int, *outcome: Any) -> None:
+        self.answers[ticket] = outcome
 
     def give_up(self, ticket: int) -> None:
         self.answers[ticket] = None
@@ -314,7 +334,11 @@ class FakeEngine(NativeDirectory):
         return False
 
     def stats(self) -> dict[str, Any]:
-        return {}
+        """Those of a data plane without a disk that has done nothing."""
+        nothing = Status().model_dump(include=set(NATIVE_SECTIONS))
+        outcomes = dict.fromkeys(_native.PAGE_STATUSES, 0)
+        nothing["operations"] |= {"set": outcomes, "get": outcomes}
+        return {**nothing, "peers": [], "events_dropped": 0}
 
     def workers(self) -> list[Mapping[str, Any]]:
         return []

@@ -18,7 +18,6 @@ from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.tls import Tls
 from peercached.service.settings import Settings
 
-PUBLISH, LOOKUP, REMOVE, CLEAR = 1, 2, 3, 4
 # (page, node id). Defined here because inside LoopNode the name `set` is its method.
 Found = set[tuple[str, str]]
 
@@ -90,8 +89,8 @@ class LoopNode:
     async def __aexit__(self, *_: object) -> None:
         await self.daemon.stop()
 
-    async def ask(self, kind: int, payload: bytes, left_s: float = 2.0) -> bytes:
-        ticket = self.engine.post(kind, payload, seconds(left_s))
+    async def ask(self, name: str, *fields: Any, left_s: float = 2.0) -> Any:
+        ticket = self.engine.post(name, *fields, left_s=seconds(left_s))
         await eventually(lambda: ticket in self.engine.answers)
         answer = self.engine.answers.pop(ticket)
         assert answer is not None, "given up"
@@ -99,12 +98,12 @@ class LoopNode:
 
     async def set(self, *names: str) -> None:
         rows = b"".join(self.engine.set_page(digest_of(name)) for name in names)
-        await self.ask(PUBLISH, rows)
+        await self.ask("publish", rows)
 
     async def find(self, *names: str) -> Found:
         """The (page, holder's node id) of each record found."""
         by_digest = {digest_of(name): name for name in names}
-        rows = await self.ask(LOOKUP, b"".join(by_digest))
+        rows = await self.ask("lookup", b"".join(by_digest))
         nodes = self.daemon.placement.nodes
         return {
             (by_digest[row[:16]], nodes[int.from_bytes(row[40:42], "little")].address.node_id)

@@ -22,7 +22,6 @@ from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.accepts import ACCEPTS_PER_PEER_MAX
 from peercached.peer.channels.connects import CONNECTS_PER_PEER_MAX
 
-CONNECT_CHANNEL = 7
 GID = bytes(10) + b"\xff\xff\x0a\x63\x00\x01"
 END = channel_ends.END.pack(0, 17, 4711, 0, 3, 16, GID, 2, 5)
 
@@ -44,8 +43,7 @@ def wish(reader: LoopNode, holder: LoopNode, connect_id: int, closed: bytes = b"
         holder.config.node_id, holder.daemon.placement.own.address.incarnation
     )
     assert node is not None
-    head = struct.pack("<H6xQ", node.index, connect_id)
-    reader.engine.post(CONNECT_CHANNEL, head + END + closed)
+    reader.engine.post("connect_channel", node.index, connect_id, END, closed)
 
 
 def why_not(node: LoopNode, connect_id: int) -> str:
@@ -187,8 +185,7 @@ def test_connect_to_a_departed_node_or_self_is_refused() -> None:
         a = free_port()
         async with LoopNode("a", a, [a]) as node:
             for connect_id, index in ((1, 0), (2, 99)):
-                head = struct.pack("<H6xQ", index, connect_id)
-                node.engine.post(CONNECT_CHANNEL, head + END)
+                node.engine.post("connect_channel", index, connect_id, END, b"")
             await eventually(lambda: len(node.engine.channels) == 2)
             assert "no longer in the view" in why_not(node, 1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 import time
 from dataclasses import fields, replace
 from typing import Any
@@ -16,10 +15,6 @@ from harness.callers import stranger
 from harness.clock import now_s, seconds
 from harness.fake_engine import digest_of, each
 from harness.loop_node import (
-    CLEAR,
-    LOOKUP,
-    PUBLISH,
-    REMOVE,
     LoopNode,
     eventually,
     free_port,
@@ -33,6 +28,7 @@ from peercached.directory import stream
 from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
 from peercached.peer.membership.this_node import new_incarnation
+from peercached.peer.removals.driver import OK
 from peercached.peer.rpc.auth import SESSION_KEY, AuthError, Claim, Secret
 from peercached.peer.rpc.failures import Disconnected, Unreachable
 from peercached.proto import peer_pb2 as pb
@@ -295,7 +291,7 @@ def test_a_node_on_its_own_opens_no_port() -> None:
         async with LoopNode("a", port, []) as node:
             await node.set("x")
             assert await node.find("x") == {("x", "a")}
-            assert await node.ask(CLEAR, b"model") == b""
+            assert await node.ask("clear", 0, b"model") == b""
             with socket.socket() as probe:
                 assert probe.connect_ex(("127.0.0.1", port)) != 0
 
@@ -417,18 +413,16 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             await in_sync(first, second)
             await first.set("x")
             await second.set("x", "y")
-            in_epoch_0 = bytes(24)  # for an unnamed namespace
-            answer = await first.ask(
-                REMOVE, in_epoch_0 + digest_of("x") + digest_of("y") + digest_of("z")
-            )
-            assert answer[:8] == struct.pack("<II", 0, 2)
-            assert set(each(answer[8:])) == {digest_of("x"), digest_of("y")}
+            in_epoch_0 = (bytes(16), 0)  # for an unnamed namespace
+            answer = await first.ask("remove", *in_epoch_0, b"".join(map(digest_of, "xyz")))
+            status, held, text = answer
+            assert (status, set(each(held)), text) == (OK, {digest_of("x"), digest_of("y")}, "")
             assert await second.find("x", "y") == set()
             assert not first.engine.removing and not second.engine.removing, "it is over"
 
             namespace_id = first.engine.namespace_id("model")
             second.engine.epochs[namespace_id] = 7
-            assert await first.ask(CLEAR, bytes(4) + b"model") == b""
+            assert await first.ask("clear", 0, b"model") == b""
             assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
             await second.daemon.server.stop(0)
             assert await first.daemon.operations.clear("model") == ["b"]
@@ -454,7 +448,7 @@ def test_withdrawals_follow_their_records() -> None:
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
             await in_sync(first, second)
             await first.set("x", "y")
-            first.engine.post(PUBLISH, first.engine.drop_page(digest_of("x")))
+            first.engine.post("publish", first.engine.drop_page(digest_of("x")))
             await eventually(lambda: digest_of("x") not in {d for d, _ in second.engine.shard})
             assert await second.find("x", "y") == {("y", "a")}
 
@@ -468,7 +462,7 @@ def test_remote_removal_does_not_overtake_the_pages_record() -> None:
             await in_sync(first, second)
             page = digest_of("x")
             # The page is set, but the event loop has not handled its record yet.
-            ticket = first.engine.post(PUBLISH, first.engine.set_page(page), 2.0)
+            ticket = first.engine.post("publish", first.engine.set_page(page), left_s=2.0)
             request = pb.RemoveRequest(digests=page)
             request.id.incarnation = request.id.number = 1
             assert (
@@ -513,7 +507,7 @@ def test_lookup_ends_at_its_deadline_despite_a_hung_owner() -> None:
             await second.daemon.server.stop(0)
             await second.daemon.server.start("127.0.0.1", b)
             before = now_s()
-            await first.ask(LOOKUP, digest_of("not here"), 0.3)
+            await first.ask("lookup", digest_of("not here"), left_s=0.3)
             assert now_s() - before < seconds(0.6)
 
     run(claim())
@@ -568,7 +562,7 @@ def test_status_and_locate_fill_their_documents() -> None:
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
             await in_sync(first, second)
             page = first.engine.digest("model", b"key")
-            first.engine.post(PUBLISH, first.engine.set_page(page, length=4096), 1.0)
+            first.engine.post("publish", first.engine.set_page(page, length=4096), left_s=1.0)
             await eventually(lambda: second.engine.shard)
             status = Status.model_validate(second.daemon.status.document())
             assert [m.node_id for m in status.membership.members] == ["a", "b"]

@@ -10,7 +10,6 @@ from harness.fake_engine import RESIDENT, FakeEngine, Heard, digest_of, unpack_r
 from harness.native_directory import SWEEP_RECORDS
 
 from peercached.directory.placement import Node
-from peercached.events import _TROUBLE, LOOKUP, PEER_TROUBLE, PUBLISH
 from sim.signs import Signs
 
 if TYPE_CHECKING:
@@ -53,14 +52,14 @@ class SimEngine(FakeEngine):
 
     # --- events
 
-    def post(self, kind: int, payload: bytes, left_s: float = 0.0) -> int:
-        ticket = super().post(kind, payload, left_s)
+    def post(self, name: str, *fields: Any, left_s: float = 0.0) -> int:
+        ticket = super().post(name, *fields, left_s=left_s)
         if self._node.process.on_readable is not None:
             self._node.process.do(self._node.process.on_readable)
         return ticket
 
-    def ask(self, kind: int, payload: bytes, left_s: float, done: Answer) -> None:
-        self._asked[self.post(kind, payload, left_s)] = done
+    def ask(self, name: str, payload: bytes, left_s: float, done: Answer) -> None:
+        self._asked[self.post(name, payload, left_s=left_s)] = done
 
     def answer(self, ticket: int, payload: bytes) -> None:
         self._asked.pop(ticket)(payload)
@@ -69,13 +68,13 @@ class SimEngine(FakeEngine):
         del self._asked[ticket]
 
     def stats(self) -> dict[str, Any]:
-        held = sum(length for _, length in self.pool.values())
-        pool = {
+        stats = super().stats()
+        stats["pool"] |= {
             "keys": len(self.pool),
-            "payload_bytes": held,
+            "payload_bytes": sum(length for _, length in self.pool.values()),
             "capacity_bytes": self._node.pool_bytes,
         }
-        return {"pool": pool}
+        return stats
 
     def drop_node(self, index: int) -> None:
         super().drop_node(index)
@@ -101,11 +100,11 @@ class SimEngine(FakeEngine):
                     self._node.cluster.shows(digest, self._node)
             done()
 
-        self.ask(PUBLISH, rows, PUBLISH_TIMEOUT_S, answered)
+        self.ask("publish", rows, PUBLISH_TIMEOUT_S, answered)
 
     def evict(self, digest: bytes) -> None:
         self._node.cluster.hides(digest, self._node)
-        self.post(PUBLISH, self.drop_page(digest))
+        self.post("publish", self.drop_page(digest))
 
     def _hide(self, digests: bytes) -> None:
         for at in range(0, len(digests), 16):
@@ -241,7 +240,7 @@ class SimEngine(FakeEngine):
                 self._read(node, digest, generation, read)
 
         if order := sorted(wanted - cached.keys()):
-            self.ask(LOOKUP, b"".join(order), GET_TIMEOUT_S, located)
+            self.ask("lookup", b"".join(order), GET_TIMEOUT_S, located)
         else:
             located(b"")
 
@@ -255,8 +254,7 @@ class SimEngine(FakeEngine):
         to, net = node.address.node_id, us.cluster.net
 
         def trouble(why: bytes) -> None:
-            head = _TROUBLE.pack(node.address.incarnation, node.index, False)
-            self.post(PEER_TROUBLE, head + why)
+            self.post("peer_trouble", node.index, node.address.incarnation, False, why)
 
         def late() -> None:
             if not answered:

@@ -28,7 +28,8 @@ ANSWER_S = 2.0  # of a worker's call, in virtual time
 # The same timeout on the data plane's real clock: too long to expire even on a busy machine.
 PATIENCE_MS = 600_000
 
-Event = tuple[int, int, float, bytes]
+Event = tuple[Any, ...]  # (name, ticket, seconds left, fields...)
+TAKE = 256
 
 
 class RealEngine:
@@ -78,8 +79,8 @@ class RealEngine:
         return True
 
     def _take(self) -> None:
-        while self._native is not None and (events := self._native.take_events()):
-            self._asked.update(ticket for _, ticket, _, _ in events if ticket)
+        while self._native is not None and (events := self._native.take_events(TAKE)):
+            self._asked.update(ticket for _, ticket, *_ in events if ticket)
             self._events += events
 
     # --- the daemon's engine interface
@@ -121,16 +122,23 @@ class RealEngine:
         assert self._native is not None, f"{self._node.name} is no more"
         return self._native
 
-    def take_events(self, limit: int = 256) -> list[Event]:
+    def take_events(self, limit: int) -> list[Event]:
         self._take()
         self._told = False
         some = [self._events.popleft() for _ in range(min(limit, len(self._events)))]
-        return [(kind, ticket, min(left_s, ANSWER_S), what) for kind, ticket, left_s, what in some]
+        return [
+            (name, ticket, min(left_s, ANSWER_S), *more) for name, ticket, left_s, *more in some
+        ]
 
     def answer(self, ticket: int, payload: bytes) -> None:
         self._asked.discard(ticket)
         if self._native is not None:
             self._native.answer(ticket, payload)
+
+    def answer_removal(self, ticket: int, *outcome: Any) -> None:
+        self._asked.discard(ticket)
+        if self._native is not None:
+            self._native.answer_removal(ticket, *outcome)
 
     def give_up(self, ticket: int) -> None:
         self._asked.discard(ticket)

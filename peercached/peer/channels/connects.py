@@ -1,6 +1,6 @@
 """RDMA channels, the reader's side: the data plane has made its end and wants the holder's.
 
-Each wish (EVENT_CONNECT_CHANNEL) gets exactly one answer, even if the call fails: either
+Each wish (the event connect_channel) gets exactly one answer, even if the call fails: either
 `channel_connected` or `channel_refused`. The data plane keeps a queue pair until then.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -30,7 +29,6 @@ log = logging.getLogger(__name__)
 # Concurrent calls to one holder. Fewer than a holder accepts (accepts.py), because a call that
 # timed out here may still run there.
 CONNECTS_PER_PEER_MAX = 4
-_WISH = struct.Struct("<H6xQ")  # holder index, connect id; then ChannelEnd, then closed numbers
 
 
 class Connects:
@@ -56,11 +54,9 @@ class Connects:
         self.connected = 0
         self.refused = 0
 
-    def wish(self, payload: bytes) -> None:
-        """Takes an event's payload. On the event loop's thread."""
-        index, connect_id = _WISH.unpack_from(payload)
-        closed_at = _WISH.size + channel_ends.END.size
-        end, closed = payload[_WISH.size : closed_at], payload[closed_at:]
+    def wish(self, index: int, connect_id: int, end: bytes, closed: bytes) -> None:
+        """Takes an event's fields: the holder, our packed ChannelEnd, and the packed u32 numbers of
+        its closed channels. On the event loop's thread."""
         task = asyncio.ensure_future(self._connect(index, end, closed))
         self._tasks.add(task)
 

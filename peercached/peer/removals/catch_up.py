@@ -271,7 +271,7 @@ class RemovalCatchUp:
     def is_needed(self) -> bool:
         """Whether there are pages of an earlier start."""
         stats = self._engine.stats()
-        return bool(stats.get("pool", {}).get("keys") or stats.get("disk", {}).get("pages"))
+        return bool(stats["pool"]["keys"] or ("disk" in stats and stats["disk"]["pages"]))
 
     def _others(self) -> list[Node]:
         own = self._placement.own

@@ -40,8 +40,8 @@ from peercached.removals.sentences import say_removals
 
 log = logging.getLogger(__name__)
 
-# Same numbers as PageStatus in native/common/types.h.
-OK, CLEARED, DEADLINE, ERROR, REMOVING = 0, 2, 3, 5, 15
+# Same numbers as PageStatus in native/common/types.h (`stale`: the epoch is an old one).
+OK, CLEARED, ERROR, REMOVING = 0, 2, 5, 15
 
 OPEN_MAX = 4096
 # Backoff between two rounds of an incomplete removal.

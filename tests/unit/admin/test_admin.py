@@ -40,7 +40,8 @@ def test_status_arrives_as_the_daemon_filled_it(path: Path) -> None:
     assert status.health[0].remedy == "Start one."
     assert status.pool.keys == 3
     assert status.pool.model_dump()["a_field_of_tomorrow"] == 5
-    assert status.operations == {"get": {"ok": 2, "absent": 1}, "get_remote": 1}
+    assert status.operations.get == {"ok": 2, "absent": 1}
+    assert status.operations.get_remote == 1
     assert status.namespaces[0].id == bytes(range(16)).hex()
 
 

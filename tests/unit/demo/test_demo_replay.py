@@ -16,6 +16,7 @@ from demo.replay import Progress, Replay, WorkerDied, WorkerProcess
 from demo.tally import Tally, percentile
 from demo.worker import Outcome
 from demo.workload import Conversations, Request
+from peercached.admin.status import Status
 
 
 class PerfectCache:
@@ -134,11 +135,13 @@ def test_replay_splits_outcomes_between_phases() -> None:
     assert all(phase.seconds > 0 for phase in replay.phases)
 
 
-STATUS = {
-    "pool": {"evictions": 7},
-    "operations": {"get_local": 3, "get_remote": 4, "stale_retries": 1},
-    "transfer": [{"engine": "rdma", "bytes": 2_000_000_000}, {"engine": "tcp", "bytes": 0}],
-}
+STATUS = Status.model_validate(
+    {
+        "pool": {"evictions": 7},
+        "operations": {"get_local": 3, "get_remote": 4, "stale_retries": 1},
+        "transfer": [{"engine": "rdma", "bytes": 2_000_000_000}, {"engine": "tcp", "bytes": 0}],
+    }
+).model_dump()
 
 
 def summary_of(**changes: Any) -> dict[str, Any]:

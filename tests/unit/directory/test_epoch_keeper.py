@@ -7,7 +7,7 @@ import pytest
 from harness.fake_engine import digest_of
 
 from peercached.directory.epoch_keeper import EpochKeeper, NotKept
-from peercached.directory.epoch_store import EpochStore, pack_epochs
+from peercached.directory.epoch_store import EpochStore
 
 SOME = {digest_of("a"): 3, digest_of("b"): 1}
 
@@ -34,10 +34,6 @@ def test_unreadable_epoch_file_loads_nothing_and_is_reported(tmp_path: Path, tex
     store.path.write_text(text)
     epochs, why = store.load()
     assert epochs == {} and "cannot be read" in why
-
-
-def test_epochs_are_packed_in_the_engines_format() -> None:
-    assert pack_epochs({b"x" * 16: 258}) == b"x" * 16 + b"\x02\x01" + bytes(6)
 
 
 class SlowStore(EpochStore):

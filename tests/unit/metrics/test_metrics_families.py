@@ -12,6 +12,7 @@ import pytest
 from harness.status_document import status_document
 from prometheus_client.parser import text_string_to_metric_families
 
+from peercached.admin.status import Status
 from peercached.metrics.all import families
 from peercached.metrics.bounded import CLASSES_MAX, OTHERS, PEERS_MAX
 from peercached.metrics.exposition import exposition
@@ -32,8 +33,12 @@ def latencies() -> list[Latency]:
     ]
 
 
+def busy() -> Status:
+    return Status.model_validate(status_document())
+
+
 def text_of(status: dict[str, Any]) -> str:
-    return asyncio.run(exposition(families(status, latencies()))).decode()
+    return asyncio.run(exposition(families(Status.model_validate(status), latencies()))).decode()
 
 
 def samples(status: dict[str, Any]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -49,13 +54,13 @@ def value(status: dict[str, Any], name: str, **labels: str) -> float:
 
 
 def test_an_empty_document_has_all_families_and_no_error() -> None:
-    names = [family.name for family in families({}, ())]
+    names = [family.name for family in families(Status(), ())]
     assert len(names) == len(set(names))
-    assert set(names) == {family.name for family in families(status_document(), latencies())}
+    assert set(names) == {family.name for family in families(busy(), latencies())}
 
 
 def test_every_family_has_a_prefix_and_a_documentation_sentence() -> None:
-    for family in families({}, ()):
+    for family in families(Status(), ()):
         assert family.documentation.endswith((".", "?")) or family.name.startswith("process_")
         assert family.name.startswith(("peercached_", "process_"))
 
@@ -170,7 +175,7 @@ def test_a_thousand_peers_histograms_are_few_and_lose_nothing() -> None:
     timed = LatencyCounts("peer_read")
     timed.add(1e-3)
     many = [replace(timed.so_far(), label=f"n{i:04}") for i in range(1000)]
-    text = asyncio.run(exposition(families({}, many))).decode()
+    text = asyncio.run(exposition(families(Status(), many))).decode()
     found = {
         sample.labels["peer"]: sample.value
         for family in text_string_to_metric_families(text)
@@ -204,7 +209,7 @@ def test_the_loop_runs_on_during_a_scrape() -> None:
                 await asyncio.sleep(0)
 
         counting = asyncio.ensure_future(count())
-        await exposition(families(status_document(), latencies()))
+        await exposition(families(busy(), latencies()))
         counting.cancel()
         return turns
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from peercached.directory.placement import Node
-from peercached.events import _TROUBLE, PEER_TROUBLE, Events
+from peercached.events import Events
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.failure_detector import FAIR_S, FailureDetector
 from peercached.peer.rpc.failures import Disconnected, TimedOut
@@ -135,7 +135,6 @@ def test_peer_that_refuses_our_token_is_pinged_at_once(token_unknown: bool) -> N
     placement = SimpleNamespace(nodes={peer.index: peer})
     events = Events.__new__(Events)
     events._placement, events._failures = cast(Any, placement), detector
-    trouble = _TROUBLE.pack(peer.address.incarnation, peer.index, token_unknown) + b"refused"
-    events._handle(PEER_TROUBLE, 0, 0.0, trouble)
+    events._peer_trouble(0, 0.0, peer.index, peer.address.incarnation, token_unknown, b"refused")
     assert peer.suspect
     assert bool(detector.suspects.due(time.monotonic())) == token_unknown

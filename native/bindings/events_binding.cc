@@ -1,0 +1,162 @@
+// Events for Python. An event is a tuple: its name, its ticket, the seconds left, and the fields of
+// its payload. peercached/events.py has a handler for each name, with these parameters.
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "bindings/packed.h"
+#include "engine/engine.h"
+
+namespace peercached {
+
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+template <typename Head>
+Head take_head(Bytes& payload) {
+  assert(payload.size() >= sizeof(Head));
+  Head head;
+  std::memcpy(&head, payload.data(), sizeof head);
+  payload = payload.subspan(sizeof head);
+  return head;
+}
+
+// Texts stay bytes: an error while decoding one would lose all events that were taken with it.
+nb::tuple tuple_of(const Event& event, TimePoint now) {
+  const double left_s =
+      event.ticket == 0
+          ? 0.0
+          : std::max(0.0, std::chrono::duration<double>(event.deadline - now).count());
+  const auto made = [&](const char* name, auto&&... fields) {
+    return nb::make_tuple(nb::steal(PyUnicode_InternFromString(name)), event.ticket, left_s,
+                          std::forward<decltype(fields)>(fields)...);
+  };
+  Bytes rest = event.payload;
+  switch (event.kind) {
+    case EventKind::publish:
+      return made("publish", pack(rest));
+    case EventKind::lookup:
+      return made("lookup", pack(rest));
+    case EventKind::remove: {
+      const auto asked = take_head<RemovalQuestion>(rest);
+      return made("remove", pack(asked.namespace_id), asked.epoch, pack(rest));
+    }
+    case EventKind::clear: {
+      const auto user = take_head<uint32_t>(rest);
+      return made("clear", user, pack(rest));
+    }
+    case EventKind::peer_trouble: {
+      const auto trouble = take_head<PeerTrouble>(rest);
+      return made("peer_trouble", trouble.holder, trouble.incarnation, trouble.token_unknown,
+                  pack(rest));
+    }
+    case EventKind::lost_updates:
+      return made("lost_updates");
+    case EventKind::connect_channel: {
+      const auto wish = take_head<ChannelQuestion>(rest);
+      constexpr size_t kEnd = sizeof(rdma::ChannelEnd);
+      return made("connect_channel", wish.holder, wish.connect_id, pack(rest.first(kEnd)),
+                  pack(rest.subspan(kEnd)));
+    }
+    case EventKind::promote: {
+      const auto asked = take_head<PromoteQuestion>(rest);
+      return made("promote", asked.holder, pack(rest));
+    }
+  }
+  throw std::logic_error("an event of no kind");
+}
+
+nb::list take_events(Engine& engine, size_t limit) {
+  const std::vector<Event> events = unlocked([&] { return engine.control().take(limit); });
+  const TimePoint now = Clock::now();
+  nb::list list;
+  for (const Event& event : events) list.append(tuple_of(event, now));
+  return list;
+}
+
+void answer(Engine& engine, uint64_t ticket, const nb::bytes& payload) {
+  auto bytes = unpack<std::byte>(payload, "payload");
+  unlocked([&] { engine.control().answer(ticket, std::move(bytes)); });
+}
+
+template <typename... Items>
+std::vector<std::byte> bytes_of(const Items&... items) {
+  std::vector<std::byte> all;
+  const auto append = [&](const auto& item) {
+    const auto bytes = std::as_bytes(std::span(&item, 1));
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  };
+  (append(items), ...);
+  return all;
+}
+
+void answer_removal(Engine& engine, uint64_t ticket, uint32_t status, const nb::bytes& held,
+                    const std::string& text) {
+  const InPlace<Digest> digests(held, "held");
+  const Bytes packed = std::as_bytes(std::span<const Digest>(digests));
+  const Bytes words = std::as_bytes(std::span(text));
+  auto payload = bytes_of(RemovalAnswer{status, static_cast<uint32_t>(held.size() / 16)});
+  payload.insert(payload.end(), packed.begin(), packed.end());
+  payload.insert(payload.end(), words.begin(), words.end());
+  unlocked([&] { engine.control().answer(ticket, std::move(payload)); });
+}
+
+// nullopt: there is no such kind.
+std::optional<std::vector<std::byte>> sample_payload(EventKind kind) {
+  const Digest digest{0x0706050403020100, 0x0f0e0d0c0b0a0908};
+  const uint32_t text = 0x74786574;  // "text"
+  switch (kind) {
+    case EventKind::publish:
+      return bytes_of(RecordRow{.digest = digest});
+    case EventKind::lookup:
+      return bytes_of(digest);
+    case EventKind::remove:
+      return bytes_of(RemovalQuestion{digest, 5}, digest, digest);
+    case EventKind::clear:
+      return bytes_of(uint32_t{1000}, text);
+    case EventKind::peer_trouble:
+      return bytes_of(PeerTrouble{9, 7, true}, text);
+    case EventKind::lost_updates:
+      return std::vector<std::byte>{};
+    case EventKind::connect_channel:
+      return bytes_of(ChannelQuestion{7, {}, 3}, rdma::ChannelEnd{.rail = 2}, uint32_t{1});
+    case EventKind::promote:
+      return bytes_of(PromoteQuestion{7}, digest);
+  }
+  return std::nullopt;
+}
+
+// One event of each kind, as take_events() gives it: to test the handlers. Two seconds are left.
+nb::list sample_events() {
+  const TimePoint now = Clock::now();
+  nb::list list;
+  for (unsigned number = 0; number < 256; ++number) {
+    const auto kind = static_cast<EventKind>(number);
+    if (auto payload = sample_payload(kind)) {
+      list.append(tuple_of({kind, 1, now + std::chrono::seconds(2), std::move(*payload)}, now));
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+void bind_events(nb::module_& module, nb::class_<Engine>& engine) {
+  engine.def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })
+      .def("take_events", &take_events, nb::arg("limit"))
+      .def("answer", &answer, nb::arg("ticket"), nb::arg("payload"))
+      .def("answer_removal", &answer_removal, nb::arg("ticket"), nb::arg("status"), nb::arg("held"),
+           nb::arg("text"))
+      .def(
+          "give_up", [](Engine& self, uint64_t ticket) { self.control().give_up(ticket); },
+          nb::call_guard<nb::gil_scoped_release>(), nb::arg("ticket"));
+  module.def("sample_events", &sample_events);
+}
+
+}  // namespace peercached
