@@ -110,6 +110,7 @@ class Daemon:
         self.config = config
         self.engine = engine
         self._starting = True
+        self._has_left = False  # for good, after a drain
         self._timeout_s = config.rpc_timeout_ms / 1000
         self._timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
         address = NodeAddress(
@@ -374,7 +375,7 @@ class Daemon:
             self.peers,
             self.failures,
             timeout_s,
-            lambda: self.cluster.waits,
+            self._why_outside,
         )
         self.removal_catch_up = RemovalCatchUp(
             engine,
@@ -419,6 +420,12 @@ class Daemon:
             log.error(
                 "the cluster refuses this node: %s (fix that, then restart this daemon)", reason
             )
+
+    def _why_outside(self) -> str:
+        """Why this node is no member of its cluster. Empty if it is one, or alone."""
+        if self._has_left:
+            return "it has left the cluster"
+        return "it is not a member yet" if self.cluster.waits else ""
 
     def _summary(self) -> Summary:
         return summary_of(Status.model_validate(self.status.document()))
@@ -538,6 +545,7 @@ class Daemon:
         """Leaves the cluster; the process stays alone until it ends. It serves no pages any more,
         because removals reach members only."""
         await self._flush()
+        self._has_left = True
         self.engine.end_serving()
         await self._leave()
         await self.cluster.stop()

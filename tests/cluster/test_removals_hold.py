@@ -199,7 +199,8 @@ def test_an_old_state_dir_does_not_vouch_for_others(
     nothing_is_old(cluster, worker)
     eventually(lambda: all(d.status()["removals"]["vouches"] for d in cluster.daemons), 20)
     nothing_is_old(cluster, worker)
-    assert "state_dir is older" in b.log_text()
+    if restored != "state_dir":  # else b's disk may have said so before a does
+        assert "state_dir is older" in b.log_text()
 
 
 def test_clear_names_the_unreachable_member(make_cluster: MakeCluster, worker: Worker) -> None:

@@ -28,7 +28,7 @@ from peercached.directory import stream
 from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
 from peercached.peer.membership.this_node import new_incarnation
-from peercached.peer.removals.driver import OK
+from peercached.peer.removals.driver import OK, REMOVING
 from peercached.peer.rpc.auth import SESSION_KEY, AuthError, Claim, Secret
 from peercached.peer.rpc.failures import Disconnected, Unreachable
 from peercached.proto import peer_pb2 as pb
@@ -426,6 +426,26 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
             await second.daemon.server.stop(0)
             assert await first.daemon.operations.clear("model") == ["b"]
+
+    run(claim())
+
+
+def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a, b]) as left, LoopNode("b", b, [a, b]) as stays:
+            await in_sync(left, stays)
+            empty: Any = left.engine
+            empty.handovers = lambda bytes_max: ([], 0)
+            left.daemon.operations.start_drain(1 << 30, 10.0, stay=False)
+            await eventually(lambda: left.daemon.drain.progress.state == "left")
+            await stays.set("x")
+            driver = left.daemon.removal_driver
+            status, _, text = await driver.remove(digest_of("x"), 0.3, (bytes(16), 0))
+            assert status == REMOVING
+            assert "it has left the cluster" in text
+            unreached = await left.daemon.operations.clear("model")
+            assert "the members (a: it has left the cluster)" in unreached
 
     run(claim())
 

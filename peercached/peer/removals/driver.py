@@ -86,8 +86,9 @@ class Open:
 
 
 class RemovalDriver(Component):
-    """Use it on the event loop's thread. `timeout_s` bounds each call to a member. `waits` is
-    Cluster.waits (peer/membership/cluster.py)."""
+    """Use it on the event loop's thread. `timeout_s` bounds each call to a member. `outside` says
+    why this node is no member of its cluster; empty if it is. No removal is complete meanwhile: the
+    members may hold the pages."""
 
     def __init__(
         self,
@@ -96,9 +97,9 @@ class RemovalDriver(Component):
         peers: Peers,
         failures: FailureDetector,
         timeout_s: float,
-        waits: Callable[[], str],
+        outside: Callable[[], str],
     ) -> None:
-        self._waits = waits
+        self._outside = outside
         self._member = member
         self._placement = placement
         self._peers = peers
@@ -322,8 +323,8 @@ class RemovalDriver(Component):
             _take_told(one, own, entry.told)
         else:
             missing[self._own.node_id] = "it cannot be written down"
-        if self._waits():
-            missing[self._own.node_id] = "it is not a member yet"
+        if why := self._outside():
+            missing[self._own.node_id] = why
         while asked := [n for n in self._others() if n.address.incarnation not in one.carried_out]:
             if not missing.keys().isdisjoint(n.address.node_id for n in asked):
                 break
@@ -428,11 +429,11 @@ class RemovalDriver(Component):
 
     async def still_silent(self, told: Iterable[pb.NodeAddress]) -> list[str]:
         """Node ids of processes that vanished without a goodbye and may still serve workers. We
-        know of them, or members `told` us. Adds a text if this node is not a member yet."""
+        know of them, or members `told` us. Adds a text if this node is no member."""
         silent = {life.name: life for life in map(_life_of, told)}
         names = sorted(await self._ask_for_silent(silent, ()))
-        if self._waits():
-            names.append("the members, of whom this node is none yet")
+        if why := self._outside():
+            names.append(f"the members ({self._own.node_id}: {why})")
         return names
 
     async def _ask_for_silent(

@@ -36,7 +36,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
             peers=cast(Any, None),
             failures=cast(Any, None),
             timeout_s=1.0,
-            waits=str,
+            outside=str,
         )
         cast(Any, driver)._drive = drive
         status, _, _ = await driver.remove(bytes(16), left_s=0.1)
@@ -75,7 +75,7 @@ class Driven:
         )
         nobody = cast(Any, None)
         self._driver = RemovalDriver(
-            cast(Any, member), cast(Any, placement), nobody, nobody, timeout_s=1.0, waits=str
+            cast(Any, member), cast(Any, placement), nobody, nobody, timeout_s=1.0, outside=str
         )
         cast(Any, self._driver)._call = self._call
 
