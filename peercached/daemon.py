@@ -142,7 +142,7 @@ class Daemon:
             self.promotes,
             self.removal_driver,
         )
-        # In the order of their dependencies: streams open only after the owner's side has the view.
+        # All are told in one step of the event loop, so their order does not matter.
         self.views = ViewChanges(
             self.placement,
             self.owner_side,

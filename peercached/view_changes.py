@@ -1,4 +1,4 @@
-"""Puts a view in force and tells each part of the node, in the order of their dependencies."""
+"""Puts a view in force and tells each part of the node that follows views."""
 
 from __future__ import annotations
 

@@ -47,9 +47,10 @@ OPEN_MAX = 4096
 # Backoff between two rounds of an incomplete removal.
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 5.0
-# Share of the worker's time that is kept for the answer, and its maximum.
+# Share of the worker's time that is kept for the answer, and its maximum: an incomplete removal is
+# written to state_dir first, and a busy disk takes a tenth of a second for that.
 ANSWER_SHARE = 0.1
-ANSWER_MAX_S = 0.1
+ANSWER_MAX_S = 0.25
 # Seconds between the members that may take over a removal after its driver is gone.
 TURN_S = 2.0
 ASK_MAX = 64  # questions to drivers under way at a time
