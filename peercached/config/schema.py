@@ -168,9 +168,9 @@ class Config(BaseModel):
     state_dir: str = _key(
         "",
         _CLUSTER,
-        "Folder for what this node should remember over a restart: the last view, so that it "
-        "finds the cluster when all heads are away, which namespaces were cleared, and the key "
-        "by which the others know it.",
+        "Folder for what this node must remember over a restart: which namespaces were cleared and "
+        "which pages were removed, the members that it knew, and its own key. With the members it "
+        "finds the cluster while all heads are down.",
         "Always where it can be kept; a folder of its own for each daemon is not needed.",
         default_text="`/var/lib/peercached` when that folder may be written, else none",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from dataclasses import fields, replace
@@ -14,7 +13,7 @@ import grpc.aio
 import pytest
 from harness.callers import stranger
 from harness.clock import now_s, seconds
-from harness.fake_engine import digest_of, each
+from harness.fake_engine import digest_of
 from harness.loop_node import (
     LoopNode,
     eventually,
@@ -29,7 +28,6 @@ from peercached.directory import stream
 from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
 from peercached.peer.membership.this_node import new_incarnation
-from peercached.peer.removals.driver import OK, REMOVING
 from peercached.peer.rpc.auth import SESSION_KEY, AuthError, Claim, Secret
 from peercached.peer.rpc.failures import Disconnected, Unreachable
 from peercached.proto import peer_pb2 as pb
@@ -407,68 +405,6 @@ def test_silent_owner_delays_one_set_only(timeout_ms: int) -> None:
     run(claim())
 
 
-def test_remove_reaches_all_holders_and_clear_all_members() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
-            await in_sync(first, second)
-            await first.set("x")
-            await second.set("x", "y")
-            in_epoch_0 = (bytes(16), 0)  # for an unnamed namespace
-            answer = await first.ask("remove", *in_epoch_0, b"".join(map(digest_of, "xyz")))
-            status, held, text = answer
-            assert (status, set(each(held)), text) == (OK, {digest_of("x"), digest_of("y")}, "")
-            assert await second.find("x", "y") == set()
-            assert not first.engine.removing and not second.engine.removing, "it is over"
-
-            namespace_id = first.engine.namespace_id("model")
-            second.engine.epochs[namespace_id] = 7
-            assert await first.ask("clear", 0, b"model") == b""
-            assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
-            await second.daemon.server.stop(0)
-            assert await first.daemon.operations.clear("model") == ["b"]
-
-    run(claim())
-
-
-def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
-    """Everybody that it knew has ended, so nobody seems to be missing."""
-
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with contextlib.AsyncExitStack() as stack:
-            left = await stack.enter_async_context(LoopNode("a", a, [a, b]))
-            async with LoopNode("b", b, [a, b]) as known:
-                await in_sync(left, known)
-                empty: Any = left.engine
-                empty.handovers = lambda bytes_max: ([], 0)
-                left.daemon.operations.start_drain(1 << 30, 10.0, stay=False)
-                await eventually(lambda: left.daemon.drain.progress.state == "left")
-                holder = await stack.enter_async_context(LoopNode("c", free_port(), [b]))
-                await in_sync(known, holder)
-            await holder.set("x")
-            driver = left.daemon.removal_driver
-            status, _, text = await driver.remove(digest_of("x"), 0.3, (bytes(16), 0))
-            assert (status, text) == (REMOVING, "not sure of a: it has left the cluster")
-            assert await left.daemon.operations.clear("model") == [
-                "the members (a: it has left the cluster)"
-            ]
-
-    run(claim())
-
-
-def test_a_node_that_missed_a_clear_learns_of_it_by_heartbeats() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
-            await in_sync(head, late)
-            namespace_id = head.engine.namespace_id("model")
-            head.engine.raise_epoch(namespace_id, 3)
-            await eventually(lambda: late.engine.epochs.get(namespace_id) == 3)
-
-    run(claim())
-
-
 def test_withdrawals_follow_their_records() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
@@ -478,27 +414,6 @@ def test_withdrawals_follow_their_records() -> None:
             first.engine.post("publish", first.engine.drop_page(digest_of("x")))
             await eventually(lambda: digest_of("x") not in {d for d, _ in second.engine.shard})
             assert await second.find("x", "y") == {("y", "a")}
-
-    run(claim())
-
-
-def test_remote_removal_does_not_overtake_the_pages_record() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
-            await in_sync(first, second)
-            page = digest_of("x")
-            # The page is set, but the event loop has not handled its record yet.
-            ticket = first.engine.post("publish", first.engine.set_page(page), left_s=2.0)
-            request = pb.RemoveRequest(digests=page)
-            request.id.incarnation = request.id.number = 1
-            assert (
-                await first.daemon.removals.answer(second.daemon.placement.own.address, request)
-            ).digests == page
-            await eventually(lambda: ticket in first.engine.answers)
-            await eventually(first.daemon.streams.idle)
-            for node in (first, second):
-                assert page not in {digest for digest, _ in node.engine.shard}
 
     run(claim())
 
