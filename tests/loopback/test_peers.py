@@ -69,6 +69,23 @@ def test_members_in_one_view_get_each_others_data_endpoints() -> None:
     run(claim())
 
 
+def test_each_new_session_opens_the_data_port_anew() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+            await in_sync(reader, holder)
+            await eventually(lambda: reader.engine.connected)
+            ((_, _, before, _, _),) = reader.engine.connected.values()
+            holder.daemon.sessions.drop(reader.daemon.placement.own.address)
+            link = reader.daemon.peers.link(holder.daemon.placement.own.address.endpoint)
+            await link.call("Ping", pb.PingRequest())
+            ((_, _, token, _, _),) = reader.engine.connected.values()
+            assert token != before
+            assert set(holder.engine.readers.values()) == {token}
+
+    run(claim())
+
+
 def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
@@ -434,6 +451,19 @@ def test_nothing_is_kept_for_a_node_that_has_left() -> None:
     run(claim())
 
 
+def test_links_to_heads_that_are_no_members_are_kept() -> None:
+    async def claim() -> None:
+        a, nobody = free_port(), free_port()
+        async with LoopNode("a", a, [a, nobody]) as node:
+            peers = node.daemon.peers
+            await eventually(lambda: f"127.0.0.1:{nobody}" in peers._links)
+            link = peers.link(f"127.0.0.1:{nobody}")
+            node.daemon.views.apply(node.daemon.placement.view)
+            assert peers.link(f"127.0.0.1:{nobody}") is link
+
+    run(claim())
+
+
 def test_lookup_ends_at_its_deadline_despite_a_hung_owner() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
@@ -451,6 +481,27 @@ def test_lookup_ends_at_its_deadline_despite_a_hung_owner() -> None:
             before = now_s()
             await first.ask("lookup", digest_of("not here"), left_s=0.3)
             assert now_s() - before < seconds(0.6)
+
+    run(claim())
+
+
+def test_set_stops_waiting_for_an_owner_that_becomes_suspect() -> None:
+    async def claim() -> None:
+        a, b = free_port(), free_port()
+        async with (
+            LoopNode("a", a, [a], publish_timeout_ms=60_000) as first,
+            LoopNode("b", b, [a]) as second,
+        ):
+            await in_sync(first, second)
+            second.daemon.node.batch = lambda holder, batch: None
+            ticket = first.engine.post(
+                "publish", first.engine.set_page(digest_of("x")), left_s=seconds(60)
+            )
+            await eventually(lambda: not first.daemon._pending.idle)
+            assert ticket not in first.engine.answers
+            (owner,) = (n for n in first.daemon.placement.nodes.values() if n.index)
+            first.daemon.failures.failed(owner, Disconnected("said by the test"))
+            assert ticket in first.engine.answers
 
     run(claim())
 
