@@ -392,6 +392,19 @@ def test_records_use_frames_only_for_synced_owners_that_keep_up(
     run(claim())
 
 
+def test_misses_are_not_final_once_our_shard_refused_a_record_of_ours() -> None:
+    async def claim() -> None:
+        a = free_port()
+        async with LoopNode("a", a, [a]) as node:
+            await in_sync(node)
+            node.engine.shard_capacity = 1
+            await node.set("x", "y")
+            assert node.daemon.local.refused_full
+            assert not node.engine.shard_final
+
+    run(claim())
+
+
 @pytest.mark.parametrize("timeout_ms", [150, 20])
 def test_silent_owner_delays_one_set_only(timeout_ms: int) -> None:
     async def claim() -> None:
