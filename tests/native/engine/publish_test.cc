@@ -156,6 +156,22 @@ TEST_F(EnginePair, ShardDoesNotNamePagesUnderRemoval) {
   b_->engine.removals().end({digests.data(), 2});
 }
 
+TEST_F(EnginePair, EndOfARemovalForgetsLocationsCachedMeanwhile) {
+  open(16 << 20);
+  Pages page("page", 1, 1000);
+  page.fill();
+  ASSERT_EQ(a_->set(page), std::vector(1, PageStatus::ok));
+  const Digest digest = digest_of(b_->context(1).ns->current().key, page.keys[0]);
+  std::vector<RecordRow> rows;
+  ASSERT_EQ(b_->engine.removals().begin({&digest, 1}, rows), Removals::Begun::kept);
+  // `a` has not heard of the removal yet.
+  ASSERT_EQ(b_->get(page), std::vector(1, PageStatus::ok));
+  RecordRow cached;
+  ASSERT_TRUE(b_->engine.locations().find(digest, TimePoint::min(), cached));
+  b_->engine.removals().end({&digest, 1});
+  EXPECT_FALSE(b_->engine.locations().find(digest, TimePoint::min(), cached));
+}
+
 TEST_F(SlowOwner, ImpatientWorkerDoesNotMarkAnOwnerSlow) {
   // So short a patience may leave no time for a frame. An owner that is late because this machine
   // paused is slow.
