@@ -115,15 +115,16 @@ class Liveness:
             life.next_round += pause_s
             life.ends += pause_s
 
-    def due(self, now: float) -> list[str]:
+    def due(self, now: float, patience_s: float) -> list[str]:
         """Node ids to probe now, the longest wait first. So if the caller probes only some of them,
         all get their turn. Call begin() for each one probed."""
+        late = now - patience_s
         found: list[tuple[float, str]] = []
         for node_id, life in self._lives.items():
             if life.open and now >= life.ends:
                 life.open = 0
                 life.in_vain = True
-            if not life.open and now >= life.next_round:
+            if not life.open and late >= life.next_round:
                 found.append((life.next_round, node_id))
         return [node_id for _, node_id in sorted(found)]
 

@@ -97,7 +97,11 @@ class Membership:
         self._max_masters = max_masters
         self._suspected = suspected
         self._kept_order: Order | None = None
-        self._may_begin = own_rank is not None or address.node_id in (m.node_id for m in then)
+        # How many other nodes may begin a cluster before this one; None: it never may.
+        self._cold_rank = own_rank
+        ids = [m.node_id for m in then]
+        if own_rank is None and address.node_id in ids:
+            self._cold_rank = ids.index(address.node_id)
 
         self._leads = False  # as a master; see _take_lead()
         self._scan_at = now
@@ -179,7 +183,7 @@ class Membership:
         if any(link.answered and link.verdict is Verdict.WAIT for link in self.links):
             return False  # the other masters have not let it in yet
         if self.latest.number == 0:
-            return self._may_begin
+            return self._cold_rank is not None
         return any(m.node_id == self.address.node_id for m in self.masters(now))
 
     def _aim(self, now: float) -> None:
@@ -213,7 +217,8 @@ class Membership:
         actions: list[Action] = []
         if now >= self._scan_at:
             self._scan_at = now + self._timing.heartbeat_interval_s / SCANS
-            actions += self._roster.probes(self.masters(now), now)
+            patience_s = self._before_us(now) * self._timing.heartbeat_interval_s
+            actions += self._roster.probes(self.masters(now), patience_s, now)
             self._roster.bury_dead(now)
         if not self._roster.differs_from(self.latest):
             self._dirty_since = None
@@ -224,6 +229,12 @@ class Membership:
             actions += self._stamp(now)
         return actions
 
+    def _before_us(self, now: float) -> int:
+        """Number of answering masters before this one. They act first; this one waits."""
+        answering = {link.responder for link in self.links if link.answered}
+        before = takewhile(lambda m: m.node_id != self.address.node_id, self.masters(now))
+        return sum(m.node_id in answering for m in before)
+
     def _stamp_at(self, dirty_since: float, now: float) -> float:
         """When this master may make a view of the table."""
         timing, latest = self._timing, self.latest
@@ -233,14 +244,10 @@ class Membership:
         if not latest.has(self.address) and not all(link.tried for link in self.links):
             # Masters not asked yet may know of a cluster, or why this node must wait.
             at = max(at, self._started + timing.call_deadline_s)
-        # Later masters give earlier ones time to make the view: each view is a new ring for all.
+        if latest.number == 0:
+            return max(at, self._started + (self._cold_rank or 0) * timing.heartbeat_interval_s)
+        # Later masters give earlier ones time to make the view: saves messages.
         return max(at, dirty_since + 0.5 * self._before_us(now) * timing.call_deadline_s)
-
-    def _before_us(self, now: float) -> int:
-        """Number of answering masters before this one."""
-        answering = {link.responder for link in self.links if link.answered}
-        before = takewhile(lambda m: m.node_id != self.address.node_id, self.masters(now))
-        return sum(m.node_id in answering for m in before)
 
     def _stamp(self, now: float) -> list[Action]:
         """Makes a view of the table and pushes it to all members, masters first."""

@@ -114,10 +114,11 @@ class Roster:
             else:
                 self.table.add_tombstone(record, now)
 
-    def probes(self, masters: Iterable[Member], now: float) -> list[Probe]:
-        """Probes of silent members."""
+    def probes(self, masters: Iterable[Member], patience_s: float, now: float) -> list[Probe]:
+        """Probes of silent members. `patience_s`: how much longer than the first master this one
+        waits, so that not all masters probe at once."""
         actions: list[Probe] = []
-        for node_id in self.liveness.due(now):
+        for node_id in self.liveness.due(now, patience_s):
             if len(actions) >= PROBES_AT_ONCE_MAX:
                 break
             target = self.table.member(node_id)

@@ -240,9 +240,9 @@ def test_heads_come_first_in_their_order_then_the_others_by_name() -> None:
 def test_silent_member_is_probed_and_one_answer_saves_it() -> None:
     life = Liveness(TIMING)
     life.heard("x", 1, NOW)
-    assert not life.due(NOW + TIMING.suspect_after_s - 0.1)
+    assert not life.due(NOW + TIMING.suspect_after_s - 0.1, 0.0)
     now = NOW + TIMING.suspect_after_s
-    assert life.due(now) == ["x"]
+    assert life.due(now, 0.0) == ["x"]
     number = life.begin("x", 2, now)
     life.probed("x", number, False, now)
     life.probed("x", number, True, now + 0.1)
@@ -267,8 +267,8 @@ def test_probes_without_an_answer_end_by_themselves() -> None:
     life.heard("x", 1, NOW)
     now = NOW + TIMING.suspect_after_s
     life.begin("x", 2, now)
-    assert not life.due(now + 1.0)
-    assert life.due(now + 10.0) == ["x"]
+    assert not life.due(now + 1.0, 0.0)
+    assert life.due(now + 10.0, 0.0) == ["x"]
     assert life.dead(now + 10.0) == ["x"]
 
 
@@ -298,7 +298,7 @@ def test_probes_rotate_fairly_through_many_silent_members() -> None:
     asked: list[str] = []
     now = NOW + TIMING.suspect_after_s
     while len(asked) < 2 * len(names):
-        for name in liveness.due(now)[:20]:
+        for name in liveness.due(now, 0.0)[:20]:
             asked.append(name)
             liveness.probed(name, liveness.begin(name, 1, now), True, now)
         now += 0.5
@@ -365,7 +365,7 @@ def test_dead_members_are_probed_once_more_after_one_returns() -> None:
     assert life.dead(now) == ["x", "y", "z"]
     life.heard("x", 1, now)
     assert life.dead(now) == []
-    assert life.due(now) == ["y", "z"]
+    assert life.due(now, 0.0) == ["y", "z"]
     in_vain("y")
     assert life.dead(now) == ["y"]
     life.probed("z", life.begin("z", 1, now), True, now)
