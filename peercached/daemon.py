@@ -46,6 +46,7 @@ from peercached.peer.directory.trim import Trim
 from peercached.peer.drain.adopts import Adopts
 from peercached.peer.drain.drain import Drain
 from peercached.peer.membership.cluster import Cluster
+from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.peer.membership.embedded.life_signs import LifeSigns
 from peercached.peer.membership.etcd.client import EtcdClient
@@ -252,8 +253,7 @@ class Daemon:
         return Heartbeats(
             membership,
             timing,
-            self.peers,
-            self.epochs,
+            MemberCalls(self.peers, self.epochs, timing.call_deadline_s),
             LifeSigns(self.engine),
             self._on_view,
             self._on_refused,

@@ -1,33 +1,35 @@
-"""Membership alone in virtual time: the daemon's own state machine on a simulated network. Messages
-are delayed, lost, duplicated and reordered. Links are cut, even one-way. Nodes hang, crash and have
-different clocks. All randomness comes from one seed, so a failed run can be repeated exactly."""
+"""Membership alone in virtual time: the daemon's own state machine and its driver on a simulated
+network. Messages are delayed, lost, duplicated and reordered. Links are cut, even one-way. Nodes
+hang, crash and have different clocks. All randomness comes from one seed, so a failed run can be
+repeated exactly."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from typing import Any
+from unittest import mock
 
 from peercached.membership import (
-    Action,
     Heartbeat,
     HeartbeatAnswer,
     Membership,
     NodeAddress,
     OwnSign,
-    Probe,
-    PushView,
-    Refused,
-    SendBeat,
     Sign,
     Timing,
     View,
-    ViewChanged,
 )
 from peercached.membership.signs import NEVER
+from peercached.peer.membership.embedded.heartbeats import Heartbeats
+from peercached.peer.membership.embedded.life_signs import LifeSigns
 from sim.agreement import Agreement
 from sim.calls import Calls
+from sim.loop import Loop, Process
 from sim.net import Net
 
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
@@ -36,16 +38,63 @@ PEER_PORT, DATA_PORT = 31998, 31999
 SIGNS_NODES_MAX = 32
 
 
+class Signs(LifeSigns):
+    """Signs of life over the simulated network: each node asks every member for one at the usual
+    interval, with its own in the question."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._own, self._until = OwnSign(), 0.0
+        self._heard: list[Sign] = []
+
+    def say(self, sign: OwnSign, for_s: float) -> None:
+        self._own, self._until = sign, self._node.clock + for_s
+
+    def take(self, now: float) -> list[Sign]:
+        heard, self._heard = self._heard, []
+        return heard
+
+    def follow(self) -> None:
+        us = self._node
+        if not us.process.up:
+            return
+        for member in us.membership.latest.members:
+            peer = us.cluster.process(member.address)
+            if peer is not None and peer is not us:
+                us.do(partial(self._ask, peer))
+        us.net.after(us.cluster.timing.sign_wait_s, self.follow)
+
+    def _ask(self, peer: Node) -> None:
+        self._give(peer, lambda: peer.do(lambda: peer.signs._give(self._node, answer=True)))
+
+    def _give(
+        self, to: Node, then: Callable[[], None] = lambda: None, answer: bool = False
+    ) -> None:
+        us = self._node
+        sign = self._own if us.clock < self._until else OwnSign()
+
+        def there() -> None:
+            if sign.view_number:
+                answered_at = to.clock if answer else NEVER
+                to.signs._heard.append(
+                    Sign(
+                        us.address.incarnation, sign.view_number, sign.sequence,
+                        sign.is_master, to.clock, answered_at,
+                    )
+                )  # fmt: skip
+            then()
+
+        us.net.send(us.name, to.name, lambda: to.do(there))
+
+
 class Node:
     """One start of a daemon. Messages to a hung node wait until it resumes."""
 
     def __init__(self, cluster: Members, name: str, incarnation: int, remembered: View | None):
         self.cluster, self.net, self.name = cluster, cluster.net, name
-        self.skew_s = cluster.rng.uniform(-1000.0, 1000.0)
-        self.drift = cluster.rng.uniform(0.97, 1.03)
-        self.up = True
-        self.hung = False
-        self._waiting: list[Callable[[], None]] = []
+        skew_s, drift = cluster.rng.uniform(-1000.0, 1000.0), cluster.rng.uniform(0.97, 1.03)
+        self.process = Process(cluster.loop, name, skew_s, drift)
+        self.do = self.process.do
         self.views: list[View] = []
         self.refused = 0
         self.address = NodeAddress(name, incarnation, name, PEER_PORT, DATA_PORT, 1 << 30)
@@ -55,183 +104,47 @@ class Node:
             self.address, heads, rank, cluster.timing, self.clock, cluster.rng,
             cluster.max_masters, remembered,
         )  # fmt: skip
-        self._tick_at = float("inf")
-        self.calls = Calls(self)
-        self.own_sign, self._sign_until = OwnSign(), 0.0
-        self.signs: list[Sign] = []
+        self.calls, self.signs = Calls(self), Signs(self)
+        self.beats = Heartbeats(
+            self.membership, cluster.timing, self.calls, self.signs, self._on_view, self._on_refused
+        )
         if len(cluster.names) <= SIGNS_NODES_MAX:
-            self.net.after(self.net.rng.random(), self._follow)
-        self.prepare()
-
-    def prepare(self) -> None:
-        """A hook that runs before anything happens, for further parts of a daemon."""
+            self.net.after(self.net.rng.random(), self.signs.follow)
 
     @property
     def clock(self) -> float:
-        return self.skew_s + self.drift * self.net.now
+        return self.process.clock
 
     @property
     def view(self) -> View:
         return self.membership.view
 
-    def do(self, work: Callable[[], None]) -> None:
-        """Runs `work` now, or after a hang ends, or never if the node is down."""
-        if self.hung:
-            self._waiting.append(work)
-        elif self.up:
-            work()
+    @property
+    def hung(self) -> bool:
+        return self.process.hung
+
+    @hung.setter
+    def hung(self, hung: bool) -> None:
+        self.process.hung = hung
 
     def resume(self) -> None:
-        self.hung = False
-        waiting, self._waiting = self._waiting, []
-        for work in waiting:
-            self.do(work)
+        self.process.resume()
 
-    def wake(self) -> None:
-        now, signs = self.clock, self.signs
-        self.signs = []
-        self.membership.hear(signs, now)
-        self.act(self.membership.tick(now))
-        self.own_sign = self.membership.own_sign(now)
-        self._sign_until = now + 1.5 * self.cluster.timing.heartbeat_interval_s
+    def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Runs `work` at once in this process."""
+        with self.cluster.entered():
+            return self.process.run(work, *args)
 
-    def _follow(self) -> None:
-        """Sends each member a question with a sign of life. The answer carries one too."""
-        if not self.up:
-            return
-        for member in self.membership.latest.members:
-            peer = self.cluster.process(member.address)
-            if peer is not None and peer is not self:
-                self.do(partial(self._ask, peer))
-        self.net.after(self.cluster.timing.sign_wait_s, self._follow)
+    def start(self) -> None:
+        self.run(self.beats.start)
 
-    def _ask(self, peer: Node) -> None:
-        self._give_sign(peer, lambda: peer.do(lambda: peer._give_sign(self, answer=True)))
-
-    def _give_sign(
-        self, to: Node, then: Callable[[], None] = lambda: None, answer: bool = False
-    ) -> None:
-        sign = self.own_sign if self.clock < self._sign_until else OwnSign()
-
-        def there() -> None:
-            if sign.view_number:
-                answered_at = to.clock if answer else NEVER
-                to.signs.append(
-                    Sign(
-                        self.address.incarnation, sign.view_number, sign.sequence,
-                        sign.is_master, to.clock, answered_at,
-                    )
-                )  # fmt: skip
-            then()
-
-        self.net.send(self.name, to.name, lambda: to.do(there))
-
-    def _schedule(self) -> None:
-        wait_s = max((self.membership.next_at(self.clock) - self.clock) / self.drift, 0.001)
-        at = self.net.now + wait_s
-        if at >= self._tick_at - 1e-9 and self._tick_at > self.net.now:
-            return
-
-        def due() -> None:
-            if self._tick_at == at:
-                self._tick_at = float("inf")
-                self.wake()
-
-        self._tick_at = at
-        self.net.after(wait_s, lambda: self.do(due))
-
-    def act(self, actions: list[Action]) -> None:
-        for action in actions:
-            if isinstance(action, SendBeat):
-                self._send(action)
-            elif isinstance(action, PushView):
-                self.calls.push(action)
-            elif isinstance(action, Probe):
-                self._probe(action)
-            elif isinstance(action, ViewChanged):
-                self.take_view(action.view)
-            elif isinstance(action, Refused):
-                self.refused += 1
-        self._schedule()
-
-    def take_view(self, view: View) -> None:
+    def _on_view(self, view: View) -> None:
         self.views.append(view)
         self.cluster.on_view(self, view)
 
-    def _send(self, action: SendBeat) -> None:
-        to = action.endpoint.rpartition(":")[0]
-        done = [False]
-
-        def end(work: Callable[[], list[Action]]) -> None:
-            if not done[0]:
-                done[0] = True
-                self.act(work())
-
-        def answered(answer: HeartbeatAnswer) -> None:
-            end(lambda: self.membership.answered(action.endpoint, answer, self.clock))
-
-        def late() -> None:
-            end(lambda: self.membership.failed(action.endpoint, "no answer", self.clock))
-
-        def asked() -> None:
-            self.cluster.beat_to(
-                to,
-                action.beat,
-                lambda answer: self.net.send(
-                    to, self.name, lambda: self.do(lambda: answered(answer))
-                ),
-            )
-
-        self.net.send(self.name, to, asked)
-        self.net.after(self.cluster.timing.call_deadline_s, lambda: self.do(late))
-
-    def _probe(self, probe: Probe) -> None:
-        """Pings the target, or asks `via` to ping it. Reports one result within the deadlines."""
-        done = [False]
-        target = probe.target
-
-        def result(alive: bool) -> None:
-            if not done[0]:
-                done[0] = True
-                self.act(self.membership.probed(probe, alive, self.clock))
-
-        def ping(source: str, alive: Callable[[], None]) -> None:
-            def there() -> None:
-                node = self.cluster.process(target)
-                if node is not None:
-                    node.do(lambda: self.net.send(target.node_id, source, alive))
-
-            self.net.send(source, target.node_id, there)
-
-        deadline_s = self.cluster.timing.call_deadline_s
-        if probe.via is None:
-            ping(self.name, lambda: self.do(lambda: result(True)))
-            self.net.after(deadline_s, lambda: self.do(lambda: result(False)))
-            return
-        via = probe.via.node_id
-
-        def vouch() -> None:
-            self.net.send(via, self.name, lambda: self.do(lambda: result(True)))
-
-        def at_via() -> None:
-            node = self.cluster.nodes.get(via)
-            if node is not None:
-                node.do(lambda: asked(node))
-
-        def asked(node: Node) -> None:
-            if node.membership.just_heard(target, node.clock):
-                vouch()
-            else:
-                ping(via, lambda: node.do(vouch))
-
-        self.net.send(self.name, via, at_via)
-        self.net.after(2 * deadline_s, lambda: self.do(lambda: result(False)))
-
-    def on_beat(self, beat: Heartbeat, reply: Callable[[HeartbeatAnswer], None] | None) -> None:
-        answer, actions = self.membership.on_heartbeat(beat, self.clock)
-        self.act(actions)
-        if reply is not None:
-            reply(answer)
+    def _on_refused(self, reason: str) -> None:
+        del reason
+        self.refused += 1
 
 
 class Members(Agreement):
@@ -251,6 +164,8 @@ class Members(Agreement):
     ) -> None:
         self.call_s = call_s
         self.net = Net(seed, **net)
+        # The loop implements only the methods of the abstract class that daemons use.
+        self.loop = Loop(self.net)  # type: ignore[abstract]
         self.rng = random.Random(seed + 1)
         self.timing, self.max_masters = timing, max_masters
         self.names = [f"n{i:04}" for i in range(nodes)]
@@ -271,27 +186,38 @@ class Members(Agreement):
 
     def start(self, name: str, cold: bool = False) -> Node:
         kept = None if cold else self.kept.get(name)
-        node = self.nodes[name] = self._make(name, next(self._incarnations), kept)
-        node.wake()
+        node = self.nodes[name] = Node(self, name, next(self._incarnations), kept)
+        node.start()
         return node
-
-    def _make(self, name: str, incarnation: int, kept: View | None) -> Node:
-        return Node(self, name, incarnation, kept)
 
     def crash(self, name: str, machine: bool = False) -> None:
         """Kills a process. `machine` makes no difference here: a heartbeat without an answer ends
         at its deadline in both cases."""
         del machine
-        node = self.nodes.pop(name)
-        node.up = node.hung = False
+        self.nodes.pop(name).process.kill()
 
     def leave(self, name: str) -> None:
-        node = self.nodes[name]
-        node.act(node.membership.announce_leave(node.clock))
+        leaving = self.nodes[name].beats.leave(0.0)
+        with contextlib.suppress(StopIteration):  # it sends its words without waiting for anything
+            self.nodes[name].run(leaving.send, None)
         self.crash(name)
 
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Simulated time replaces that of the machine. Nothing below an error is logged."""
+        quiet = logging.root.manager.disable
+        logging.disable(logging.ERROR)
+        try:
+            with mock.patch("time.monotonic", self.loop.time), self.loop.entered():
+                yield
+        finally:
+            logging.disable(quiet)
+
     def run(self, seconds: float) -> None:
-        self.net.run_until(self.net.now + seconds)
+        with self.entered():
+            self.loop.run_until(self.net.now + seconds)
+        self.loop.forget()
+        assert not self.loop.problems, "\n".join(self.loop.problems)
 
     def process(self, address: NodeAddress) -> Node | None:
         node = self.nodes.get(address.node_id)
@@ -304,8 +230,15 @@ class Members(Agreement):
         reply: Callable[[HeartbeatAnswer], None] | None = None,
     ) -> None:
         node = self.nodes.get(name)
-        if node is not None:
-            node.do(lambda: node.calls.serve(lambda: node.on_beat(beat, reply)))
+        if node is None:
+            return
+
+        def answer() -> None:
+            found = node.beats.on_heartbeat(beat)
+            if reply is not None:
+                reply(found)
+
+        node.calls.serve(answer)
 
     def describe(self) -> str:
         lines = []

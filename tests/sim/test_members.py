@@ -65,8 +65,7 @@ def test_draining_masters_still_detect_deaths_and_admit_newcomers(
 ) -> None:
     cluster = formed(3, heads=heads)
     for node in cluster.nodes.values():
-        node.act(node.membership.announce_drain(node.clock))
-        node.wake()
+        node.run(node.beats.announce_drain)
     cluster.run(6 * TTL)
     assert masters(cluster) == {("n0000", "n0001", "n0002")}, cluster.describe()
     cluster.crash("n0000")
@@ -183,11 +182,11 @@ def test_a_drain_is_seen_by_all_and_can_be_taken_back(name: str) -> None:
     def seen() -> set[State]:
         return {n.membership.view.by_id[name].state for n in cluster.nodes.values()}
 
-    node.act(node.membership.announce_drain(node.clock))
+    node.run(node.beats.announce_drain)
     cluster.run(1.0)
     assert seen() == {State.LEAVING}
     assert all(name not in row for row in masters(cluster))
-    node.act(node.membership.announce_stay(node.clock))
+    node.run(node.beats.announce_stay)
     cluster.run(1.5)
     assert seen() == {State.ALIVE}
     assert cluster.agreed()
@@ -312,7 +311,7 @@ def test_second_process_with_the_same_node_id_is_refused() -> None:
     cluster = formed(4)
     first = cluster.nodes["n0003"]
     twin = Node(cluster, "n0003", 999, None)
-    twin.wake()
+    twin.start()
     # The twin gets another address, so that answers to it do not reach the first process.
     object.__setattr__(twin.membership.own.address, "host", "elsewhere")
     cluster.run(3 * TTL)

@@ -21,6 +21,7 @@ from peercached.membership import (
 )
 from peercached.peer.membership.embedded import heartbeats
 from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.proto import peer_pb2 as pb
 from sim.loop import Loop, Process
@@ -74,11 +75,11 @@ class Storm:
         membership = Membership(
             address("a"), ["a:1"], 0, TIMING, loop.time(), random.Random(1), 3, None
         )
-        peers = cast(Any, Network(alive))
         epochs = cast(Any, SimpleNamespace(learn=lambda *_, **__: None, some=list))
+        calls = MemberCalls(cast(Any, Network(alive)), epochs, TIMING.call_deadline_s)
         signs = cast(Any, SimpleNamespace(take=lambda now: [], say=lambda sign, for_s: None))
         self.beats = Heartbeats(
-            membership, TIMING, peers, epochs, signs, lambda view: None, lambda reason: None
+            membership, TIMING, calls, signs, lambda view: None, lambda reason: None
         )
 
     def members(self) -> set[str]:
@@ -87,7 +88,7 @@ class Storm:
     def hear(self, names: list[str]) -> None:
         for name in names:
             beat = Heartbeat(Member(address(name)), self.beats.view.number)
-            self.beats.on_heartbeat(beat, [])
+            self.beats.on_heartbeat(beat)
 
     async def begin(self) -> None:
         self.beats.start()

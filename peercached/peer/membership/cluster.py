@@ -39,9 +39,7 @@ class Cluster(Protocol):
 
     async def stop(self) -> None: ...
 
-    def on_heartbeat(
-        self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
-    ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
+    def on_heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
         """Answers a member's heartbeat. Raises LookupError if etcd keeps the membership."""
 
     def has_left(self, node_id: str, incarnation: int) -> bool:

@@ -92,7 +92,8 @@ class LocalNode:
     def heartbeat(
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
-        return self._cluster.on_heartbeat(beat, epochs)
+        self._epochs.learn(epochs, by=f"node {beat.sender.address.node_id}")
+        return self._cluster.on_heartbeat(beat), self._epochs.some()
 
     async def probe(self, target: NodeAddress) -> bool:
         """Whether a member lives, for a master that misses its heartbeats. LookupError if our view

@@ -8,9 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import grpc.aio
-
-from peercached.directory.epochs import Epochs
 from peercached.health import Say
 from peercached.membership import (
     Action,
@@ -28,15 +25,9 @@ from peercached.membership import (
 )
 from peercached.membership.view import View
 from peercached.peer.membership.embedded import report as membership_report
-from peercached.peer.membership.embedded import wire as member_wire
+from peercached.peer.membership.embedded.calls import CallFailed, MemberCalls
 from peercached.peer.membership.embedded.life_signs import LifeSigns
-from peercached.peer.rpc import wire
-from peercached.peer.rpc.auth import AuthError
-from peercached.peer.rpc.client import Peers, describe
-from peercached.peer.rpc.failures import TimedOut, Unreachable
-from peercached.peer.rpc.pings import reaches
 from peercached.peer.rpc.tasks import Tasks
-from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +39,14 @@ class Heartbeats:
         self,
         membership: Membership,
         timing: Timing,
-        peers: Peers,
-        epochs: Epochs,
+        calls: MemberCalls,
         signs: LifeSigns,
         on_view: Callable[[View], None],
         on_refused: Callable[[str], None],
     ) -> None:
         self._membership = membership
         self._timing = timing
-        self._peers = peers
-        self._epochs = epochs
+        self._calls = calls
         self._signs = signs
         self._on_view = on_view
         self._on_refused = on_refused
@@ -146,37 +135,29 @@ class Heartbeats:
 
     # --- what others ask
 
-    def on_heartbeat(
-        self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
-    ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
-        self._epochs.learn(epochs, by=f"node {beat.sender.address.node_id}")
+    def on_heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
         now = time.monotonic()
         # First take pending signs of life: a heartbeat that claims a member's node id is judged by
         # the time when that member was last heard.
         self._membership.hear(self._signs.take(now), now)
         answer, actions = self._membership.on_heartbeat(beat, now)
         self.act(actions)
-        return answer, self._epochs.some()
+        return answer
 
     async def reaches(self, target: NodeAddress) -> bool:
         """Whether this node reaches `target`; asked by a master that does not hear it."""
         if self._membership.just_heard(target, time.monotonic()):
             return True
-        return await self._pings(target)
-
-    async def _pings(self, target: NodeAddress) -> bool:
-        return await reaches(self._peers, target, self._timing.call_deadline_s)
+        return await self._calls.ping(target)
 
     # --- what we ask
 
     async def _beat(self, action: SendBeat) -> None:
         endpoint = action.endpoint
         try:
-            answer = await self._send(endpoint, action.beat)
-        except (Unreachable, AuthError, ValueError) as error:
+            answer = await self._calls.heartbeat(endpoint, action.beat)
+        except CallFailed as error:
             self._failed(endpoint, str(error))
-        except grpc.aio.AioRpcError as error:
-            self._failed(endpoint, describe(endpoint, error))
         except Exception as error:
             self._failed(endpoint, f"{type(error).__name__}: {error}")
             raise
@@ -189,49 +170,23 @@ class Heartbeats:
             log.warning("master %s cannot be reached: %s", endpoint, problem)
         self.act(self._membership.failed(endpoint, problem, time.monotonic()))
 
-    async def _send(self, endpoint: str, beat: Heartbeat) -> HeartbeatAnswer:
-        link = self._peers.link(endpoint)
-        request = member_wire.heartbeat_message(beat, self._epochs.some())
-        # The handshake counts, too: a heartbeat that takes longer comes too late.
-        try:
-            reply: pb.HeartbeatReply = await asyncio.wait_for(
-                link.call("Heartbeat", request, self._timing.call_deadline_s),
-                self._timing.call_deadline_s,
-            )
-        except asyncio.TimeoutError as error:
-            raise TimedOut(endpoint, self._timing.call_deadline_s) from error
-        self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
-        return member_wire.answer_of(reply)
-
     async def _push(self, action: PushView) -> None:
         async with self._pushing:
             if action.beat.view_number < self._membership.latest.number:
                 return  # a newer view follows
             try:
-                await self._send(action.to.endpoint, action.beat)
-            except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
+                await self._calls.heartbeat(action.to.endpoint, action.beat)
+            except CallFailed as error:
                 log.debug("view %d not pushed: %s", action.beat.view_number, error)
 
     async def _probe(self, probe: Probe) -> None:
         # Send every probe at once: one that queued behind probes of dead nodes would count as
         # unanswered. roster.py bounds their number.
         if probe.via is None:
-            alive = await self._pings(probe.target)
+            alive = await self._calls.ping(probe.target)
         else:
-            alive = await self._reaches_through(probe.via, probe.target)
+            alive = await self._calls.probe(probe.via, probe.target)
         self.act(self._membership.probed(probe, alive, time.monotonic()))
-
-    async def _reaches_through(self, via: NodeAddress, target: NodeAddress) -> bool:
-        request = pb.ProbeRequest(target=wire.address_message(target))
-        deadline_s = 2 * self._timing.call_deadline_s
-        link = self._peers.link(via.endpoint)
-        try:
-            reply: pb.ProbeReply = await asyncio.wait_for(
-                link.call("Probe", request, deadline_s), deadline_s
-            )
-        except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError, asyncio.TimeoutError):
-            return False
-        return reply.alive
 
     # --- what we announce
 
@@ -252,13 +207,7 @@ class Heartbeats:
                 words[action.endpoint] = action.beat
             elif isinstance(action, PushView):
                 words[action.to.endpoint] = action.beat  # this heartbeat also says that we leave
-        calls = []
-        for endpoint, beat in words.items():
-            link = self._peers.link(endpoint)
-            if link.metadata:  # without a session, that master does not count on us
-                request = member_wire.heartbeat_message(beat, [])
-                calls.append(link.call("Heartbeat", request, timeout_s, last=True))
-        await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
+        await self._calls.goodbye(words, timeout_s)
 
     async def stop(self) -> None:
         if self._timer is not None:

@@ -19,7 +19,15 @@ from typing import Any
 
 from peercached.directory.epochs import Epochs
 from peercached.health import Say
-from peercached.membership import Member, NodeAddress, State, Timing, View
+from peercached.membership import (
+    Heartbeat,
+    HeartbeatAnswer,
+    Member,
+    NodeAddress,
+    State,
+    Timing,
+    View,
+)
 from peercached.membership.etcd_view import EtcdView
 from peercached.membership.view import VIEW_NUMBER_MAX
 from peercached.peer.membership.etcd import report as etcd_report
@@ -263,7 +271,7 @@ class EtcdMembership:
     async def reaches(self, target: NodeAddress) -> bool:
         return await reaches(self._peers, target, self._timing.call_deadline_s)
 
-    def on_heartbeat(self, beat: Any, epochs: Any) -> Any:
+    def on_heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
         raise LookupError("this node's membership is kept by etcd: set membership alike everywhere")
 
     def has_left(self, node_id: str, incarnation: int) -> bool:

@@ -63,7 +63,7 @@ def test_membership_ticks_on_after_a_tick_that_failed(caplog: pytest.LogCaptureF
         signs = SimpleNamespace(take=lambda now: [], say=lambda sign, for_s: None)
         nothing = cast(Any, SimpleNamespace())
         beats = Heartbeats(
-            membership, timing, nothing, nothing, cast(Any, signs), lambda _: None, lambda _: None
+            membership, timing, nothing, cast(Any, signs), lambda _: None, lambda _: None
         )
         beats.start()
         await asyncio.wait_for(again.wait(), seconds(10))
