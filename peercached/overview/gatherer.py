@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import grpc.aio
 from pydantic import ValidationError
 
 from peercached.directory.placement import Node, Placement
 from peercached.overview.summary import Summary
-from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
 
 # An answer is reused for this long.
@@ -87,10 +85,8 @@ class Gatherer:
                 summary = await asyncio.wait_for(self._ask(node), ANSWER_S)
             except asyncio.TimeoutError:
                 return replace(before, problem=f"no answer within {ANSWER_S:g} s")
-            except (Unreachable, AuthError, ValueError) as error:
+            except (CallFailed, ValueError) as error:
                 return replace(before, problem=str(error)[:300])
-            except grpc.aio.AioRpcError as error:
-                return replace(before, problem=(error.details() or error.code().name)[:300])
         return replace(before, summary=summary, at=time.monotonic(), problem="")
 
     async def _ask(self, node: Node) -> Summary:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
 
-import grpc.aio
 from pydantic import ValidationError
 
 from peercached.directory.placement import Placement
@@ -15,9 +13,8 @@ from peercached.membership import Member
 from peercached.membership.order import masters_of
 from peercached.overview.gatherer import ANSWER_S, Gatherer, Report
 from peercached.overview.summary import Summary
-from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import CallFailed, Refused, TimedOut
 from peercached.proto import peer_pb2 as pb
 
 SCHEMA_VERSION = 1
@@ -103,20 +100,18 @@ class Overview:
                 return own.node_id, await self.gatherer.reports(), "; ".join(problems)
             try:
                 link = self._peers.link(master.address.endpoint)
-                reply = await asyncio.wait_for(
-                    link.call(
-                        "Overview", pb.OverviewRequest(), MASTER_ANSWER_S, expect=master.address
-                    ),
-                    MASTER_ANSWER_S,
+                reply = await link.call_within(
+                    "Overview", pb.OverviewRequest(), MASTER_ANSWER_S, expect=master.address
                 )
                 now = time.monotonic()
                 reports = [_report(message, now) for message in reply.reports]
                 return master.node_id, reports, "; ".join(problems)
-            except asyncio.TimeoutError:
+            except TimedOut:
                 problems.append(f"master {master.node_id} does not answer")
-            except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
-                text = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
-                problems.append(f"master {master.node_id}: {text}")
+            except Refused as error:
+                problems.append(f"master {master.node_id}: {error.details}")
+            except (CallFailed, ValueError) as error:
+                problems.append(f"master {master.node_id}: {error}")
         alone = Report(own.node_id, own.incarnation, self._own_summary(), time.monotonic())
         return "", [alone], "; ".join(problems) or "there is no master"
 

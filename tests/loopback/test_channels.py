@@ -21,6 +21,7 @@ from peercached.membership import Heartbeat, Member, NodeAddress, State
 from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.accepts import ACCEPTS_PER_PEER_MAX
 from peercached.peer.channels.connects import CONNECTS_PER_PEER_MAX
+from peercached.peer.rpc.failures import Refused
 
 GID = bytes(10) + b"\xff\xff\x0a\x63\x00\x01"
 END = channel_ends.END.pack(0, 17, 4711, 0, 3, 16, GID, 2, 5)
@@ -138,9 +139,9 @@ def test_nonmember_gets_no_channel_with_or_without_a_session() -> None:
             holder.engine.accept_channel = lambda *_: answer_of(holder)
             link = stranger(holder)
             request = channel_ends.offer_message(END, b"")
-            with pytest.raises(grpc.aio.AioRpcError, match=r"stranger .* is not in view") as error:
+            with pytest.raises(Refused, match=r"stranger .* is not in view") as refused:
                 await link.call("ConnectChannel", request)
-            assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await link.stub.ConnectChannel(request, metadata=())
             assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -273,9 +274,9 @@ def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
                 await eventually(lambda: accepts.refused == more)
                 request = channel_ends.offer_message(END, b"")
                 link = reader.daemon.peers.link(holder.daemon.placement.own.address.endpoint)
-                with pytest.raises(grpc.aio.AioRpcError, match="are being made") as error:
+                with pytest.raises(Refused, match="are being made") as error:
                     await link.call("ConnectChannel", request)
-                assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert error.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
             finally:
                 go_on.set()
             await asyncio.gather(*works, return_exceptions=True)

@@ -15,6 +15,7 @@ from harness.loop_node import LoopNode
 from peercached.directory import first_clears
 from peercached.membership import NodeAddress
 from peercached.peer.rpc import wire
+from peercached.peer.rpc.failures import Refused
 from peercached.proto import peer_pb2 as pb
 
 MOST = 3
@@ -56,9 +57,9 @@ def test_a_member_adds_no_more_than_its_share(
         for _ in range(2 * MOST):
             try:
                 await link.call(method, request_of(), 5.0)
-            except grpc.aio.AioRpcError as error:
-                assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-                refused = error.details() or ""
+            except Refused as error:
+                assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+                refused = error.details
         await link.close()
         assert len(node.engine.epochs) == MOST
         assert method == "Heartbeat" or "node b has cleared" in refused

@@ -24,6 +24,7 @@ from peercached.peer.rpc.auth import (
     Secret,
 )
 from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.failures import Refused
 from peercached.peer.service.local_node import DIGESTS_MAX
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
@@ -84,7 +85,7 @@ def test_a_heartbeat_with_more_epochs_than_one_may_carry_is_refused() -> None:
             )
             sender = pb.Member(address=own, state=pb.ALIVE)
             beat = pb.HeartbeatRequest(sender=sender, epochs=epochs)
-            with pytest.raises(grpc.aio.AioRpcError, match="65 namespace epochs; 64 are the limit"):
+            with pytest.raises(Refused, match="65 namespace epochs; 64 are the limit"):
                 await link.call("Heartbeat", beat)
             assert node.engine.epochs == {}
             await link.close()
@@ -115,7 +116,7 @@ def test_nobody_beats_or_publishes_for_another_node() -> None:
         a = free_port()
         async with LoopNode("a", a, [a]) as node:
             link = stranger(node)
-            with pytest.raises(grpc.aio.AioRpcError, match="may not speak for b"):
+            with pytest.raises(Refused, match="may not speak for b"):
                 await link.call("Heartbeat", pb.HeartbeatRequest(sender=OTHER_MEMBER))
             assert node.members == ["a"]
             call = link.stub.Publish(metadata=link.metadata)
@@ -133,7 +134,7 @@ def test_a_lookup_of_too_many_digests_is_refused_with_the_number() -> None:
         async with LoopNode("a", a, [a]) as node:
             link = stranger(node)
             request = pb.LookupRequest(digests=bytes(16 * (DIGESTS_MAX + 1)))
-            with pytest.raises(grpc.aio.AioRpcError, match=str(DIGESTS_MAX + 1)):
+            with pytest.raises(Refused, match=str(DIGESTS_MAX + 1)):
                 await link.call("Lookup", request)
             await link.close()
 

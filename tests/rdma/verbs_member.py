@@ -88,7 +88,7 @@ class VerbsMember:
         return bytes(reply.rows)
 
     async def connect(self, holder: Daemon, reader: VerbsReader) -> Access:
-        """Makes `reader` one end of a channel to the holder's pool. AioRpcError if refused."""
+        """Makes `reader` one end of a channel to the holder's pool. Raises Refused."""
         link = self.link(holder)
         self._links.append(link)
         self._channel += 1

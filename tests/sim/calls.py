@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
-from peercached.peer.membership.embedded.calls import CallFailed, MemberCalls
+from peercached.peer.membership.embedded.calls import MemberCalls
+from peercached.peer.rpc.failures import CallFailed, TimedOut
 
 if TYPE_CHECKING:
     from sim.members import Node
@@ -79,7 +80,7 @@ class Calls(MemberCalls):
 
     async def _ask(self, to: str, arrived: Callable[[Reply], None], deadline_s: float) -> Any:
         """Sends a message to `to`, where `arrived` runs with the function that sends the answer
-        back. Raises CallFailed after `deadline_s`."""
+        back. Raises TimedOut after `deadline_s`."""
         us = self._node
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -100,4 +101,4 @@ class Calls(MemberCalls):
         try:
             return await asyncio.wait_for(answer, deadline_s)
         except asyncio.TimeoutError:
-            raise CallFailed("no answer") from None
+            raise TimedOut(to, deadline_s) from None

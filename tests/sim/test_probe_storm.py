@@ -23,6 +23,7 @@ from peercached.peer.membership.embedded import heartbeats
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
+from peercached.peer.rpc.failures import TimedOut
 from peercached.proto import peer_pb2 as pb
 from sim.loop import Loop, Process
 from sim.net import Net
@@ -44,7 +45,7 @@ class Network:
     def link(self, endpoint: str) -> Any:
         name = endpoint.rpartition(":")[0]
 
-        async def call(method: str, request: Any, timeout_s: float, **_: Any) -> Any:
+        async def call(method: str, request: Any, timeout_s: float) -> Any:
             if name in SILENT:
                 await asyncio.sleep(3600)
             await asyncio.sleep(ROUND_TRIP_S)
@@ -59,7 +60,13 @@ class Network:
                 return pb.ProbeReply(alive=True)
             return pb.PingReply()
 
-        return SimpleNamespace(call=call, metadata=None)
+        async def call_within(method: str, request: Any, deadline_s: float, **_: Any) -> Any:
+            try:
+                return await asyncio.wait_for(call(method, request, deadline_s), deadline_s)
+            except asyncio.TimeoutError:
+                raise TimedOut(endpoint, deadline_s) from None
+
+        return SimpleNamespace(call_within=call_within, metadata=None)
 
 
 def address(name: str) -> NodeAddress:

@@ -10,15 +10,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-import grpc.aio
-
 from peercached.directory.placement import Change, Node, Placement
 from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.device_threads import DeviceThreads
-from peercached.peer.rpc.auth import AuthError
-from peercached.peer.rpc.client import Peers, describe
+from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import TimedOut, Unreachable
+from peercached.peer.rpc.failures import CallFailed, TimedOut, Unreachable
 from peercached.peer.rpc.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -128,10 +125,8 @@ class Connects:
         except Unreachable as error:
             self._failures.failed(node, error)
             raise _Refused(str(error)) from error
-        except AuthError as error:
+        except CallFailed as error:
             raise _Refused(str(error)) from error
-        except grpc.aio.AioRpcError as error:
-            raise _Refused(describe(endpoint, error)) from error
         except ValueError as error:
             raise _Refused(f"{name} gave a malformed answer: {error}") from error
 

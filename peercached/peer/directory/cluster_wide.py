@@ -6,18 +6,15 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
-
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import ROW_BYTES, SELF
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.removals.driver import RemovalDriver
-from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import CallFailed, Unreachable
 from peercached.peer.rpc.wire import epoch_messages
 from peercached.proto import peer_pb2 as pb
 
@@ -59,7 +56,7 @@ class ClusterWide:
             return await link.call(method, request, timeout_s, expect=node.address)
         except Unreachable as error:
             self._failures.failed(node, error)
-        except (AuthError, grpc.aio.AioRpcError):
+        except CallFailed:
             pass
         return None
 

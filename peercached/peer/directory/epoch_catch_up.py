@@ -12,13 +12,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-import grpc.aio
-
 from peercached.directory.epochs import Epochs
 from peercached.directory.placement import Node
-from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -45,11 +42,13 @@ async def catch_up(
 async def _ask(epochs: Epochs, peers: Peers, node: Node, timeout_s: float) -> bool:
     link = peers.link(node.address.endpoint)
     try:
-        reply: pb.EpochsReply = await asyncio.wait_for(
-            link.call("Epochs", pb.EpochsRequest(), timeout_s, expect=node.address), timeout_s
+        reply: pb.EpochsReply = await link.call_within(
+            "Epochs", pb.EpochsRequest(), timeout_s, expect=node.address
         )
         epochs.learn(((entry.namespace_id, entry.epoch) for entry in reply.epochs), asked=True)
-    except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError, asyncio.TimeoutError) as e:
-        log.info("cannot learn from %s which namespaces were cleared: %s", node.address.node_id, e)
+    except (CallFailed, ValueError) as error:
+        log.info(
+            "cannot learn from %s which namespaces were cleared: %s", node.address.node_id, error
+        )
         return False
     return True

@@ -13,18 +13,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
-
 from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.lookup import Ask, Lookup, LookupCounters
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement
 from peercached.observe.latency import LatencyCounts
-from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import TimedOut, Unreachable
+from peercached.peer.rpc.failures import CallFailed, TimedOut, Unreachable
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -218,7 +215,7 @@ class Lookups:
         except Unreachable as error:
             self._failures.failed(node, error)
             return str(error)
-        except (AuthError, grpc.aio.AioRpcError) as error:
+        except CallFailed as error:
             log.warning("lookup at %s failed: %s", node.address.node_id, error)
             return str(error)
         took_s = time.monotonic() - began

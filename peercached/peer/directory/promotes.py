@@ -12,15 +12,12 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import grpc.aio
-
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, SELF, check_packed, pack_mapping
 from peercached.directory.native import Native
 from peercached.directory.placement import Node, Placement
-from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import TimedOut, Unable, Unreachable
+from peercached.peer.rpc.failures import CallFailed, TimedOut, Unable, Unreachable
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -120,7 +117,7 @@ class Promotes:
         except Unreachable as error:
             self._failures.failed(node, error)
             return b""
-        except (AuthError, grpc.aio.AioRpcError) as error:
+        except CallFailed as error:
             log.debug("%s promotes nothing: %s", node.address.node_id, error)
             return b""
         rows: bytes = reply.rows

@@ -21,10 +21,9 @@ from peercached.directory.pending import PendingBatches
 from peercached.directory.placement import Change, Node, Placement
 from peercached.directory.stream import HolderStream, Want
 from peercached.peer.rpc import wire
-from peercached.peer.rpc.auth import AuthError
-from peercached.peer.rpc.client import UNREACHABLE, Peers, describe
+from peercached.peer.rpc.client import Peers, failure_of
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import Disconnected, Unreachable
+from peercached.peer.rpc.failures import CallFailed, Disconnected, Refused, Unreachable
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -52,6 +51,10 @@ class _Line:
 
 def _standing(stream: HolderStream) -> tuple[bool, bool, bool]:
     return stream.has_view, stream.in_sync, stream.behind
+
+
+def _failure(line: _Line, code: grpc.StatusCode, details: str | None) -> CallFailed:
+    return failure_of(line.node.address.endpoint, code, details, budget_s=float("inf"))
 
 
 class Streams:
@@ -215,15 +218,11 @@ class Streams:
             began = time.monotonic()
             try:
                 await self._connect(line)
-            except (Unreachable, AuthError) as error:
+            except CallFailed as error:
                 line.problem = str(error)
                 if isinstance(error, Unreachable):
                     self._failures.failed(line.node, error)
-            except grpc.aio.AioRpcError as error:
-                line.problem = describe(line.node.address.endpoint, error)
-                if error.code() in UNREACHABLE:
-                    self._failures.failed(line.node, Disconnected(line.problem))
-                elif error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                elif isinstance(error, Refused) and error.code is grpc.StatusCode.UNAUTHENTICATED:
                     self._peers.link(line.node.address.endpoint).forget_session()
             except asyncio.CancelledError:
                 if line.closed:
@@ -251,9 +250,12 @@ class Streams:
         line.wake.set()
         reader = asyncio.ensure_future(self._read(line, call))
         try:
-            await self._write(line, call, reader)
-        except asyncio.InvalidStateError:
-            await reader  # the call is over: its status says why
+            try:
+                await self._write(line, call, reader)
+            except asyncio.InvalidStateError:
+                await reader  # the call is over: its status says why
+        except grpc.aio.AioRpcError as error:
+            raise _failure(line, error.code(), error.details()) from error
         finally:
             reader.cancel()
             call.cancel()
@@ -298,13 +300,7 @@ class Streams:
             line.problem = ""
             line.wake.set()
         # The owner ended the call: raise its status.
-        raise grpc.aio.AioRpcError(
-            await call.code(),
-            grpc.aio.Metadata(),
-            grpc.aio.Metadata(),
-            await call.details(),
-            None,
-        )
+        raise _failure(line, await call.code(), await call.details())
 
     # --- scans of the pool: one at a time, off the event loop
 

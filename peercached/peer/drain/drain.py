@@ -30,10 +30,9 @@ from peercached.health import Say
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.drain.report import Progress
 from peercached.peer.drain.takers import takers
-from peercached.peer.rpc.auth import AuthError
-from peercached.peer.rpc.client import Peers, describe
+from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import CallFailed, Refused, Unreachable
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -289,13 +288,11 @@ class Drain(Component):
             except Unreachable as error:
                 self._failures.failed(node, error)
                 self._out[node] = str(error)
-            except AuthError as error:
-                self._out[node] = str(error)
-            except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            except CallFailed as error:
+                if isinstance(error, Refused) and error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     await asyncio.sleep(BUSY_S)
                     continue
-                self._out[node] = describe(link.endpoint, error)
+                self._out[node] = str(error)
             log.warning(
                 "drain: %s accepts no more pages: %s", node.address.node_id, self._out[node]
             )

@@ -20,15 +20,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import grpc.aio
-
 from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.removals.member import Removals, id_message, id_of
-from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.lives import NOT_KNOWN
 
@@ -306,7 +303,7 @@ class RemovalCatchUp:
             for running in reply.running:
                 check_packed(running.digests, DIGEST_BYTES, "digests")
                 id_of(running.id)
-        except (Unreachable, AuthError, ValueError, grpc.aio.AioRpcError) as error:
+        except (CallFailed, ValueError) as error:
             log.info(
                 "cannot get the list of missed removals from %s: %s", node.address.node_id, error
             )

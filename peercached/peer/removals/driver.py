@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any
 
-import grpc.aio
-
 from peercached.component import Component, Stats
 from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.placement import Change, Node, Placement
@@ -28,10 +26,9 @@ from peercached.peer.removals.ended import Ended
 from peercached.peer.removals.member import KEEP_TOGETHER_S, ORPHANED_S, Removals, id_message, split
 from peercached.peer.removals.told import ToldByAll
 from peercached.peer.rpc import wire
-from peercached.peer.rpc.auth import AuthError
-from peercached.peer.rpc.client import Peers, describe
+from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import CallFailed, Unreachable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, RemovalId, Told
@@ -515,10 +512,8 @@ class RemovalDriver(Component):
         except Unreachable as error:
             self._failures.failed(node, error)
             return str(error)
-        except AuthError as error:
+        except CallFailed as error:
             return str(error)
-        except grpc.aio.AioRpcError as error:
-            return describe(link.endpoint, error)
 
     # --- for people
 

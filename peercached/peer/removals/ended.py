@@ -12,9 +12,8 @@ import contextlib
 import time
 
 from peercached.membership.view import join_host_port
-from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import CallFailed
 from peercached.removals.lives import Life
 
 # Removals that wait for the same process share one question for so many seconds.
@@ -54,7 +53,7 @@ class Ended:
         link = self._peers.link(join_host_port(life.host, life.peer_port))
         try:
             await asyncio.wait_for(link.ready(), self._timeout_s)
-        except (Unreachable, AuthError, asyncio.TimeoutError):
+        except (CallFailed, asyncio.TimeoutError):
             return False
         who = link.identity
         return who is not None and who.node_id != life.node_id

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from peercached.directory.placement import Change
 from peercached.membership import NodeAddress
+from peercached.peer.rpc.failures import CallFailed
 from peercached.peer.rpc.node_key import NodeKey
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ HANDSHAKE_S = 10.0
 SESSIONS_MAX = 4096
 
 
-class AuthError(Exception):
+class AuthError(CallFailed):
     """The other side failed to prove its identity; the text is for people."""
 
 

@@ -23,11 +23,14 @@ from peercached.peer.rpc.auth import (
     Secret,
 )
 from peercached.peer.rpc.failures import (
+    CallFailed,
     ClosedHere,
     Disconnected,
+    Refused,
     TimedOut,
     Unreachable,
     WrongProcess,
+    sentence,
 )
 from peercached.peer.rpc.tasks import Tasks
 from peercached.peer.rpc.tls import Tls
@@ -54,8 +57,6 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 DISCONNECTED = (grpc.ChannelConnectivity.CONNECTING, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
-# These errors tell about the peer's health, not about the call.
-UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class PeerLink:
@@ -248,7 +249,10 @@ class PeerLink:
                 grpc.StatusCode.FAILED_PRECONDITION,
             ):
                 raise AuthError(f"{self.endpoint}: {error.details()}") from error
-            raise failure_of(self.endpoint, error, self._timeout_s) from error
+            failure = failure_of(self.endpoint, error.code(), error.details(), self._timeout_s)
+            # Whoever refuses the handshake in any other way cannot be reached either.
+            unreachable = isinstance(failure, Unreachable)
+            raise (failure if unreachable else Disconnected(str(failure))) from error
         return reply
 
     async def call(
@@ -264,7 +268,7 @@ class PeerLink:
 
         `expect`: the process that must answer. `last`: this node leaves, so make no new session.
         `timeout_s` can only shorten rpc_timeout_ms; `patience_s` replaces it, for slow calls.
-        Unreachable, AuthError, or AioRpcError for a refusal."""
+        Raises CallFailed, or ValueError for a malformed handshake."""
         wait_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         if patience_s is not None:
             wait_s = patience_s
@@ -282,23 +286,30 @@ class PeerLink:
                     if self.metadata == metadata:
                         self.forget_session()
                     continue
-                if error.code() in UNREACHABLE:
-                    raise failure_of(self.endpoint, error, wait_s) from error
-                raise
+                raise failure_of(self.endpoint, error.code(), error.details(), wait_s) from error
         raise AssertionError("unreachable")
 
+    async def call_within(
+        self, method: str, request: Any, deadline_s: float, expect: NodeAddress | None = None
+    ) -> Any:
+        """Like call(), but a handshake counts, too: TimedOut after `deadline_s` seconds in all."""
+        try:
+            return await asyncio.wait_for(
+                self.call(method, request, deadline_s, expect), deadline_s
+            )
+        except asyncio.TimeoutError as error:
+            raise TimedOut(self.endpoint, deadline_s) from error
 
-def failure_of(endpoint: str, error: grpc.aio.AioRpcError, budget_s: float) -> Unreachable:
-    """TimedOut if the call's `budget_s` seconds ran out, else Disconnected."""
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+
+def failure_of(
+    endpoint: str, code: grpc.StatusCode, details: str | None, budget_s: float
+) -> CallFailed:
+    """The failure of a call with that status, which had `budget_s` seconds."""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return TimedOut(endpoint, budget_s)
-    return Disconnected(describe(endpoint, error))
-
-
-def describe(endpoint: str, error: grpc.aio.AioRpcError) -> str:
-    """A short error for people: gRPC's own details are long and name its source files."""
-    details = (error.details() or "").removeprefix("failed to connect to all addresses; last error")
-    return f"{endpoint}: {error.code().name.lower()} {details[:200].strip(' :;')}"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return Disconnected(sentence(endpoint, code, details or ""))
+    return Refused(endpoint, code, details or "")
 
 
 class Peers:

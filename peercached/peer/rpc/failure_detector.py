@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import grpc.aio
-
 from peercached.component import Component, Stats
 from peercached.directory.placement import Change, Node, Placement
 from peercached.health import Say, kinds
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import TimedOut, TokenUnknown, Unreachable
+from peercached.peer.rpc.failures import CallFailed, TimedOut, TokenUnknown, Unreachable
 from peercached.peer.rpc.suspects import Suspects
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
@@ -106,11 +104,8 @@ class FailureDetector(Component):
     async def _ping(self, node: Node) -> None:
         link = self._peers.link(node.address.endpoint)
         try:
-            await asyncio.wait_for(
-                link.call("Ping", pb.PingRequest(), PING_TIMEOUT_S, expect=node.address),
-                PING_TIMEOUT_S,
-            )
-        except (Unreachable, AuthError, grpc.aio.AioRpcError, asyncio.TimeoutError):
+            await link.call_within("Ping", pb.PingRequest(), PING_TIMEOUT_S, expect=node.address)
+        except CallFailed:
             self.suspects.silent(node, time.monotonic())
         else:
             if self.suspects.answered(node, time.monotonic()):

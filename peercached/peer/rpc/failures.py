@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import grpc
 
-class Unreachable(Exception):
+
+class CallFailed(Exception):
+    """A call to a peer brought no answer that can be used. Raised as Unreachable, Refused or
+    AuthError (auth.py)."""
+
+
+class Refused(CallFailed):
+    """The peer answered with an error."""
+
+    def __init__(self, endpoint: str, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(sentence(endpoint, code, details))
+        self.code = code
+        self.details = details
+
+
+class Unreachable(CallFailed):
     """The peer gave no answer. Raised as one of the classes below."""
 
 
@@ -33,6 +49,12 @@ class ReadFailed(Unreachable):
 
 class TokenUnknown(ReadFailed):
     """The data port does not know our token: the peer lives, but dropped us from its view."""
+
+
+def sentence(endpoint: str, code: grpc.StatusCode, details: str) -> str:
+    """A short text for people: gRPC's own details are long and name its source files."""
+    short = details.removeprefix("failed to connect to all addresses; last error")
+    return f"{endpoint}: {code.name.lower()} {short[:200].strip(' :;')}"
 
 
 class Unable(Exception):

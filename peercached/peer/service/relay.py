@@ -17,7 +17,7 @@ from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import Refused, Unreachable
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -64,11 +64,11 @@ class Relay:
             raise Refusal(
                 grpc.StatusCode.FAILED_PRECONDITION, f"{node_id} cannot be asked: {error}"
             ) from error
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        except Refused as error:
+            if error.code is grpc.StatusCode.UNIMPLEMENTED:
                 details = f"{node_id} runs an older version, which takes no operators' calls"
             else:
-                details = f"{node_id}: {error.details()}"
+                details = f"{node_id}: {error.details}"
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, details) from error
         if reply.code:
             where = f"{node_id} (peercached {reply.version})"

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
-
-import grpc.aio
 
 from peercached.directory.epochs import Epochs
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc import wire
-from peercached.peer.rpc.auth import AuthError
-from peercached.peer.rpc.client import Peers, describe
-from peercached.peer.rpc.failures import TimedOut, Unreachable
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failures import CallFailed
 from peercached.peer.rpc.pings import reaches
 from peercached.proto import peer_pb2 as pb
-
-
-class CallFailed(Exception):
-    """No answer, or none that can be used. The text says why, for people."""
 
 
 class MemberCalls:
@@ -33,16 +25,14 @@ class MemberCalls:
         self._deadline_s = deadline_s
 
     async def heartbeat(self, endpoint: str, beat: Heartbeat) -> HeartbeatAnswer:
-        """Also exchanges namespace epochs. Raises CallFailed."""
+        """Also exchanges namespace epochs. Raises CallFailed, or ValueError for a malformed
+        answer."""
         request = member_wire.heartbeat_message(beat, self._epochs.some())
-        try:
-            reply: pb.HeartbeatReply = await self._call(
-                endpoint, "Heartbeat", request, self._deadline_s
-            )
-            self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
-            return member_wire.answer_of(reply)
-        except ValueError as error:
-            raise CallFailed(str(error)) from error
+        reply: pb.HeartbeatReply = await self._peers.link(endpoint).call_within(
+            "Heartbeat", request, self._deadline_s
+        )
+        self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
+        return member_wire.answer_of(reply)
 
     async def ping(self, target: NodeAddress) -> bool:
         """Whether that process answers."""
@@ -52,10 +42,10 @@ class MemberCalls:
         """Whether `via` answers that it reaches `target`. Takes at most two deadlines."""
         request = pb.ProbeRequest(target=wire.address_message(target))
         try:
-            reply: pb.ProbeReply = await self._call(
-                via.endpoint, "Probe", request, 2 * self._deadline_s
+            reply: pb.ProbeReply = await self._peers.link(via.endpoint).call_within(
+                "Probe", request, 2 * self._deadline_s
             )
-        except CallFailed:
+        except (CallFailed, ValueError):
             return False
         return reply.alive
 
@@ -69,14 +59,3 @@ class MemberCalls:
                 request = member_wire.heartbeat_message(beat, [])
                 calls.append(link.call("Heartbeat", request, timeout_s, last=True))
         await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
-
-    async def _call(self, endpoint: str, method: str, request: Any, deadline_s: float) -> Any:
-        try:
-            link = self._peers.link(endpoint)
-            return await asyncio.wait_for(link.call(method, request, deadline_s), deadline_s)
-        except asyncio.TimeoutError as error:
-            raise CallFailed(str(TimedOut(endpoint, deadline_s))) from error
-        except (Unreachable, AuthError, ValueError) as error:
-            raise CallFailed(str(error)) from error
-        except grpc.aio.AioRpcError as error:
-            raise CallFailed(describe(endpoint, error)) from error

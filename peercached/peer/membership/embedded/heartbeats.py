@@ -25,8 +25,9 @@ from peercached.membership import (
 )
 from peercached.membership.view import View
 from peercached.peer.membership.embedded import report as membership_report
-from peercached.peer.membership.embedded.calls import CallFailed, MemberCalls
+from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.embedded.life_signs import LifeSigns
+from peercached.peer.rpc.failures import CallFailed
 from peercached.peer.rpc.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ class Heartbeats:
         endpoint = action.endpoint
         try:
             answer = await self._calls.heartbeat(endpoint, action.beat)
-        except CallFailed as error:
+        except (CallFailed, ValueError) as error:
             self._failed(endpoint, str(error))
         except Exception as error:
             self._failed(endpoint, f"{type(error).__name__}: {error}")
@@ -176,7 +177,7 @@ class Heartbeats:
                 return  # a newer view follows
             try:
                 await self._calls.heartbeat(action.to.endpoint, action.beat)
-            except CallFailed as error:
+            except (CallFailed, ValueError) as error:
                 log.debug("view %d not pushed: %s", action.beat.view_number, error)
 
     async def _probe(self, probe: Probe) -> None:
