@@ -10,11 +10,22 @@ from grpc.aio import InternalError
 
 log = logging.getLogger(__name__)
 
+GRPC_LOG = logging.getLogger("grpc._cython.cygrpc")
+
 
 def expect_lost_callers(loop: asyncio.AbstractEventLoop) -> None:
-    """Logs an unhandled InternalError of gRPC at debug level. gRPC raises one in a task of its own
-    if the connection ends while it writes an answer. All other errors are logged as usual."""
+    """Logs an InternalError of gRPC at debug level. gRPC raises one if the connection ends while it
+    writes an answer: in a task of its own, or where it logs the traceback itself. All other errors
+    are logged as usual."""
     loop.set_exception_handler(_handle)
+    GRPC_LOG.addFilter(_is_no_lost_caller)
+
+
+def _is_no_lost_caller(record: logging.LogRecord) -> bool:
+    lost = record.exc_info is not None and isinstance(record.exc_info[1], InternalError)
+    if lost:
+        log.debug("%s", record.getMessage())
+    return not lost
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -228,8 +228,9 @@ class IpcStandIn:
         if self.refuse_regions:
             return LIMIT, 0, b"no more regions"
         assert size_bytes == os.fstat(fd).st_size
-        region = self._next_region
-        self._next_region += 1
+        with self._lock:  # connections register at the same time
+            region = self._next_region
+            self._next_region += 1
         attachment.regions[region] = mmap.mmap(fd, size_bytes)
         return 0, region, b""
 

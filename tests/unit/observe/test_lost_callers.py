@@ -30,6 +30,23 @@ def test_a_caller_that_went_away_is_no_error(
 
 
 @pytest.mark.parametrize(
+    "error, is_said", [(cygrpc.ExecuteBatchError("send"), False), (OSError(), True)]
+)
+def test_what_grpc_itself_logs_of_a_caller_that_went_away_is_no_error(
+    error: Exception, is_said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def call() -> None:
+        expect_lost_callers(asyncio.get_running_loop())
+        try:
+            raise error
+        except Exception:
+            cygrpc._LOGGER.exception("raised in core by a servicer method")
+
+    asyncio.run(call())
+    assert ("Traceback" in caplog.text) is is_said
+
+
+@pytest.mark.parametrize(
     "error, is_said", [(cygrpc._ServerStoppedError("stopped"), False), (OSError(), True)]
 )
 def test_a_call_that_ends_with_the_server_is_no_error(
