@@ -115,7 +115,7 @@ void bind_engine(nb::module_& module) {
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("data_port", [](Engine& self) { return self.readers().port(); })
-      .def_prop_ro("rails", [](Engine& self) { return self.transports().rails().size(); })
+      .def_prop_ro("rails", [](Engine& self) { return self.transports().rails(); })
       .def("transport", [](Engine& self) { return parse_json(self.transports().status_json()); })
       .def("workers", &workers)
       .def("stats", &stats)

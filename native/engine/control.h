@@ -67,7 +67,8 @@ struct RemovalAnswer {
   uint32_t held = 0;
 };
 
-// Followed by the reader's rdma::ChannelEnd, and the u32 numbers of its closed channels.
+// Followed by the reader's end of the channel (rdma::ChannelEnd), and the u32 numbers of its
+// closed channels.
 struct ChannelQuestion {
   HolderIndex holder = kNoHolder;
   uint8_t reserved[6] = {};

@@ -237,8 +237,8 @@ std::vector<NamedLatency> OperatorView::latencies() const {
   for (const PeerHealth& peer : parts_.transports.engine().health()) {
     all.push_back({"peer_read", std::to_string(peer.peer), peer.reads});
   }
-  for (const auto& rail : parts_.transports.rails()) {
-    all.push_back({"rail_read", std::to_string(rail->index), rail->counters.chains.snapshot()});
+  for (const auto& [rail, reads] : parts_.transports.rail_reads()) {
+    all.push_back({"rail_read", rail, reads});
   }
   return all;
 }

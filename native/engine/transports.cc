@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <stdexcept>
 
 #include "common/json.h"
 #include "transfer/fault/fault.h"
+#include "transfer/rdma/rdma_provider.h"
 
 namespace peercached {
 
@@ -19,21 +19,6 @@ uint64_t connect_id_of(HolderIndex peer, uint32_t channel) {
 HolderIndex peer_of(uint64_t connect_id) { return static_cast<HolderIndex>(connect_id >> 32); }
 uint32_t channel_of(uint64_t connect_id) { return static_cast<uint32_t>(connect_id); }
 
-struct ConnectEvent {
-  ChannelQuestion head;
-  rdma::ChannelEnd own;
-};
-static_assert(sizeof(ConnectEvent) == 56);
-
-void check_that_one_is_up(std::span<const std::unique_ptr<rdma::Rail>> rails) {
-  std::string all;
-  for (const auto& rail : rails) {
-    if (rail->up()) return;
-    all += (all.empty() ? "" : "; ") + rail->name() + ": " + rail->why_down();
-  }
-  throw std::runtime_error("no RDMA port can be used: " + all);
-}
-
 }  // namespace
 
 Transports::Transports(const EngineConfig& config, const Pool& pool, NodeTable& nodes,
@@ -45,10 +30,10 @@ Transports::Transports(const EngineConfig& config, const Pool& pool, NodeTable& 
   tcp_.connect_timeout_ms = config.connect_timeout_ms;
   tcp_.bind_host = config.data_host;
   engine_ = make_tcp_engine(tcp_, *this);
-  fabric_ = make_fabric(config, pool);
-  if (fabric_) {
+  provider_ = make_provider(config, pool);
+  if (provider_) {
     engine_ = make_routed_engine(
-        fabric_->engine(), std::move(engine_),
+        provider_->transport(), std::move(engine_),
         config.protocol == Protocol::rdma ? Unreached::fail : Unreached::use_other,
         routed_counters_);
   }
@@ -56,26 +41,23 @@ Transports::Transports(const EngineConfig& config, const Pool& pool, NodeTable& 
   if (plan.any()) engine_ = make_faulty(std::move(engine_), plan, *this);
 }
 
-std::unique_ptr<rdma::Fabric> Transports::make_fabric(const EngineConfig& config,
-                                                      const Pool& pool) {
+std::unique_ptr<Provider> Transports::make_provider(const EngineConfig& config, const Pool& pool) {
   if (config.protocol == Protocol::tcp) {
     why_no_rdma_ = "protocol = \"tcp\"";
     return nullptr;
   }
+  const bool demanded = config.protocol == Protocol::rdma;
   rdma::FabricConfig fabric;
   fabric.policy.device_names = config.device_names;
   fabric.policy.gid_index = config.gid_index;
   fabric.policy.host = config.data_host;
   fabric.link = config.link;
   fabric.incarnation = config.incarnation;
-  fabric.engine = {config.channels_per_peer, config.protocol == Protocol::automatic};
-  rdma::Connector& connector = *this;
+  fabric.engine = {config.channels_per_peer, !demanded};
   try {
-    auto made = std::make_unique<rdma::Fabric>(fabric, pool.base(), pool.size_bytes(), connector);
-    if (config.protocol == Protocol::rdma) check_that_one_is_up(made->rails());
-    return made;
+    return rdma::make_rdma_provider(fabric, demanded, pool.base(), pool.size_bytes(), *this);
   } catch (const std::runtime_error& error) {
-    if (config.protocol == Protocol::rdma) {
+    if (demanded) {
       throw std::runtime_error(std::string("protocol = \"rdma\": ") + error.what() +
                                " (protocol = \"auto\" would go on with TCP)");
     }
@@ -94,111 +76,83 @@ void Transports::peer_trouble(HolderIndex peer, Incarnation incarnation, const T
   control_.post(EventKind::peer_trouble, payload);
 }
 
-bool Transports::connect(HolderIndex peer, const rdma::ChannelEnd& own,
-                         std::span<const uint32_t> closed) {
-  const ConnectEvent event{{peer, {}, connect_id_of(peer, own.channel)}, own};
-  std::vector<std::byte> payload(sizeof event + closed.size_bytes());
-  std::memcpy(payload.data(), &event, sizeof event);
-  const auto numbers = std::as_bytes(closed);  // no memcpy: an empty span may have no address
-  std::copy(numbers.begin(), numbers.end(), payload.begin() + sizeof event);
+bool Transports::request_channel(HolderIndex peer, uint32_t channel, std::span<const std::byte> end,
+                                 std::span<const uint32_t> closed) {
+  const ChannelQuestion head{peer, {}, connect_id_of(peer, channel)};
+  std::vector<std::byte> payload;
+  payload.reserve(sizeof head + end.size() + closed.size_bytes());
+  for (const auto part : {std::as_bytes(std::span(&head, 1)), end, std::as_bytes(closed)}) {
+    payload.insert(payload.end(), part.begin(), part.end());
+  }
   return control_.post(EventKind::connect_channel, payload);
 }
 
 void Transports::channel_connected(uint64_t connect_id, std::span<const std::byte> answer) {
-  if (!fabric_) return;
-  const HolderIndex peer = peer_of(connect_id);
-  try {
-    fabric_->engine().connected(peer, channel_of(connect_id), rdma::unpack_answer(answer));
-  } catch (const std::invalid_argument& error) {
-    fabric_->engine().refused(peer, channel_of(connect_id), error.what());
+  if (provider_) {
+    provider_->channel_connected(peer_of(connect_id), channel_of(connect_id), answer);
   }
 }
 
 void Transports::channel_refused(uint64_t connect_id, const std::string& why) {
-  if (fabric_) fabric_->engine().refused(peer_of(connect_id), channel_of(connect_id), why);
+  if (provider_) provider_->channel_refused(peer_of(connect_id), channel_of(connect_id), why);
 }
 
 std::vector<std::byte> Transports::accept_channel(const std::string& node_id,
                                                   Incarnation incarnation,
                                                   std::span<const std::byte> offer,
                                                   std::span<const uint32_t> closed) {
-  if (!fabric_) throw std::runtime_error(node_id_ + " has no RDMA: " + why_no_rdma_);
-  return rdma::pack(
-      fabric_->responder().accept(node_id, incarnation, rdma::unpack_end(offer), closed));
+  if (!provider_) throw std::runtime_error(node_id_ + " has no RDMA: " + why_no_rdma_);
+  return provider_->accept_channel(node_id, incarnation, offer, closed);
 }
 
 void Transports::region_mapped(std::byte* base, uint64_t bytes) {
-  if (fabric_) fabric_->regions().add(base, bytes);
+  if (provider_) provider_->add_region(base, bytes);
 }
 
 void Transports::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
-  if (!fabric_) {
+  if (!provider_) {
     throw std::runtime_error("a dma-buf needs RDMA, and this daemon has none: " + why_no_rdma_);
   }
-  fabric_->regions().add_dma_buf(base, bytes, fd);
+  provider_->add_device_region(base, bytes, fd);
 }
 
 void Transports::region_unmapped(std::byte* base) noexcept {
-  if (fabric_) fabric_->regions().remove(base);
+  if (provider_) provider_->remove_region(base);
 }
 
 void Transports::drop_reader(const std::string& node_id, Incarnation incarnation) {
-  if (fabric_) fabric_->responder().drop_reader(node_id, incarnation);
+  if (provider_) provider_->drop_reader(node_id, incarnation);
 }
 
 void Transports::drop_readers() {
-  if (fabric_) fabric_->responder().close();
-}
-
-std::span<const std::unique_ptr<rdma::Rail>> Transports::rails() const {
-  return fabric_ ? fabric_->rails() : std::span<const std::unique_ptr<rdma::Rail>>{};
+  if (provider_) provider_->drop_readers();
 }
 
 void Transports::tell(Notices& notices) {
-  if (fabric_ && rail_watch_.due()) rail_watch_.tell(rails_now(), notices);
+  if (provider_) provider_->tell(notices, [this](HolderIndex peer) { return name_of(peer); });
 }
 
-std::vector<RailNow> Transports::rails_now() const {
-  std::vector<RailNow> all;
-  if (!fabric_) return all;
-  for (const auto& rail : fabric_->rails()) {
-    all.push_back({rail->name(), rail->why_down(), rail->address(), {}});
+std::vector<std::pair<std::string, LatencySnapshot>> Transports::rail_reads() const {
+  if (!provider_) return {};
+  return provider_->rail_reads();
+}
+
+std::string Transports::name_of(HolderIndex peer) const {
+  for (const auto& node : nodes_.all()) {
+    if (node.index == peer) return node.node_id;
   }
-  std::map<HolderIndex, std::string> names;
-  for (const auto& node : nodes_.all()) names[node.index] = node.node_id;
-  for (const auto& [peer, rail, what] : fabric_->engine().troubles()) {
-    if (names.contains(peer)) all[rail].doubted.emplace(names[peer], what);
-  }
-  return all;
+  return "";
 }
 
 std::string Transports::status_json() const {
   JsonWriter json;
-  json.open('{').field("protocol", fabric_ ? "rdma" : "tcp");
-  json.field("why", fabric_ ? "" : why_no_rdma_.c_str());
+  json.open('{').field("protocol", provider_ ? provider_->transport().name() : "tcp");
+  json.field("why", provider_ ? "" : why_no_rdma_.c_str());
   json.field("fallback_reads", routed_counters_.fallback_reads.load());
   json.field("fallback_peers", routed_counters_.fallback_peers.load());
-  const std::vector<RailNow> now = rails_now();
   json.key("rails").open('[');
-  for (size_t i = 0; i < rails().size(); ++i) {
-    const rdma::Rail& rail = *rails()[i];
-    const rdma::Port& port = rail.port;
-    const rdma::RailAddress& address = now[i].address;
-    json.open('{').field("rail", rail.index).field("device", port.device);
-    json.field("port", port.number).field("gid", rdma::text_of(address.gid.gid));
-    json.field("gid_index", address.gid.index).field("netdev", address.gid.netdev);
-    json.field("mtu", 128 << address.mtu).field("rate_gbps", rail.rate_gbps());
-    json.field("numa_node", port.numa_node).field("up", rail.up()).field("why", now[i].why_down);
-    json.field("registered_bytes", fabric_->registered_bytes());
-    json.field("channels", rail.counters.channels.load());
-    json.field("responders", rail.counters.responders.load());
-    json.field("pages", rail.counters.pages.load()).field("bytes", rail.counters.bytes.load());
-    json.field("errors", rail.counters.errors.load());
-    json.key("doubted").open('[');
-    for (const auto& [peer, why] : now[i].doubted) {
-      json.open('{').field("node_id", peer).field("why", why).close('}');
-    }
-    json.close(']').close('}');
+  if (provider_) {
+    provider_->write_rails(json, [this](HolderIndex peer) { return name_of(peer); });
   }
   return json.close(']').close('}').take();
 }

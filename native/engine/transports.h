@@ -1,6 +1,7 @@
-// How pages of other nodes get here: over TCP, or over RDMA where both sides have it.
+// How pages of other nodes get here: over TCP, or over a faster transport where both sides have it
+// (a provider).
 //
-// Reports peers in trouble to the control plane, and asks it to connect the channels of RDMA.
+// Reports peers in trouble to the control plane, and asks it to connect a provider's channels.
 #pragma once
 
 #include <atomic>
@@ -9,21 +10,21 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/notices.h"
 #include "engine/config.h"
 #include "engine/control.h"
 #include "engine/nodes.h"
-#include "engine/rail_watch.h"
 #include "pool/pool.h"
-#include "transfer/rdma/fabric.h"
+#include "transfer/provider.h"
 #include "transfer/routed/routed_engine.h"
 #include "transfer/tcp/tcp_engine.h"
 
 namespace peercached {
 
-class Transports final : private PeerWatcher, private rdma::Connector {
+class Transports final : private PeerWatcher, private ChannelRequests {
  public:
   // Registers the pool with the devices. Throws std::runtime_error if RDMA is demanded and absent.
   Transports(const EngineConfig& config, const Pool& pool, NodeTable& nodes, ControlQueue& control);
@@ -38,7 +39,7 @@ class Transports final : private PeerWatcher, private rdma::Connector {
   void device_region_mapped(std::byte* base, uint64_t bytes, int fd);
   void region_unmapped(std::byte* base) noexcept;
 
-  // --- channels of RDMA. The control plane's answers to EventKind::connect_channel:
+  // --- a provider's channels. The control plane's answers to EventKind::connect_channel:
   void channel_connected(uint64_t connect_id, std::span<const std::byte> answer);
   void channel_refused(uint64_t connect_id, const std::string& why);
   // As the holder: a peer wants a channel. Throws std::runtime_error or std::invalid_argument.
@@ -46,28 +47,28 @@ class Transports final : private PeerWatcher, private rdma::Connector {
                                         std::span<const std::byte> offer,
                                         std::span<const uint32_t> closed);
   void drop_reader(const std::string& node_id, Incarnation incarnation);  // it can read no more
-  void drop_readers();  // from now on nobody can read over RDMA
+  void drop_readers();  // from now on nobody can read over a provider
 
   // --- for the operator
-  std::span<const std::unique_ptr<rdma::Rail>> rails() const;  // empty: TCP only
+  unsigned rails() const { return provider_ ? provider_->rails() : 0; }  // 0: TCP only
+  std::vector<std::pair<std::string, LatencySnapshot>> rail_reads() const;
   std::string status_json() const;
   void tell(Notices& notices);  // changes of the rails
 
  private:
   void peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) override;
-  bool connect(HolderIndex peer, const rdma::ChannelEnd& own,
-               std::span<const uint32_t> closed) override;
+  bool request_channel(HolderIndex peer, uint32_t channel, std::span<const std::byte> end,
+                       std::span<const uint32_t> closed) override;
 
-  // Null if RDMA is not wanted, or absent and not demanded; why_no_rdma_ says why.
-  std::unique_ptr<rdma::Fabric> make_fabric(const EngineConfig& config, const Pool& pool);
-  std::vector<RailNow> rails_now() const;
+  // Null if none is wanted, or it is absent and not demanded; why_no_rdma_ says why.
+  std::unique_ptr<Provider> make_provider(const EngineConfig& config, const Pool& pool);
+  std::string name_of(HolderIndex peer) const;
 
   NodeTable& nodes_;
   ControlQueue& control_;
   const std::string node_id_;
-  RailWatch rail_watch_;
   std::string why_no_rdma_;
-  std::unique_ptr<rdma::Fabric> fabric_;  // null: TCP only
+  std::unique_ptr<Provider> provider_;  // null: TCP only
   RoutedCounters routed_counters_;
   TcpEngineConfig tcp_;
   std::unique_ptr<TransferEngine> engine_;

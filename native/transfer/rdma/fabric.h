@@ -29,7 +29,7 @@ class Fabric {
 
   std::span<const std::unique_ptr<Rail>> rails() const { return rails_; }
   MemoryTable& regions() { return *regions_; }
-  RdmaEngine& engine() { return *engine_; }
+  RdmaEngine& engine() const { return *engine_; }
   Responder& responder() { return *responder_; }
   // Handles an event of a device. The watching thread calls it; in tests, any thread.
   void happened(Rail& rail, ibv_event_type what);

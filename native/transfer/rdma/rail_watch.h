@@ -11,12 +11,12 @@
 #include "common/notices.h"
 #include "transfer/rdma/rail.h"
 
-namespace peercached {
+namespace peercached::rdma {
 
 struct RailNow {
   std::string name;
   std::string why_down;  // empty: it is up
-  rdma::RailAddress address;
+  RailAddress address;
   std::map<std::string, std::string> doubted;  // peers that it does not reach, and why
 };
 
@@ -33,4 +33,4 @@ class RailWatch {
   TimePoint told_at_{};
 };
 
-}  // namespace peercached
+}  // namespace peercached::rdma

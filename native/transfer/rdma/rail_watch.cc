@@ -1,8 +1,8 @@
-#include "engine/rail_watch.h"
+#include "transfer/rdma/rail_watch.h"
 
 #include <chrono>
 
-namespace peercached {
+namespace peercached::rdma {
 namespace {
 
 constexpr std::chrono::seconds kTellEvery{1};
@@ -38,7 +38,7 @@ void RailWatch::tell(std::vector<RailNow> rails, Notices& notices) {
     if (before.address != now.address) {
       notices.say("rail address", "address of " + rail + " changed: now GID " +
                                       std::to_string(now.address.gid.index) + " (" +
-                                      rdma::text_of(now.address.gid.gid) + "), MTU " +
+                                      text_of(now.address.gid.gid) + "), MTU " +
                                       std::to_string(128 << now.address.mtu));
     }
     if (const std::string lost = missing(now.doubted, before.doubted); !lost.empty()) {
@@ -52,4 +52,4 @@ void RailWatch::tell(std::vector<RailNow> rails, Notices& notices) {
   before_ = std::move(rails);
 }
 
-}  // namespace peercached
+}  // namespace peercached::rdma

@@ -1,9 +1,9 @@
 // A rail's trouble is logged when it begins and when it ends, and not in between.
-#include "engine/rail_watch.h"
+#include "transfer/rdma/rail_watch.h"
 
 #include <gtest/gtest.h>
 
-namespace peercached {
+namespace peercached::rdma {
 namespace {
 
 class RailWatchTest : public ::testing::Test {
@@ -54,4 +54,4 @@ TEST_F(RailWatchTest, UnreachedAndRecoveredPeersAreReported) {
 }
 
 }  // namespace
-}  // namespace peercached
+}  // namespace peercached::rdma
