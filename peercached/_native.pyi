@@ -39,7 +39,8 @@ class Engine:
         """ValueError: the data plane does not take a key's value. RuntimeError: RDMA or the disk
         tier cannot be had as configured."""
     def guard_workers(self, socket_group: int, users: list[int], groups: list[int]) -> None:
-        """Before start(): who may be a worker; -1 and none: whoever the socket's mode lets in."""
+        """Before bind_workers(): who may be a worker; -1 and none: whoever the socket's mode lets
+        in."""
     def set_quotas(self, rules: list[tuple[str, int, int | None]]) -> None:
         """Before start(): (pattern of namespaces, bytes of the pool, of the disk), the first that
         fits."""
@@ -47,8 +48,11 @@ class Engine:
         """Sentences for the log about who was refused; each kind now and then."""
     def listen(self) -> None:
         """Binds the data port and serves peers. RuntimeError with the remedy."""
+    def bind_workers(self) -> None:
+        """Takes the workers' socket path; nobody can connect yet. RuntimeError with the remedy."""
     def start(self) -> None:
-        """That, if it was not done, and serves workers. OSError / RuntimeError with the remedy."""
+        """Those two, if they were not done, and serves workers. OSError / RuntimeError with the
+        remedy."""
     def stop(self) -> None: ...
     @property
     def data_port(self) -> int: ...

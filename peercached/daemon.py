@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from peercached.admin.status import Status
 from peercached.data_plane.disk import DiskStatus
 from peercached.data_plane.latencies import latencies
-from peercached.data_plane.make import serve_workers
 from peercached.data_plane.recovery import RecoveryStatus
 from peercached.data_plane.status import DataPlaneStatus
 from peercached.directory import ring_report
@@ -191,7 +190,7 @@ class Daemon:
             DataPlaneStatus(engine, config.faults),
             DiskStatus(config.disk_path, self.promotes),
             LastReload(settings),
-            Identity(config, self.placement, self.web),
+            Identity(config, self.placement, self.web, lambda: self._starting),
             self.web,
         )
 
@@ -473,10 +472,10 @@ class Daemon:
         self.streams.start()
         await self._hear_of_all_pages()
         self.removal_driver.start()
-        self._starting = False
         self.epochs.keeper.raised()  # recovered pages may carry newer epochs: store them
         self._take_sets_or_not(time.monotonic())
-        serve_workers(self.engine, self.config)
+        self.engine.start()
+        self._starting = False
 
     async def _learn_what_was_cleared(self) -> None:
         """Catches up on clears, or workers would get pages that were cleared while we were away."""

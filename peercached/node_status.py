@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from peercached import __version__
@@ -64,10 +65,13 @@ class NodeStatus:
 class Identity(Component):
     """Who this node is, and where it listens."""
 
-    def __init__(self, config: Config, placement: Placement, web: WebServer) -> None:
+    def __init__(
+        self, config: Config, placement: Placement, web: WebServer, starting: Callable[[], bool]
+    ) -> None:
         self._config = config
         self._placement = placement
         self._web = web
+        self._starting = starting
         self._started_at = time.monotonic()
 
     def sections(self, stats: Stats) -> dict[str, Any]:
@@ -86,6 +90,7 @@ class Identity(Component):
                 "socket_path": self._config.socket_path,
                 "pid": os.getpid(),
                 "uptime_s": time.monotonic() - self._started_at,
+                "starting": self._starting(),
             }
         }
 

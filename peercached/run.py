@@ -91,12 +91,14 @@ async def run(
     )
     admin = AdminServer(config.admin_socket, daemon.operations, daemon.relay)
     try:
+        # Before joining: a node that joins and then fails changes the ring twice for nothing.
+        admin.make_way()
+        if config.metrics_enabled:
+            await daemon.web.start()
         if not await stop.unless_asked(daemon.start()):
             stopping(STOP_S)
             return
         await admin.start()
-        if config.metrics_enabled:
-            await daemon.web.start()
         ready(daemon.status.line)
         await stop.asked.wait()
         # With a pool_file the pages survive the restart, so do not hand them over.

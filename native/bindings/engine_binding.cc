@@ -112,6 +112,7 @@ void bind_engine(nb::module_& module) {
       .def("set_quotas", &set_quotas, nb::arg("rules"))
       .def("take_notices", [](Engine& self) { return self.operator_view().take_notices(); })
       .def("listen", &Engine::listen, Unlocked())
+      .def("bind_workers", &Engine::bind_workers, Unlocked())
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("data_port", [](Engine& self) { return self.readers().port(); })

@@ -114,9 +114,12 @@ void Engine::listen() {
   readers_.listen(server, storage_.pool(), answers);
 }
 
+void Engine::bind_workers() { workers_.bind(config_, notices_, *this); }
+
 void Engine::start() {
   listen();
-  workers_.listen(config_, notices_, *this);
+  bind_workers();
+  workers_.serve();
 }
 
 void Engine::stop() {

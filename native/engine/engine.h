@@ -72,8 +72,9 @@ class Engine final : public RequestHandler {
   explicit Engine(const EngineConfig& config);  // maps the pool
   ~Engine() override;
 
-  void listen();  // binds the data port and serves peers
-  void start();   // listen() if that was not done, then serves workers
+  void listen();        // binds the data port and serves peers
+  void bind_workers();  // takes the workers' socket path; nobody can connect yet
+  void start();         // serves workers, after the two above if they were not done
   void stop();
   // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();

@@ -18,7 +18,8 @@ void Workers::guard(int64_t socket_group, std::vector<uint32_t> users,
   admission_.groups = std::move(groups);
 }
 
-void Workers::listen(const EngineConfig& config, Notices& notices, RequestHandler& handler) {
+void Workers::bind(const EngineConfig& config, Notices& notices, RequestHandler& handler) {
+  if (server_) return;
   IpcServerConfig ipc;
   ipc.socket_path = config.socket_path;
   ipc.socket_mode = config.socket_mode;

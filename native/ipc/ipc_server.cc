@@ -42,13 +42,18 @@ struct IpcServer::Impl {
       : state(config, handler),
         path(config.socket_path, config.socket_mode, config.socket_group),
         wake(make_event()),
-        reserve(make_reserve()),
-        acceptor([this] { accept_all(); }) {}
+        reserve(make_reserve()) {}
 
   ~Impl() {
+    if (!acceptor.joinable()) return;
     stopping = true;
     wake_acceptor();
     acceptor.join();
+  }
+
+  void serve() {
+    path.listen();
+    acceptor = std::thread([this] { accept_all(); });
   }
 
   // A connection and its thread. The acceptor is the only owner: it joins and frees them.
@@ -168,7 +173,7 @@ struct IpcServer::Impl {
   std::list<Running> running;
   ipc::Crowd crowd{state.config.admission};  // the running connections
   std::atomic<bool> stopping{false};
-  std::thread acceptor;  // last: it uses all of the above
+  std::thread acceptor;  // uses all of the above
 };
 
 IpcServer::IpcServer(const IpcServerConfig& config, RequestHandler& handler) {
@@ -177,6 +182,8 @@ IpcServer::IpcServer(const IpcServerConfig& config, RequestHandler& handler) {
 }
 
 IpcServer::~IpcServer() = default;
+
+void IpcServer::serve() { impl_->serve(); }
 
 IpcStats IpcServer::stats() const {
   const ServerState& state = impl_->state;

@@ -64,9 +64,10 @@ struct IpcStats {
 
 class IpcServer {
  public:
-  // Binds the socket and takes over a dead daemon's. Throws std::system_error or
-  // std::runtime_error, for example if a live daemon answers at the path.
+  // Binds the socket and takes over a dead daemon's; workers are refused until serve(). Throws
+  // std::system_error or std::runtime_error, for example if a live daemon has the path.
   IpcServer(const IpcServerConfig& config, RequestHandler& handler);
+  void serve();  // call it once; throws std::runtime_error
   ~IpcServer();  // closes all connections, joins all threads
 
   IpcStats stats() const;

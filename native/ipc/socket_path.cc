@@ -111,11 +111,15 @@ SocketPath::SocketPath(const std::string& path, uint32_t mode, int64_t group) : 
     refuse(path, "cannot be given to group " + std::to_string(group) + " (" + text +
                      "): the daemon's user must be in socket_group");
   }
-  if (::chmod(path.c_str(), mode) != 0 || ::listen(listener_.get(), 128) != 0) {
+  if (::chmod(path.c_str(), mode) != 0) {
     const std::string text = error_text(errno);
     ::unlink(path.c_str());
-    refuse(path, "cannot listen: " + text);
+    refuse(path, "cannot set its mode: " + text);
   }
+}
+
+void SocketPath::listen() {
+  if (::listen(listener_.get(), 128) != 0) refuse(path_, "cannot listen: " + error_text(errno));
 }
 
 SocketPath::~SocketPath() { ::unlink(path_.c_str()); }

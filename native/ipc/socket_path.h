@@ -14,9 +14,9 @@ namespace peercached::ipc {
 
 class SocketPath {
  public:
-  // Claims `path`, replaces a dead daemon's socket, binds and listens. Makes the parent directory
-  // if it is missing. Throws std::runtime_error with the path and the remedy. `group`: the
-  // socket's; -1: the daemon's own.
+  // Claims `path`, replaces a dead daemon's socket and binds; nobody can connect yet. Makes the
+  // parent directory if it is missing. Throws std::runtime_error with the path and the remedy.
+  // `group`: the socket's; -1: the daemon's own.
   SocketPath(const std::string& path, uint32_t mode, int64_t group = -1);
   // Removes the socket but keeps the lock file. Otherwise a third daemon could lock a new file
   // while a second one waits on the old.
@@ -24,6 +24,7 @@ class SocketPath {
   SocketPath(const SocketPath&) = delete;
   SocketPath& operator=(const SocketPath&) = delete;
 
+  void listen();  // Throws std::runtime_error.
   int listener() const { return listener_.get(); }
 
  private:

@@ -47,9 +47,13 @@ class AdminServer:
         self._relay = relay
         self._server: grpc.aio.Server | None = None
 
+    def make_way(self) -> None:
+        """Removes a dead daemon's socket. OSError with the remedy if the path cannot be used."""
+        _make_way(self._path)
+
     async def start(self) -> None:
         """Binds and serves. An OSError names the path and the remedy."""
-        _make_way(self._path)
+        self.make_way()
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),

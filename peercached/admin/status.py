@@ -51,6 +51,7 @@ class Node(Part):
     socket_path: str = ""
     pid: int = 0
     uptime_s: float = 0.0
+    starting: bool = False  # it does not serve workers yet
 
 
 class Health(Part):

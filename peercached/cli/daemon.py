@@ -18,6 +18,7 @@ from peercached import __version__
 from peercached.cli.config_options import config_options, given
 from peercached.cli.output import print_json, print_table
 from peercached.config import ConfigError, Effective, load
+from peercached.config.memory import available_bytes, too_little_available
 from peercached.observe import log
 from peercached.service.heart import Heart
 from peercached.service.notify import Notifier
@@ -66,10 +67,14 @@ def show_config(
     """Prints the effective configuration and where each value came from."""
     effective = _load_or_exit(config_file or before[0], {**before[1], **given(values)})
     if check:
+        # A problem of this moment only: perhaps the daemon runs, and this is its own memory.
+        warning = too_little_available(effective.config, available_bytes())
         if as_json:
-            click.echo(json.dumps({"ok": True}))
+            click.echo(json.dumps({"ok": True, "warnings": [warning] if warning else []}))
         else:
             click.echo("The configuration is good.")
+            if warning:
+                click.echo(f"It could not start now: {warning}.")
         return
     settings = effective.config.model_dump()
     if as_json:

@@ -6,6 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
+from peercached.config.schema import Config
+from peercached.config.values import format_size
+
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -16,6 +19,28 @@ def memory_limit_bytes() -> int | None:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     limits.extend(_cgroup_limits())
     return min(limits, default=None)
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """The memory that new programs can use without swapping; None if unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def too_little_available(config: Config, bytes_available: int | None) -> str:
+    """Why the pool does not fit the available memory, with the remedy; empty if it does. Pages of
+    an existing pool_file are in memory already, and so are reserved huge pages."""
+    in_memory = config.huge_pages or (config.pool_file and Path(config.pool_file).exists())
+    if in_memory or bytes_available is None or config.pool_size <= bytes_available:
+        return ""
+    return (
+        f"pool_size = {format_size(config.pool_size)}, but only {bytes_available >> 20} MiB of "
+        "this host's memory are available now (MemAvailable in /proc/meminfo): set pool_size "
+        "below that and leave room for the engines, or stop what uses the memory"
+    )
 
 
 def _cgroup_limits() -> list[int]:

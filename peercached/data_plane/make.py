@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peercached.config import Config
+from peercached.config.memory import available_bytes, too_little_available
 from peercached.config.quotas import split_quota
 from peercached.config.values import group_number, user_number
 from peercached.directory.epoch_store import EpochStore
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
+    """Maps the pool and opens disk and devices. RuntimeError with the remedy."""
     from peercached._native import Engine
+
+    if problem := too_little_available(config, available_bytes()):
+        raise RuntimeError(problem)
 
     timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
     epochs, why_epochs_unknown = EpochStore(config.state_dir, config.node_id).load()
@@ -40,18 +45,15 @@ def _removals_path(config: Config) -> str:
 
 
 def listen(engine: Engine, config: Config) -> None:
-    """Binds the data port. RuntimeError with the remedy."""
+    """Serves peers at the data port, and takes the workers' socket path without serving it yet.
+    RuntimeError with the remedy."""
+    _guard(engine, config)
+    engine.bind_workers()
     try:
         engine.listen()
     except RuntimeError as error:
         holder = port_holder(config.host, config.data_port) if config.data_port else ""
         raise RuntimeError(f"{error}. {holder} has the port" if holder else str(error)) from error
-
-
-def serve_workers(engine: Engine, config: Config) -> None:
-    """Binds the workers' socket. RuntimeError with the remedy."""
-    _guard(engine, config)
-    engine.start()
 
 
 def _guard(engine: Engine, config: Config) -> None:

@@ -1,7 +1,5 @@
-"""For probes: `/healthz`, whether the event loop runs; `/readyz`, whether this node accepts sets.
-
-The port opens only when workers are being served, so any answer also means that.
-"""
+"""For probes: `/healthz`, whether the event loop runs; `/readyz`, whether this node serves workers
+and accepts sets."""
 
 from __future__ import annotations
 
@@ -20,7 +18,10 @@ def health_routes(status: Callable[[], Mapping[str, Any]]) -> dict[str, Handler]
         return text("ok")
 
     async def readyz(_: Request) -> Response:
-        drain = status()["drain"]["state"]
+        now = status()
+        if now["node"]["starting"]:
+            return text("it starts", HTTPStatus.SERVICE_UNAVAILABLE)
+        drain = now["drain"]["state"]
         if drain == "no":
             return text("ok")
         return text(f"it drains: {drain}", HTTPStatus.SERVICE_UNAVAILABLE)

@@ -111,6 +111,30 @@ def test_socket_in_use_error_names_path_key_and_holder(
         assert f"process {first[0].pid}" in line
 
 
+def test_a_node_whose_ports_or_sockets_are_taken_does_not_join(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1)
+    first = cluster[0]
+    node, before = first.status()["node"], first.status()["membership"]["view_number"]
+    taken = {
+        "metrics_port": node["metrics_port"],
+        "socket_path": first.socket_path,
+        "admin_path": first.admin_path,
+    }
+    for what, value in taken.items():
+        other = make_cluster(1, start=False)
+        other[0].node_id, other[0].host, other[0].heads = "z", "127.0.0.9", [first.address]
+        if what == "metrics_port":
+            other[0].options |= {"metrics-host": node["metrics_host"], "metrics-port": value}
+        else:
+            setattr(other[0], what, value)
+        code, log = exits_with(other, 0)
+        assert code == 1
+        assert str(value) in log.splitlines()[-1]
+        assert "new view" not in log.split("view 0")[-1]
+    assert first.status()["membership"]["view_number"] == before
+    assert " z" not in first.log_text()
+
+
 def test_a_pool_larger_than_memory_is_refused_with_the_key_to_change(
     make_cluster: MakeCluster,
 ) -> None:

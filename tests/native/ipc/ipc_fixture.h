@@ -65,7 +65,10 @@ class IpcTest : public ::testing::Test {
     ASSERT_NE(bystander_region, 0u);
   }
 
-  void start() { server = std::make_unique<IpcServer>(config, handler); }
+  void start() {
+    server = std::make_unique<IpcServer>(config, handler);
+    server->serve();
+  }
 
   std::unique_ptr<RawWorker> attached(const std::string& ns = "test") {
     auto worker = std::make_unique<RawWorker>(config.socket_path);

@@ -27,10 +27,25 @@ class SocketPathTest : public ::testing::Test {
 };
 
 TEST_F(SocketPathTest, ALiveDaemonKeepsItsSocket) {
-  const IpcServer first(config, handler);
+  IpcServer first(config, handler);
+  first.serve();
   const std::string text = refusal(config, handler);
   EXPECT_NE(text.find(config.socket_path), std::string::npos) << text;
   EXPECT_NE(text.find(std::to_string(::getpid())), std::string::npos) << text;
+  RawWorker worker(config.socket_path);
+  EXPECT_TRUE(worker.hello());
+}
+
+TEST_F(SocketPathTest, ABoundSocketRefusesWorkersAndOtherDaemons) {
+  IpcServer starting(config, handler);
+  EXPECT_NE(refusal(config, handler).find("another daemon"), std::string::npos);
+  const UniqueFd early(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  config.socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  EXPECT_NE(::connect(early.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  starting.serve();
   RawWorker worker(config.socket_path);
   EXPECT_TRUE(worker.hello());
 }
@@ -39,13 +54,15 @@ TEST_F(SocketPathTest, ADeadDaemonsSocketIsTakenOver) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const IpcServer server(config, handler);
+    IpcServer server(config, handler);
+    server.serve();
     ::_exit(0);  // like a kill: nothing is cleaned up
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(std::filesystem::is_socket(config.socket_path));
-  const IpcServer server(config, handler);
+  IpcServer server(config, handler);
+  server.serve();
   RawWorker worker(config.socket_path);
   EXPECT_TRUE(worker.hello());
 }

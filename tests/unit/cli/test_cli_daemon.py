@@ -123,6 +123,17 @@ def test_config_check_prints_only_the_verdict() -> None:
     assert "pool_size = '8gibi' (option --pool-size): is not a size; give " in output
 
 
+def test_config_check_warns_of_a_pool_that_would_not_fit_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("peercached.cli.daemon.available_bytes", lambda: 1 << 20)
+    code, output = invoke("config", "--check", "--pool-size", "64MiB")
+    assert code == 0
+    assert "It could not start now: pool_size = 64MiB, but only 1 MiB" in output
+    _, output = invoke("config", "--check", "--json", "--pool-size", "64MiB")
+    assert json.loads(output)["warnings"][0].startswith("pool_size = 64MiB")
+
+
 def test_heads_may_be_repeated_or_joined() -> None:
     code, output = invoke(
         "config", "--json", "--discovery-addr", "127.0.0.1:1,127.0.0.1:2",

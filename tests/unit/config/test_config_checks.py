@@ -10,7 +10,7 @@ import pytest
 
 from peercached.config import Config, ConfigError, load
 from peercached.config.checks import impossible
-from peercached.config.memory import memory_limit_bytes
+from peercached.config.memory import available_bytes, memory_limit_bytes, too_little_available
 from peercached.config.paths import admin_socket_of
 
 
@@ -74,6 +74,31 @@ def test_a_pool_larger_than_memory_is_refused_before_the_kernel_kills() -> None:
     )
     assert problem.key == "pool_size"
     assert "3072MiB" in problem.remedy
+
+
+def test_a_pool_beyond_the_available_memory_is_told_with_both_sizes(tmp_path: Path) -> None:
+    config = Config(pool_size=4 << 30, socket_path="/a", admin_socket="/b")
+    assert too_little_available(config, 4 << 30) == ""
+    assert too_little_available(config, None) == ""
+    problem = too_little_available(config, 3 << 30)
+    assert "pool_size = 4GiB, but only 3072 MiB" in problem and "set pool_size below" in problem
+    assert too_little_available(config.model_copy(update={"huge_pages": True}), 3 << 30) == "", (
+        "huge pages are reserved, so they are in use already"
+    )
+    file = tmp_path / "pool"
+    warm = config.model_copy(update={"pool_file": str(file)})
+    assert too_little_available(warm, 3 << 30) == problem
+    file.touch()
+    assert too_little_available(warm, 3 << 30) == "", "its pages are in memory already"
+
+
+def test_the_available_memory_is_read_from_meminfo(tmp_path: Path) -> None:
+    file = tmp_path / "meminfo"
+    file.write_text("MemTotal:  8 kB\nMemAvailable:       3 kB\n")
+    assert available_bytes(file) == 3072
+    assert available_bytes(tmp_path / "none") is None
+    here, limit = available_bytes(), memory_limit_bytes()
+    assert here is not None and limit is not None and here > 0
 
 
 def test_the_memory_limit_is_known_here() -> None:
