@@ -1,4 +1,4 @@
-"""Makes the data plane from the configuration, guards it and starts it."""
+"""Makes the data plane from the configuration, and binds its ports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
-    """Maps the pool and opens disk and devices. RuntimeError with the remedy."""
+    """Maps the pool, opens disk and devices, and says who may be a worker and how much each
+    namespace may use. RuntimeError with the remedy."""
     from peercached._native import Engine
 
     if problem := too_little_available(config, available_bytes()):
@@ -26,7 +27,7 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
 
     timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
     epochs, why_epochs_unknown = EpochStore(config.state_dir, config.node_id).load()
-    return Engine(
+    engine = Engine(
         config,
         incarnation=incarnation,
         cluster_key=cluster_key,
@@ -35,6 +36,8 @@ def make_engine(config: Config, incarnation: int, cluster_key: bytes) -> Engine:
         removals_path=_removals_path(config),
         follow_wait_ms=int(timing.sign_wait_s * 1000),
     )
+    _guard(engine, config)
+    return engine
 
 
 def _removals_path(config: Config) -> str:
@@ -47,7 +50,6 @@ def _removals_path(config: Config) -> str:
 def listen(engine: Engine, config: Config) -> None:
     """Serves peers at the data port, and takes the workers' socket path without serving it yet.
     RuntimeError with the remedy."""
-    _guard(engine, config)
     engine.bind_workers()
     try:
         engine.listen()
