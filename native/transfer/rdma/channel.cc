@@ -161,6 +161,7 @@ bool Channel::answered() {
 }
 
 std::string Channel::no_proof() const {
+  if (trouble_.empty() && outstanding() == 0) return rail_.name() + ": answers come too late";
   if (released_ != 0) {
     return rail_.name() + ": READs of " + std::to_string(sizeof(SlotHeader)) +
            " bytes pass and those of " + std::to_string(kAskedBytes) +

@@ -5,11 +5,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <chrono>
+
 namespace peercached::rdma {
 namespace {
 
 // Ports announce their changes, but some drivers forget to. So the ports are polled as well.
 constexpr int kPortCheckMs = 1000;
+// How often to look for the answers to test READs, whose time counts.
+constexpr int kProofLookMs = 10;
 
 }  // namespace
 
@@ -44,25 +48,34 @@ Fabric::~Fabric() {
 void Fabric::watch() {
   std::vector<pollfd> fds{{stop_fd_, POLLIN, 0}};
   for (const auto& rail : rails_) fds.push_back({rail->context()->async_fd, POLLIN, 0});
+  TimePoint look_at{};
+  bool proving = false;
   while (true) {
-    const int ready = ::poll(fds.data(), fds.size(), kPortCheckMs);
+    const int ready = ::poll(fds.data(), fds.size(), proving ? kProofLookMs : kPortCheckMs);
     if (fds[0].revents != 0) return;
-    for (size_t i = 0; i < rails_.size(); ++i) {
-      Rail& rail = *rails_[i];
-      const short announced = ready > 0 ? fds[i + 1].revents : short{0};
-      if (announced != 0) handle_events(rail);
-      if ((announced & (POLLERR | POLLHUP | POLLNVAL)) != 0) fds[i + 1].fd = -1;  // for good
-      if (!rail.up()) {
-        if (rail.recovered()) rail.set_up();
-        continue;
+    const TimePoint now = Clock::now();
+    if (ready > 0 || now >= look_at) {
+      look_at = now + std::chrono::milliseconds(kPortCheckMs);
+      for (size_t i = 0; i < rails_.size(); ++i) {
+        const short announced = ready > 0 ? fds[i + 1].revents : short{0};
+        if (announced != 0) handle_events(*rails_[i]);
+        if ((announced & (POLLERR | POLLHUP | POLLNVAL)) != 0) fds[i + 1].fd = -1;  // for good
+        look(*rails_[i]);
       }
-      const auto [why_not, moved] = rail.look();
-      if (!why_not.empty()) take_out(rail, why_not);
-      // The channels of the rail were made for the old address or MTU.
-      if (moved) engine_->leave_rail(rail);
     }
-    engine_->prove_doubted();
+    proving = engine_->prove_doubted();
   }
+}
+
+void Fabric::look(Rail& rail) {
+  if (!rail.up()) {
+    if (rail.recovered()) rail.set_up();
+    return;
+  }
+  const auto [why_not, moved] = rail.look();
+  if (!why_not.empty()) take_out(rail, why_not);
+  // The channels of the rail were made for the old address or MTU.
+  if (moved) engine_->leave_rail(rail);
 }
 
 void Fabric::handle_events(Rail& rail) {

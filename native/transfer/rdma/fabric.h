@@ -37,6 +37,7 @@ class Fabric {
 
  private:
   void watch();
+  void look(Rail& rail);
   void handle_events(Rail& rail);
   void take_out(Rail& rail, const std::string& why);
 

@@ -51,6 +51,7 @@ class PeerChannels {
   // Whether an RDMA read makes sense now: a rail is up and relied on, and has a channel or may
   // connect one. Like lease(), continues the proofs of doubted rails.
   bool usable();
+  bool proving() const;  // whether test READs are out; usable() looks whether they came in time
   // Fences and destroys a channel that broke or has chains in flight. If the rail is at fault, its
   // idle channels go, too, and no read uses it for a while (rail_trust.h). `proof_within`: time
   // limit for the rail's proof.

@@ -89,13 +89,14 @@ bool PeerChannels::others_relied_on(const Rail& rail) const {
 bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
   if (const auto entry = find_proof(rail); entry != entries_.end()) {
     Channel& channel = *entry->channel;
-    if (channel.answered()) {
+    const bool late = now - channel.asked_at() > trusts_[rail].proof_within();
+    if (channel.answered() && !late) {
       trusts_[rail].heard(now);
       trusts_[rail].in_order();
       entry->state = State::idle;
       return true;
     }
-    if (!channel.trouble().empty() || now - channel.asked_at() > trusts_[rail].proof_within()) {
+    if (!channel.trouble().empty() || late) {
       back_off(rail, channel.no_proof());
       gone.push_back(take(entry));
     }
@@ -114,6 +115,12 @@ std::vector<PeerChannels::Entry>::iterator PeerChannels::find_proof(uint32_t rai
   return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
     return one.state == State::proving && one.channel->rail().index == rail;
   });
+}
+
+bool PeerChannels::proving() const {
+  MutexLock lock(mutex_);
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& one) { return one.state == State::proving; });
 }
 
 bool PeerChannels::usable() {

@@ -53,8 +53,13 @@ class Reading final : public RdmaEngine {
     if (auto channels = peers_.find(index)) channels->refused(channel, why);
   }
 
-  void prove_doubted() override {
-    for (const auto& [peer, channels] : peers_.all()) (void)channels->usable();
+  bool prove_doubted() override {
+    bool out = false;
+    for (const auto& [peer, channels] : peers_.all()) {
+      (void)channels->usable();
+      out |= channels->proving();
+    }
+    return out;
   }
 
   void leave_rail(const Rail& rail) override {

@@ -23,8 +23,9 @@ class RdmaEngine : public Transport {
   // rails.
   bool reaches(HolderIndex peer) const override = 0;
   bool one_sided() const override { return true; }
-  // Continues the proofs for all peers; call it now and then.
-  virtual void prove_doubted() = 0;
+  // Continues the proofs for all peers; call it now and then. Returns whether test READs are out:
+  // then call it soon, because what nobody looks at in time counts as late.
+  virtual bool prove_doubted() = 0;
   // A rail of ours went down: reads go on over the others.
   virtual void leave_rail(const Rail& rail) = 0;
 

@@ -46,7 +46,7 @@ class AnsweringRdma final : public Answering<rdma::RdmaEngine> {
   void connected(HolderIndex, uint32_t, rdma::ChannelAnswer) override {}
   void refused(HolderIndex, uint32_t, const std::string&) override {}
   bool reaches(HolderIndex) const override { return reached; }
-  void prove_doubted() override {}
+  bool prove_doubted() override { return false; }
   void leave_rail(const rdma::Rail&) override {}
   std::vector<Trouble> troubles() const override { return {}; }
 
