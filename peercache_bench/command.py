@@ -31,7 +31,13 @@ def _median(runs: list[transfers.PageFigures]) -> transfers.PageFigures:
 @click.option("--batch", "batches", multiple=True, type=int, default=(32, 128), show_default=True)
 @click.option("--repeats", default=3, show_default=True, help="runs per figure; medians are shown")
 @click.option("--mib", default=512, show_default=True, help="bytes set and read per run, MiB")
-@click.option("--entries", default=10_000_000, show_default=True, help="directory records; 0: skip")
+@click.option(
+    "--entries",
+    type=click.IntRange(min=0),
+    default=10_000_000,
+    show_default=True,
+    help="directory records; 0: skip",
+)
 @click.option("--json", "as_json", is_flag=True, help="one JSON document")
 @click.option(
     "--protocol",

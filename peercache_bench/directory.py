@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from peercached import _native
 
-_BATCH_ROWS = 1_000_000
+_BATCH_ROWS_MAX = 1_000_000
 _LOOKUP_BATCH = 128
+_LOOKUPS_MAX = 2000
 
 
 @dataclass
@@ -40,18 +41,21 @@ def rows_of_random_pages(count: int) -> tuple[bytes, bytes]:
 
 def measure(entries: int) -> DirectoryFigures:
     table = _native.ShardTable(entries * 2)
+    batch_rows = min(entries, _BATCH_ROWS_MAX)
+    per_million = 1e6 / batch_rows
     inserts: list[float] = []
     digests = b""
-    for holder in range(1, entries // _BATCH_ROWS + 1):
+    for holder in range(1, entries // batch_rows + 1):
         table.add_holder(holder)
-        digests, packed = rows_of_random_pages(_BATCH_ROWS)
+        digests, packed = rows_of_random_pages(batch_rows)
         begin = time.perf_counter()
         table.apply(holder, packed)
         inserts.append(time.perf_counter() - begin)
     stats = table.stats()
 
     step = 16 * _LOOKUP_BATCH
-    batches = [digests[at : at + step] for at in range(0, 2000 * step, step)]
+    asked = digests[: _LOOKUPS_MAX * step]
+    batches = [asked[at : at + step] for at in range(0, len(asked), step)]
     begin = time.perf_counter()
     for batch in batches:
         table.lookup(batch)
@@ -64,7 +68,7 @@ def measure(entries: int) -> DirectoryFigures:
     return DirectoryFigures(
         stats["entries"],
         stats["bytes"],
-        inserts[len(inserts) // 2] * 1e3,
-        lookup_s / len(batches) / _LOOKUP_BATCH * 1e9,
-        drop_s * 1e3,
+        inserts[len(inserts) // 2] * 1e3 * per_million,
+        lookup_s / (len(asked) // 16) * 1e9,
+        drop_s * 1e3 * per_million,
     )

@@ -101,7 +101,7 @@ def print_rest(
     table.add_row("directory RPCs of those gets", str(latencies.lookups_of_gets_after_exists))
     if directory:
         table.add_row(
-            f"directory, {directory.entries / 1e6:.0f} M records",
+            f"directory, {directory.entries / 1e6:g} M records",
             f"{directory.bytes_total / 1e6:.0f} MB"
             f" ({directory.bytes_total / directory.entries:.1f} bytes each)",
         )
