@@ -61,7 +61,13 @@ class RdmaReader : public rdma::Connector {
       : own_pool_(1 << 20, kReaderIncarnation),
         fabric(config(std::move(names), {channels_max, tcp_follows}, link), own_pool_.pool.base(),
                own_pool_.pool.size_bytes(), *this) {}
-  ~RdmaReader() override { wait(); }
+  ~RdmaReader() override {
+    {
+      std::lock_guard lock(mutex_);
+      ended_ = true;  // the fabric, which ends later, may still want to prove a rail
+    }
+    wait();
+  }
 
   void knows(RdmaHolder& holder) { knows(holder, holder.endpoint()); }
   void knows(RdmaHolder& holder, const PeerEndpoint& endpoint, HolderIndex peer = kPeer) {
@@ -77,8 +83,8 @@ class RdmaReader : public rdma::Connector {
 
   bool connect(HolderIndex peer, const rdma::ChannelEnd& own,
                std::span<const uint32_t> closed) override {
-    if (refuse) return false;
     std::lock_guard lock(mutex_);
+    if (refuse || ended_) return false;
     threads_.emplace_back([this, peer, own, numbers = std::vector(closed.begin(), closed.end())] {
       if (hang) return;
       while (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -107,9 +113,13 @@ class RdmaReader : public rdma::Connector {
     return all;
   }
   void wait() {
-    std::lock_guard lock(mutex_);
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
+    std::vector<std::thread> ending;
+    {
+      std::lock_guard lock(
+          mutex_);  // not while joining: connect() wants it with other mutexes held
+      ending.swap(threads_);
+    }
+    for (std::thread& thread : ending) thread.join();
   }
 
   // The closed channels that the last connect reported.
@@ -135,6 +145,7 @@ class RdmaReader : public rdma::Connector {
   std::map<HolderIndex, RdmaHolder*> holders_;
   std::mutex mutex_;
   std::vector<std::thread> threads_;
+  bool ended_ = false;
   mutable std::mutex told_mutex_;
   std::vector<uint32_t> told_;
 
