@@ -1,6 +1,5 @@
 #include "engine/transports.h"
 
-#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 

@@ -26,7 +26,7 @@ from peercached.peer.rpc.connection_limits import ConnectionLimits
 from peercached.service.settings import Settings
 from sim.agreement import Agreement
 from sim.engine import SimEngine
-from sim.loop import Loop, Process
+from sim.loop import InProcess, Loop, Process
 from sim.members import DATA_PORT, PEER_PORT, TIMING
 from sim.net import Net, Work
 from sim.rpc import Network
@@ -54,7 +54,7 @@ class DataPlane(NamedTuple):
     ring: RingBuilder
 
 
-class SimNode:
+class SimNode(InProcess):
     """One start of a daemon."""
 
     def __init__(self, cluster: SimCluster, name: str, incarnation: int, kept: View | None) -> None:
@@ -126,21 +126,6 @@ class SimNode:
             self.cluster.hides(digest, self)
         await self.daemon.stop()
         self.cluster.net.after(0.0, lambda: self.cluster.ended(self))
-
-    @property
-    def clock(self) -> float:
-        return self.process.clock
-
-    @property
-    def hung(self) -> bool:
-        return self.process.hung
-
-    @hung.setter
-    def hung(self, hung: bool) -> None:
-        self.process.hung = hung
-
-    def resume(self) -> None:
-        self.process.resume()
 
     def answers(self) -> bool:
         return self.process.answers()

@@ -86,6 +86,27 @@ class Process:
         self._held.clear()
 
 
+class InProcess:
+    """A node that runs in a process of its own."""
+
+    process: Process
+
+    @property
+    def clock(self) -> float:
+        return self.process.clock
+
+    @property
+    def hung(self) -> bool:
+        return self.process.hung
+
+    @hung.setter
+    def hung(self, hung: bool) -> None:
+        self.process.hung = hung
+
+    def resume(self) -> None:
+        self.process.resume()
+
+
 class Loop(asyncio.AbstractEventLoop):
     """Runs the queue of `net` and the callbacks that become ready. `problems` lists unhandled
     exceptions."""

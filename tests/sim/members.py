@@ -29,7 +29,7 @@ from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.peer.membership.embedded.life_signs import LifeSigns
 from sim.agreement import Agreement
 from sim.calls import Calls
-from sim.loop import Loop, Process
+from sim.loop import InProcess, Loop, Process
 from sim.net import Net
 
 TIMING = Timing(heartbeat_interval_s=1.0, member_ttl_s=5.0)
@@ -87,7 +87,7 @@ class Signs(LifeSigns):
         us.net.send(us.name, to.name, lambda: to.do(there))
 
 
-class Node:
+class Node(InProcess):
     """One start of a daemon. Messages to a hung node wait until it resumes."""
 
     def __init__(self, cluster: Members, name: str, incarnation: int, remembered: View | None):
@@ -112,23 +112,8 @@ class Node:
             self.net.after(self.net.rng.random(), self.signs.follow)
 
     @property
-    def clock(self) -> float:
-        return self.process.clock
-
-    @property
     def view(self) -> View:
         return self.membership.view
-
-    @property
-    def hung(self) -> bool:
-        return self.process.hung
-
-    @hung.setter
-    def hung(self, hung: bool) -> None:
-        self.process.hung = hung
-
-    def resume(self) -> None:
-        self.process.resume()
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
         """Runs `work` at once in this process."""

@@ -1,8 +1,24 @@
 """The metrics port reserves connections for exactly the health routes that exist."""
 
+import asyncio
+from http import HTTPStatus
+from typing import Any, cast
+
 from peercached.web.health import health_routes
+from peercached.web.message import Response
 from peercached.web.server import PROBES
 
 
 def test_reserved_probes_are_exactly_the_health_routes() -> None:
     assert set(health_routes(dict)) == PROBES
+
+
+def test_a_node_is_ready_once_it_serves_and_does_not_drain() -> None:
+    def readyz(starting: bool, drain: str) -> Response:
+        now = {"node": {"starting": starting}, "drain": {"state": drain}}
+        answer: Response = asyncio.run(cast(Any, health_routes(lambda: now)["/readyz"])(None))
+        return answer
+
+    assert readyz(starting=False, drain="no").status is HTTPStatus.OK
+    for starting, drain in ((True, "no"), (False, "running")):
+        assert readyz(starting, drain).status is HTTPStatus.SERVICE_UNAVAILABLE
