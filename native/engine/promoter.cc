@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 namespace peercached {
 
@@ -13,6 +14,8 @@ constexpr uint64_t kBatchBytesMax = 32 << 20;
 constexpr size_t kWarmQueueMax = 16'384;  // pages
 constexpr size_t kWarmPages = 64;         // pages read at a time
 constexpr int64_t kWarmMs = 5'000;
+// Turns in which a page is busy with another thread, which then does not bring it.
+constexpr int kTurnsMax = 4;
 
 }  // namespace
 
@@ -55,9 +58,11 @@ struct Promoter::Run {
   void pin_what_is_here();
   void find();
   bool take_room();
-  void reserve();
+  void reserve(std::span<const size_t> wanted);
   void read();
-  void wait_for_others();
+  // Returns the pages that the threads which had reserved them did not bring. Wanted again: those
+  // threads had other deadlines.
+  std::vector<size_t> wait_for_others();
 };
 
 void Promoter::Run::pin_what_is_here() {
@@ -97,9 +102,11 @@ bool Promoter::Run::take_room() {
   return false;
 }
 
-void Promoter::Run::reserve() {
+void Promoter::Run::reserve(std::span<const size_t> wanted) {
+  reserved.clear();
+  busy.clear();
   std::map<uint32_t, std::vector<size_t>> by_namespace;  // pool slot -> positions
-  for (size_t k = 0; k < missing.size(); ++k) {
+  for (size_t k : wanted) {
     const uint32_t slot =
         promoter.namespaces_.pool_slot_of(on_disk[k].namespace_id, on_disk[k].epoch);
     if (slot == 0) {
@@ -182,7 +189,8 @@ void Promoter::Run::read() {
   if (urgency == Urgency::warming) promoter.counters_.warmed += promoted;
 }
 
-void Promoter::Run::wait_for_others() {
+std::vector<size_t> Promoter::Run::wait_for_others() {
+  std::vector<size_t> again;
   for (size_t k : busy) {
     const size_t i = missing[k];
     if (!promoter.pool_.wait_settled(digests[i], deadline)) {
@@ -190,8 +198,13 @@ void Promoter::Run::wait_for_others() {
       continue;
     }
     promoter.pool_.pin({&digests[i], 1}, nullptr, true, {&out.pages[i], 1});
-    out.statuses[i] = out.pages[i] ? PromoteStatus::in_pool : PromoteStatus::not_now;
+    if (out.pages[i]) {
+      out.statuses[i] = PromoteStatus::in_pool;
+    } else {
+      again.push_back(k);
+    }
   }
+  return again;
 }
 
 Promotions Promoter::promote(std::span<const Digest> digests, Urgency urgency, Deadline deadline) {
@@ -202,9 +215,14 @@ Promotions Promoter::promote(std::span<const Digest> digests, Urgency urgency, D
   run.pin_what_is_here();
   run.find();
   if (!run.missing.empty() && run.take_room()) {
-    run.reserve();
-    run.read();
-    run.wait_for_others();
+    std::vector<size_t> wanted(run.missing.size());
+    std::iota(wanted.begin(), wanted.end(), size_t{0});
+    for (int turn = 0; turn < kTurnsMax && !wanted.empty(); ++turn) {
+      run.reserve(wanted);
+      run.read();
+      wanted = run.wait_for_others();
+    }
+    for (size_t k : wanted) out.statuses[run.missing[k]] = PromoteStatus::not_now;
   }
   std::lock_guard lock(mutex_);
   for (PromoteStatus status : out.statuses) {

@@ -88,6 +88,19 @@ TEST_F(PromoterTest, HungDiskCostsTheDeadlineAndLeavesNoReservation) {
   EXPECT_EQ(promote(digest_of_page(0)), PromoteStatus::in_pool);
 }
 
+// A hung disk would else be a miss for the second reader, and not an error.
+TEST_F(PromoterTest, PageThatAnotherReaderGaveUpIsReadByTheOneThatWaits) {
+  open(4 << 20, false);
+  store(0, 1);
+  tier_->hang(true);
+  std::thread hasty([&] { EXPECT_EQ(promote(digest_of_page(0), 200), PromoteStatus::late); });
+  while (pool_->stats().reserved == 0) std::this_thread::yield();
+  std::thread patient([&] { EXPECT_EQ(promote(digest_of_page(0)), PromoteStatus::in_pool); });
+  hasty.join();
+  tier_->hang(false);
+  patient.join();
+}
+
 TEST_F(PromoterTest, PageRemovedDuringItsReadDoesNotComeBack) {
   open(4 << 20, false);
   store(0, 1);
