@@ -16,6 +16,9 @@ namespace {
 constexpr uint64_t kPieceBytes = 8 << 20;
 constexpr size_t kPiecePages = 4096;
 constexpr unsigned kBusyRetriesMax = 8;
+// Readers unpin a page when they have copied or sent it. A hold or a hung disk may pin it for long,
+// and a set waits for neither.
+constexpr auto kUnpinnedWithin = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -94,11 +97,14 @@ void SetPath::Run::store_in_pieces(const Digest* parent) {
   flush();
 }
 
-// Another worker was setting these pages. Ours are answered only when theirs are committed.
+// Another worker was setting these pages, and ours are answered only when theirs are committed. Or
+// somebody still reads a page of the same key with another length.
 void SetPath::Run::store_busy() {
+  const Deadline unpinned_by{std::min(context.deadline.at, Clock::now() + kUnpinnedWithin)};
   for (const size_t i : std::exchange(busy, {})) {
     for (unsigned attempt = 0; pages[i].status == PageStatus::pending; ++attempt) {
-      if (attempt == kBusyRetriesMax || !parts.pool.wait_settled(digests[i], context.deadline)) {
+      if (attempt == kBusyRetriesMax || !parts.pool.wait_settled(digests[i], context.deadline) ||
+          !parts.pool.wait_replaceable(digests[i], pages[i].length, unpinned_by)) {
         pages[i].status = PageStatus::deadline;
         break;
       }

@@ -88,6 +88,11 @@ bool Pool::Impl::is_reserved(const Digest& digest) const {
   return id != kNoSlot && slots[id].state == SlotState::reserved;
 }
 
+bool Pool::Impl::is_pinned_otherwise(const Digest& digest, uint32_t length) const {
+  const uint32_t id = find_committed(digest);
+  return id != kNoSlot && slots[id].length != length && slots[id].pins > 0;
+}
+
 void Pool::Impl::pin(uint32_t id) {
   Slot& slot = slots[id];
   if (slot.pins++ == 0) space.hold_down(slot);
@@ -104,6 +109,7 @@ void Pool::Impl::unpin(uint32_t id) {
     free_slot(id);
   else
     policy->unpinned(id);
+  settled();
 }
 
 ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t parent,
@@ -260,6 +266,16 @@ bool Pool::wait_settled(const Digest& digest, Deadline deadline) {
   }
   --impl_->settle_waiters;
   return !impl_->is_reserved(digest);
+}
+
+bool Pool::wait_replaceable(const Digest& digest, uint32_t length, Deadline deadline) {
+  MutexLock lock(impl_->mutex);
+  ++impl_->settle_waiters;
+  while (impl_->is_pinned_otherwise(digest, length) &&
+         impl_->settlement.wait_until(impl_->mutex, deadline.at)) {
+  }
+  --impl_->settle_waiters;
+  return !impl_->is_pinned_otherwise(digest, length);
 }
 
 void Pool::rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows) const {

@@ -76,8 +76,8 @@ struct PinnedPage {
 enum class ReserveOutcome : uint8_t {
   reserved,   // fill the payload, then commit or abort
   held,       // already committed here with this length; pinned for the caller
-  busy,       // another thread has it reserved: call wait_settled, then retry; or it is
-              // pinned with another length: retry later
+  busy,       // another thread has it reserved, or it is pinned with another length: call
+              // wait_settled and wait_replaceable, then retry
   no_space,   // nothing more can be evicted
   too_large,  // larger than the pool
 };
@@ -164,6 +164,8 @@ class Pool {
   void abort(std::span<const PinnedPage> pages);
   // Waits until no thread has `digest` reserved; false at the deadline.
   bool wait_settled(const Digest& digest, Deadline deadline);
+  // Waits until no page of `digest` with another length is pinned; false at the deadline.
+  bool wait_replaceable(const Digest& digest, uint32_t length, Deadline deadline);
 
   // The records of pinned, committed pages, for publishing again.
   void rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows) const;

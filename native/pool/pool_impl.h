@@ -33,6 +33,7 @@ struct Pool::Impl {
   RecordRow row_of(const Slot& slot) const REQUIRES(mutex);
   uint32_t find_committed(const Digest& digest) const REQUIRES(mutex);
   bool is_reserved(const Digest& digest) const REQUIRES(mutex);
+  bool is_pinned_otherwise(const Digest& digest, uint32_t length) const REQUIRES(mutex);
   void pin(uint32_t id) REQUIRES(mutex);
   void unpin(uint32_t id) REQUIRES(mutex);
   // Reserves a slot for this page; otherwise the outcome says why not. `parent` is a slot or

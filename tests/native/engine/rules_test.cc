@@ -171,6 +171,29 @@ TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
   EXPECT_TRUE(met) << "the copies were never met";
 }
 
+TEST_F(EnginePair, SetOfAnotherLengthWaitsForReadersButNotForHolds) {
+  open(64 << 20);
+  Pages old("k", 1, 4096), fresh("k", 1, 9000), in("k", 1, 9000);
+  old.fill();
+  fresh.fill();
+  a_->set(old);
+  Pool& pool = a_->engine.storage().pool();
+  const Digest digest = digest_of(a_->context(1).ns->current().key, "k0");
+  PinnedPage page;
+  pool.pin({&digest, 1}, nullptr, true, {&page, 1});
+  EXPECT_TRUE(is(a_->set(fresh), PageStatus::deadline)) << "pinned for longer than a read takes";
+  EXPECT_TRUE(is(a_->get(old), PageStatus::ok));
+
+  std::thread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    pool.unpin({&page, 1});
+  });
+  EXPECT_TRUE(is(a_->set(fresh), PageStatus::ok));
+  reader.join();
+  EXPECT_TRUE(is(a_->get(in), PageStatus::ok));
+  EXPECT_EQ(in.memory, fresh.memory);
+}
+
 // --- 3: a page is visible when its set returns
 
 std::string counted(Side& side, const std::string& name) {

@@ -128,6 +128,22 @@ TEST_F(PoolLifecycle, PinnedPageOfAnotherLengthIsNotReplaced) {
   EXPECT_EQ(set(1, 9000).length, 9000u);
 }
 
+TEST_F(PoolLifecycle, PageOfAnotherLengthIsReplaceableOnceItsReadersAreDone) {
+  open(4 * kMiB);
+  set(1, 4096);
+  const PinnedPage page = pin(1);
+  EXPECT_TRUE(pool->wait_replaceable(digest_for(1), 4096, Deadline::after_ms(0)));
+  EXPECT_TRUE(pool->wait_replaceable(digest_for(2), 9000, Deadline::after_ms(0)));
+  EXPECT_FALSE(pool->wait_replaceable(digest_for(1), 9000, Deadline::after_ms(5)));
+  std::thread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    unpin(page);
+  });
+  EXPECT_TRUE(pool->wait_replaceable(digest_for(1), 9000, Deadline::after_ms(20'000)));
+  reader.join();
+  EXPECT_EQ(set(1, 9000).length, 9000u);
+}
+
 TEST_F(PoolLifecycle, RemovedPinnedPageIsInvisibleAndFreedByTheLastUnpin) {
   open(4 * kMiB);
   const RecordRow row = set(1, 4096);
