@@ -262,11 +262,16 @@ crash-disk: setup
 	@PEERCACHED_DISK_CRASHES=$(CRASHES) build/native/disk_test \
 	    --gtest_filter='DiskCrash.*:*DiskPowerCut.*'
 
-## make docs          docs/configuration.md, health.md and metrics.md from their sources
+## make docs          the site in build/site; configuration.md, health.md and metrics.md from their sources
 docs: setup
 	@$(PY) -m peercached.config.document
 	@$(PY) -m peercached.health.document
 	@$(PY) -m peercached.metrics.document
+	@# An environment of its own: it needs other versions of what the tests use.
+	@test -x .venv-docs/bin/pip || python3 -m venv .venv-docs
+	@.venv-docs/bin/pip install -q --disable-pip-version-check "mkdocs-material>=9.5" "mkdocstrings[python]>=0.26" ruff
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 clean:
-	rm -rf build .venv .venv-asan .venv-tsan .venv-sglang dist
+	rm -rf build .venv .venv-asan .venv-tsan .venv-sglang .venv-docs dist

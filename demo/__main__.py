@@ -22,10 +22,11 @@ from demo import replay as running
 from demo import report
 from demo.replay import Replay, WorkerDied, WorkerOptions, WorkerProcess
 from demo.scenario import KillOneDaemon
-from demo.trace import TraceError, read_trace
+from demo.trace import read_trace
 from demo.workload import Conversations, Request
 from peercache_bench.daemons import ClusterError
 from peercache_bench.report import report_console
+from peercached.sizing.trace import TraceError
 
 _NODES = 3
 _DEFAULT_REQUESTS = 5000

@@ -1,41 +1,18 @@
 """Requests from a trace file in the Mooncake project's format.
 
-JSON lines, plain or gzipped, one request each: `timestamp` (ms), `input_length` and `output_length`
-(tokens), and `hash_ids`, one number per 512-token block of the prompt. Equal numbers are equal
-blocks after equal prefixes. The replay runs at full speed, so the timestamps only give the order.
-An answer's blocks appear in the `hash_ids` of the next turn, not in the request's own. So decode
-workers have nothing to set.
+The replay runs at full speed, so the trace's timestamps only give the order. An answer's blocks
+appear in the `hash_ids` of the next turn, not in the request's own. So decode workers have nothing
+to set.
 """
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from demo.workload import Request
-
-
-class TraceError(ValueError):
-    """The file is not a trace. The text says where, and what to do."""
+from peercached.sizing import trace
 
 
 def read_trace(path: Path) -> Iterator[Request]:
     """The file's requests in order. Raises TraceError, or OSError if it cannot be read."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield _request(path, number, line)
-
-
-def _request(path: Path, number: int, line: str) -> Request:
-    try:
-        entry = json.loads(line)
-        blocks = entry["hash_ids"]
-        if not blocks or not all(type(block) is int and block >= 0 for block in blocks):
-            raise ValueError("hash_ids must be a list of block numbers")
-    except (ValueError, KeyError, TypeError) as problem:
-        raise TraceError(
-            f"{path}, line {number}: not a request of the Mooncake trace format ({problem!s}): "
-            "each line must be a JSON object with timestamp, input_length, output_length, hash_ids"
-        ) from problem
-    return Request(tuple(blocks))
+    for request in trace.read_trace(path):
+        yield Request(request.blocks)

@@ -33,8 +33,8 @@ class AsyncClient(NotCopied):
 
     def __init__(
         self,
-        socket_path: str | os.PathLike[str],
-        namespace: str,
+        socket_path: str | os.PathLike[str] | None = None,
+        namespace: str = "default",
         *,
         name: str = "",
         timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -185,7 +185,9 @@ class AsyncClient(NotCopied):
             lambda: self._client.set(key, data, parent=parent, timeout_s=timeout_s)
         )
 
-    async def get(self, key: Key, length: int, *, timeout_s: float | None = None) -> bytes | None:
+    async def get(
+        self, key: Key, length: int | None = None, *, timeout_s: float | None = None
+    ) -> bytes | None:
         return await self._run(lambda: self._client.get(key, length, timeout_s=timeout_s))
 
     async def batch_exists(
@@ -195,10 +197,17 @@ class AsyncClient(NotCopied):
         parent: Key | None = None,
         timeout_s: float | None = None,
         hold_s: float = 0.0,
+        page_tokens: int = 0,
+        page_keys: int = 1,
     ) -> int:
         return await self._run(
             lambda: self._client.batch_exists(
-                keys, parent=parent, timeout_s=timeout_s, hold_s=hold_s
+                keys,
+                parent=parent,
+                timeout_s=timeout_s,
+                hold_s=hold_s,
+                page_tokens=page_tokens,
+                page_keys=page_keys,
             )
         )
 
@@ -209,9 +218,25 @@ class AsyncClient(NotCopied):
         parent: Key | None = None,
         timeout_s: float | None = None,
         hold_s: float = 0.0,
+        page_tokens: int = 0,
+        page_keys: int = 1,
     ) -> list[bool]:
         return await self._run(
-            lambda: self._client.contains(keys, parent=parent, timeout_s=timeout_s, hold_s=hold_s)
+            lambda: self._client.contains(
+                keys,
+                parent=parent,
+                timeout_s=timeout_s,
+                hold_s=hold_s,
+                page_tokens=page_tokens,
+                page_keys=page_keys,
+            )
+        )
+
+    async def lengths(
+        self, keys: Sequence[Key], *, parent: Key | None = None, timeout_s: float | None = None
+    ) -> list[int]:
+        return await self._run(
+            lambda: self._client.lengths(keys, parent=parent, timeout_s=timeout_s)
         )
 
     async def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import time
+from array import array
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
@@ -28,6 +29,7 @@ from peercache_client.notes import say
 from peercache_client.packed_keys import PackedKeys
 from peercache_client.region import Region, RegionIndex
 from peercache_client.session import SILENCE_TIMEOUT_S, Reply, Session
+from peercache_client.socket_path import existing_socket_path
 from peercache_client.staging import Staging
 from peercache_client.status import STATUS_OF_BYTE, Status
 from peercache_client.wire import Flag, Key, Op
@@ -59,15 +61,17 @@ class Client(NotCopied):
 
     def __init__(
         self,
-        socket_path: str | os.PathLike[str],
-        namespace: str,
+        socket_path: str | os.PathLike[str] | None = None,
+        namespace: str = "default",
         *,
         name: str = "",
         timeout_s: float = DEFAULT_TIMEOUT_S,
         staging_bytes: int = DEFAULT_STAGING_BYTES,
         silence_timeout_s: float | None = SILENCE_TIMEOUT_S,
     ) -> None:
-        """`namespace` identifies the meaning of the bytes: model, dtype, layout, rank
+        """`socket_path`: by default that of this user's daemon, else of the system's.
+
+        `namespace` identifies the meaning of the bytes: model, dtype, layout, rank
         (docs/protocol.md).
 
         Operators see `name`. `staging_bytes` limits the memory that copies unshared buffers, and so
@@ -78,7 +82,7 @@ class Client(NotCopied):
         `region_lost`, and their memory may change while the region is `quarantined`. With None the
         get waits without limit.
         """
-        path = os.fsencode(socket_path)
+        path = os.fsencode(existing_socket_path(os.environ) if socket_path is None else socket_path)
         if b"\0" in path:
             raise ValueError(f"socket_path {path!r} has a zero byte")
         if staging_bytes < 4096:
@@ -253,8 +257,19 @@ class Client(NotCopied):
     ) -> Status:
         return self.batch_set_buffers([key], [data], parent=parent, timeout_s=timeout_s)[0]
 
-    def get(self, key: Key, length: int, *, timeout_s: float | None = None) -> bytes | None:
-        """The page's bytes. None for a miss, or if the page has another length."""
+    def get(
+        self, key: Key, length: int | None = None, *, timeout_s: float | None = None
+    ) -> bytes | None:
+        """The page's bytes. None for a miss, or if the page has another length. Without a `length`
+        the daemon is asked for it first."""
+        if length is None:
+            end = self._end(timeout_s)
+            [length] = self.lengths([key], timeout_s=timeout_s)
+            if length == 0:
+                return None
+            timeout_s = end - time.monotonic()
+            if timeout_s <= 0:
+                return None
         if not 1 <= length <= wire.LENGTH_BYTES_MAX:
             raise ValueError(f"length is {length}: 1 to {wire.LENGTH_BYTES_MAX}")
         if not self._staging().takes(length):
@@ -272,17 +287,23 @@ class Client(NotCopied):
         parent: Key | None = None,
         timeout_s: float | None = None,
         hold_s: float = 0.0,
+        page_tokens: int = 0,
+        page_keys: int = 1,
     ) -> int:
         """Counts the keys that are present, from the first up to the first missing one.
 
         With `hold_s` (seconds, at most 30) the holders also pin these pages against eviction. A
         page that cannot be pinned counts as missing.
+
+        `page_tokens` and `page_keys`: tokens of the prompt that the engine keeps in one page, and
+        the keys of a page, for the daemon's statistics of tokens found. 0: not counted. If several
+        ranks ask for the same tokens, only one of them should give it.
         """
         end, session = self._end(timeout_s), self._session()
         present = 0
         for frame in key_frames(keys, parent):
             count = frame.keys
-            flags, body = _holding(frame, hold_s)
+            flags, body = _exists_request(frame, hold_s, page_tokens, page_keys)
             reply = session.ask(Op.exists, flags, count, end, body)
             if not isinstance(reply, Reply):
                 return present
@@ -298,19 +319,36 @@ class Client(NotCopied):
         parent: Key | None = None,
         timeout_s: float | None = None,
         hold_s: float = 0.0,
+        page_tokens: int = 0,
+        page_keys: int = 1,
     ) -> list[bool]:
-        """Whether each key is present, independently of the others. `hold_s` as in
-        `batch_exists`."""
+        """Whether each key is present, independently of the others. `hold_s`, `page_tokens` and
+        `page_keys` as in `batch_exists`."""
         end, session = self._end(timeout_s), self._session()
         found: list[bool] = []
         for frame in key_frames(keys, parent):
-            flags, body = _holding(frame, hold_s)
+            flags, body = _exists_request(frame, hold_s, page_tokens, page_keys)
             reply = session.ask(Op.exists, flags | Flag.bitmap, frame.keys, end, body)
             if isinstance(reply, Reply) and len(reply.body) == frame.keys:
                 found += map(bool, reply.body)
             else:
                 found += [False] * frame.keys
         return found
+
+    def lengths(
+        self, keys: Sequence[Key], *, parent: Key | None = None, timeout_s: float | None = None
+    ) -> list[int]:
+        """The length in bytes of each key's page; 0 if it is not present."""
+        end, session = self._end(timeout_s), self._session()
+        found = array("I")
+        for frame in key_frames(keys, parent):
+            flags = frame.flags | Flag.lengths
+            reply = session.ask(Op.exists, flags, frame.keys, end, frame.body)
+            if isinstance(reply, Reply) and len(reply.body) == 4 * frame.keys:
+                found.frombytes(reply.body)
+            else:
+                found.extend([0] * frame.keys)
+        return found.tolist()
 
     def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
         """Removes pages in the whole cluster. `ok`: it was present; `absent`: no node had it.
@@ -539,12 +577,19 @@ def _presentable(what: str, text: str, bytes_max: int) -> bytes:
     return encoded
 
 
-def _holding(frame: KeyFrame, hold_s: float) -> tuple[int, tuple[bytes, ...]]:
-    """Flags and body of an exists request that also pins the pages it finds."""
-    if not hold_s > 0:
-        return frame.flags, frame.body
-    hold_ms = math.ceil(min(1000 * hold_s, wire.HOLD_MS_MAX))
-    return frame.flags | Flag.hold, (*frame.body, wire.HOLD_MS.pack(hold_ms))
+def _exists_request(
+    frame: KeyFrame, hold_s: float, page_tokens: int, page_keys: int
+) -> tuple[int, tuple[bytes, ...]]:
+    """Flags and body."""
+    flags, body = frame.flags, frame.body
+    if hold_s > 0:
+        hold_ms = math.ceil(min(1000 * hold_s, wire.HOLD_MS_MAX))
+        flags, body = flags | Flag.hold, (*body, wire.HOLD_MS.pack(hold_ms))
+    if page_tokens:
+        if not (0 < page_tokens < 1 << 16 and 0 < page_keys < 1 << 16):
+            raise ValueError(f"a page of {page_tokens} tokens under {page_keys} keys: 1 to 65535")
+        flags, body = flags | Flag.page, (*body, wire.PAGE.pack(page_tokens, page_keys))
+    return flags, body
 
 
 def _statuses(reply: Reply | Status, count: int) -> list[Status]:

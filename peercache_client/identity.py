@@ -58,6 +58,11 @@ class Topology(NamedTuple):
     replicated: bool  # SGLang's is_mla_model: every TP rank has the same KV
     tp_lcm_size: int  # 0, or the number of parts into which the heads of a page_head pool are split
 
+    @property
+    def is_first(self) -> bool:
+        """Rank 0 in every dimension. One rank counts the tokens that all of them look up."""
+        return not (self.tp_rank or self.pp_rank or self.cp_rank or self.dcp_rank)
+
     @classmethod
     def of(cls, config: Any) -> Topology:
         """From a HiCacheStorageConfig."""

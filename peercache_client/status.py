@@ -31,6 +31,12 @@ class Status(IntEnum):
     def __bool__(self) -> bool:
         return self is Status.ok
 
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
 
 # Indexed by the reply's status byte. A status that only a newer daemon knows becomes `error`.
 STATUS_OF_BYTE = [Status.error] * 256

@@ -21,6 +21,7 @@ LENGTH_BYTES_MAX: Final = (1 << 32) - 1
 HOLD_MS_MAX: Final = 30_000
 KEY_BYTES: Final = struct.Struct("<I")
 HOLD_MS: Final = struct.Struct("<I")  # follows the keys
+PAGE: Final = struct.Struct("<HH")  # then tokens and keys of a page
 
 
 class Op(IntEnum):
@@ -41,6 +42,8 @@ class Flag(IntFlag):
     parent = 1
     bitmap = 2
     hold = 4
+    page = 8
+    lengths = 16
 
 
 def check_keys(keys: Sequence[Key]) -> None:

@@ -11,8 +11,8 @@ Stats = Mapping[str, Any]  # Engine.stats()
 
 
 class Component:
-    """Each method reads and changes nothing. On the event loop's thread. `stats`: the data plane's
-    counters at this moment."""
+    """Each method changes nothing but what it remembers of counters. On the event loop's thread.
+    `stats`: the data plane's counters at this moment."""
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         """Its sections of the status document (admin/status.py), by name."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from peercached import __version__
 from peercached.admin.status import Status
 from peercached.data_plane.disk import DiskStatus
 from peercached.data_plane.latencies import latencies
@@ -25,6 +26,9 @@ from peercached.directory.pending import PendingBatches
 from peercached.directory.placement import Placement, RingBuilder
 from peercached.directory.publisher import Publisher
 from peercached.events import Events
+from peercached.history.departures import Departures
+from peercached.history.event_log import EventLog
+from peercached.history.findings import FindingEvents
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.membership.store import Store
 from peercached.node_status import Identity, LastReload, NodeStatus
@@ -126,6 +130,7 @@ class Daemon:
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
         self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id), time.monotonic)
         self.status = NodeStatus(engine)
+        self.history = EventLog(config.node_id)
         self._build_rpc(secret, tls)
         self._build_membership(address, rank, remembered, tls)
         self._build_directory(native, settings)
@@ -158,8 +163,11 @@ class Daemon:
                 self.peers,
                 self.links,
                 self.keeper,
+                self.departures,
             ],
         )
+        finding_events = FindingEvents(self.history, self.status.findings)
+        self.failures.on_suspect(lambda _: finding_events.look_soon())
         self._ticker = Periodic(
             TICK_S,
             [
@@ -172,11 +180,13 @@ class Daemon:
                 self.removal_catch_up.tend,
                 self._log_notices,
                 Trim(engine, self.placement).tend,
+                finding_events.tend,
             ],
         )
         self.status.add(
             self.drain,
             self._membership_status,
+            self.departures,
             self.failures,
             SecurityStatus(
                 config, engine, self.placement, secret, tls, self.sessions, self.servicer
@@ -218,6 +228,7 @@ class Daemon:
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.cluster = self._make_cluster(address, rank, remembered, tls)
         self.peers.keep_also(self.cluster.endpoints)
+        self.departures = Departures(self.history, self.cluster.has_left, config.member_ttl_s)
         self._membership_status = MembershipStatus(
             self.engine, self.placement, self.cluster, config.discovery_addr
         )
@@ -298,6 +309,7 @@ class Daemon:
             self.peers,
             self._summary,
             self._membership_status.members,
+            self.departures.document,
             config.max_masters,
         )
         self.node = LocalNode(
@@ -337,6 +349,7 @@ class Daemon:
             self.removal_driver,
             self.drain,
             self.status,
+            self.history,
             partial(
                 ring_report.document, engine, placement, self.owner_side, self.local, self.streams
             ),
@@ -368,6 +381,7 @@ class Daemon:
             self.cluster.has_left,
             self.epochs,
         )
+        self.removals.on_forget(self.departures.forget)
         self.removal_driver = RemovalDriver(
             self.removals,
             placement,
@@ -402,7 +416,13 @@ class Daemon:
         status = self.operations.status
         found = routes(status, timed)
         if self.config.metrics_dashboard:
-            found |= api_routes(status, timed, self.overview.document, self.operations.locate)
+            found |= api_routes(
+                status,
+                timed,
+                self.overview.document,
+                self.operations.locate,
+                self.history.document,
+            )
             found |= dashboard_routes()
         return found
 
@@ -476,6 +496,7 @@ class Daemon:
         self._take_sets_or_not(time.monotonic())
         self.engine.start()
         self._starting = False
+        self.history.add("started", f"version {__version__}, in view {self.placement.view.counter}")
 
     async def _learn_what_was_cleared(self) -> None:
         """Catches up on clears, or workers would get pages that were cleared while we were away."""

@@ -30,6 +30,14 @@ class NodeStatus:
         """Adds parts of the node. Their findings are reported in this order."""
         self._parts.extend(parts)
 
+    def findings(self) -> Findings:
+        """A health check alone."""
+        stats = self._engine.stats()
+        findings = Findings()
+        for part in self._parts:
+            part.say(findings.say, stats)
+        return findings
+
     def document(self) -> dict[str, Any]:
         stats = self._engine.stats()
         findings = Findings()

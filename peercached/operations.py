@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.config.keys import KEYS
 from peercached.directory.placement import Placement
+from peercached.history.event_log import EventLog
 from peercached.node_status import NodeStatus
 from peercached.peer.directory import trace
 from peercached.peer.directory.cluster_wide import ClusterWide
@@ -35,6 +36,7 @@ class Operations:
         removal_driver: RemovalDriver,
         drain: Drain,
         status: NodeStatus,
+        history: EventLog,
         ring: Callable[[], Mapping[str, Any]],
         settings: Settings,
     ) -> None:
@@ -45,6 +47,7 @@ class Operations:
         self._removal_driver = removal_driver
         self._drain = drain
         self._status = status
+        self._history = history
         self._ring = ring
         self._settings = settings
 
@@ -68,6 +71,9 @@ class Operations:
             }
         }
 
+    def events(self, after: int) -> Mapping[str, Any]:
+        return self._history.document(after)
+
     async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
         return await trace.follow_get(
             self._engine,
@@ -88,7 +94,13 @@ class Operations:
         await self._drain.undo()
 
     async def clear(self, namespace: str) -> list[str]:
-        return await self._cluster_wide.clear(namespace)
+        unreached = await self._cluster_wide.clear(namespace)
+        self._history.add("clear", f"An operator cleared {self._shown(namespace)}.")
+        return unreached
+
+    def _shown(self, namespace: str) -> str:
+        """Its id, because a name may contain a tenant's salt, and events are open to all."""
+        return f"the namespace with the id {self._engine.namespace_id(namespace).hex()}"
 
     async def forget_node(self, node_id: str) -> list[str]:
         return await self._removal_driver.forget_everywhere(node_id)

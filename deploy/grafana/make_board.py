@@ -1,11 +1,13 @@
 """Makes deploy/grafana/peercached.json: `python deploy/grafana/make_board.py`.
 
-A panel is a title, a unit and its queries; the rest of Grafana's document is the same for all.
+A panel is a title, a unit, its queries and a kind; the rest of Grafana's document is the same for
+all. The first row has single numbers.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,29 +47,44 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
                 "percentunit",
                 [
                     (
-                        "sum(rate(peercached_hits_total{WHERE}[$__rate_interval])) / "
-                        "(sum(rate(peercached_hits_total{WHERE}[$__rate_interval])) + "
-                        "sum(rate(peercached_misses_total{WHERE}[$__rate_interval])))",
+                        "sum(rate(peercached_found_keys_total{WHERE}[$__rate_interval])) / "
+                        "sum(rate(peercached_asked_keys_total{WHERE}[$__rate_interval]))",
                         "all chosen nodes",
                     ),
                     ("instance:peercached_hit_ratio:rate5m{WHERE}", "{{instance}}"),
+                    (
+                        "(sum by (pool) "
+                        "(rate(peercached_evicted_keys_total{WHERE}[$__rate_interval])) + "
+                        "on () group_left () "
+                        "sum(rate(peercached_found_keys_total{WHERE}[$__rate_interval]))) / "
+                        "on () group_left () "
+                        "sum(rate(peercached_asked_keys_total{WHERE}[$__rate_interval]))",
+                        "{{pool}} times the pool",
+                    ),
                 ],
             ),
-            ("Hits by tier (pages/s)", "ops", _rate("peercached_hits_total", "tier")),
-            ("Misses by reason (pages/s)", "ops", _rate("peercached_misses_total", "reason")),
-            ("Bytes by operation", "Bps", _rate("peercached_bytes_total", "operation")),
-            ("Requests", "reqps", _rate("peercached_requests_total", "operation")),
             (
-                "Keys that exists found",
+                "Tokens found (tokens/s)",
+                "ops",
+                _rate("peercached_found_tokens_total", "instance"),
+            ),
+            ("Keys found by tier (keys/s)", "ops", _rate("peercached_found_keys_total", "tier")),
+            (
+                "Hit ratio by namespace",
                 "percentunit",
                 [
                     (
-                        "sum(rate(peercached_exists_hits_total{WHERE}[$__rate_interval])) / "
-                        "sum(rate(peercached_exists_keys_total{WHERE}[$__rate_interval]))",
-                        "found",
+                        "sum by (namespace_id) "
+                        "(rate(peercached_namespace_found_keys_total{WHERE}[$__rate_interval])) / "
+                        "sum by (namespace_id) "
+                        "(rate(peercached_namespace_asked_keys_total{WHERE}[$__rate_interval]))",
+                        "{{namespace_id}}",
                     )
                 ],
             ),
+            ("Pages not delivered (pages/s)", "ops", _rate("peercached_misses_total", "reason")),
+            ("Bytes by operation", "Bps", _rate("peercached_bytes_total", "operation")),
+            ("Requests", "reqps", _rate("peercached_requests_total", "operation")),
         ],
     ),
     (
@@ -243,9 +260,92 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
 ]
 
 
+def _all(metric: str) -> str:
+    return f"sum(rate({metric}{{WHERE}}[$__rate_interval]))"
+
+
+# Title, unit and expression of single numbers.
+STATS: list[tuple[str, str, str]] = [
+    (
+        "Hit ratio",
+        "percentunit",
+        f"{_all('peercached_found_keys_total')} / {_all('peercached_asked_keys_total')}",
+    ),
+    ("Tokens found", "short", _all("peercached_found_tokens_total")),
+    ("Nodes that answer", "short", "sum(up{WHERE})"),
+    ("Members", "short", "max(sum by (instance) (peercached_members{WHERE}))"),
+    ("Errors in status", "short", 'sum(peercached_health_sentences{WHERE, severity="error"})'),
+    (
+        "Pool in use",
+        "percentunit",
+        "sum(peercached_pool_used_bytes{WHERE}) / sum(peercached_pool_capacity_bytes{WHERE})",
+    ),
+]
+_STAT_WIDTH, _STAT_HEIGHT = 24 // len(STATS), 4
+
+
+def _stat(number: int, title: str, unit: str, expression: str, place: int) -> dict[str, Any]:
+    where = {"x": place * _STAT_WIDTH, "y": 0, "w": _STAT_WIDTH, "h": _STAT_HEIGHT}
+    panel = _panel(number, title, unit, [(expression, "")], where)
+    panel["type"] = "stat"
+    panel["options"] = {
+        "reduceOptions": {"calcs": ["lastNotNull"]},
+        "graphMode": "area",
+        "colorMode": "none",
+    }
+    return panel
+
+
+def _get_heatmap(number: int, where: dict[str, int]) -> dict[str, Any]:
+    query = "sum by (le) (increase(peercached_get_seconds_bucket{WHERE}[$__rate_interval]))"
+    panel = _panel(number, "Get, all sources", "s", [(query, "{{le}}")], where)
+    panel["type"] = "heatmap"
+    panel["targets"][0]["format"] = "heatmap"
+    panel["options"] = {
+        "calculate": False,
+        "yAxis": {"unit": "s"},
+        "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64},
+        "cellGap": 1,
+    }
+    return panel
+
+
+def _findings_table(number: int, where: dict[str, int]) -> dict[str, Any]:
+    query = "sum by (instance, severity, code) (peercached_health_sentences{WHERE}) > 0"
+    panel = _panel(number, "What status says", "short", [(query, "")], where)
+    panel["type"] = "table"
+    panel["targets"][0] |= {"format": "table", "instant": True}
+    panel["options"] = {"showHeader": True, "sortBy": [{"displayName": "severity"}]}
+    panel["transformations"] = [
+        {"id": "organize", "options": {"excludeByName": {"Time": True, "Value": True}}}
+    ]
+    return panel
+
+
+def _annotations() -> list[dict[str, Any]]:
+    """Marks in all charts: what happened to the nodes."""
+    return [
+        {
+            "name": name,
+            "datasource": _SOURCE,
+            "enable": True,
+            "iconColor": colour,
+            "expr": expression.replace("WHERE", _WHERE),
+            "step": "30s",
+            "titleFormat": name,
+            "textFormat": "{{instance}}",
+        }
+        for name, colour, expression in (
+            ("restart", "red", "changes(process_start_time_seconds{WHERE}[1m]) > 0"),
+            ("new view", "blue", "changes(peercached_view_number{WHERE}[1m]) > 0"),
+            ("drain", "orange", "peercached_draining{WHERE} > 0"),
+        )
+    ]
+
+
 def board() -> dict[str, Any]:
-    panels: list[dict[str, Any]] = []
-    top = 0
+    panels = [_stat(place + 1, *stat, place) for place, stat in enumerate(STATS)]
+    top = _STAT_HEIGHT
     for heading, charts in ROWS:
         panels.append(
             {
@@ -267,6 +367,10 @@ def board() -> dict[str, Any]:
             }
             panels.append(_panel(len(panels) + 1, title, unit, queries, where))
         top += -(-len(charts) // _COLUMNS) * _HEIGHT
+        if extra := _EXTRA.get(heading):
+            where = {"x": 0, "y": top, "w": 24, "h": _HEIGHT}
+            panels.append(extra(len(panels) + 1, where))
+            top += _HEIGHT
     return {
         "title": "peercached",
         "uid": "peercached",
@@ -278,13 +382,18 @@ def board() -> dict[str, Any]:
         "version": 1,
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "",
-        "annotations": {"list": []},
+        "annotations": {"list": _annotations()},
         "templating": {"list": _variables()},
         "panels": panels,
     }
 
 
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
+# A wide panel below the charts of a row.
+_EXTRA: dict[str, Callable[[int, dict[str, int]], dict[str, Any]]] = {
+    "How fast?": _get_heatmap,
+    "Cluster": _findings_table,
+}
 
 
 def _panel(

@@ -87,9 +87,10 @@ size_t reply_bytes_max(uint16_t op, uint32_t count) {
   switch (static_cast<Op>(op)) {
     case Op::stats:
       return kStatistics;
+    case Op::exists:
+      return size_t{4} * count + kSentences;  // lengths
     case Op::set:
     case Op::get:
-    case Op::exists:
     case Op::remove:
       return count + kSentences;
     default:

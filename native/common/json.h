@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/foreign_text.h"
+
 namespace peercached {
 
 class JsonWriter {
@@ -60,13 +62,14 @@ class JsonWriter {
   }
   void quote(std::string_view text) {
     static constexpr char kHex[] = "0123456789abcdef";
+    const bool is_utf8 = is_presentable(text);
     text_ += '"';
     for (const char c : text) {
       const auto byte = static_cast<unsigned char>(c);
       if (c == '"' || c == '\\') {
         text_ += '\\';
         text_ += c;
-      } else if (byte < 0x20 || byte >= 0x7f) {  // as Latin-1: the JSON stays valid
+      } else if (!is_utf8 && (byte < 0x20 || byte >= 0x7f)) {  // as Latin-1: it stays valid JSON
         text_ += "\\u00";
         text_ += kHex[byte >> 4];
         text_ += kHex[byte & 15];

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/types.h"
+#include "engine/demand.h"
 #include "engine/latencies.h"
 
 namespace peercached {
@@ -17,7 +18,8 @@ struct OperationCounters {
   // Pages whose bytes did not match their checksum: in our own pool, and received from a peer.
   std::atomic<uint64_t> corrupt_local{0}, corrupt_remote{0};
   std::atomic<uint64_t> set_held{0}, unpublished{0};
-  std::atomic<uint64_t> exists_keys{0}, exists_hits{0}, lookups_asked{0}, lookup_keys_asked{0};
+  Demand demand;
+  std::atomic<uint64_t> lookups_asked{0}, lookup_keys_asked{0};
   // Lookup frames sent to owners. Lookups, and their keys, left to the control plane.
   std::atomic<uint64_t> lookup_frames{0}, lookups_passed_on{0}, lookup_keys_passed_on{0};
   std::atomic<uint64_t> lookups_answered{0};  // lookup frames of peers

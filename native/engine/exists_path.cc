@@ -1,6 +1,7 @@
 #include "engine/exists_path.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct ExistsPath::Run {
   void keep_held();
   // Clears present[] of pages that could not be held, here or elsewhere.
   void hold();
+  void add_lengths();
+  // What the caller asked for and is told. `there`: the keys present before any were held.
+  Looked looked(std::span<const uint8_t> there) const;
 };
 
 void ExistsPath::Run::look_here() {
@@ -157,6 +161,50 @@ void ExistsPath::Run::hold() {
   }
 }
 
+void ExistsPath::Run::add_lengths() {
+  answer.lengths.assign(keys.size(), 0);
+  parts.pool.lengths(digests, answer.lengths);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (on_disk[i] == 0 || answer.lengths[i] != 0) continue;
+    if (const auto page = parts.cold.find(digests[i])) answer.lengths[i] = page->length;
+  }
+  for (size_t k = 0; k < index.size(); ++k) {
+    if (answer.lengths[index[k]] == 0) answer.lengths[index[k]] = rows[k].length;
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (answer.present[i] == 0) answer.lengths[i] = 0;
+  }
+}
+
+Looked ExistsPath::Run::looked(std::span<const uint8_t> there) const {
+  Looked looked{.asked = keys.size()};
+  std::vector<Source> source(keys.size(), Source::pool);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (on_disk[i] != 0) source[i] = Source::disk;
+  }
+  for (size_t k = 0; k < index.size(); ++k) {
+    source[index[k]] = rows[k].flags & kRecordResident ? Source::peer : Source::peer_disk;
+  }
+  for (size_t i = 0; i < told(); ++i) {
+    if (answer.present[i] != 0) {
+      ++looked.found[static_cast<size_t>(source[i])];
+    } else {
+      looked.add_evicted(parts.pool.evicted().pools_needed(digests[i]));
+    }
+  }
+  // With a larger pool the prefix would go on, up to the first key that it would not have either.
+  std::array<bool, kLargerPools.size()> ended{};
+  for (size_t i = told(); i < keys.size() && !ended.back(); ++i) {
+    const unsigned needed = there[i] != 0 ? 1 : parts.pool.evicted().pools_needed(digests[i]);
+    for (size_t size = 0; size < kLargerPools.size(); ++size) {
+      const bool has = needed != 0 && needed <= kLargerPools[size];
+      ended[size] = ended[size] || !has;
+      if (!ended[size]) ++looked.evicted[size];
+    }
+  }
+  return looked;
+}
+
 ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef> keys, bool all) {
   const Timed timed(parts_.latencies.exists);
   if (!parts_.serving.load(std::memory_order_acquire)) {
@@ -170,10 +218,12 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
   run.look_elsewhere();
   run.count_prefix();
   run.warm();
+  const std::vector<uint8_t> there = run.answer.present;
   if (context.hold_ms != 0) run.keep_held();
-  const auto hits = std::count(run.answer.present.begin(), run.answer.present.end(), 1);
-  parts_.counters.exists_keys.fetch_add(keys.size(), std::memory_order_relaxed);
-  parts_.counters.exists_hits.fetch_add(static_cast<uint64_t>(hits), std::memory_order_relaxed);
+  if (context.lengths) run.add_lengths();
+  const Looked looked = run.looked(there);
+  parts_.counters.demand.add(looked, context.page);
+  context.ns->demand().add(looked, context.page);
   return std::move(run.answer);
 }
 

@@ -130,6 +130,18 @@ void GetPath::Run::blame_disks() {
 void GetPath::Run::hit(Source source) {
   farthest = std::max(farthest, source);
   parts.counters.hits[static_cast<size_t>(source)].fetch_add(1, std::memory_order_relaxed);
+  ++looked.found[static_cast<size_t>(source)];
+}
+
+void GetPath::Run::count_demand() {
+  looked.asked = pages.size();
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i].status == PageStatus::absent) {
+      looked.add_evicted(parts.pool.evicted().pools_needed(digests[i]));
+    }
+  }
+  parts.counters.demand.add(looked, {});
+  context.ns->demand().add(looked, {});
 }
 
 void GetPath::get(const RequestContext& context, std::span<PageRef> pages) {
@@ -155,6 +167,7 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) {
   for (PageRef& page : pages) {
     parts_.counters.get[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
   }
+  if (context.gets_only) run.count_demand();
   parts_.latencies.get[static_cast<size_t>(run.farthest)].add_since(started);
 }
 

@@ -19,6 +19,7 @@ struct GetPath::Run {
   std::vector<HolderIndex> failed;    // by page: the holder that failed to give it
   std::vector<uint8_t> unread{};      // by page: 1 if a disk has it but gave nothing; or empty
   Source farthest = Source::nowhere;  // of the places that gave a page
+  Looked looked{};                    // found: the pages given, by place
 
   void from_pool(const Digest* parent);  // get_path.cc
   void from_disk();                      // get_path.cc
@@ -26,6 +27,7 @@ struct GetPath::Run {
   void from_peers(Trust trust);  // get_peers.cc
   // The last step: a miss becomes an error if a disk has the page but gave nothing.
   void blame_disks();
+  void count_demand();  // get_path.cc
 
  private:
   // A page of this request (its index) and its record.

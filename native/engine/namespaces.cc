@@ -106,6 +106,17 @@ bool NamespaceTable::raise(const Digest& id, uint64_t epoch, uint32_t& stale_slo
   return true;
 }
 
+void NamespaceTable::for_each(const std::function<void(const Namespace&)>& visit) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, ns] : by_id_) visit(*ns);
+}
+
+std::shared_ptr<const Namespace> NamespaceTable::find(const Digest& id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
 std::map<uint32_t, NamespaceTable::Identity> NamespaceTable::by_pool_slot() const {
   std::lock_guard lock(mutex_);
   auto epoch_of = [&](const Digest& id) {

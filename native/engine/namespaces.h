@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/identity.h"
 #include "common/types.h"
+#include "engine/demand.h"
 #include "pool/pool.h"
 
 namespace peercached {
@@ -40,6 +41,8 @@ class Namespace {
       : name_(std::move(name)), id_(id), user_(user) {}
   const std::string& name() const { return name_; }
   const Digest& id() const { return id_; }
+  Demand& demand() { return demand_; }
+  const Demand& demand() const { return demand_; }
   NamespaceEpoch current() const {
     std::lock_guard lock(mutex_);
     return epoch_;
@@ -50,6 +53,7 @@ class Namespace {
   const std::string name_;
   const Digest id_;
   const uint32_t user_;
+  Demand demand_;
   mutable std::mutex mutex_;
   NamespaceEpoch epoch_;
 };
@@ -85,6 +89,10 @@ class NamespaceTable {
   // Nodes with the same epochs have the same mark. With different epochs the marks nearly always
   // differ.
   uint64_t epochs_mark() const;
+  // Calls `visit` with each namespace that was opened and is not forgotten, under the mutex.
+  void for_each(const std::function<void(const Namespace&)>& visit) const;
+  // Null: it was not opened, or is forgotten.
+  std::shared_ptr<const Namespace> find(const Digest& id) const;
   // The namespace and epoch of each pool slot in use. Void slots are left out.
   struct Identity {
     Digest id;

@@ -1,5 +1,7 @@
 #include "engine/operator_view.h"
 
+#include <algorithm>
+
 #include "common/json.h"
 #include "engine/namespaces.h"
 
@@ -142,6 +144,59 @@ void write_tcp_server(JsonWriter& json, const TcpServerStats& tcp) {
   json.field("stale", tcp.stale).field("stalls", tcp.stalls).close('}');
 }
 
+void write_demand(JsonWriter& json, const Demand& demand) {
+  json.key("demand").open('{').field("asked", demand.asked());
+  json.key("found").open('{');
+  for (size_t i = static_cast<size_t>(Source::pool); i < kSourceNames.size(); ++i) {
+    json.field(kSourceNames[i], demand.found(i));
+  }
+  json.close('}');
+  json.key("evicted").open('{');
+  for (size_t i = 0; i < kLargerPools.size(); ++i) {
+    json.field(std::to_string(kLargerPools[i]) + "x", demand.evicted(i));
+  }
+  json.close('}');
+  json.field("tokens_asked", demand.tokens_asked());
+  json.field("tokens_found", demand.tokens_found()).close('}');
+}
+
+constexpr size_t kNamespacesShownMax = 256;
+
+// Those with the most memory or demand.
+void write_namespaces(JsonWriter& json, Storage& storage) {
+  struct Rank {
+    Digest id;
+    NamespaceUse use;
+    uint64_t asked = 0;
+  };
+  std::vector<Rank> ranks;
+  storage.namespaces().for_each([&](const Namespace& ns) {
+    const NamespaceUse use = storage.pool().use_of(ns.current().pool_slot);
+    ranks.push_back({ns.id(), use, ns.demand().asked()});
+  });
+  const size_t shown = std::min(ranks.size(), kNamespacesShownMax);
+  const auto larger = [](const Rank& a, const Rank& b) {
+    return a.use.bytes != b.use.bytes ? a.use.bytes > b.use.bytes : a.asked > b.asked;
+  };
+  std::partial_sort(ranks.begin(), ranks.begin() + static_cast<ptrdiff_t>(shown), ranks.end(),
+                    larger);
+  json.key("namespaces").open('[');
+  for (const auto& [id, use, asked] : std::span(ranks).first(shown)) {
+    const auto ns = storage.namespaces().find(id);
+    if (ns == nullptr) continue;  // forgotten meanwhile
+    json.open('{').field("name", ns->name()).field("epoch", ns->current().epoch);
+    json.field("pool_pages", use.keys).field("pool_bytes", use.bytes);
+    if (use.quota_bytes != UINT64_MAX) json.field("quota_bytes", use.quota_bytes);
+    if (storage.cold().enabled()) {
+      json.field("disk_bytes", storage.cold().tier().use_of(id).room_bytes);
+    }
+    write_demand(json, ns->demand());
+    json.close('}');
+  }
+  json.close(']');
+  json.field("namespaces_open", ranks.size());
+}
+
 void write_operations(JsonWriter& json, const OperationCounters& c) {
   json.key("operations").open('{');
   write_outcomes(json, "set", c.set);
@@ -153,7 +208,6 @@ void write_operations(JsonWriter& json, const OperationCounters& c) {
   json.field("corrupt_local", c.corrupt_local.load());
   json.field("corrupt_remote", c.corrupt_remote.load());
   json.field("set_held", c.set_held.load()).field("unpublished", c.unpublished.load());
-  json.field("exists_keys", c.exists_keys.load()).field("exists_hits", c.exists_hits.load());
   json.field("keys_in_copies", c.keys_in_copies.load());
   json.field("lookups_asked", c.lookups_asked.load());
   json.field("lookup_keys_asked", c.lookup_keys_asked.load());
@@ -192,11 +246,18 @@ void write_peers(JsonWriter& json, const TransferEngine& reads) {
 }  // namespace
 
 std::string OperatorView::status_json() const {
-  Storage& storage = parts_.storage;
   JsonWriter json;
   json.open('{');
+  parts_.storage.quotas().write(json);
+  write_namespaces(json, parts_.storage);
+  write_demand(json, parts_.counters.demand);
+  write_sections(json);
+  return json.close('}').take();
+}
+
+void OperatorView::write_sections(JsonWriter& json) const {
+  Storage& storage = parts_.storage;
   write_pool(json, storage.pool().stats());
-  storage.quotas().write(json);
   write_recovery(json, storage.pool().recovery());
   write_removals(json, storage.journal().stats());
   if (storage.cold().enabled())
@@ -214,7 +275,6 @@ std::string OperatorView::status_json() const {
   write_peers(json, parts_.transports.engine());
   json.field("events_posted", parts_.control.posted());
   json.field("events_dropped", parts_.control.dropped());
-  return json.close('}').take();
 }
 
 std::string OperatorView::stats_json(const RequestContext& context) const {
@@ -222,7 +282,9 @@ std::string OperatorView::stats_json(const RequestContext& context) const {
   json.open('{').field("node_id", parts_.config.node_id);
   json.field("incarnation", parts_.config.incarnation).field("version", parts_.config.version);
   json.field("namespace", context.ns->name()).field("epoch", context.ns->current().epoch);
-  return json.take() + "," + status_json().substr(1);
+  write_demand(json, context.ns->demand());
+  write_sections(json);
+  return json.close('}').take();
 }
 
 std::vector<NamedLatency> OperatorView::latencies() const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/json.h"
 #include "common/notices.h"
 #include "engine/config.h"
 #include "engine/control.h"
@@ -43,7 +44,8 @@ class OperatorView {
   explicit OperatorView(const Parts& parts) : parts_(parts), disk_watch_(parts.config.disk.path) {}
 
   std::string status_json() const;
-  // The same for a worker: with the daemon's name and the worker's namespace.
+  // The same for a worker, with the daemon's name and the worker's namespace, but without the
+  // others.
   std::string stats_json(const RequestContext& context) const;
   std::vector<NamedLatency> latencies() const;
   // Sentences for the log: who was refused, and what happened to the disk and the rails. One thread
@@ -51,6 +53,8 @@ class OperatorView {
   std::vector<std::string> take_notices();
 
  private:
+  void write_sections(JsonWriter& json) const;
+
   const Parts parts_;
   DiskWatch disk_watch_;
 };

@@ -54,7 +54,8 @@ class Attachment {
   const std::shared_ptr<Namespace> ns;
   std::atomic<uint32_t> connections{0};
   std::atomic<uint64_t> requests{0};
-  std::atomic<uint64_t> given_up{0};  // requests that the worker stopped waiting for
+  std::atomic<uint64_t> given_up{0};     // requests that the worker stopped waiting for
+  std::atomic<bool> asks_exists{false};  // it has called exists
 
   // Registering the same file again returns the same region, unless a larger size is asked for.
   // Throws RequestError. `next_id` is the server's: ids are never reused, so one attachment's id is

@@ -182,6 +182,9 @@ Connection::Answer Connection::pages(const Frame& frame) {
   context.gate = &gate_->gate();
   context.parent_key = columns.parent_key;
   context.hold_ms = columns.hold_ms;
+  context.page = {columns.page_tokens, columns.page_keys};
+  if (op == Op::exists) attachment_->asks_exists = true;
+  context.gets_only = !attachment_->asks_exists;
   context.deadline =
       Deadline::after_ms(std::min(frame.header.deadline_ms, state_.config.deadline_ms_max));
 
@@ -190,11 +193,15 @@ Connection::Answer Connection::pages(const Frame& frame) {
   std::string said;
   if (op == Op::exists) {
     ++state_.exists;
-    const bool all = (frame.header.flags & kFlagBitmap) != 0;
+    context.lengths = (frame.header.flags & kFlagLengths) != 0;
+    const bool all = context.lengths || (frame.header.flags & kFlagBitmap) != 0;
     const ExistsAnswer found = state_.handler.exists(context, pages_, all);
     answer.value = found.prefix;
     body_.clear();
-    if (all) {
+    if (context.lengths) {
+      body_.assign(reinterpret_cast<const char*>(found.lengths.data()), 4 * found.lengths.size());
+      body_.resize(size_t{4} * columns.count);
+    } else if (all) {
       body_.assign(reinterpret_cast<const char*>(found.present.data()), found.present.size());
       body_.resize(columns.count);
     }

@@ -32,6 +32,13 @@ class Namespace;
 // User id of the daemon itself, or of an operator.
 inline constexpr uint32_t kNoUser = UINT32_MAX;
 
+// What an engine stores as one page: so many tokens of a prompt, under so many keys.
+struct PageTokens {
+  uint16_t tokens = 0;  // 0: the worker did not say
+  uint16_t keys = 1;
+  uint64_t tokens_of(uint64_t count) const { return keys == 0 ? 0 : count / keys * tokens; }
+};
+
 struct RequestContext {
   Namespace* ns = nullptr;
   uint32_t user = kNoUser;
@@ -39,12 +46,16 @@ struct RequestContext {
   WriteGate* gate = nullptr;
   std::string_view parent_key;  // empty: none given
   uint32_t hold_ms = 0;         // exists: how long to keep the pages present
+  PageTokens page{};            // exists: see PageTokens
+  bool gets_only = false;       // get: the worker has never called exists
+  bool lengths = false;         // exists: fill ExistsAnswer::lengths
   Trace* trace = nullptr;       // get: records its steps here
 };
 
 struct ExistsAnswer {
-  uint32_t prefix = 0;           // leading keys present
-  std::vector<uint8_t> present;  // one per key, filled if requested
+  uint32_t prefix = 0;              // leading keys present
+  std::vector<uint8_t> present;     // one per key, filled if requested
+  std::vector<uint32_t> lengths{};  // bytes of each key's page, 0 if it is not present
 };
 
 class RequestHandler {

@@ -10,6 +10,16 @@ namespace {
   throw RequestError(ErrorCode::bad_frame, text);
 }
 
+// Cuts the last u32 off the body.
+uint32_t take_last_word(std::span<const std::byte>& body, const char* what) {
+  if (body.size() < 4) {
+    bad_frame("a body of " + std::to_string(body.size()) + " bytes has no " + what);
+  }
+  const uint32_t word = Column<uint32_t>(body.data() + body.size() - 4)[0];
+  body = body.first(body.size() - 4);
+  return word;
+}
+
 }  // namespace
 
 bool is_page_op(Op op) {
@@ -36,7 +46,7 @@ void check_header(const RequestHeader& header) {
               std::to_string(header.count) + ": it has no pages, so it must be 0");
   }
   unsigned known = is_page_op(op) ? kFlagParent : 0;
-  if (op == Op::exists) known |= kFlagBitmap | kFlagHold;
+  if (op == Op::exists) known |= kFlagBitmap | kFlagHold | kFlagPage | kFlagLengths;
   if ((header.flags & ~known) != 0) {
     bad_frame("flags " + std::to_string(header.flags) + " are not known for op " +
               std::to_string(header.op));
@@ -94,11 +104,13 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   const uint64_t n = header.count;
   const uint64_t columns_bytes = n * (pages.has_memory ? 20 : 4);
   const bool has_parent = (header.flags & kFlagParent) != 0;
+  if ((header.flags & kFlagPage) != 0) {
+    const uint32_t page = take_last_word(body, "tokens and keys of a page");
+    pages.page_tokens = static_cast<uint16_t>(page);
+    pages.page_keys = static_cast<uint16_t>(page >> 16);
+  }
   if ((header.flags & kFlagHold) != 0) {
-    if (body.size() < 4)
-      bad_frame("a body of " + std::to_string(body.size()) + " bytes has no hold time");
-    pages.hold_ms = std::min(Column<uint32_t>(body.data() + body.size() - 4)[0], kHoldMsMax);
-    body = body.first(body.size() - 4);
+    pages.hold_ms = std::min(take_last_word(body, "hold time"), kHoldMsMax);
   }
   uint64_t used = columns_bytes + (has_parent ? 4 : 0);
   if (body.size() < used) {

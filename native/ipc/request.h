@@ -61,6 +61,7 @@ struct PageColumns {
   Column<uint32_t> lengths;
   std::string_view parent_key;
   uint32_t hold_ms = 0;
+  uint16_t page_tokens = 0, page_keys = 1;
   std::string_view keys;  // concatenated; key_bytes must sum to their size
 };
 

@@ -36,9 +36,11 @@ enum class Op : uint16_t {
 inline constexpr uint16_t kReplyBit = 0x8000;
 
 enum RequestFlags : uint16_t {
-  kFlagParent = 1,  // SET, GET, EXISTS, REMOVE: a parent key follows the columns
-  kFlagBitmap = 2,  // EXISTS: one byte per key in the reply
-  kFlagHold = 4,    // EXISTS: the body ends with how long to keep present pages, u32 ms
+  kFlagParent = 1,    // SET, GET, EXISTS, REMOVE: a parent key follows the columns
+  kFlagBitmap = 2,    // EXISTS: one byte per key in the reply
+  kFlagHold = 4,      // EXISTS: the body ends with how long to keep present pages, u32 ms
+  kFlagPage = 8,      // EXISTS: then with the tokens and the keys of a page, u16 each
+  kFlagLengths = 16,  // EXISTS: the reply has the length of each key's page, u32
 };
 
 enum class ErrorCode : uint16_t {

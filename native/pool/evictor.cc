@@ -27,6 +27,7 @@ void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
   slots.erase(id);
   policy->removed(id);
   --counters.keys;
+  --namespaces.pages[slot.namespace_slot].keys;
   counters.payload_bytes -= slot.length;
   slot.state = SlotState::removed;
   if (slot.pins == 0) free_slot(id);
@@ -76,7 +77,7 @@ NamespaceUse Pool::use_of(uint32_t namespace_slot) const {
   const auto found = impl_->namespaces.pages.find(namespace_slot);
   if (found == impl_->namespaces.pages.end()) return {};
   const NamespacePages& own = found->second;
-  return {own.bytes, own.quota_bytes, own.evictions, own.refused};
+  return {own.keys, own.bytes, own.quota_bytes, own.evictions, own.refused};
 }
 
 void Pool::Impl::evict(uint32_t id, std::vector<RecordRow>& rows) {
@@ -86,13 +87,20 @@ void Pool::Impl::evict(uint32_t id, std::vector<RecordRow>& rows) {
   drop(id, rows);
 }
 
+void Pool::Impl::evict_for_room(uint32_t id, std::vector<RecordRow>& rows) {
+  evicted_keys.add(slots[id].digest, space.span_of(slots[id]).size_class->stride_bytes);
+  evict(id, rows);
+}
+
+const EvictedKeys& Pool::evicted() const { return impl_->evicted_keys; }
+
 uint32_t Pool::Impl::take_slot(SizeClass& size_class, std::vector<RecordRow>& evicted) {
   for (;;) {
     if (const uint32_t id = space.take(size_class); id != kNoSlot) return id;
     if (!victims.find(size_class, chosen)) return kNoSlot;
     const bool other_class = space.span_of(slots[chosen[0]]).size_class != &size_class;
     if (other_class || chosen.size() > 1) ++counters.span_moves;
-    for (uint32_t id : chosen) evict(id, evicted);
+    for (uint32_t id : chosen) evict_for_room(id, evicted);
   }
 }
 
@@ -122,7 +130,8 @@ void Pool::Impl::evict_in_background() {
   for (;;) {
     while (!stopping && !should_evict()) pressure.wait(mutex);
     if (stopping) return;
-    while (evicted.size() < kEvictPagesPerTurn && should_evict()) evict(policy->next(), evicted);
+    while (evicted.size() < kEvictPagesPerTurn && should_evict())
+      evict_for_room(policy->next(), evicted);
     MutexUnlock unlocked(mutex);
     if (on_evict) on_evict(evicted);
     evicted.clear();

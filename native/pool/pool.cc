@@ -41,6 +41,7 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
           static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.low_watermark)),
       slots(memory.size_bytes(), kStrideBytesMin),
       space(space_for(slots, memory)),
+      evicted_keys(memory.size_bytes()),
       policy(make_eviction_policy(slots, space, namespaces)),
       victims(slots, space, *policy) {
   if (memory.file() != nullptr) restore(judge, config.is_void);
@@ -167,6 +168,7 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
   ++counters.pins;
   ++counters.sets;
   ++counters.keys;
+  ++namespaces.pages[slot.namespace_slot].keys;
   counters.payload_bytes += slot.length;
 }
 
@@ -276,6 +278,14 @@ bool Pool::wait_replaceable(const Digest& digest, uint32_t length, Deadline dead
   }
   --impl_->settle_waiters;
   return !impl_->is_pinned_otherwise(digest, length);
+}
+
+void Pool::lengths(std::span<const Digest> digests, std::span<uint32_t> out) const {
+  MutexLock lock(impl_->mutex);
+  for (size_t i = 0; i < digests.size(); ++i) {
+    const uint32_t id = impl_->find_committed(digests[i]);
+    out[i] = id == kNoSlot ? 0 : impl_->slots[id].length;
+  }
 }
 
 void Pool::rows_of(std::span<const PinnedPage> pages, std::span<RecordRow> rows) const {

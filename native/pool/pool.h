@@ -33,6 +33,7 @@
 #include "common/clock.h"
 #include "common/summary.h"
 #include "common/types.h"
+#include "pool/evicted_keys.h"
 #include "pool/pool_file.h"
 #include "pool/recovery.h"
 
@@ -107,6 +108,7 @@ struct Evicted {
 
 // Use of the pool by one namespace, and the effects of its quota.
 struct NamespaceUse {
+  uint64_t keys = 0;   // committed pages
   uint64_t bytes = 0;  // stride bytes of its slots, headers included
   uint64_t quota_bytes = UINT64_MAX;
   uint64_t evictions = 0, refused = 0;
@@ -189,6 +191,9 @@ class Pool {
   // Tests presence only: out[i] = 1 if committed here. `touch` refreshes recency as in pin.
   void contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out);
 
+  // out[i]: the length of the page if it is committed here, else 0. Recency stays.
+  void lengths(std::span<const Digest> digests, std::span<uint32_t> out) const;
+
   // --- removal ------------------------------------------------------------------------
   // Appends the withdrawals of the removed pages to `rows`.
   size_t remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
@@ -198,6 +203,9 @@ class Pool {
   // coldest ones up to at least `bytes` of payload. Pinned pages stay.
   Evicted evict(std::span<const Digest> digests);
   Evicted evict_coldest(uint64_t bytes);
+
+  // Pages that were evicted lately because there was no room.
+  const EvictedKeys& evicted() const;
 
   // --- quotas (pool/quota.h) -----------------------------------------------------------
   // Quota of a namespace slot. The next page set evicts what is held beyond it.

@@ -55,6 +55,8 @@ struct Pool::Impl {
   // Removes a committed page from all lists. The slot is freed now or by its last unpin.
   void drop(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
   void evict(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
+  // For want of memory; not for a quota, nor for an operator.
+  void evict_for_room(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
   uint32_t take_slot(SizeClass& size_class, std::vector<RecordRow>& evicted) REQUIRES(mutex);
   // Makes room for `bytes` within the namespace's quota by evicting its own pages. False if they
   // are all in use.
@@ -84,6 +86,7 @@ struct Pool::Impl {
   SlotTable slots GUARDED_BY(mutex);
   Space space GUARDED_BY(mutex);
   Namespaces namespaces GUARDED_BY(mutex);
+  EvictedKeys evicted_keys;
   const std::unique_ptr<EvictionPolicy> policy PT_GUARDED_BY(mutex);
   VictimFinder victims GUARDED_BY(mutex);
   std::vector<uint32_t> chosen GUARDED_BY(mutex);  // scratch of take_slot

@@ -17,6 +17,7 @@ inline constexpr uint64_t kNoQuota = UINT64_MAX;
 struct NamespacePages {
   // Committed pages. The eviction policy orders them if any namespace has a quota.
   SlotList<&Slot::in_namespace> pages;
+  uint64_t keys = 0;   // committed pages
   uint64_t bytes = 0;  // stride bytes of all slots that are not free, reserved ones included
   uint64_t quota_bytes = kNoQuota;
   uint64_t evictions = 0, refused = 0;  // caused by the quota

@@ -125,7 +125,9 @@ void Pool::Impl::bring_back(const RecoveredPage& page, uint32_t id, uint32_t nam
   slots.insert(id);
   slot.state = SlotState::committed;
   space.let_go(slot);
-  namespaces.pages[namespace_slot].bytes += space.span_of(slot).size_class->stride_bytes;
+  NamespacePages& own = namespaces.pages[namespace_slot];
+  ++own.keys;
+  own.bytes += space.span_of(slot).size_class->stride_bytes;
   policy->restored(id, page.stamp);
   ++counters.keys;
   counters.payload_bytes += slot.length;

@@ -249,8 +249,15 @@ class RemoteKVConnector:
 
     def _match(self, call: Call, tokens: array[int], seed: str | None, timeout_s: float) -> int:
         keys = pack_with_suffixes(call.chain.hashes(tokens, seed), self._suffixes)
-        present = self._client.batch_exists(keys, timeout_s=timeout_s, hold_s=self.metadata.hold_s)
-        return present // len(self._suffixes) * self.metadata.page_size
+        metadata, pieces = self.metadata, len(self._suffixes)
+        present = self._client.batch_exists(
+            keys,
+            timeout_s=timeout_s,
+            hold_s=metadata.hold_s,
+            page_tokens=metadata.page_size if Topology.of(metadata).is_first else 0,
+            page_keys=pieces,
+        )
+        return present // pieces * metadata.page_size
 
     def _ready_buffers(self) -> KvBuffers:
         if self._closed:

@@ -16,17 +16,32 @@ class Asked(NamedTuple):
 
 
 def leading_pages(
-    client: Client, asked: Asked, parent: str | None, timeout_s: float, hold_s: float = 0.0
+    client: Client,
+    asked: Asked,
+    parent: str | None,
+    timeout_s: float,
+    hold_s: float = 0.0,
+    *,
+    count_tokens: bool = False,
 ) -> int:
     """Counts the pages before the first missing one. A page exists if all its pieces exist.
 
-    With `hold_s` a page counts only if its holders pin it for that long.
+    With `hold_s` a page counts only if its holders pin it for that long. With `count_tokens` the
+    daemon counts the tokens of the pages.
     """
     if asked.form is None:
         return len(asked.hashes)
     keys = keys_of(asked.form, asked.hashes)
-    present = client.batch_exists(keys, parent=parent, timeout_s=timeout_s, hold_s=hold_s)
-    return present // len(asked.form.suffixes)
+    pieces = len(asked.form.suffixes)
+    present = client.batch_exists(
+        keys,
+        parent=parent,
+        timeout_s=timeout_s,
+        hold_s=hold_s,
+        page_tokens=asked.form.indices_per_page if count_tokens else 0,
+        page_keys=pieces,
+    )
+    return present // pieces
 
 
 def present_pages(

@@ -115,6 +115,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             _parent(form, extra_info),
             _query_timeout_s(),
             _hold_s(),
+            count_tokens=self._topology.is_first,
         )
 
     def exists(self, key: str) -> bool:

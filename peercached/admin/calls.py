@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from pydantic import BaseModel
 
 from peercached.admin.effective import EffectiveConfig
+from peercached.admin.events import Events
 from peercached.admin.ring import Ring
 from peercached.admin.status import Located, Status
 from peercached.admin.trace import Trace
@@ -40,6 +41,9 @@ class StatusSource(Protocol):
 
     def config(self) -> Mapping[str, Any]:
         """`peercached.admin.effective.EffectiveConfig`. Must not block."""
+
+    def events(self, after: int) -> Mapping[str, Any]:
+        """`peercached.admin.events.Events`, those with higher numbers. Must not block."""
 
     async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
         """`peercached.admin.trace.Trace`, of a get that may take up to `seconds`."""
@@ -103,6 +107,10 @@ async def _config(source: StatusSource, request: pb.ConfigRequest) -> Any:
     return pb.ConfigReply(json=_json(EffectiveConfig, source.config()))
 
 
+async def _events(source: StatusSource, request: pb.EventsRequest) -> Any:
+    return pb.EventsReply(json=_json(Events, source.events(request.after)))
+
+
 async def _trace(source: StatusSource, request: pb.TraceRequest) -> Any:
     traced = await source.trace(request.namespace, request.key, request.seconds)
     return pb.TraceReply(json=_json(Trace, traced))
@@ -146,6 +154,7 @@ CALLS: dict[str, _Call] = {
     "Locate": _Call(pb.LocateRequest, _locate),
     "Ring": _Call(pb.RingRequest, _ring),
     "Config": _Call(pb.ConfigRequest, _config),
+    "Events": _Call(pb.EventsRequest, _events),
     "Trace": _Call(pb.TraceRequest, _trace),
     "Clear": _Call(pb.ClearRequest, _clear, steers=True),
     "ForgetNode": _Call(pb.ForgetNodeRequest, _forget_node, steers=True),

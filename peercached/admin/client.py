@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from peercached import __version__
 from peercached.admin import NODE_KEY, SERVICE, VERSION_KEY
 from peercached.admin.effective import EffectiveConfig
+from peercached.admin.events import Events
 from peercached.admin.ring import Ring
 from peercached.admin.status import SCHEMA_VERSION, Located, Status
 from peercached.admin.trace import Trace
@@ -22,7 +23,7 @@ from peercached.proto import admin_pb2 as pb
 
 _REPLY_BYTES_MAX = 64 << 20
 
-_Document = TypeVar("_Document", Status, Located, Ring, EffectiveConfig, Trace)
+_Document = TypeVar("_Document", Status, Located, Ring, EffectiveConfig, Events, Trace)
 # The part of the caller's timeout that a traced get may use.
 _OF_THE_TIMEOUT = 0.8
 
@@ -77,6 +78,11 @@ class AdminClient:
         """The effective configuration, and the source of each value."""
         reply = self._call("Config", pb.ConfigRequest(), pb.ConfigReply)
         return self._parse(EffectiveConfig, reply.json)
+
+    def events(self, after: int = 0) -> Events:
+        """What the node saw lately: events with a number above `after`."""
+        reply = self._call("Events", pb.EventsRequest(after=after), pb.EventsReply)
+        return self._parse(Events, reply.json)
 
     def trace(self, namespace: str, key: bytes) -> Trace:
         """Makes the daemon get one page, and returns the time of each step."""

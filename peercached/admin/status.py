@@ -398,6 +398,18 @@ class Member(Part):
     ring_share: float = 0.0  # fraction of the digests whose first owner is this node
 
 
+class DepartedNode(Part):
+    """A node that left the view within the last day and is not back."""
+
+    node_id: str = ""
+    incarnation: Hex64 = ""
+    host: str = ""
+    at: float = 0.0  # seconds since 1970
+    age_s: float = 0.0
+    lost: bool = False  # it went without a goodbye
+    why: str = ""
+
+
 class Master(Part):
     """One of the nodes that maintain the membership."""
 
@@ -513,8 +525,6 @@ class Operations(Part):
     corrupt_remote: int = 0
     set_held: int = 0  # set again although here already
     unpublished: int = 0
-    exists_keys: int = 0
-    exists_hits: int = 0
     keys_in_copies: int = 0
     lookups_asked: int = 0
     lookup_keys_asked: int = 0
@@ -541,8 +551,50 @@ class Operations(Part):
         }
 
 
+class Demand(Part):
+    """Keys that workers looked for, and where they were; counters since the start of the daemon.
+
+    A worker looks for a key when it asks `exists` for it. A worker that never calls `exists` looks
+    for a key when it gets it. `exists` finds a key only if it finds all keys before it.
+    """
+
+    asked: int = 0
+    found: dict[str, int] = {}  # by tier: pool, disk, peer, peer_disk
+    # Further keys that a pool of "2x" and "4x" this size would have kept.
+    evicted: dict[str, int] = {}
+    # Of workers that say how many tokens a key stands for.
+    tokens_asked: int = 0
+    tokens_found: int = 0
+
+    @property
+    def found_all(self) -> int:
+        return sum(self.found.values())
+
+    @property
+    def hit_rate(self) -> float | None:
+        """None: nobody looked for a key."""
+        return self.found_all / self.asked if self.asked else None
+
+    def hit_rate_if(self, pool: str) -> float | None:
+        """The hit rate with a pool of "2x" or "4x" the size."""
+        return (self.found_all + self.evicted.get(pool, 0)) / self.asked if self.asked else None
+
+
 class Namespace(Part):
-    """A namespace that is in use here, or has been cleared at least once."""
+    """A namespace that workers here have opened."""
+
+    id: Hex128 = ""  # as in metrics, which have no names
+    name: str = ""
+    epoch: int = 0
+    pool_pages: int = 0
+    pool_bytes: int = 0  # slots, with headers
+    disk_bytes: int = 0
+    quota_bytes: int = 0  # 0: none
+    demand: Demand = Field(default_factory=Demand)
+
+
+class Epoch(Part):
+    """A namespace that has been cleared: only pages of this epoch are found."""
 
     id: Hex128 = ""
     epoch: int = 0
@@ -569,13 +621,17 @@ class Status(Part):
     transfer: list[Transfer] = []
     tcp_server: TcpServer = Field(default_factory=TcpServer)
     membership: Membership = Field(default_factory=Membership)
+    departed: list[DepartedNode] = []  # latest first
     streams: list[Stream] = []
     drain: Drain = Field(default_factory=Drain)
     handover: Handover = Field(default_factory=Handover)
     holds: Holds = Field(default_factory=Holds)
     metrics: Metrics = Field(default_factory=Metrics)
+    demand: Demand = Field(default_factory=Demand)
     operations: Operations = Field(default_factory=Operations)
-    namespaces: list[Namespace] = []
+    namespaces: list[Namespace] = []  # those with the most memory
+    namespaces_open: int = 0
+    epochs: list[Epoch] = []
 
 
 class LocatedOwner(Part):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from peercached.cli.file_option import file_option
 from peercached.config.keys import KEYS, Key
-from peercached.config.load import FILE_VARIABLE
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -20,18 +19,6 @@ _METAVARS = {
     "list": "LIST",
     "text": "TEXT",
 }
-
-
-def file_option(command: _Command) -> _Command:
-    """The option `--config FILE`, or its environment variable."""
-    return click.option(
-        "--config",
-        "config_file",
-        type=click.Path(path_type=Path),
-        envvar=FILE_VARIABLE,
-        metavar="FILE",
-        help="Configuration in TOML; see docs/configuration.md.",
-    )(command)
 
 
 def config_options(command: _Command) -> _Command:

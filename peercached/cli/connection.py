@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from peercached.cli.config_options import file_option
-from peercached.config.load import gather
-from peercached.config.paths import admin_socket_of, existing_socket_path
+from peercached.cli.file_option import file_option
 
 if TYPE_CHECKING:
     from peercache_client import Client
@@ -42,10 +40,14 @@ class Target:
 
     def socket_path(self) -> str:
         """The workers' socket."""
+        from peercache_client.socket_path import existing_socket_path
+
         return self.socket or self._configured("socket_path") or existing_socket_path(os.environ)
 
     def admin_path(self) -> str:
         """The admin socket: as given, else as configured, else beside the workers' socket."""
+        from peercached.config.paths import admin_socket_of
+
         if self.admin_socket:
             return self.admin_socket
         if not self.socket and (configured := self._configured("admin_socket")):
@@ -78,6 +80,8 @@ class Target:
             raise Failure(f"--node {self.node}: {why} of this host; run it on that node", USAGE)
 
     def _configured(self, key: str) -> str:
+        from peercached.config.load import gather
+
         # Read only the sockets, unchecked: a pool size that no longer fits must not keep an
         # operator from asking the running daemon.
         given, _ = gather(self.config_file, os.environ, {})

@@ -7,30 +7,161 @@ from typing import Any
 import click
 
 from peercached import __version__
-from peercached.cli.certs import certs
-from peercached.cli.clear import clear
-from peercached.cli.completion import completion
-from peercached.cli.configuration import config, reload
 from peercached.cli.connection import target_from, target_options
-from peercached.cli.devices import devices
-from peercached.cli.doctor import doctor
-from peercached.cli.drain import drain, undrain
-from peercached.cli.evict import evict
 from peercached.cli.exits import EXPLAINED
-from peercached.cli.forget import forget
-from peercached.cli.locate import locate
-from peercached.cli.nodes import nodes
-from peercached.cli.pages import exists, get, put, remove
-from peercached.cli.ring import ring
-from peercached.cli.sglang_config import sglang_config
-from peercached.cli.status import status
-from peercached.cli.support_bundle import support_bundle
-from peercached.cli.top import top
-from peercached.cli.trace import trace
-from peercached.cli.workers import workers
+from peercached.cli.lazy import Lazy, LazyGroup
 
 
-@click.group(epilog=EXPLAINED, context_settings={"max_content_width": 100})
+def _command(module: str, attribute: str, about: str) -> Lazy:
+    return Lazy(f"peercached.cli.{module}", attribute, about)
+
+
+# The texts are the first sentences of the commands' own help.
+_COMMANDS = {
+    "status": _command(
+        "status",
+        "status",
+        "Health with remedies first, then pool, directory, peers and counters.",
+    ),
+    "wait": _command("wait", "wait", "Waits until the daemon serves workers."),
+    "top": _command(
+        "top",
+        "top",
+        "Rates of gets, sets and READs, the hit rate, and what needs attention, until Ctrl-C.",
+    ),
+    "nodes": _command(
+        "nodes",
+        "nodes",
+        "The members of the cluster, as this daemon sees them, and those that left within a day.",
+    ),
+    "events": _command(
+        "events",
+        "events",
+        "Joins, deaths, restarts, clears, and findings that began or ended, as this node saw them.",
+    ),
+    "ring": _command(
+        "ring",
+        "ring",
+        "Who owns which part of the digests, and how far records have come, seen from this daemon.",
+    ),
+    "workers": _command(
+        "workers",
+        "workers",
+        "The worker processes attached to this daemon, and the memory they share with it.",
+    ),
+    "namespaces": _command(
+        "namespaces",
+        "namespaces",
+        "Pages, memory, quota and hit rate of each namespace that workers of this node opened.",
+    ),
+    "locate": _command(
+        "locate",
+        "locate",
+        "Explains where KEY is: digest, owners in ring order, holders.",
+    ),
+    "trace": _command(
+        "trace",
+        "trace",
+        "Lets the daemon get KEY as it would for a worker, and tells how long each step took.",
+    ),
+    "get": _command("pages", "get", "Reads the page of KEY, from whichever node has it."),
+    "put": _command(
+        "pages",
+        "put",
+        "Sets the page of KEY to the content of FILE (- for standard input).",
+    ),
+    "exists": _command(
+        "pages",
+        "exists",
+        "Says for each of KEYS whether some node has it (exit code 0 if all are present).",
+    ),
+    "remove": _command(
+        "pages",
+        "remove",
+        "Removes KEYS from all nodes (exit code 1 if one of them was not there).",
+    ),
+    "evict": _command(
+        "evict",
+        "evict",
+        "Drops pages from the node's pool as if there were no room: KEYS, or the coldest ones.",
+    ),
+    "clear": _command(
+        "clear",
+        "clear",
+        "Makes all pages of a namespace vanish, on every node, at once.",
+    ),
+    "forget": _command(
+        "forget",
+        "forget",
+        "Says that a node which went without a word has ended: its host is off, or gone.",
+    ),
+    "config": _command(
+        "configuration",
+        "config",
+        "What is in force in the daemon, and where each value came from.",
+    ),
+    "reload": _command(
+        "configuration",
+        "reload",
+        "Reads the configuration again, as SIGHUP does, and says what has come of it.",
+    ),
+    "drain": _command(
+        "drain",
+        "drain",
+        "Takes no more sets, hands the warmest pages to peers, then leaves the cluster.",
+    ),
+    "undrain": _command("drain", "undrain", "Takes sets again."),
+    "devices": _command(
+        "devices",
+        "devices",
+        "RDMA devices, ports and GIDs of this host, as the kernel has them; no daemon is asked.",
+    ),
+    "doctor": _command(
+        "doctor",
+        "doctor",
+        "Checks this host: drivers, device files, locked memory, huge pages, ports, "
+        "GIDs, MTU, packet filters, and whether the peers can be reached.",
+    ),
+    "support-bundle": _command(
+        "support_bundle",
+        "support_bundle",
+        "Writes a tar.gz with status, ring, configuration, doctor, devices, versions "
+        "and the end of the log, without secrets.",
+    ),
+    "size": _command(
+        "size", "size_command", "Memory that each node needs to keep so many prompts of a model."
+    ),
+    "simulate": _command(
+        "simulate",
+        "simulate",
+        "Replays TRACE against pools of this and other sizes, and prints the hit rates.",
+    ),
+    "sglang-config": _command(
+        "sglang_config",
+        "sglang_config",
+        "Prints the options of SGLang's launch line that make it share KV pages through"
+        " this daemon, to be pasted into a shell.",
+    ),
+    "certs": _command(
+        "certs",
+        "certs",
+        "Makes a certificate and a key for each node in FOLDER, and the authority there"
+        " if there is none yet; no daemon is asked.",
+    ),
+    "completion": _command(
+        "completion",
+        "completion",
+        "Prints a script that makes SHELL complete peercachectl's commands and options.",
+    ),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    table=_COMMANDS,
+    epilog=EXPLAINED,
+    context_settings={"max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="peercachectl", message="%(prog)s %(version)s")
 @target_options
 @click.pass_context
@@ -41,15 +172,6 @@ def main(context: click.Context, /, **options: Any) -> None:
     its default place, in this order.
     """
     context.obj = target_from(options)
-
-
-for _command in (
-    status, top, nodes, ring, workers, locate, trace, get, put, exists, remove, evict, clear,
-    forget,
-    config, reload, drain, undrain, devices, doctor, support_bundle, sglang_config,
-    certs, completion,
-):  # fmt: skip
-    main.add_command(_command)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from peercached.admin.status import Drain
 from peercached.cli import exits
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import print_json, size
+from peercached.cli.output import print_json, progress, size
 from peercached.config.values import parse_size
 
 _POLL_S = 0.2
@@ -52,9 +52,12 @@ def drain(
     with target.admin() as admin:
         admin.drain(bytes_max, seconds, stay)
         now = admin.status().drain
-        while not no_wait and now.state not in _FINAL and now.state != "no":
-            time.sleep(_POLL_S)
-            now = admin.status().drain
+        # On a terminal only: a bar of bytes handed over, of those within the budget.
+        with progress(min(now.bytes, bytes_max), shown=not (as_json or no_wait)) as advance_to:
+            while not no_wait and now.state not in _FINAL and now.state != "no":
+                advance_to(now.handed_bytes)
+                time.sleep(_POLL_S)
+                now = admin.status().drain
     if as_json:
         print_json(now.model_dump(mode="json"))
     else:

@@ -7,16 +7,18 @@ import click
 from peercached.admin.status import Member
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import print_json, print_table, size
+from peercached.cli.output import duration, print_json, print_table, size
 
 
 @ctl_command("nodes")
 def nodes(target: Target, as_json: bool) -> None:
-    """The members of the cluster, as this daemon sees them."""
+    """The members of the cluster, as this daemon sees them, and those that left within a day."""
     with target.admin() as admin:
-        membership = admin.status().membership
+        status = admin.status()
+    membership = status.membership
     if as_json:
-        print_json(membership.model_dump(mode="json"))
+        departed = [one.model_dump(mode="json") for one in status.departed]
+        print_json({**membership.model_dump(mode="json"), "departed": departed})
         return
     masters = ", ".join(master.node_id for master in membership.masters)
     click.echo(f"View {membership.view_number}{f', kept by {masters}' if masters else ''}:")
@@ -45,6 +47,8 @@ def nodes(target: Target, as_json: bool) -> None:
             for member in membership.members
         ),
     )
+    for one in status.departed:
+        click.echo(f"{one.node_id} at {one.host} is gone for {duration(one.age_s)}: {one.why}.")
 
 
 def _state(member: Member) -> str:

@@ -21,16 +21,20 @@ class PeerRate:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates per second. `hit_rate` is the fraction of got pages that were hits; None: no gets."""
+    """Rates per second. `hit_rate` is the share of the keys looked for that were found, and
+    `hit_rate_if` the same for a larger pool ("2x", "4x"). None, or absent: nobody looked."""
 
     seconds: float
-    get_pages: float = 0.0
+    asked_keys: float = 0.0
     hit_rate: float | None = None
+    hit_rate_if: dict[str, float] = field(default_factory=dict)
+    found_keys: dict[str, float] = field(default_factory=dict)  # by tier
+    found_tokens: float = 0.0
+    get_pages: float = 0.0
     local_pages: float = 0.0
     remote_pages: float = 0.0
     misses: dict[str, float] = field(default_factory=dict)  # by reason
     set_pages: float = 0.0
-    exists_keys: float = 0.0
     bytes_got: float = 0.0
     bytes_set: float = 0.0
     bytes_served: float = 0.0  # to peers over TCP; with RDMA the device serves them unseen
@@ -50,7 +54,10 @@ def between(before: Status, after: Status, seconds: float) -> Rates:
     now, past = after.operations, before.operations
     gets = {name: rate(n, past.get.get(name)) for name, n in now.get.items()}
     sets = {name: rate(n, past.set.get(name)) for name, n in now.set.items()}
-    total = sum(gets.values())
+    sought, sought_before = after.demand, before.demand
+    asked = rate(sought.asked, sought_before.asked)
+    found = {tier: rate(n, sought_before.found.get(tier)) for tier, n in sought.found.items()}
+    found_all = sum(found.values())
     then = {(peer.node_id, peer.incarnation): peer for peer in before.transfer}
     peers = []
     for peer in after.transfer:
@@ -66,13 +73,20 @@ def between(before: Status, after: Status, seconds: float) -> Rates:
         )
     return Rates(
         seconds=seconds,
-        get_pages=total,
-        hit_rate=gets.get("ok", 0.0) / total if total else None,
+        asked_keys=asked,
+        hit_rate=found_all / asked if asked else None,
+        hit_rate_if={
+            size: (found_all + rate(n, sought_before.evicted.get(size))) / asked
+            for size, n in sought.evicted.items()
+            if asked
+        },
+        found_keys=found,
+        found_tokens=rate(sought.tokens_found, sought_before.tokens_found),
+        get_pages=sum(gets.values()),
         local_pages=rate(now.get_local, past.get_local),
         remote_pages=rate(now.get_remote, past.get_remote),
         misses={name: n for name, n in gets.items() if name != "ok" and n},
         set_pages=sum(sets.values()),
-        exists_keys=rate(now.exists_keys, past.exists_keys),
         bytes_got=rate(now.bytes_got, past.bytes_got),
         bytes_set=rate(now.bytes_set, past.bytes_set),
         bytes_served=rate(after.tcp_server.bytes, before.tcp_server.bytes),

@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
 from peercached.admin.status import Status
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import count, duration, plural, print_json, share, size
+from peercached.cli.fleet import COLUMNS, rows, statuses
+from peercached.cli.output import (
+    count,
+    duration,
+    percent,
+    plural,
+    print_json,
+    print_table,
+    share,
+    size,
+)
 
 _MARKS = {"error": "ERROR  ", "warning": "WARNING", "info": "info   "}
 _ORDER = list(_MARKS)
+_COLOURS = {"ERROR": "red", "WARNING": "yellow", "Healthy:": "green"}
 _PEERS_SHOWN_MAX = 8
 
 
-@ctl_command("status")
-def status(target: Target, as_json: bool) -> None:
+_EXITS = (
+    "Exit codes with --exit-code: 0 all is well, 1 there are warnings, 2 there are errors (or "
+    "wrong usage), 3 no daemon reached, 4 failed in another way."
+)
+
+
+@ctl_command("status", _EXITS)
+@click.option("--all", "everybody", is_flag=True, help="One line for each member instead.")
+@click.option("--exit-code", "tells", is_flag=True, help="Exit with 1 for warnings, 2 for errors.")
+def status(target: Target, as_json: bool, everybody: bool, tells: bool) -> None:
     """Health with remedies first, then pool, directory, peers and counters."""
     with target.admin() as admin:
         document = admin.status()
-    if as_json:
-        print_json(document.model_dump(mode="json"))
-        return
-    for line in (*health_lines(document), "", *_summary(document)):
-        click.echo(line)
+    if everybody:
+        asked = statuses(target, document)
+        answers = [one for one in asked.values() if isinstance(one, Status)]
+        silent = len(asked) - len(answers)
+        if as_json:
+            print_json({node_id: _for_scripts(one) for node_id, one in asked.items()})
+        else:
+            print_table(COLUMNS, rows(asked, document))
+    else:
+        answers, silent = [document], 0
+        if as_json:
+            print_json(document.model_dump(mode="json"))
+        else:
+            for line in health_lines(document):
+                click.secho(line, fg=_COLOURS.get(line.split(" ", 1)[0]))
+            for line in ("", *_summary(document)):
+                click.echo(line)
+    if tells:
+        said = {entry.severity for answer in answers for entry in answer.health}
+        sys.exit(2 if silent or "error" in said else 1 if "warning" in said else 0)
+
+
+def _for_scripts(answer: Status | str) -> dict[str, Any]:
+    return {"problem": answer} if isinstance(answer, str) else answer.model_dump(mode="json")
 
 
 def health_lines(document: Status) -> list[str]:
@@ -136,9 +177,31 @@ def _streams(document: Status) -> list[str]:
     return [f"{plural(queued, 'batch', 'batches')} waiting for {plural(len(behind), 'owner')}"]
 
 
+def _demand(document: Status) -> list[str]:
+    demand = document.demand
+    if not demand.asked:
+        return []
+    tiers = ", ".join(
+        f"{count(n)} {tier.replace('_', ' ')}" for tier, n in demand.found.items() if n
+    )
+    return [
+        _line(
+            "hit rate",
+            f"{percent(demand.hit_rate)} of {plural(demand.asked, 'key')} looked for"
+            + (f" (found: {tiers})" if tiers else ""),
+            *(
+                f"{percent(demand.hit_rate_if(pool))} with {pool} the pool"
+                for pool, gained in demand.evicted.items()
+                if gained
+            ),
+            plural(demand.tokens_found, "token") + " saved" if demand.tokens_found else "",
+        )
+    ]
+
+
 def _operations(document: Status) -> list[str]:
     """One line per operation: the number of pages, and the failures by status."""
-    lines = []
+    lines = _demand(document)
     for name, outcomes in (("set", document.operations.set), ("get", document.operations.get)):
         if not any(outcomes.values()):
             continue

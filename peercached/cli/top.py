@@ -18,7 +18,7 @@ from peercached.admin.client import AdminClient
 from peercached.admin.status import Status
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import console, duration, share, size
+from peercached.cli.output import console, duration, percent, share, size
 from peercached.cli.rates import Rates, between
 from peercached.cli.status import health_lines
 
@@ -94,20 +94,34 @@ def _operations(rates: Rates) -> Table:
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
-    hit_rate = "-" if rates.hit_rate is None else f"{100 * rates.hit_rate:.1f} % hits"
+    found = ", ".join(
+        f"{n:,.0f} {tier.replace('_', ' ')}" for tier, n in rates.found_keys.items() if n
+    )
     misses = ", ".join(f"{n:,.0f} {why}" for why, n in rates.misses.items())
     for title, number, more in (
-        ("get", rates.get_pages, f"{hit_rate}, {size(rates.bytes_got)}/s"),
+        ("looked for", rates.asked_keys, _hit_rates(rates)),
+        ("  found", sum(rates.found_keys.values()), found),
+        ("get", rates.get_pages, f"{size(rates.bytes_got)}/s"),
         ("  here", rates.local_pages, ""),
         ("  from peers", rates.remote_pages, ""),
         ("  missed", sum(rates.misses.values()), misses),
         ("set", rates.set_pages, f"{size(rates.bytes_set)}/s"),
-        ("exists", rates.exists_keys, ""),
         ("evicted", rates.evictions, ""),
     ):
         table.add_row(title, f"{number:,.0f} /s", more)
     table.add_row("served over TCP", f"{size(rates.bytes_served)}/s", "")
     return table
+
+
+def _hit_rates(rates: Rates) -> str:
+    if rates.hit_rate is None:
+        return ""
+    larger = [
+        f"{percent(rate)} with {pool} the pool"
+        for pool, rate in rates.hit_rate_if.items()
+        if rate > rates.hit_rate
+    ]
+    return ", ".join([f"hit rate {percent(rates.hit_rate)}", *larger])
 
 
 def _peers(rates: Rates) -> Table:

@@ -6,7 +6,8 @@ import os
 import socket
 from collections.abc import Mapping
 
-from peercached.config.paths import admin_socket_of, default_socket_path, default_state_dir
+from peercache_client.socket_path import default_socket_path
+from peercached.config.paths import admin_socket_of, default_state_dir
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
 from peercached.config.values import check_node_id, split_address

@@ -182,7 +182,7 @@ def _check_files(config: Config, bad: _Bad) -> None:
 
 
 def _check_secret(key: str, path: Path, size_bytes: int, bad: _Bad) -> None:
-    remedy = f"make one with: head -c 32 /dev/urandom | base64 > {path}"
+    remedy = f"make one with: openssl rand -hex 32 > {path}; chmod 640 {path}"
     if not _SECRET_BYTES_MIN <= size_bytes <= _SECRET_BYTES_MAX:
         bad(key, f"has {size_bytes} bytes, not {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX}", remedy)
         return

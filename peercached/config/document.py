@@ -6,8 +6,8 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from peercached.config.keys import ENVIRONMENT_PREFIX, KEYS, Key
-from peercached.config.load import FILE_VARIABLE
+from peercached.config.keys import KEYS, Key
+from peercached.environment import ENVIRONMENT_PREFIX, FILE_VARIABLE
 
 _HEAD = f"""\
 # Configuration

@@ -9,8 +9,7 @@ from annotated_types import Ge, Le
 
 from peercached.config.schema import Config
 from peercached.config.values import SIZE_FORMS, format_size
-
-ENVIRONMENT_PREFIX = "PEERCACHED_"
+from peercached.environment import ENVIRONMENT_PREFIX
 
 
 @dataclass(frozen=True)

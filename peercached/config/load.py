@@ -18,18 +18,16 @@ from pydantic import ValidationError
 
 from peercached.config.automatic import fill
 from peercached.config.checks import impossible
-from peercached.config.keys import ENVIRONMENT_PREFIX, KEYS
+from peercached.config.keys import KEYS
 from peercached.config.memory import memory_limit_bytes
 from peercached.config.problem import ConfigError, Problem
 from peercached.config.schema import Config
+from peercached.environment import ENVIRONMENT_PREFIX, FILE_VARIABLE
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-FILE_VARIABLE = "PEERCACHED_CONFIG"
-"""Names the configuration file; the one variable with our prefix that is not a key."""
 
 # Keys of PeerCache, and our names for them.
 _ELSEWHERE = {

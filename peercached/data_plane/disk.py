@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from peercached.component import Component, Stats
 from peercached.health import Say, kinds
+from peercached.health.lately import DAY_S, Lately
 
 _LOOK = "Look at the disk (dmesg, smartctl, df) and at who else uses it."
 
@@ -25,6 +26,7 @@ class DiskStatus(Component):
     def __init__(self, path: str, promotes: Promotes) -> None:
         self._path = path
         self._promotes = promotes
+        self._lately = Lately()
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         """An empty section without a disk tier."""
@@ -37,11 +39,16 @@ class DiskStatus(Component):
         return {"disk": disk}
 
     def say(self, say: Say, stats: Stats) -> None:
-        say_disk(say, self._path, stats.get("disk", {}), stats.get("quotas", []))
+        quotas = stats.get("quotas", [])
+        say_disk(say, self._path, stats.get("disk", {}), quotas, self._lately)
 
 
 def say_disk(
-    say: Say, path: str, disk: Mapping[str, Any], quotas: Sequence[Mapping[str, Any]]
+    say: Say,
+    path: str,
+    disk: Mapping[str, Any],
+    quotas: Sequence[Mapping[str, Any]],
+    lately: Lately,
 ) -> None:
     """`disk` and `quotas`: sections of the status document; `disk` is empty without a tier."""
     if not disk:
@@ -59,26 +66,27 @@ def say_disk(
             f"The disk at {path} does not answer: {disk.get('why')}. Pages on it are misses.",
             _LOOK,
         )
-    if disk.get("skipped_full"):
+    if skipped := lately.grown("full", disk.get("skipped_full", 0)):
         say(
             kinds.DISK_TOO_SLOW,
-            f"The disk at {path} is too slow: {disk['skipped_full']} pages were not written to it "
-            "and are in memory only.",
+            f"The disk at {path} is too slow: {skipped} pages were not written to it in the last "
+            "hour and are in memory only.",
             "Use a faster disk to keep more pages. Sets never wait for the disk.",
         )
-    if disk.get("skipped_large"):
+    if skipped := lately.grown("large", disk.get("skipped_large", 0), DAY_S):
         say(
             kinds.DISK_PAGES_TOO_LARGE,
-            f"{disk['skipped_large']} pages are too large for the disk tier at {path}, and are in "
-            f"memory only: it takes pages of {disk.get('page_bytes_max', 0)} bytes at most.",
+            f"{skipped} pages of the last day are too large for the disk tier at {path}, and are "
+            f"in memory only: it takes pages of {disk.get('page_bytes_max', 0)} bytes at most.",
             "Make disk_size larger: from 16 GiB on, pages of 64 MiB are taken.",
         )
-    if disk.get("reads_corrupt") or disk.get("recovery_corrupt"):
+    corrupt = lately.grown("corrupt", disk.get("reads_corrupt", 0), DAY_S)
+    found_corrupt = lately.grown("found corrupt", disk.get("recovery_corrupt", 0), DAY_S)
+    if corrupt or found_corrupt:
         say(
             kinds.DISK_DAMAGED,
-            f"{disk.get('reads_corrupt', 0)} pages read from {path}, and "
-            f"{disk.get('recovery_corrupt', 0)} found at start, were torn or damaged; they were "
-            "dropped.",
+            f"In the last day, {corrupt} pages read from {path}, and {found_corrupt} found at "
+            "start, were torn or damaged; they were dropped.",
             "A few after a crash or a power cut are normal; more mean a failing disk.",
         )
     if disk.get("recovery_emptied"):
@@ -96,21 +104,23 @@ def say_disk(
             "daemon or version, or are damaged.",
             "Nothing to do, unless it happens again: then the disk is failing.",
         )
-    _say_quotas(say, path, quotas)
+    _say_quotas(say, path, quotas, lately)
 
 
-def _say_quotas(say: Say, path: str, quotas: Sequence[Mapping[str, Any]]) -> None:
-    skipping = [one for one in quotas if one.get("disk_skipped")]
-    if not skipping:
+def _say_quotas(say: Say, path: str, quotas: Sequence[Mapping[str, Any]], lately: Lately) -> None:
+    """Names no namespace: the sentence goes to the dashboard, and that is open to all."""
+    skipping = [one for one in quotas if one.get("disk_skipped") and one.get("disk_quota_bytes")]
+    skipped = lately.grown("quotas", sum(one["disk_skipped"] for one in skipping))
+    if not skipped:
         return
     worst = max(skipping, key=lambda one: one["disk_skipped"])
     more = len(skipping) - 1
     others = f" So did {more} other namespace{'s' if more > 1 else ''}." if more else ""
     say(
         kinds.DISK_QUOTA,
-        f"Namespace {worst['namespace']} reached its disk quota: {worst['disk_skipped']} pages "
-        f"were not written to {path} ({worst['disk_bytes']} of {worst['disk_quota_bytes']} bytes "
-        f"used).{others}",
-        "To keep more of its pages on disk, raise its disk share in namespace_quotas (the number "
-        "after the colon in pattern=share:disk_share).",
+        f"A namespace reached its disk quota: {skipped} pages were not written to {path} in the "
+        f"last hour ({worst['disk_bytes']} of {worst['disk_quota_bytes']} bytes used).{others}",
+        "peercachectl status --json names it (quotas). To keep more of its pages on disk, raise "
+        "its disk share in namespace_quotas (the number after the colon in "
+        "pattern=share:disk_share).",
     )

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
 from peercached.health import Say, kinds
+from peercached.health.lately import DAY_S, Recent
 
 if TYPE_CHECKING:
     from peercached._native import Engine
 
 # These sections are the data plane's own, field by field.
-_SECTIONS = ("pool", "shard", "copies", "locations", "ipc", "handover", "holds")
+_SECTIONS = ("pool", "demand", "shard", "copies", "locations", "ipc", "handover", "holds")
 
 
 class DataPlaneStatus(Component):
@@ -20,6 +21,7 @@ class DataPlaneStatus(Component):
     def __init__(self, engine: Engine, faults: str) -> None:
         self._engine = engine
         self._faults = faults
+        self._corrupt = Recent(DAY_S)
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         return {
@@ -27,6 +29,11 @@ class DataPlaneStatus(Component):
             "quotas": stats.get("quotas", []),
             "workers": [dict(worker) for worker in self._engine.workers()],
             "namespaces": [
+                {"id": self._engine.namespace_id(one["name"]), **one}
+                for one in stats.get("namespaces", [])
+            ],
+            "namespaces_open": stats.get("namespaces_open", 0),
+            "epochs": [
                 {"id": namespace_id, "epoch": epoch}
                 for namespace_id, epoch in sorted(self._engine.namespace_epochs().items())
             ],
@@ -34,10 +41,11 @@ class DataPlaneStatus(Component):
 
     def say(self, say: Say, stats: Stats) -> None:
         corrupt = stats.get("operations", {}).get("corrupt_local", 0)
-        if corrupt:
+        if corrupt := self._corrupt.grown(corrupt):
             say(
                 kinds.CORRUPT_HERE,
-                f"{corrupt} pages in this node's pool were corrupt (wrong checksum) and dropped.",
+                f"{corrupt} pages in this node's pool were corrupt (wrong checksum) in the last "
+                "day, and were dropped.",
                 "Look for memory errors of this machine (edac-util, mcelog, dmesg).",
             )
         for worker in self._engine.workers():

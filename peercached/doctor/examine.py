@@ -14,10 +14,11 @@ from peercached.config.values import split_address
 from peercached.data_plane.transport import rdma_devices
 from peercached.doctor import firewall, kernel, memory, peers, ports
 from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
-from peercached.doctor.finding import Finding
+from peercached.doctor.finding import Finding, Level
 
 CAP_IPC_LOCK = 14
 _FILTER_S = 5.0
+_LEVELS: dict[str, Level] = {"error": "failure", "warning": "warning", "info": "ok"}
 
 
 def examine(
@@ -49,9 +50,8 @@ def _daemon(status: Status | None, why: str) -> list[Finding]:
     why = f": {taken.why}" if taken.why else ""
     about = f"; pages travel over {taken.protocol}{why}" if taken.protocol else ""
     runs = Finding("daemon", "ok", f"{status.node.id} runs (pid {status.node.pid}){about}")
-    # Include its health errors; `peercachectl status` also shows the warnings.
-    errors = (entry for entry in status.health if entry.severity == "error")
-    return [runs, *(Finding("daemon", "failure", e.sentence, e.remedy) for e in errors)]
+    said = (Finding("daemon", _LEVELS[e.severity], e.sentence, e.remedy) for e in status.health)
+    return [runs, *said]
 
 
 def _rdma(config: Config, status: Status | None, find: Callable[[], list[Device]]) -> list[Finding]:

@@ -31,10 +31,13 @@ class Findings:
         """See Say."""
         self._all.append(_Finding(kind, sentence, remedy, about))
 
+    def present(self) -> dict[tuple[str, str], str]:
+        """The sentences by code and subject, without findings whose cause is found too."""
+        return {(one.kind.code, one.about): one.sentence for one in self._without_effects()}
+
     def document(self) -> list[dict[str, str]]:
         """The findings as admin.status.Health, in the order of reporting. Omits a finding if its
         cause is found too."""
-        found = {(one.kind.code, one.about) for one in self._all}
         return [
             {
                 "code": one.kind.code,
@@ -42,6 +45,13 @@ class Findings:
                 "sentence": one.sentence,
                 "remedy": one.remedy,
             }
+            for one in self._without_effects()
+        ]
+
+    def _without_effects(self) -> list[_Finding]:
+        found = {(one.kind.code, one.about) for one in self._all}
+        return [
+            one
             for one in self._all
             if not any((cause, one.about) in found for cause in one.kind.caused_by)
         ]

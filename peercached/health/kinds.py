@@ -41,6 +41,11 @@ ETCD_LOST_MEMBERS = Kind(
     "warning",
     "etcd came back without some members, for example from an old backup.",
 )
+NODE_LOST = Kind(
+    "node_lost",
+    "warning",
+    "A node left the cluster without a goodbye and is not back. Its pages are misses.",
+)
 DRAINING = Kind("draining", "warning", "This node drains, or has left the cluster after a drain.")
 
 FAULTS_INJECTED = Kind(
@@ -252,6 +257,7 @@ SECTIONS: dict[str, tuple[Kind, ...]] = {
         NO_MASTER,
         ETCD_UNREACHABLE,
         ETCD_LOST_MEMBERS,
+        NODE_LOST,
         DRAINING,
     ),
     "Peers and directory": (

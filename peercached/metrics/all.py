@@ -9,6 +9,7 @@ from prometheus_client import Metric
 from peercached.admin.status import Status
 from peercached.metrics import (
     cluster,
+    demand,
     directory,
     disk,
     latency,
@@ -27,6 +28,7 @@ def families(status: Status, latencies: Iterable[Latency]) -> Iterator[Metric]:
     """All families, including those without samples."""
     for part in (
         node,
+        demand,
         traffic,
         pool,
         disk,

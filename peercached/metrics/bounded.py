@@ -12,6 +12,7 @@ from typing import TypeVar
 OTHERS = "(others)"
 PEERS_MAX = 64
 CLASSES_MAX = 16
+NAMESPACES_MAX = 16
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from peercached.admin.status import Status
 from peercached.metrics import (
     cluster,
+    demand,
     directory,
     disk,
     latency,
@@ -22,7 +23,7 @@ from peercached.metrics import (
     transport,
     workers,
 )
-from peercached.metrics.bounded import CLASSES_MAX, OTHERS, PEERS_MAX
+from peercached.metrics.bounded import CLASSES_MAX, NAMESPACES_MAX, OTHERS, PEERS_MAX
 
 _HEAD = f"""\
 # Metrics
@@ -35,7 +36,9 @@ a peer with the peer's. [operations.md](operations.md#monitoring) says how to sc
 `deploy/prometheus` has rules and `deploy/grafana` a board.
 
 The number of series is bounded: labels `peer` have at most {PEERS_MAX} values, by name, and
-`slot_bytes` {CLASSES_MAX}, the largest in memory; what is beyond is summed up under `{OTHERS}`.
+`slot_bytes` {CLASSES_MAX}, the largest in memory; what is beyond is summed up under `{OTHERS}`. The
+{NAMESPACES_MAX} namespaces with the most memory have series of their own, by id: `peercachectl
+namespaces` has their names, and all others.
 
 A page that a get delivered counts once in `peercached_hits_total`, and once in
 `peercached_pages_total` with the outcome `ok`; one that it did not, once in
@@ -43,7 +46,14 @@ A page that a get delivered counts once in `peercached_hits_total`, and once in
 (nobody has it), `stale` (gone between lookup and READ, twice, or its holder has no room to bring it
 from its disk), `deadline`, `suspect` (its holder is), `error` (its holder failed, or the disk that
 has it gave nothing), and what a worker asked wrongly (`bad_key`, `bad_range`, `length_mismatch`,
-...). `exists` counts in `peercached_exists_keys_total` and `peercached_exists_hits_total` only.
+...).
+
+The value of the cache is `peercached_found_keys_total` / `peercached_asked_keys_total`. Engines ask
+`exists` for the keys of a prompt and then get only those found, so the results of `get` do not show
+it. Keys asked for with `exists` count as asked, and those before the first missing one as found.
+With `contains` each key counts by itself. A worker that never calls `exists` asks with its gets.
+`peercached_evicted_keys_total` counts further keys that this node's pool would have kept if it were
+larger (native/pool/evicted_keys.h); pages evicted by other nodes are not in it.
 
 A get's latency is counted under the farthest place that one of its pages came from; `nowhere` if
 all were misses. It is the time in the engine: the way through the socket, and the work in the
@@ -52,6 +62,7 @@ worker's own process, come on top.
 
 _PARTS = (
     ("Node and process", node),
+    ("What workers looked for", demand),
     ("Traffic of the workers", traffic),
     ("Pool", pool),
     ("Disk tier", disk),

@@ -11,12 +11,6 @@ from peercached.metrics.single import Single, counter, singles
 
 _SINGLES = (
     Single(
-        "counter", "exists_keys", lambda s: s.operations.exists_keys, "Keys asked for by `exists`."
-    ),
-    Single(
-        "counter", "exists_hits", lambda s: s.operations.exists_hits, "Keys that `exists` found."
-    ),
-    Single(
         "counter",
         "set_held_pages",
         lambda s: s.operations.set_held,

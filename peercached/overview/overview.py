@@ -32,13 +32,16 @@ class Overview:
         peers: Peers,
         own_summary: Callable[[], Summary],
         members: Callable[[], list[dict[str, Any]]],
+        departed: Callable[[], list[dict[str, Any]]],
         max_masters: int,
     ) -> None:
-        """`members`: this node's knowledge of each member (Member in admin/status.py)."""
+        """`members` and `departed`: this node's knowledge of each member, and of those that left
+        (Member and DepartedNode in admin/status.py)."""
         self._placement = placement
         self._peers = peers
         self._own_summary = own_summary
         self._members = members
+        self._departed = departed
         self._max_masters = max_masters
         self.gatherer = Gatherer(placement, peers, own_summary)
 
@@ -86,6 +89,9 @@ class Overview:
             "problem": problem,
             "view_number": self._placement.view.counter,
             "nodes": nodes,
+            "departed": [
+                {**one, "incarnation": f"{one['incarnation']:016x}"} for one in self._departed()
+            ],
         }
 
     def _masters(self) -> tuple[Member, ...]:

@@ -47,14 +47,17 @@ class Summary(_Part):
     set_bytes: int = 0
     get_bytes: int = 0
     served_bytes: int = 0  # to peers over TCP; the holder does not see one-sided READs
-    hits: dict[str, int] = {}  # pages got, by tier
-    misses: dict[str, int] = {}  # pages not got, by reason
+    asked: int = 0  # keys that workers looked for (Demand in admin/status.py)
+    found: dict[str, int] = {}  # by tier
+    evicted: dict[str, int] = {}  # that a larger pool would have kept
+    tokens_asked: int = 0
+    tokens_found: int = 0
     health: list[Said] = []  # worst first
     health_more: int = 0  # sentences left out
 
 
 def summary_of(status: Status) -> Summary:
-    counted = status.operations
+    counted, demand = status.operations, status.demand
     said = sorted(status.health, key=lambda one: _rank(one.severity))
     return Summary(
         version=status.node.version,
@@ -74,8 +77,11 @@ def summary_of(status: Status) -> Summary:
         set_bytes=counted.bytes_set,
         get_bytes=counted.bytes_got,
         served_bytes=status.tcp_server.bytes,
-        hits=counted.hits,
-        misses={why: count for why, count in counted.get.items() if why != "ok" and count},
+        asked=demand.asked,
+        found=demand.found,
+        evicted=demand.evicted,
+        tokens_asked=demand.tokens_asked,
+        tokens_found=demand.tokens_found,
         health=[_short(one) for one in said[:HEALTH_MAX]],
         health_more=max(0, len(said) - HEALTH_MAX),
     )

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from peercached.admin.events import Events
 from peercached.admin.status import Located, Status
 from peercached.observe.latency import Latency
 from peercached.web.message import Request, Response, json_document
@@ -17,12 +18,17 @@ def api_routes(
     latencies: Callable[[], Iterable[Latency]],
     cluster: Callable[[], Awaitable[Mapping[str, Any]]],
     locate: Callable[[str, bytes], Awaitable[Mapping[str, Any]]],
+    events: Callable[[int], Mapping[str, Any]],
 ) -> dict[str, Handler]:
     async def node(_: Request) -> Response:
         document = Status.model_validate(dict(status())).model_dump(mode="json")
         # The endpoint is unauthenticated, and a namespace may contain a tenant's salt.
         for worker in document["workers"]:
             worker.pop("namespace", None)
+        for namespace in document["namespaces"]:
+            namespace.pop("name", None)
+        for quota in document["quotas"]:
+            quota.pop("namespace", None)
         document["latencies"] = [asdict(latency) for latency in latencies()]
         return json_document(document)
 
@@ -37,4 +43,17 @@ def api_routes(
         found = await locate(asked["namespace"], asked["key"].encode())
         return json_document(Located.model_validate(dict(found)).model_dump(mode="json"))
 
-    return {"/api/v1/node": node, "/api/v1/cluster": whole, "/api/v1/locate": look_up}
+    async def seen(asked: Request) -> Response:
+        after = asked.arguments.get("after", "0")
+        if not (after.isascii() and after.isdigit() and len(after) < 20):
+            raise ValueError(f"after is {after!r}: the number of the last event known")
+        return json_document(
+            Events.model_validate(dict(events(int(after)))).model_dump(mode="json")
+        )
+
+    return {
+        "/api/v1/node": node,
+        "/api/v1/cluster": whole,
+        "/api/v1/events": seen,
+        "/api/v1/locate": look_up,
+    }

@@ -107,6 +107,17 @@ def test_dashboard_shows_members_charts_and_the_located_key(
         eventually(lambda: "One node has the page" in text(page, "#located"), 10)
         assert "c" in text(page, "#located tbody")
 
+        assert "%" in text(page, "#namespaces tbody")
+        assert NAMESPACE not in text(page, "#namespaces")
+        page.find_element("id", "filter").send_keys("127.0.0.2")
+        eventually(lambda: [state(page, n) for n in "abc"] == ["", "alive", ""], 10)
+        page.find_element("id", "filter").clear()
+        page.find_element("id", "filter").send_keys(" ")
+        eventually(lambda: state(page, "a") == "alive", 10)
+        page.find_element("css selector", "#nodes th button").click()
+        first = "return document.querySelector('#nodes tbody tr').dataset.node"
+        eventually(lambda: page.execute_script(first) == "c", 10, "sorted by name, descending")
+
         page.find_element("css selector", "#scope option[value='c']").click()
         eventually(lambda: ink(page, "hits", "--series-2") == 0, 10, "c gets nothing from peers")
         assert complaints(page) == []
@@ -122,7 +133,10 @@ def test_a_dead_node_is_shown_within_seconds_and_the_verdict_changes(
     eventually(lambda: state(page, "c") in ("silent", "gone"), 6)
     kept(page, "dead")
     eventually(lambda: state(page, "c") == "gone", 20)
-    assert "2 of 2" in text(page, "#tiles")
+    assert "2 of 3" in text(page, "#tiles")
+    assert "it did not answer for" in text(page, "#nodes tr[data-node='c']")
+    assert "c at" in text(page, "#health")
+    eventually(lambda: "c" in text(page, "#events li[data-kind='lost']"), 6)
     assert state(page, "a") == "alive"
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from click.testing import CliRunner
 from harness.cluster import Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
@@ -11,6 +12,8 @@ from harness.scrape import samples
 from harness.waiting import eventually
 
 from peercache_client import Status
+from peercached.admin import status as admin
+from peercached.cli.ctl import main
 
 PAGE_BYTES = 65_536
 
@@ -25,7 +28,8 @@ class Driver:
         self.set_pages: Counter[str] = Counter()
         self.get_pages: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
-        self.exists: Counter[str] = Counter()
+        self.sought: Counter[str] = Counter()
+        self._asks = False  # it has called exists, so its gets are no questions any more
 
     def set(self, keys: Sequence[bytes]) -> None:
         statuses = self._pages.set(keys)
@@ -41,13 +45,15 @@ class Driver:
         self.get_pages.update(word(status) for status in statuses)
         hits = sum(map(bool, statuses))
         self.bytes["get"] += PAGE_BYTES * hits
+        if not self._asks:
+            self.sought.update(asked=len(keys), found=hits)
         return hits
 
     def has(self, keys: Sequence[bytes]) -> None:
         present = self._pages.client.contains(keys)
         self.requests["exists"] += 1
-        self.exists["keys"] += len(keys)
-        self.exists["hits"] += sum(map(bool, present))
+        self._asks = True
+        self.sought.update(asked=len(keys), found=sum(map(bool, present)))
 
     def agrees_with(self, daemon: Daemon) -> None:
         """Compares the counts with the daemon's. This driver must be its only worker."""
@@ -63,12 +69,16 @@ class Driver:
         misses = {outcome: n for outcome, n in self.get_pages.items() if outcome != "ok"}
         assert told.each("misses_total", "reason") == misses
         assert sum(told.each("hits_total", "tier").values()) == self.get_pages["ok"]
-        assert told("exists_keys_total") == self.exists["keys"]
-        assert told("exists_hits_total") == self.exists["hits"]
+        assert told("asked_keys_total") == self.sought["asked"]
+        assert sum(told.each("found_keys_total", "tier").values()) == self.sought["found"]
         # Every request is in exactly one histogram.
         assert told.total("get_seconds_count") == self.requests["get"]
         assert told("set_seconds_count") == self.requests["set"]
         assert told("exists_seconds_count") == self.requests["exists"]
+
+
+def status_screen(daemon: Daemon) -> str:
+    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), "status"]).output
 
 
 def word(status: Status) -> str:
@@ -118,6 +128,41 @@ def test_hit_miss_and_byte_metrics_match_the_drivers_counts(
     assert sum(reasons.values()) == 9 + 40
     assert samples(cluster[1])("peer_suspect", peer="c") == 1
     assert samples(cluster[1])("suspects") == 1
+
+
+def test_workers_that_ask_first_and_get_what_is_there_do_not_hide_the_hit_rate(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    prompt = keys_of("prompt", 1000)
+    assert all(attach(cluster[0], page_bytes=4096, room_pages=89).set(prompt[:89]))
+    engine = attach(cluster[1], page_bytes=4096, room_pages=89)
+    found = engine.client.batch_exists(prompt, page_tokens=64)
+    assert all(engine.get(prompt[:found])), "so every get is a hit"
+    told = samples(cluster[1])
+    assert told.each("found_keys_total", "tier")["peer"] == 89
+    assert told("asked_keys_total") == 1000
+    assert (told("asked_tokens_total"), told("found_tokens_total")) == (64_000, 89 * 64)
+    status = admin.Status.model_validate(cluster[1].status())
+    assert status.demand.hit_rate == pytest.approx(0.089)
+    [namespace] = status.namespaces
+    assert namespace.name == "test"
+    assert namespace.demand.hit_rate == pytest.approx(0.089)
+    shown = "8.9 % of 1,000 keys looked for (found: 89 peer), 5,696 tokens saved"
+    assert shown in status_screen(cluster[1])
+
+
+def test_keys_that_a_larger_pool_would_have_kept_are_counted(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1, pool_size="8MiB")  # 120 pages of 64 KiB
+    pages, keys = attach(cluster[0], page_bytes=PAGE_BYTES), keys_of("turn", 200)
+    for at in range(0, len(keys), 10):
+        assert all(pages.set(keys[at : at + 10]))
+    assert pages.client.batch_exists(keys[:40]) == 0
+    told = samples(cluster[0])
+    assert told.each("evicted_keys_total", "pool") == {"2": 40, "4": 40}
+    assert "0.0 % of 40 keys looked for, 100.0 % with 2x the pool" in status_screen(cluster[0])
 
 
 def test_a_pool_that_turns_over_counts_every_page_that_comes_and_goes(

@@ -61,9 +61,14 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
     """Runs each command with arguments, in this order, because the last ones remove pages."""
     page = tmp_path / "page"
     page.write_bytes(b"x" * 4096)
-    test = ("-n", "test")
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"hash_ids": [1, 2, 3]}')
+    model, test = ("--model", "llama-3.1-8b"), ("-n", "test")
     commands: dict[str, tuple[str, ...]] = {
         "status": (), "nodes": (), "ring": (), "workers": (), "config": (), "reload": (),
+        "size": (*model, "--context", "8192", "--users", "100"),
+        "simulate": (str(trace), "--pool", "1GiB", *model),
+        "namespaces": (), "wait": ("--healthy", "--nodes", "3"),
         "top": ("--count", "1", "--interval", "0.2"),
         "locate": (KEY, *test), "trace": (KEY, *test), "exists": (KEY, *test),
         "get": (KEY, "-o", str(tmp_path / "got"), *test), "put": ("k", str(page), *test),
@@ -73,8 +78,8 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         "evict": ("k", *test), "drain": ("--stay", "--seconds", "5"), "undrain": (),
         "remove": (KEY, *test), "clear": (*test, "--yes"),
     }  # fmt: skip
-    # `forget` needs a dead node (test_removals_hold.py).
-    assert set(commands) | {"forget"} == set(main.commands)
+    # `forget` needs a dead node (test_removals_hold.py), and `events` has a document per line.
+    assert set(commands) | {"forget", "events"} == set(main.table)
     # These check this host, which may lack RDMA.
     judging = {"devices": {0, 4, 5}, "doctor": {0, 1, 2}}
     for name, arguments in commands.items():
@@ -84,6 +89,17 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
             assert "pyverbs is not installed" in result.output + result.stderr
             continue
         json.loads(result.stdout)
+
+
+def test_status_of_all_nodes_has_a_line_for_each(nodes: Cluster) -> None:
+    lines = ctl(nodes[0], "status", "--all").output.splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["a", "b", "c"]
+    assert all("good" in line for line in lines[-3:]), lines
+    document = json.loads(ctl(nodes[2], "status", "--all", "--json").output)
+    assert [(name, one["node"]["id"]) for name, one in document.items()] == [
+        (name, name) for name in "abc"
+    ]
+    assert ctl(nodes[0], "status", "--all", "--exit-code").exit_code == 0
 
 
 def test_top_reports_get_traffic_of_local_and_named_nodes(nodes: Cluster, attach: Attach) -> None:
@@ -126,13 +142,13 @@ def test_a_bundle_has_the_live_cluster_and_none_of_its_secrets(
 _AS_NOBODY = """
 import os, pathlib, sys
 from peercached.cli.ctl import main
-from peercached.config import paths
+from peercache_client import socket_path
 import peercached.admin.client
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
 if sys.argv[1] == "--default":
-    paths._SYSTEM = pathlib.Path(sys.argv[2])
+    socket_path.SYSTEM_FOLDER = pathlib.Path(sys.argv[2])
     sys.argv[1:3] = []
 main([*sys.argv[1:], "status"])
 """

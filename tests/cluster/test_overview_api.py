@@ -44,7 +44,7 @@ def test_every_node_reports_the_same_cluster_overview(
         assert {node["state"] for node in nodes.values()} == {"alive"}
         assert sum(node["ring_share"] for node in nodes.values()) == pytest.approx(1, abs=1e-6)
     eventually(lambda: nodes_of(cluster[2])["d"]["summary"]["pool_keys"] == 8, 10)
-    eventually(lambda: nodes_of(cluster[2])["b"]["summary"]["hits"]["peer"] == 8, 10)
+    eventually(lambda: nodes_of(cluster[2])["b"]["summary"]["found"]["peer"] == 8, 10)
 
 
 def test_a_disk_is_shown_with_its_size_and_pages(

@@ -68,8 +68,7 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
     assert (now["disk_bytes"], now["disk_quota_bytes"]) == (room * PAGE_ROOM, 8 << 20)
     assert now["disk_skipped"] == disk_of(node)["skipped_quota"] == room
     assert any(
-        f"Namespace greedy/one reached its disk quota: {room} pages were not written"
-        in one["sentence"]
+        f"A namespace reached its disk quota: {room} pages were not written" in one["sentence"]
         for one in node.status()["health"]
     )
     modest = attach(node, namespace="modest")

@@ -32,6 +32,7 @@ class FakeSource:
         self.reloaded: tuple[list[str], list[str], list[str]] = ([], [], [])
         self.evicted = (0, 0)
         self.unreached: list[str] = []
+        self.seen: list[dict[str, Any]] = []
         self.asked: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
         self.hangs = False
@@ -63,6 +64,9 @@ class FakeSource:
 
     def config(self) -> dict[str, Any]:
         return {"settings": self.settings}
+
+    def events(self, after: int) -> dict[str, Any]:
+        return {"events": [one for one in self.seen if one["number"] > after]}
 
     async def trace(self, namespace: str, key: bytes, seconds: float) -> dict[str, Any]:
         self.asked.append(("trace", namespace, key))

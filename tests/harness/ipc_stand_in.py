@@ -252,8 +252,8 @@ class IpcStandIn:
         for length in key_lengths:
             request.keys.append(body[at : at + length])
             at += length
-        if request.op == EXISTS and request.flags & 4:
-            at += 4
+        if request.op == EXISTS:
+            at += 4 * bool(request.flags & 4) + 4 * bool(request.flags & 8)
         assert at == len(body)
 
     def _answer(self, request: Request, attachment: Attachment) -> tuple[int, bytes]:
@@ -261,6 +261,9 @@ class IpcStandIn:
         if request.op == EXISTS:
             present = [(space, key) in self.pages for key in request.keys]
             prefix = present.index(False) if False in present else len(present)
+            if request.flags & 16:
+                sizes = [len(self.pages.get((space, key), b"")) for key in request.keys]
+                return prefix, array("I", sizes).tobytes()
             return prefix, bytes(present) if request.flags & 2 else b""
         if request.op == REMOVE:
             gone = [self.pages.pop((space, key), None) for key in request.keys]

@@ -46,11 +46,11 @@ def _run(*command: str) -> None:
 class Network:
     """Hosts by name, in order. `remove`, or the end of the block, deletes the network."""
 
-    def __init__(self, hosts: Sequence[str]) -> None:
+    def __init__(self, hosts: Sequence[str], prefix: str = "10.77.0") -> None:
         # Never the same name twice, because the kernel removes an old namespace late.
         self._tag = f"pc{os.getpid()}-{next(_numbers)}"
         self._switch = f"{self._tag}-switch"
-        self._hosts = {name: f"10.77.0.{number}" for number, name in enumerate(hosts, start=1)}
+        self._hosts = {name: f"{prefix}.{number}" for number, name in enumerate(hosts, start=1)}
         try:
             self._build()
         except BaseException:

@@ -46,6 +46,17 @@ def status_document() -> dict[str, Any]:
         "bytes_got": 1 << 20,
         "control": {"lookups": 3, "lookup_rpcs": 4},
     }
+    status["demand"] = {
+        "asked": 100,
+        "found": {"pool": 6, "disk": 0, "peer": 3, "peer_disk": 0},
+        "evicted": {"2x": 10, "4x": 20},
+        "tokens_asked": 6400,
+        "tokens_found": 576,
+    }
+    status["namespaces"] = [
+        {"id": "0a" * 16, "name": "llama", "pool_pages": 200, "pool_bytes": 32 << 20,
+         "demand": status["demand"]}
+    ]  # fmt: skip
     status["disk"] = {"state": "on", "pages": 1000, "queued_bytes": 1 << 20, "write_errors": 0}
     status["transport"] |= {
         "protocol": "rdma",

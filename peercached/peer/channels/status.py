@@ -8,6 +8,7 @@ from peercached.component import Component, Stats
 from peercached.data_plane.transport import protocol_with, rdma_devices, say_transport
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
+from peercached.health.lately import DAY_S, Recent
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.channels.connects import Connects
 
@@ -31,6 +32,7 @@ class TransportStatus(Component):
         self._connects = connects
         self._accepts = accepts
         self._wanted = wanted
+        self._corrupt = Recent(DAY_S)
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         return {
@@ -42,12 +44,12 @@ class TransportStatus(Component):
     def say(self, say: Say, stats: Stats) -> None:
         say_transport(say, self._wanted, self._transport(), rdma_devices())
         corrupt = stats.get("operations", {}).get("corrupt_remote", 0)
-        if corrupt:
+        if corrupt := self._corrupt.grown(corrupt):
             peers = ", ".join(p["node_id"] for p in self._transfer(stats) if p.get("corrupt"))
             say(
                 kinds.CORRUPT_FROM_PEERS,
-                f"{corrupt} pages from peers ({peers or 'gone since'}) arrived with a wrong "
-                "checksum. They were read again or became misses.",
+                f"{corrupt} pages from peers arrived with a wrong checksum in the last day. They "
+                f"were read again or became misses. (From {peers or 'gone ones'}.)",
                 "Look for memory errors of those machines and for workers that write into their "
                 "receive buffers during a get.",
             )

@@ -10,6 +10,7 @@ from peercached.directory.owner import OwnerSide
 from peercached.directory.pending import PendingBatches
 from peercached.directory.publisher import Publisher
 from peercached.health import Say, kinds
+from peercached.health.lately import Lately
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.directory.streams import Streams
 
@@ -33,8 +34,7 @@ class DirectoryStatus(Component):
         self._lookups = lookups
         self._owner_side = owner_side
         self._behind_since: dict[str, float] = {}
-        self._unreached = 0  # batches, at the last check
-        self._unreached_at = float("-inf")  # when the number last rose
+        self._lately = Lately()
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
@@ -57,27 +57,26 @@ class DirectoryStatus(Component):
 
     def say(self, say: Say, stats: Stats) -> None:
         self._say_behind(say)
-        if self._unreached_lately(self._pending.unreached):
+        unreached = self._lately.grown("unreached", self._pending.unreached, UNREACHED_S)
+        if unreached:
             say(
                 kinds.SET_WITHOUT_OWNERS,
-                f"No owner could be reached for {self._pending.unreached} set batches. Their "
-                "records follow when an owner is back. Until then other nodes cannot find these "
-                "pages.",
+                f"No owner could be reached for {unreached} set batches. Their records follow when "
+                "an owner is back. Until then other nodes cannot find these pages.",
             )
         shard = stats.get("shard", {})
-        if shard.get("full"):
+        if full := self._lately.grown("full", shard.get("full", 0)):
             say(
                 kinds.DIRECTORY_FULL,
-                f"The directory shard refused {shard['full']} records because it was full: "
+                f"The directory shard refused {full} records in the last hour because it was full: "
                 f"{shard.get('entries')} of {shard.get('capacity_entries')} are in use.",
                 "Raise directory_capacity; until then those pages are found only on their holder.",
             )
-        dropped = stats.get("events_dropped", 0)
-        if dropped:
+        if dropped := self._lately.grown("dropped", stats.get("events_dropped", 0)):
             say(
                 kinds.REQUESTS_DROPPED,
                 f"The control plane was overloaded: {dropped} requests from the data plane were "
-                "dropped.",
+                "dropped in the last hour.",
                 "Give the daemon more CPU. If it continues, report it with this status.",
             )
 
@@ -97,10 +96,3 @@ class DirectoryStatus(Component):
                     f"check the daemon on {owner}.",
                     about=owner,
                 )
-
-    def _unreached_lately(self, count: int) -> bool:
-        """Whether the count rose in the last UNREACHED_S; an old problem needs no attention."""
-        now = time.monotonic()
-        if count != self._unreached:
-            self._unreached, self._unreached_at = count, now
-        return now - self._unreached_at < UNREACHED_S

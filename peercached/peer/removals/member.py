@@ -67,6 +67,7 @@ class Removals:
         # Removals begun here that were incomplete when the worker was answered.
         self.unsure = remembered.open
         self._listeners: list[Callable[[RemovalId], None]] = []
+        self._forget_listeners: list[Callable[[str], None]] = []
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
         self._keeping: asyncio.Task[None] | None = None
@@ -84,6 +85,10 @@ class Removals:
     def on_over(self, listener: Callable[[RemovalId], None]) -> None:
         """Calls `listener` with each removal that has ended, whoever drove it."""
         self._listeners.append(listener)
+
+    def on_forget(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener` with each node id that an operator forgets, here or elsewhere."""
+        self._forget_listeners.append(listener)
 
     def view_changed(self, change: Change) -> None:
         """Takes the view that is in force from now on."""
@@ -255,6 +260,8 @@ class Removals:
         self.waits_for.discard(node_id)
         self.absent.discard(node_id)
         self.keep_changes()
+        for listener in self._forget_listeners:
+            listener(node_id)
         return len(gone)
 
     # --- for people

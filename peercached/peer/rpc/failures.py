@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import grpc
 
+# What gRPC says where one end has TLS and the other has not, and what it means.
+_HINTS = {
+    "Socket closed": " (a peer with TLS does that to a caller without: give both tls_ca, or none)",
+    "WRONG_VERSION_NUMBER": " (this node has TLS and the peer has not: give both tls_ca, or none)",
+}
+
 
 class CallFailed(Exception):
     """A call to a peer brought no answer that can be used. Raised as Unreachable, Refused or
@@ -54,7 +60,8 @@ class TokenUnknown(ReadFailed):
 def sentence(endpoint: str, code: grpc.StatusCode, details: str) -> str:
     """A short text for people: gRPC's own details are long and name its source files."""
     short = details.removeprefix("failed to connect to all addresses; last error")
-    return f"{endpoint}: {code.name.lower()} {short[:200].strip(' :;')}"
+    hint = next((hint for said, hint in _HINTS.items() if said in details), "")
+    return f"{endpoint}: {code.name.lower()} {short[:200].strip(' :;')}{hint}"
 
 
 class Unable(Exception):

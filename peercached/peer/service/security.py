@@ -9,6 +9,7 @@ from peercached.component import Component, Stats
 from peercached.config import Config
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
+from peercached.health.lately import Lately
 from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.tls import Tls
 from peercached.peer.service.servicer import PeerServicer
@@ -35,6 +36,7 @@ class SecurityStatus(Component):
         self._tls = tls
         self._sessions = sessions
         self._servicer = servicer
+        self._lately = Lately()
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
@@ -63,7 +65,7 @@ class SecurityStatus(Component):
 
     def say(self, say: Say, stats: Stats) -> None:
         self._say_peers(say)
-        _say_workers(say, stats.get("ipc", {}))
+        self._say_workers(say, stats.get("ipc", {}))
         self._say_strangers(say, stats)
 
     def _say_peers(self, say: Say) -> None:
@@ -77,46 +79,48 @@ class SecurityStatus(Component):
             self._tls.say(say)
         if self._config.data_sealed:
             self._say_what_is_in_clear(say)
-        if self._sessions.refused:
+        if refused := self._lately.grown("handshakes", self._sessions.refused):
             say(
                 kinds.HANDSHAKES_REFUSED,
-                f"{self._sessions.refused} handshakes were refused: the peer had a wrong "
+                f"{refused} handshakes were refused in the last hour: the peer had a wrong "
                 "cluster secret, or a node id that belongs to another key.",
                 "Find the peers in the log. If they belong here, give them the same "
                 "cluster_secret_file, and each a node id of its own.",
             )
-        if self._servicer.misfits:
+        if misfits := self._lately.grown("misfits", self._servicer.misfits):
             say(
                 kinds.CERTIFICATES_MISFIT,
-                f"{self._servicer.misfits} handshakes were refused: the caller's certificate does "
-                "not match its node id or host.",
+                f"{misfits} handshakes were refused in the last hour: the caller's certificate "
+                "does not match its node id or host.",
                 "Find them in the log; give each node a certificate of its own (peercachectl "
                 "certs).",
             )
 
     def _say_strangers(self, say: Say, stats: Stats) -> None:
         unauthorised = stats.get("tcp_server", {}).get("unauthorised", 0)
-        if unauthorised:
+        if unauthorised := self._lately.grown("unauthorised", unauthorised):
             say(
                 kinds.DATA_PORT_STRANGERS,
-                f"{unauthorised} connections to data_port were refused: no valid session token.",
+                f"{unauthorised} connections to data_port were refused in the last hour: no valid "
+                "session token.",
                 "A few are normal while peers join. The log names the addresses of the others.",
             )
         limits = self._servicer.limits
-        if self._tls is not None and limits.silent:
+        silent = self._lately.grown("silent", limits.silent)
+        if self._tls is not None and silent:
             say(
                 kinds.TLS_FAILED,
-                f"{limits.silent} connections to meta_port failed the TLS handshake, or ended "
-                "without a call.",
+                f"{silent} connections to meta_port failed the TLS handshake, or ended without a "
+                "call, in the last hour.",
                 "Find their addresses in the log: if they belong here, compare tls_ca, the dates "
                 "of their certificates, and the clocks.",
             )
         shut = limits.shut_unproven + limits.shut_crowd + self._servicer.interceptor.slow_handshakes
-        if shut:
+        if shut := self._lately.grown("shut", shut):
             say(
                 kinds.META_PORT_STRANGERS,
-                f"{shut} connections to meta_port were closed: they did not authenticate in time, "
-                "or were too many.",
+                f"{shut} connections to meta_port were closed in the last hour: they did not "
+                "authenticate in time, or were too many.",
                 "Find their addresses in the log and keep them off this port.",
             )
 
@@ -143,27 +147,26 @@ class SecurityStatus(Component):
                 "Give all nodes the same tls_data_port.",
             )
 
-
-def _say_workers(say: Say, ipc: Mapping[str, Any]) -> None:
-    if ipc.get("forbidden"):
-        say(
-            kinds.WORKERS_FORBIDDEN,
-            f"{ipc['forbidden']} connections to the workers' socket were refused: their users are "
-            "neither in worker_users nor in worker_groups.",
-            "Find them in the log; add their user or group if they belong here.",
-        )
-    crowded = ipc.get("crowded", 0) + ipc.get("late_hellos", 0)
-    if crowded:
-        say(
-            kinds.WORKERS_CROWD,
-            f"{crowded} connections to the workers' socket were closed: too many from one process "
-            "or user, or silent after connecting.",
-            "Find the process in the log; if its threads need them all, raise workers_max.",
-        )
-    if ipc.get("requests_refused"):
-        say(
-            kinds.WORKER_REQUESTS_REFUSED,
-            f"{ipc['requests_refused']} worker requests were refused: too many large requests at "
-            "once used up the request memory.",
-            "Find the process in the log; let it ask for fewer pages at once.",
-        )
+    def _say_workers(self, say: Say, ipc: Mapping[str, Any]) -> None:
+        if forbidden := self._lately.grown("forbidden", ipc.get("forbidden", 0)):
+            say(
+                kinds.WORKERS_FORBIDDEN,
+                f"{forbidden} connections to the workers' socket were refused in the last hour: "
+                "their users are neither in worker_users nor in worker_groups.",
+                "Find them in the log; add their user or group if they belong here.",
+            )
+        crowded = ipc.get("crowded", 0) + ipc.get("late_hellos", 0)
+        if crowded := self._lately.grown("crowded", crowded):
+            say(
+                kinds.WORKERS_CROWD,
+                f"{crowded} connections to the workers' socket were closed in the last hour: too "
+                "many from one process or user, or silent after connecting.",
+                "Find the process in the log; if its threads need them all, raise workers_max.",
+            )
+        if refused := self._lately.grown("requests", ipc.get("requests_refused", 0)):
+            say(
+                kinds.WORKER_REQUESTS_REFUSED,
+                f"{refused} worker requests were refused in the last hour: too many large requests "
+                "at once used up the request memory.",
+                "Find the process in the log; let it ask for fewer pages at once.",
+            )

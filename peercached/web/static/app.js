@@ -3,7 +3,9 @@
 import { byId, element, replaceChildren } from "./dom.js";
 import * as format from "./format.js";
 import { Charts } from "./charts.js";
-import { History, hitRate, percentile } from "./history.js";
+import { History, hitRate, hitRateOfTwice, percentile } from "./history.js";
+import { Events } from "./events.js";
+import { showNamespaces } from "./namespaces.js";
 import { Nodes } from "./nodes.js";
 import * as locate from "./locate.js";
 
@@ -13,6 +15,7 @@ const RANKS = ["error", "warning", "info"];
 
 const history = new History();
 const charts = new Charts();
+const events = new Events();
 const nodes = new Nodes();
 let latenciesBefore = null; // kind -> counts
 
@@ -24,11 +27,14 @@ async function json(path) {
 
 async function poll() {
   try {
-    const [cluster, node] = await Promise.all([json("api/v1/cluster"), json("api/v1/node")]);
+    const [cluster, node, seen] = await Promise.all([
+      json("api/v1/cluster"), json("api/v1/node"), json(`api/v1/events?after=${events.last}`),
+    ]);
     const at = Date.now();
     history.add(cluster.nodes, at);
     history.samples[history.samples.length - 1].latencies = latencies(node.latencies);
-    show(cluster, node, at);
+    show(cluster, node);
+    events.show(seen, node.node.incarnation);
     byId("offline").hidden = true;
   } catch (error) {
     byId("offline").textContent = `This node does not answer: ${error.message}. Still trying.`;
@@ -60,7 +66,7 @@ function latencies(found) {
   });
 }
 
-function show(cluster, node, at) {
+function show(cluster, node) {
   document.title = `${cluster.node_id} – peercached`;
   byId("where").textContent =
     `${cluster.node_id} · version ${node.node.version} · view ${cluster.view_number}`;
@@ -69,7 +75,8 @@ function show(cluster, node, at) {
   showHealth(cluster);
   showTiles(cluster);
   showScope(cluster);
-  nodes.show(cluster.nodes, history, at);
+  nodes.show(cluster, history);
+  showNamespaces(node.namespaces);
   charts.draw(history.samples, byId("scope").value);
 }
 
@@ -124,9 +131,11 @@ function showTiles(cluster) {
   const sum = History.sum(history.samples[history.samples.length - 1], "");
   const recent = history.recent("");
   const alive = cluster.nodes.filter((node) => node.state === "alive").length;
+  const lost = cluster.departed.filter((node) => node.lost).length;
   const tiles = [
-    [`${alive} of ${cluster.nodes.length}`, "nodes alive"],
-    [recent.known ? format.percent(hitRate(recent.pages)) : "–", "hit rate, last 30 s"],
+    [recent.known ? format.percent(hitRate(recent.keys)) : "–", hitRateWords(recent)],
+    [recent.known ? format.count(Math.round(recent.rates.tokens)) : "–", "tokens found per second"],
+    [`${alive} of ${cluster.nodes.length + lost}`, "nodes alive"],
     [recent.known ? format.rate(recent.rates.get_bytes) : "–", "got by workers"],
     [recent.known ? format.rate(recent.rates.set_bytes) : "–", "set by workers"],
     [format.bytes(sum.used), `of ${format.bytes(sum.capacity)} pool in use`],
@@ -137,6 +146,12 @@ function showTiles(cluster) {
   replaceChildren(byId("tiles"), tiles.map(([number, words]) =>
     element("div", { className: "tile" },
       element("b", { textContent: number }), element("span", { textContent: words }))));
+}
+
+function hitRateWords(recent) {
+  const words = "hit rate, last 30 s";
+  if (!recent.known || !recent.keys.evicted) return words;
+  return `${words}; ${format.percent(hitRateOfTwice(recent.keys))} with twice the pools`;
 }
 
 function showScope(cluster) {

@@ -1,4 +1,4 @@
-// Four charts over the samples of history.js, drawn by uPlot.
+// Charts over the samples of history.js, drawn by uPlot.
 
 import * as format from "./format.js";
 import { byId, element } from "./dom.js";
@@ -10,10 +10,10 @@ const LABEL_WIDTH = 76;
 const MARGINS = [8, 28, 0, 0];
 const TIME_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 const TIERS = [
-  ["pool", "hit_pool", "--series-1"],
-  ["peer", "hit_peer", "--series-2"],
-  ["disk", "hit_disk", "--series-3"],
-  ["peer's disk", "hit_peer_disk", "--series-4"],
+  ["pool", "found_pool", "--series-1"],
+  ["peer", "found_peer", "--series-2"],
+  ["disk", "found_disk", "--series-3"],
+  ["peer's disk", "found_peer_disk", "--series-4"],
 ];
 
 // name, how a value is shown, the top of an empty chart (or of any: max), [label, colour, dashed,
@@ -21,17 +21,16 @@ const TIERS = [
 const CHARTS = [
   {
     id: "hits",
-    title: "Hit rate by tier, of pages asked for",
+    title: "Hit rate by tier, of keys looked for",
     show: format.percent,
     max: 1,
     // Stacked: the top line is the hit rate. Drawn from the back.
     series: [...TIERS].reverse().map(([label, , colour]) => ({ label, colour, filled: true })),
     values: (sum) => {
-      const total = TIERS.reduce((all, [, name]) => all + (sum.pages[name] ?? 0), 0);
-      const asked = total + (sum.pages.miss ?? 0);
-      if (!sum.known || asked === 0) return TIERS.map(() => null);
+      const { asked } = sum.keys;
+      if (!sum.known || !asked) return TIERS.map(() => null);
       let stacked = 0;
-      return TIERS.map(([, name]) => (stacked += (sum.pages[name] ?? 0) / asked)).reverse();
+      return TIERS.map(([, name]) => (stacked += (sum.keys[name] ?? 0) / asked)).reverse();
     },
   },
   {
@@ -47,19 +46,31 @@ const CHARTS = [
   },
   {
     id: "latency",
-    title: "Latency of batches, this node: half and 99 of 100 were faster",
+    title: "Latency of batches, this node",
     show: format.seconds,
+    log: true,
     empty: 1e-3,
     ownNode: true,
     series: [
-      { label: "get, half", colour: "--series-1" },
-      { label: "get, 99 %", colour: "--series-1", dashed: true },
-      { label: "exists, half", colour: "--series-2" },
-      { label: "exists, 99 %", colour: "--series-2", dashed: true },
-      { label: "set, half", colour: "--series-3" },
-      { label: "set, 99 %", colour: "--series-3", dashed: true },
+      { label: "get p50", colour: "--series-1" },
+      { label: "get p99", colour: "--series-1", dashed: true },
+      { label: "exists p50", colour: "--series-2" },
+      { label: "exists p99", colour: "--series-2", dashed: true },
+      { label: "set p50", colour: "--series-3" },
+      { label: "set p99", colour: "--series-3", dashed: true },
     ],
     values: (_, latencies) => latencies ?? [null, null, null, null, null, null],
+  },
+  {
+    id: "turnover",
+    title: "Pages set and evicted",
+    show: format.perSecond,
+    empty: 10,
+    series: [
+      { label: "set", colour: "--series-3" },
+      { label: "evicted", colour: "--series-4" },
+    ],
+    values: (sum) => (sum.known ? [sum.rates.set_pages, sum.rates.evictions] : [null, null]),
   },
   {
     id: "room",
@@ -116,6 +127,19 @@ export class Charts {
   }
 }
 
+function scaleOf(chart) {
+  // Whole decades: the largest and the smallest latency differ by a thousand times.
+  if (chart.log) {
+    const decade = (value, round) => 10 ** round(Math.log10(value));
+    return {
+      distr: 3,
+      range: (_, low, high) => (low > 0
+        ? [decade(low, Math.floor), decade(high * 1.01, Math.ceil)] : [1e-6, chart.empty]),
+    };
+  }
+  return { range: (_, low, high) => [0, chart.max ?? (high > 0 ? high * 1.1 : chart.empty)] };
+}
+
 function plotFor(chart, card) {
   const quiet = { stroke: colourOf("--quiet"), grid: { stroke: colourOf("--line"), width: 1 },
     ticks: { stroke: colourOf("--line"), width: 1 }, font: "11px system-ui, sans-serif" };
@@ -125,10 +149,10 @@ function plotFor(chart, card) {
     padding: MARGINS,
     cursor: { y: false },
     legend: { live: true },
-    scales: { y: { range: (_, low, high) => [0, chart.max ?? (high > 0 ? high * 1.1 : chart.empty)] } },
+    scales: { y: scaleOf(chart) },
     axes: [
       { ...quiet, space: 70, incrs: TIME_STEPS_S, values: (_, ticks) => ticks.map(format.time) },
-      { ...quiet, size: LABEL_WIDTH, values: (_, ticks) => ticks.map(chart.show) },
+      { ...quiet, size: LABEL_WIDTH, values: (_, ticks) => ticks.map((at) => (at == null ? "" : chart.show(at))) },
     ],
     series: [
       {},

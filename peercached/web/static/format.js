@@ -16,6 +16,9 @@ export const bytes = (value) => (value == null ? "–" : scaled(value, 1024, UNI
 export const rate = (value) =>
   value == null ? "–" : `${scaled(value, 1000, ["B", "kB", "MB", "GB", "TB"])}/s`;
 
+export const perSecond = (value) =>
+  value == null ? "–" : `${scaled(value, 1000, ["", "k", "M"]).trim()}/s`;
+
 export const percent = (share) =>
   share == null ? "–" : `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 

@@ -5,15 +5,20 @@ export const SAMPLES_MAX = 450; // 15 minutes at one in 2 seconds
 // Of one node's summary: what only grows.
 function counters(summary) {
   return {
-    ...Object.fromEntries(Object.entries(summary.hits).map(([tier, n]) => [`hit_${tier}`, n])),
-    miss: Object.values(summary.misses).reduce((a, b) => a + b, 0),
+    asked: summary.asked,
+    ...Object.fromEntries(Object.entries(summary.found).map(([tier, n]) => [`found_${tier}`, n])),
+    evicted: summary.evicted["2x"] ?? 0,
+    tokens: summary.tokens_found,
     get_bytes: summary.get_bytes,
     set_bytes: summary.set_bytes,
+    set_pages: summary.set_pages,
+    evictions: summary.pool_evictions,
   };
 }
 
 const COUNTED = [
-  "hit_pool", "hit_peer", "hit_disk", "hit_peer_disk", "miss", "get_bytes", "set_bytes",
+  "asked", "found_pool", "found_peer", "found_disk", "found_peer_disk", "evicted", "tokens",
+  "get_bytes", "set_bytes", "set_pages", "evictions",
 ];
 
 export class History {
@@ -53,7 +58,7 @@ export class History {
   // Sums over one node, or all: {seconds, grown} of one sample; null if nothing is known.
   static sum(sample, nodeId) {
     const entries = nodeId ? [sample.nodes.get(nodeId)] : [...sample.nodes.values()];
-    const found = { rates: {}, pages: {}, used: 0, capacity: 0, diskUsed: 0, diskCapacity: 0 };
+    const found = { rates: {}, keys: {}, used: 0, capacity: 0, diskUsed: 0, diskCapacity: 0 };
     let any = false;
     for (const entry of entries) {
       if (!entry) continue;
@@ -64,7 +69,7 @@ export class History {
       if (!entry.grown) continue;
       any = true;
       for (const [name, value] of Object.entries(entry.grown)) {
-        found.pages[name] = (found.pages[name] ?? 0) + value;
+        found.keys[name] = (found.keys[name] ?? 0) + value;
         found.rates[name] = (found.rates[name] ?? 0) + value / entry.seconds;
       }
     }
@@ -72,30 +77,37 @@ export class History {
     return found;
   }
 
-  // The same over the last `samples`, for a steady number: sums of pages, means of rates.
+  // The same over the last `samples`, for a steady number: sums of keys, means of rates.
   recent(nodeId, samples = 15) {
-    const pages = {};
+    const keys = {};
     const rates = {};
     let counted = 0;
     for (const sample of this.samples.slice(-samples)) {
       const found = History.sum(sample, nodeId);
       if (!found.known) continue;
       counted += 1;
-      for (const name of Object.keys(found.pages)) {
-        pages[name] = (pages[name] ?? 0) + found.pages[name];
+      for (const name of Object.keys(found.keys)) {
+        keys[name] = (keys[name] ?? 0) + found.keys[name];
         rates[name] = (rates[name] ?? 0) + found.rates[name];
       }
     }
     for (const name of Object.keys(rates)) rates[name] /= counted;
-    return { pages, rates, known: counted > 0 };
+    return { keys, rates, known: counted > 0 };
   }
 }
 
-export function hitRate(pages) {
-  const hits = pages.hit_pool + pages.hit_peer + pages.hit_disk + pages.hit_peer_disk;
-  const asked = hits + pages.miss;
-  return asked > 0 ? hits / asked : null;
+// Of the keys that workers looked for, those found; null: nobody looked.
+export function hitRate(keys) {
+  return keys.asked > 0 ? found(keys) / keys.asked : null;
 }
+
+// What it would be if each pool were twice as large.
+export function hitRateOfTwice(keys) {
+  return keys.asked > 0 ? (found(keys) + keys.evicted) / keys.asked : null;
+}
+
+const found = (keys) =>
+  keys.found_pool + keys.found_peer + keys.found_disk + keys.found_peer_disk;
 
 // The value that a share of the counted calls stayed below: within its bucket, by interpolation.
 export function percentile(bounds, counts, share) {

@@ -1,27 +1,69 @@
-// The table of nodes. One that died stays in it, marked, as long as this page is open.
+// The table of nodes: the members, and those that left within a day.
 
 import * as format from "./format.js";
 import { byId, cell, element, replaceChildren } from "./dom.js";
 import { hitRate } from "./history.js";
 
-const GONE_KEPT_MS = 15 * 60 * 1000;
 const STATES = { alive: "good", leaving: "warning", silent: "error", gone: "error" };
+
+// What rows are sorted by, by the heading's text. `recent` is of history.js.
+const KEYS = {
+  node: ({ node }) => node.node_id,
+  state: ({ state }) => Object.keys(STATES).indexOf(state),
+  pool: ({ node }) => node.summary?.pool_used_bytes ?? -1,
+  "hit rate": ({ recent }) => (recent?.known ? hitRate(recent.keys) ?? -1 : -1),
+  got: ({ recent }) => recent?.rates.get_bytes ?? -1,
+  set: ({ recent }) => recent?.rates.set_bytes ?? -1,
+  workers: ({ node }) => node.summary?.workers ?? -1,
+  "up for": ({ node }) => node.summary?.uptime_s ?? -1,
+};
 
 export class Nodes {
   constructor() {
-    this.known = new Map(); // node id -> {node, seen}
+    this.by = "node";
+    this.descending = false;
+    this.shown = null;
+    for (const heading of byId("nodes").tHead.rows[0].cells) {
+      const name = heading.textContent;
+      if (!(name in KEYS)) continue;
+      heading.replaceChildren(element("button", { textContent: name, type: "button" }));
+      heading.firstChild.addEventListener("click", () => this.sortBy(name));
+    }
+    byId("filter").addEventListener("input", () => this.draw());
   }
 
-  show(nodes, history, at) {
-    for (const node of nodes) this.known.set(node.node_id, { node, seen: at });
-    const here = new Set(nodes.map((node) => node.node_id));
-    const rows = [];
-    for (const [id, { node, seen }] of [...this.known].sort((a, b) => (a[0] < b[0] ? -1 : 1))) {
-      if (here.has(id)) rows.push(row(node, node.state, "", history.recent(id)));
-      else if (at - seen > GONE_KEPT_MS) this.known.delete(id);
-      else rows.push(row(node, "gone", `for ${format.age((at - seen) / 1000)}`, null));
+  sortBy(name) {
+    this.descending = this.by === name ? !this.descending : name !== "node";
+    this.by = name;
+    this.draw();
+  }
+
+  show(cluster, history) {
+    this.shown = [
+      ...cluster.nodes.map((node) =>
+        ({ node, state: node.state, note: "", recent: history.recent(node.node_id) })),
+      ...cluster.departed.map((node) => ({
+        node, state: "gone", note: `for ${format.age(node.age_s)}: ${node.why}`, recent: null,
+      })),
+    ];
+    this.draw();
+  }
+
+  draw() {
+    if (!this.shown) return;
+    for (const heading of byId("nodes").tHead.rows[0].cells) {
+      const sorted = heading.textContent === this.by;
+      heading.ariaSort = sorted ? (this.descending ? "descending" : "ascending") : "none";
     }
-    replaceChildren(byId("nodes").tBodies[0], rows);
+    const key = KEYS[this.by];
+    const order = (a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0);
+    const wanted = byId("filter").value.trim().toLowerCase();
+    const matches = ({ node, state }) =>
+      `${node.node_id} ${node.host} ${state}`.toLowerCase().includes(wanted);
+    const rows = this.shown.filter(matches).sort(order);
+    if (this.descending) rows.reverse();
+    replaceChildren(byId("nodes").tBodies[0],
+      rows.map(({ node, state, note, recent }) => row(node, state, note, recent)));
   }
 }
 
@@ -39,7 +81,7 @@ function row(node, state, note, recent) {
     use("pool", summary && [summary.pool_used_bytes, summary.pool_capacity_bytes]),
     use("disk", summary && summary.disk_enabled
       ? [summary.disk_used_bytes, summary.disk_capacity_bytes] : null),
-    cell("hit rate", recent && recent.known ? format.percent(hitRate(recent.pages)) : "–"),
+    cell("hit rate", recent && recent.known ? format.percent(hitRate(recent.keys)) : "–"),
     cell("got", recent && recent.known ? format.rate(recent.rates.get_bytes) : "–"),
     cell("set", recent && recent.known ? format.rate(recent.rates.set_bytes) : "–"),
     cell("ring share", state === "gone" ? "–" : format.percent(node.ring_share)),

@@ -42,6 +42,23 @@ TEST(Request, KeysAloneHaveNoMemoryColumns) {
   EXPECT_EQ(pages.parent_key, "");
 }
 
+TEST(Request, HoldTimeAndPageFollowTheKeysOfExists) {
+  std::string body = pack_keys({"a", "bc"});
+  const uint32_t hold_ms = 700, page = 64 | 160 << 16;
+  body.append(reinterpret_cast<const char*>(&hold_ms), 4);
+  body.append(reinterpret_cast<const char*>(&page), 4);
+  const RequestHeader header = header_of(Op::exists, body, 2, kFlagHold | kFlagPage);
+  EXPECT_NO_THROW(check_header(header));
+  const PageColumns pages = parse_pages(header, bytes_of(body));
+  EXPECT_EQ(pages.hold_ms, 700u);
+  EXPECT_EQ(pages.page_tokens, 64u);
+  EXPECT_EQ(pages.page_keys, 160u);
+  EXPECT_EQ(pages.keys, "abc");
+  EXPECT_THROW(check_header(header_of(Op::get, body, 2, kFlagPage)), RequestError);
+  EXPECT_THROW(parse_pages(header_of(Op::exists, "xy", 0, kFlagPage), bytes_of("xy")),
+               RequestError);
+}
+
 TEST(Request, EveryTruncationAndExtensionOfABodyIsRefused) {
   const std::string body = pack_pages({{"one", 1, 2, 3}, {"three", 4, 5, 6}}, "parent");
   for (size_t length = 0; length <= body.size() + 8; ++length) {

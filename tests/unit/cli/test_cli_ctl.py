@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,14 @@ DOCUMENT = {
          "data_port": 31999, "pool_bytes": 1 << 30, "is_self": True, "ring_share": 0.5},
         {"node_id": "b", "incarnation": 6, "host": "10.0.0.2", "peer_port": 31998,
          "suspect": True, "ring_share": 0.5, "rails": 2, "protocol": "rdma"}]},
+    "departed": [{"node_id": "c", "incarnation": 7, "host": "10.0.0.3", "age_s": 125.0,
+                  "lost": True, "why": "it did not answer for 5 s and said no goodbye"}],
+    "demand": {"asked": 1000, "found": {"pool": 80, "peer": 9}, "evicted": {"2x": 200, "4x": 200},
+               "tokens_found": 5696},
+    "namespaces": [{"id": bytes(16), "name": "llama", "epoch": 3, "pool_pages": 12345,
+                    "pool_bytes": 1 << 29, "quota_bytes": 1 << 30,
+                    "demand": {"asked": 1000, "found": {"pool": 89}, "evicted": {"2x": 200}}}],
+    "namespaces_open": 3,
     "streams": [{"owner": "b", "state": "resync", "queued": 2}],
     "operations": {"get": {"ok": 10, "absent": 2}, "set": {"ok": 0}, "stale_retries": 1},
 }  # fmt: skip
@@ -104,6 +113,8 @@ def test_status_starts_with_health_findings_and_remedies(ctl: Bench) -> None:
         "512 MiB of 1 GiB used (50.0 %), 12,345 pages, 7 evicted", "3 refused: full",
         "2 batches waiting for 1 owner", "12 pages: 10 ok, 2 absent", "stale retries 1",
         "b: 10 pages, 2 MiB on 4 channels (tcp), 1 error",
+        "8.9 % of 1,000 keys looked for (found: 80 pool, 9 peer), 28.9 % with 2x the pool, ",
+        "5,696 tokens saved",
         "pages over rdma, 2 active ports",
         "rail 0     mlx5_0:1 up, on eth2, 400 Gb/s, MTU 4096, GID 3 (10.0.0.1), 1 GiB registered",
         "rail 1     mlx5_1:1 DOWN (port down)",
@@ -131,7 +142,41 @@ def test_nodes_lists_the_view(ctl: Bench) -> None:
     row = next(line for line in result.output.splitlines() if line.strip().startswith("b "))
     assert "10.0.0.2:31998" in row
     assert "suspect" in row
-    assert json.loads(ctl("nodes", "--json").output)["view_number"] == 9
+    assert "c at 10.0.0.3 is gone for 2 min 5 s: it did not answer for 5 s" in result.output
+    document = json.loads(ctl("nodes", "--json").output)
+    assert (document["view_number"], document["departed"][0]["node_id"]) == (9, "c")
+
+
+@pytest.mark.parametrize(
+    ("severities", "code"), [((), 0), (("info",), 0), (("warning", "info"), 1), (("error",), 2)]
+)
+def test_status_tells_scripts_how_bad_it_is(
+    ctl: Bench, severities: tuple[str, ...], code: int
+) -> None:
+    ctl.source.document = {"health": [{"severity": one, "sentence": "?"} for one in severities]}
+    assert ctl("status").exit_code == 0
+    assert ctl("status", "--exit-code").exit_code == code
+    assert ctl("status", "--exit-code", "--json").exit_code == code
+
+
+def test_namespaces_have_size_quota_and_hit_rate(ctl: Bench) -> None:
+    result = ctl("namespaces")
+    row = next(line for line in result.output.splitlines() if line.strip().startswith("llama"))
+    for part in ("12,345", "512 MiB", "1 GiB", "1,000", "8.9 %", "28.9 %", "0" * 32):
+        assert part in row
+    assert "and 2 more" in result.output
+    assert json.loads(ctl("namespaces", "--json").output)[0]["name"] == "llama"
+
+
+def test_events_are_told_in_order_with_their_time(ctl: Bench) -> None:
+    ctl.source.seen = [
+        {"number": 1, "at": 1.0, "kind": "joined", "node_id": "b", "text": "at 10.0.0.2:31998"},
+        {"number": 2, "at": time.time(), "kind": "lost", "node_id": "b", "text": "No answer."},
+    ]
+    first, second = ctl("events").output.splitlines()
+    assert first.split()[2:5] == ["joined", "b", "at"]
+    assert second.endswith("No answer.")
+    assert json.loads(ctl("events", "--json", "--since", "60").output)["number"] == 2
 
 
 def test_workers_lists_attached_processes(ctl: Bench) -> None:
@@ -319,7 +364,7 @@ def test_a_file_that_cannot_be_read_is_wrong_usage(folder: Path) -> None:
 
 
 def test_help_of_every_command_explains_the_exit_codes() -> None:
-    for name in main.commands:
+    for name in main.table:
         result = CliRunner().invoke(main, [name, "--help"])
         own = {
             "devices": "5 pyverbs is not installed",

@@ -322,6 +322,26 @@ def test_the_given_keys_are_in_the_log(daemons: list[subprocess.Popen[str]]) -> 
     assert "(option --vnodes)" in wait_for_line(process, "vnodes = 11")
 
 
+_INTERRUPTED_IMPORT = """
+import os, signal, sys
+from peercached.cli.entry import main
+
+class CtrlC:
+    def find_spec(self, name, *_):
+        if name == "peercached.cli.daemon":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+main()
+"""
+
+
+def test_ctrl_c_during_the_imports_leaves_no_traceback() -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_IMPORT]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
 def test_config_needs_no_data_plane() -> None:
     script = (
         "import sys; sys.modules['peercached._native'] = sys.modules['peercached.run'] = None; "

@@ -56,7 +56,7 @@ def ctl() -> Iterator[Bench]:
 
 
 def test_every_command_has_json() -> None:
-    for name, command in main.commands.items():
+    for name, command in main.load_all().items():
         assert any("--json" in option.opts for option in command.params), name
 
 
@@ -152,6 +152,35 @@ def test_top_gives_a_line_of_json_per_interval(ctl: Bench) -> None:
 def test_completion_prints_a_script_that_asks_peercachectl(shell: str) -> None:
     script = CliRunner().invoke(main, ["completion", shell]).output
     assert "_PEERCACHECTL_COMPLETE" in script
+
+
+def test_the_table_of_commands_says_what_their_help_says() -> None:
+    for name, command in main.load_all().items():
+        assert command.name == name
+        first = " ".join((command.help or "").split()).split(". ")[0].rstrip(".")
+        assert main.table[name].about == f"{first}.", name
+    shown = CliRunner().invoke(main, ["--help"]).output
+    assert "..." not in shown.split("Commands:")[1], "no line is cut"
+
+
+def test_completion_loads_no_models_of_documents() -> None:
+    """Importing those takes half a second, and a shell waits for each completion."""
+    code = (
+        "import sys; from peercached.cli.ctl import main\n"
+        "try: main(prog_name='peercachectl')\n"
+        "finally: print(sorted(m for m in sys.modules if m in ('pydantic', 'grpc', 'asyncio')))"
+    )
+    words = {"COMP_WORDS": "peercachectl ", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **words, "_PEERCACHECTL_COMPLETE": "bash_complete"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *completions, loaded = done.stdout.splitlines()
+    assert len(completions) == len(main.table)
+    assert loaded == "[]"
 
 
 def test_bash_completes_commands() -> None:

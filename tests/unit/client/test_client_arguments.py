@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import Client, Region
 
@@ -84,6 +85,19 @@ def test_a_closed_region_is_refused(client: Client, region: Region) -> None:
         client.batch_set(["a"], region, [0], 1)
     with pytest.raises(ValueError, match="closed"):
         region.view  # noqa: B018
+
+
+def test_without_a_path_the_users_own_daemon_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: IpcStandIn
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "peercached").mkdir()
+    (tmp_path / "peercached" / "peercached.sock").symlink_to(daemon.path)
+    with Client() as client:
+        assert client.ping()
+        assert client.set("k", b"page")
+    with Client(namespace="other") as other:
+        assert other.get("k") is None
 
 
 def test_construction_checks_its_arguments_only(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_a_status_is_true_only_for_ok() -> None:
     assert not Status.absent
     number: int = Status.absent
     assert number == 1
+    assert f"{Status.no_daemon}, {Status.ok:>4}, {Status.stale!s}" == "no_daemon,   ok, stale"
 
 
 def test_a_status_of_a_newer_daemon_is_an_error() -> None:
@@ -63,6 +64,28 @@ def test_set_and_get_of_single_pages(client: Client) -> None:
     assert client.get("k", 7) == b"content"
     assert client.get("k", 6) is None
     assert client.get("other", 7) is None
+
+
+def test_a_get_need_not_know_the_length(client: Client) -> None:
+    client.set("k", b"content")
+    client.set("long", b"x" * 5000)
+    assert client.lengths(["k", "other", "long"]) == [7, 0, 5000]
+    assert client.get("k") == b"content"
+    assert client.get("long") == b"x" * 5000
+    assert client.get("other") is None
+    assert client.lengths([]) == []
+
+
+def test_the_hold_time_and_the_page_of_a_question_travel(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    client.set("k", b"content")
+    assert client.batch_exists(["k"], hold_s=1.0, page_tokens=64) == 1
+    assert client.contains(["k", "l"], page_tokens=64, page_keys=160) == [True, False]
+    assert [request.flags for request in daemon.requests if request.op == ipc.EXISTS][-2:] == [
+        wire.Flag.hold | wire.Flag.page,
+        wire.Flag.bitmap | wire.Flag.page,
+    ]
 
 
 def test_removed_pages_are_gone(client: Client) -> None:

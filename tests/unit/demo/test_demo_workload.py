@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from demo.trace import TraceError, read_trace
+from demo.trace import read_trace
 from demo.workload import Conversations, Request
+from peercached.sizing.trace import TraceError
 
 
 def test_the_same_seed_makes_the_same_requests() -> None:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from peercached.admin.status import Status
 from peercached.metrics.all import families
-from peercached.metrics.bounded import CLASSES_MAX, OTHERS, PEERS_MAX
+from peercached.metrics.bounded import CLASSES_MAX, NAMESPACES_MAX, OTHERS, PEERS_MAX
 from peercached.metrics.exposition import exposition
 from peercached.observe.latency import BOUNDS_US, Latency, LatencyCounts
 
@@ -93,6 +93,25 @@ def test_hit_miss_and_byte_metrics_match_the_status_document() -> None:
     assert value(status, "pages_total", operation="get", outcome="ok") == 9
     assert value(status, "bytes_total", operation="get") == 9 << 17
     assert ("peercached_misses_total", frozenset({("reason", "ok")})) not in samples(status)
+
+
+def test_demand_metrics_match_the_status_document_and_name_no_namespace() -> None:
+    status = status_document()
+    assert value(status, "asked_keys_total") == 100
+    assert value(status, "found_keys_total", tier="pool") == 6
+    assert value(status, "found_keys_total", tier="peer") == 3
+    assert value(status, "evicted_keys_total", pool="2") == 10
+    assert value(status, "found_tokens_total") == 576
+    assert value(status, "namespace_found_keys_total", namespace_id="0a" * 16) == 9
+    assert "llama" not in text_of(status), "a name may contain a tenant's salt"
+    one = status["namespaces"][0]
+    status["namespaces"] = [{**one, "id": f"{i:032x}", "pool_pages": 1} for i in range(200)]
+    found = {
+        dict(labels)["namespace_id"]: number
+        for (name, labels), number in samples(status).items()
+        if name == "peercached_namespace_pool_pages"
+    }
+    assert sorted(found) == [f"{i:032x}" for i in range(NAMESPACES_MAX)]
 
 
 def test_refusal_and_quota_metrics_match_the_status_document() -> None:

@@ -25,16 +25,15 @@ def test_a_summary_has_the_numbers_of_the_status_document() -> None:
             "operations": {
                 "get": {"ok": 7, "absent": 2, "stale": 0},
                 "set": {"ok": 5},
-                "get_local": 4,
-                "get_remote": 3,
                 "bytes_got": 70,
             },
+            "demand": {"asked": 9, "found": {"pool": 4, "peer": 3}, "evicted": {"2x": 1}},
             "workers": [{}, {}],
         }
     )
     assert (summary.pool_used_bytes, summary.workers, summary.set_pages) == (40, 2, 5)
-    assert summary.hits == {"pool": 4, "peer": 3, "disk": 0, "peer_disk": 0}
-    assert summary.misses == {"absent": 2}
+    assert (summary.asked, summary.found) == (9, {"pool": 4, "peer": 3})
+    assert summary.evicted == {"2x": 1}
     assert not summary.disk_enabled
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from harness.said import said
 
 from peercached.data_plane.disk import say_disk
+from peercached.health.lately import Lately
 from peercached.removals.sentences import say_removals
 
 
@@ -22,7 +23,7 @@ def test_removals_that_wait_are_an_error_with_the_reason() -> None:
 
 def test_a_disk_that_began_empty_says_why() -> None:
     disk = {"state": "on", "recovery_emptied": "state_dir is older than it"}
-    [found] = said(lambda say: say_disk(say, "/disk", disk, []))
+    [found] = said(lambda say: say_disk(say, "/disk", disk, [], Lately()))
     assert (found["code"], found["severity"]) == ("disk_emptied", "info")
     assert found["sentence"].endswith("because state_dir is older than it.")
 

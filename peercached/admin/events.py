@@ -1,0 +1,25 @@
+"""The document of `peercachectl events` and `GET /api/v1/events`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from peercached.admin.status import SCHEMA_VERSION, Part
+
+
+class Event(Part):
+    """What a node saw (history/event_log.py)."""
+
+    number: int = 0  # 1, 2, ... since the start of the daemon
+    at: float = 0.0  # seconds since 1970
+    kind: str = ""
+    node_id: str = ""  # whom it is about
+    text: str = ""
+
+
+class Events(Part):
+    """Oldest first."""
+
+    schema_version: int = SCHEMA_VERSION
+    node_id: str = ""  # who saw them
+    events: list[Event] = Field(default_factory=list)

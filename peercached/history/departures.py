@@ -1,0 +1,135 @@
+"""Nodes that left the view: who, when and why. They are remembered until they are back, an operator
+forgets them, or a day has passed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from peercached.component import Component, Stats
+from peercached.directory.placement import Change
+from peercached.health import Say, kinds
+from peercached.history.event_log import KEPT_S, EventLog
+
+DEPARTED_MAX = 256
+NAMED_MAX = 8
+
+HasLeft = Callable[[str, int], bool]  # node id, incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """`lost`: it went without a goodbye. `at`: seconds since 1970."""
+
+    node_id: str
+    incarnation: int
+    host: str
+    at: float
+    lost: bool
+    why: str
+
+
+class Departures(Component):
+    """Follows views, on the event loop's thread."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        has_left: HasLeft,
+        member_ttl_s: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._events = events
+        self._has_left = has_left
+        self._member_ttl_s = member_ttl_s
+        self._clock = clock
+        self._departed: dict[str, Departed] = {}
+
+    def view_changed(self, change: Change) -> None:
+        present = change.view.by_id
+        back = {node.address.node_id: node for node in change.added}
+        for node in change.removed:
+            address = node.address
+            if address.node_id in back:
+                continue
+            lost = not self._has_left(address.node_id, address.incarnation)
+            why = (
+                f"it did not answer for {self._member_ttl_s:g} s and said no goodbye"
+                if lost
+                else "it left"
+            )
+            self._remember(
+                Departed(
+                    address.node_id, address.incarnation, address.host, self._clock(), lost, why
+                )
+            )
+            self._events.add("lost" if lost else "left", _sentence(why), address.node_id)
+        for node_id, node in back.items():
+            replaced = any(gone.address.node_id == node_id for gone in change.removed)
+            restarted = replaced or node_id in self._departed
+            text = f"at {node.address.endpoint}, in view {change.view.counter}"
+            self._events.add("restarted" if restarted else "joined", text, node_id)
+        for node_id in present.keys() & self._departed.keys():
+            del self._departed[node_id]
+
+    def forget(self, node_id: str) -> None:
+        """An operator says that the node does not come back."""
+        if self._departed.pop(node_id, None) is not None:
+            self._events.add("forget", "An operator said that it does not come back.", node_id)
+
+    def all(self) -> list[Departed]:
+        """Latest first."""
+        oldest = self._clock() - KEPT_S
+        for node_id in [one.node_id for one in self._departed.values() if one.at < oldest]:
+            del self._departed[node_id]
+        return sorted(self._departed.values(), key=lambda one: -one.at)
+
+    def document(self) -> list[dict[str, Any]]:
+        """admin.status.DepartedNode, for each."""
+        now = self._clock()
+        return [
+            {
+                "node_id": one.node_id,
+                "incarnation": one.incarnation,
+                "host": one.host,
+                "at": one.at,
+                "age_s": max(now - one.at, 0.0),
+                "lost": one.lost,
+                "why": one.why,
+            }
+            for one in self.all()
+        ]
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        del stats
+        return {"departed": self.document()}
+
+    def say(self, say: Say, stats: Stats) -> None:
+        del stats
+        lost = [one for one in self.all() if one.lost]
+        for one in lost[:NAMED_MAX]:
+            say(
+                kinds.NODE_LOST,
+                f"{one.node_id} at {one.host} is gone: {one.why}. Its pages are misses.",
+                "peercachectl nodes says since when. Look at that host and its log, and start the "
+                f"daemon again. If it does not come back: peercachectl forget {one.node_id}.",
+                about=one.node_id,
+            )
+        if len(lost) > NAMED_MAX:
+            say(
+                kinds.NODE_LOST,
+                f"{len(lost) - NAMED_MAX} more nodes are gone without a goodbye.",
+                "Run peercachectl nodes: it names them.",
+            )
+
+    def _remember(self, one: Departed) -> None:
+        self._departed.pop(one.node_id, None)
+        self._departed[one.node_id] = one
+        while len(self._departed) > DEPARTED_MAX:
+            del self._departed[next(iter(self._departed))]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

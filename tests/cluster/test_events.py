@@ -1,0 +1,83 @@
+"""Every node remembers who left, when and why, and what else happened."""
+
+from __future__ import annotations
+
+import time
+
+from click.testing import CliRunner
+from harness.cluster import Daemon
+from harness.fixtures import MakeCluster
+from harness.waiting import eventually
+
+from peercached.admin.client import AdminClient
+from peercached.admin.events import Event
+from peercached.cli.ctl import main
+
+
+def events(daemon: Daemon) -> list[Event]:
+    with AdminClient(str(daemon.admin_path), 10.0) as admin:
+        return admin.events().events
+
+
+def kinds(daemon: Daemon, about: str) -> list[str]:
+    return [event.kind for event in events(daemon) if event.node_id == about]
+
+
+def ctl(daemon: Daemon, *arguments: str) -> str:
+    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments]).output
+
+
+def codes(daemon: Daemon) -> list[str]:
+    return [entry["code"] for entry in daemon.status()["health"]]
+
+
+def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    began = time.time()
+    cluster[2].kill()
+    for survivor in (cluster[0], cluster[1]):
+        eventually(lambda: "node_lost" in codes(survivor), 30)  # noqa: B023
+        [gone] = survivor.status()["departed"]
+        assert (gone["node_id"], gone["lost"]) == ("c", True)
+        assert began <= gone["at"] <= time.time()
+        assert kinds(survivor, "c")[-1] == "lost"
+        assert "c at 127.0.0.3 is gone for" in ctl(survivor, "nodes")
+        assert "c at 127.0.0.3 is gone: it did not" in ctl(survivor, "doctor")
+        assert " lost " in ctl(survivor, "events")
+    cluster[2].start()
+    cluster.wait_complete()
+    for survivor in (cluster[0], cluster[1]):
+        eventually(lambda: "node_lost" not in codes(survivor), 30)  # noqa: B023
+        assert survivor.status()["departed"] == []
+        assert kinds(survivor, "c")[-1] == "restarted"
+
+
+def test_a_node_that_was_stopped_has_left_and_nobody_warns(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(2)
+    assert cluster[1].stop() == 0
+    eventually(lambda: kinds(cluster[0], "b")[-1:] == ["left"], 30)
+    assert "node_lost" not in codes(cluster[0])
+    assert [gone["lost"] for gone in cluster[0].status()["departed"]] == [False]
+
+
+def test_an_operator_forgets_a_lost_node_on_all_nodes(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    cluster[2].kill()
+    for survivor in (cluster[0], cluster[1]):
+        eventually(lambda: "node_lost" in codes(survivor), 30)  # noqa: B023
+    assert "Forgot 'c' on all nodes." in ctl(cluster[0], "forget", "c", "--yes")
+    for survivor in (cluster[0], cluster[1]):
+        assert survivor.status()["departed"] == []
+        assert kinds(survivor, "c")[-1] == "forget"
+
+
+def test_findings_and_clears_are_events(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(2)
+    ctl(cluster[0], "clear", "-n", "some tenant's salt", "--yes")
+    cluster[1].freeze()
+    eventually(lambda: "b at" in str([e.text for e in events(cluster[0])]), 30)
+    cluster[1].thaw()
+    texts = [f"{event.kind}: {event.text}" for event in events(cluster[0])]
+    assert any(text.startswith("clear: An operator cleared the namespace") for text in texts)
+    assert "salt" not in str(texts)
+    assert any(text.startswith("finding: b at 127.0.0.2") for text in texts)
