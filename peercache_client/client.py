@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 from array import array
 from collections.abc import Sequence
@@ -43,6 +44,8 @@ DEFAULT_STAGING_BYTES: Final = 64 << 20
 
 # Longest wait for the daemon when a region is added or closed.
 _REGION_TIMEOUT_S: Final = 1.0
+# In names. The daemon refuses the same ones: native/common/foreign_text.h.
+_NOT_SHOWN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class Client(NotCopied):
@@ -571,9 +574,8 @@ def _presentable(what: str, text: str, bytes_max: int) -> bytes:
     encoded = text.encode()
     if len(encoded) > bytes_max:
         raise ValueError(f"{what} has {len(encoded)} bytes: at most {bytes_max}")
-    for character in text:
-        if character < " " or character == "\x7f":
-            raise ValueError(f"{what} {text!r} has the control character {character!r}")
+    if found := _NOT_SHOWN.search(text):
+        raise ValueError(f"{what} {text!r} has the control or direction character {found[0]!r}")
     return encoded
 
 

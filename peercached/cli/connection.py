@@ -38,6 +38,10 @@ class Target:
             **{name: value for name, value in vars(self).items() if value},
         )
 
+    def within(self, left_s: float) -> Target:
+        """The same with at most this time for an answer, but 0.2 s at least."""
+        return replace(self, timeout_s=min(self.timeout_s or TIMEOUT_S, max(round(left_s, 1), 0.2)))
+
     def socket_path(self) -> str:
         """The workers' socket."""
         from peercache_client.socket_path import existing_socket_path

@@ -16,7 +16,7 @@ _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
 @click.command("simulate", epilog=EXPLAINED)
 @click.argument("trace", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--pool", required=True, metavar="SIZE", help="Of each node, as 256GiB.")
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--nodes", type=click.IntRange(1, 1024), default=1, show_default=True)
 @click.option("--model", "wanted", required=True, metavar="NAME|PATH", help="As for size.")
 @click.option(
     "--kv-dtype",

@@ -12,8 +12,12 @@ from peercached.cli.output import count, plural, print_json, size
 
 @click.command("size", epilog=EXPLAINED)
 @click.option("--model", "wanted", required=True, metavar="NAME|PATH", help="Known name, or path.")
-@click.option("--context", type=click.IntRange(1), required=True, help="Tokens of one prompt.")
-@click.option("--users", type=click.IntRange(1), required=True, help="Prompts to keep at once.")
+@click.option(
+    "--context", type=click.IntRange(1, 1 << 32), required=True, help="Tokens of one prompt."
+)
+@click.option(
+    "--users", type=click.IntRange(1, 1 << 32), required=True, help="Prompts to keep at once."
+)
 @click.option(
     "--shared", type=click.IntRange(0), default=0, help="First tokens that all prompts share."
 )

@@ -34,12 +34,13 @@ def wait(
     """Waits until the daemon serves workers. If it does not in time: exit code 4 and the reason."""
     began = time.monotonic()
     while True:
-        why = _why_not(target, healthy, nodes)
+        left_s = began + patience_s - time.monotonic()
+        why = _why_not(target.within(left_s), healthy, nodes)
         waited_s = time.monotonic() - began
         if not why:
             break
         if waited_s >= patience_s:
-            raise Failure(f"after {patience_s:g} s: {why}")
+            raise Failure(f"after {waited_s:.1f} s: {why}")
         time.sleep(_POLL_S)
     if as_json:
         print_json({"waited_s": round(waited_s, 3)})

@@ -67,15 +67,15 @@ def find(wanted: str) -> Model:
     if model := KNOWN.get(wanted.lower()):
         return model
     path = Path(wanted)
-    path = path / "config.json" if path.is_dir() else path
     try:
+        path = path / "config.json" if path.is_dir() else path
         document = json.loads(path.read_text())
     except FileNotFoundError:
         raise UnknownModel(
             f"{wanted} is neither a file nor one of {', '.join(KNOWN)}: give the path of the "
             "model's config.json"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnknownModel(f"{path} cannot be read as a model's config.json: {error}") from error
     return of_config(str(path), document)
 

@@ -1,14 +1,14 @@
 """Requests from a trace file in the Mooncake project's format.
 
-JSON lines, plain or gzipped, one request each: `timestamp` (ms), `input_length` and `output_length`
-(tokens), and `hash_ids`, one number per 512-token block of the prompt. Equal numbers are equal
-blocks after equal prefixes.
+JSON lines, plain or gzipped, one request each. Only `hash_ids` is read: one number per 512-token
+block of the prompt. Equal numbers are equal blocks after equal prefixes.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,22 +26,29 @@ class TraceRequest:
 
 
 def read_trace(path: Path) -> Iterator[TraceRequest]:
-    """The file's requests in order. Raises TraceError, or OSError if it cannot be read."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield _request(path, number, line)
+    """The file's requests in order. Raises TraceError, or OSError if it cannot be opened."""
+    requests = 0
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        try:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield _request(path, number, line)
+                    requests += 1
+        except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+            raise TraceError(f"{path} is damaged ({problem}): copy it again") from problem
+    if requests == 0:
+        raise TraceError(f"{path} has no requests: it needs a JSON object in each line")
 
 
-def _request(path: Path, number: int, line: str) -> TraceRequest:
+def _request(path: Path, number: int, line: bytes) -> TraceRequest:
     try:
         entry = json.loads(line)
         blocks = entry["hash_ids"]
         if not blocks or not all(type(block) is int and block >= 0 for block in blocks):
             raise ValueError("hash_ids must be a list of block numbers")
-    except (ValueError, KeyError, TypeError) as problem:
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise TraceError(
             f"{path}, line {number}: not a request of the Mooncake trace format ({problem!s}): "
-            "each line must be a JSON object with timestamp, input_length, output_length, hash_ids"
+            "each line must be a JSON object with hash_ids"
         ) from problem
     return TraceRequest(tuple(blocks))

@@ -73,7 +73,8 @@ def test_damped_node_confirms_no_removal_or_clear_until_admitted(
             cleared = at_c.clear()
         if waits(c):
             break
-    assert answers == {Status.removing}
+    # `deadline`: the machine was too busy for an answer. The removal is not confirmed either way.
+    assert answers and answers <= {Status.removing, Status.deadline}
     assert not cleared
     nodes.wait_complete(60)
     eventually(lambda: not c.status()["removals"]["unsure"], 30)

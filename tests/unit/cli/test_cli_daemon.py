@@ -324,20 +324,23 @@ def test_the_given_keys_are_in_the_log(daemons: list[subprocess.Popen[str]]) -> 
 
 _INTERRUPTED_IMPORT = """
 import os, signal, sys
-from peercached.cli.entry import main
+from peercached.cli import entry
 
 class CtrlC:
     def find_spec(self, name, *_):
-        if name == "peercached.cli.daemon":
+        if name == sys.argv[2]:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, CtrlC())
-main()
+getattr(entry, sys.argv[1])()
 """
 
 
-def test_ctrl_c_during_the_imports_leaves_no_traceback() -> None:
-    command = [sys.executable, "-c", _INTERRUPTED_IMPORT]
+@pytest.mark.parametrize(
+    ("function", "module"), [("main", "peercached.cli.daemon"), ("ctl", "peercached.cli.ctl")]
+)
+def test_ctrl_c_during_the_imports_leaves_no_traceback(function: str, module: str) -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_IMPORT, function, module]
     done = subprocess.run(command, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 

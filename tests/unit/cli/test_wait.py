@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from peercached.admin.status import Status
+from peercached.cli import exits
+from peercached.cli.ctl import main
 from peercached.cli.wait import unmet
 
 
@@ -33,3 +38,13 @@ def test_the_first_condition_that_is_not_met_is_named(
     document: Status, healthy: bool, nodes: int | None, why: str
 ) -> None:
     assert unmet(document, healthy, nodes) == why
+
+
+def test_a_frozen_daemon_gets_no_more_time_than_is_left(tmp_path: Path) -> None:
+    path = str(tmp_path / "admin.sock")
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(path)
+        frozen.listen()
+        result = CliRunner().invoke(main, ["--admin-socket", path, "wait", "--for", "0"])
+    assert result.exit_code == exits.FAILED
+    assert "did not answer within 0.2 s" in result.output

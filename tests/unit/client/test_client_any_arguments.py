@@ -97,8 +97,10 @@ def test_a_call_with_any_arguments(
 @pytest.mark.parametrize(
     ("arguments", "mention"),
     [
-        (("s", "a\nb"), "control character"),
-        (("s", "a\x7fb"), "control character"),
+        (("s", "a\nb"), "control or direction character"),
+        (("s", "a\x7fb"), "control or direction character"),
+        (("s", "\u202egnp.exe"), "control or direction character"),
+        (("s", "a\x85b"), "control or direction character"),
         (("s\0t", "n"), "zero byte"),
     ],
 )
@@ -107,7 +109,7 @@ def test_client_refuses_invalid_socket_namespace_and_name_at_once(
 ) -> None:
     with pytest.raises(ValueError, match=mention):
         Client(*arguments)
-    with pytest.raises(ValueError, match="control character"):
+    with pytest.raises(ValueError, match="control or direction character"):
         Client("s", "n", name="a\tb")
 
 

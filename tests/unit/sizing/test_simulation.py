@@ -77,6 +77,32 @@ def test_what_is_wrong_is_said(tmp_path: Path, arguments: tuple[str, ...], said:
     assert said in result.output
 
 
+_REQUEST = b'{"hash_ids": [1, 2]}\n'
+_ZIPPED = gzip.compress(_REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("t", b"", "has no requests"),
+        ("t", _REQUEST + b"\xff\xfe\n", "line 2: not a request"),
+        ("t", b"[" * 100_000, "line 1: not a request"),
+        ("t.gz", _REQUEST, "is damaged"),
+        ("t.gz", _ZIPPED[:20], "is damaged"),
+        ("t.gz", _ZIPPED[:-6] + b"\0" * 6, "is damaged"),
+        ("t.gz", _ZIPPED + b"junk", "is damaged"),
+    ],
+)
+def test_a_damaged_trace_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    result = CliRunner().invoke(
+        main, ["simulate", str(tmp_path / name), "--pool", "1GiB", "--model", "llama-3.1-8b"]
+    )
+    assert result.exit_code == 2, result.output
+    assert str(tmp_path / name) in result.output
+    assert said in result.output
+
+
 def test_size_says_what_to_configure() -> None:
     out = run("size", "--model", "llama-3.1-70b", "--context", "32768", "--users", "200",
               "--nodes", "4", "--tp", "8", "--shared", "2048")  # fmt: skip
