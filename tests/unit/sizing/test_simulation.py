@@ -78,7 +78,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, arguments: tuple[str, ...], said:
 
 
 _REQUEST = b'{"hash_ids": [1, 2]}\n'
-_ZIPPED = gzip.compress(_REQUEST)
+_ZIPPED = gzip.compress(_REQUEST, mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,7 @@ _ZIPPED = gzip.compress(_REQUEST)
         ("t.gz", _ZIPPED[:-6] + b"\0" * 6, "is damaged"),
         ("t.gz", _ZIPPED + b"junk", "is damaged"),
     ],
+    ids=["empty", "not text", "nested", "not gzip", "cut off", "checksum", "junk behind"],
 )
 def test_a_damaged_trace_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(content)
