@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-import re
 import time
 from array import array
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from peercache_client.batch import (
     overlapping_places,
     place_pages,
 )
+from peercache_client.names import encoded_name
 from peercache_client.not_copied import NotCopied
 from peercache_client.notes import say
 from peercache_client.packed_keys import PackedKeys
@@ -44,8 +44,6 @@ DEFAULT_STAGING_BYTES: Final = 64 << 20
 
 # Longest wait for the daemon when a region is added or closed.
 _REGION_TIMEOUT_S: Final = 1.0
-# In names. The daemon refuses the same ones: native/common/foreign_text.h.
-_NOT_SHOWN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class Client(NotCopied):
@@ -96,9 +94,9 @@ class Client(NotCopied):
                 f"silence_timeout_s is {silence_timeout_s}: 0 to 3600 seconds, or None"
             )
         self._silence_s = silence_timeout_s
-        shown = _presentable("name", name or f"python {os.getpid()}", 1 << 20)[:128]
+        shown = encoded_name("name", name or f"python {os.getpid()}", 1 << 20)[:128]
         shown = shown.decode(errors="ignore").encode()
-        self._session_here = Session(path, _presentable("namespace", namespace, 1024), shown)
+        self._session_here = Session(path, encoded_name("namespace", namespace, 1024), shown)
         self._staging_here = Staging(staging_bytes)
         self._segments = Segments()
         self._regions: dict[Region, None] = {}
@@ -565,18 +563,6 @@ def _checked_timeout(timeout_s: float) -> float:
     if not 0 < timeout_s <= 3600:
         raise ValueError(f"timeout_s is {timeout_s}: above 0 and at most 3600 seconds")
     return float(timeout_s)
-
-
-def _presentable(what: str, text: str, bytes_max: int) -> bytes:
-    """Encodes text that operators will see. TypeError, ValueError."""
-    if not isinstance(text, str):
-        raise TypeError(f"{what} must be str, not {type(text).__name__}")
-    encoded = text.encode()
-    if len(encoded) > bytes_max:
-        raise ValueError(f"{what} has {len(encoded)} bytes: at most {bytes_max}")
-    if found := _NOT_SHOWN.search(text):
-        raise ValueError(f"{what} {text!r} has the control or direction character {found[0]!r}")
-    return encoded
 
 
 def _exists_request(

@@ -1,6 +1,7 @@
 // Turns the keys of a request into digests.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <span>
 #include <vector>
@@ -17,6 +18,10 @@ inline std::vector<Digest> digests_of(const Key128& key, std::span<const PageRef
     if (pages[i].status == PageStatus::pending) digests[i] = digest_of(key, pages[i].key);
   }
   return digests;
+}
+
+inline size_t count_undecided(std::span<const PageRef> pages) {
+  return static_cast<size_t>(std::ranges::count(pages, PageStatus::pending, &PageRef::status));
 }
 
 // The second and later pages of one key in a batch become duplicate_key.

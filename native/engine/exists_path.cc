@@ -177,7 +177,7 @@ void ExistsPath::Run::add_lengths() {
 }
 
 Looked ExistsPath::Run::looked(std::span<const uint8_t> there) const {
-  Looked looked{.asked = keys.size()};
+  Looked looked{.asked = count_undecided(keys)};
   std::vector<Source> source(keys.size(), Source::pool);
   for (size_t i = 0; i < keys.size(); ++i) {
     if (on_disk[i] != 0) source[i] = Source::disk;

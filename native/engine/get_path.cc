@@ -134,7 +134,6 @@ void GetPath::Run::hit(Source source) {
 }
 
 void GetPath::Run::count_demand() {
-  looked.asked = pages.size();
   for (size_t i = 0; i < pages.size(); ++i) {
     if (pages[i].status == PageStatus::absent) {
       looked.add_evicted(parts.pool.evicted().pools_needed(digests[i]));
@@ -153,6 +152,7 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) {
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
   const Digest* chain = context.parent_key.empty() ? nullptr : &parent;
   Run run{parts_, context, pages, digests, std::vector<HolderIndex>(pages.size(), kNoHolder)};
+  run.looked.asked = count_undecided(pages);
   if (!parts_.serving.load(std::memory_order_acquire)) {
     for (PageRef& page : pages) {
       if (page.status == PageStatus::pending) page.status = PageStatus::absent;

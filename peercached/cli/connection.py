@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from peercached.cli.file_option import file_option
+from peercached.cli.number import Number
 
 if TYPE_CHECKING:
     from peercache_client import Client
@@ -104,7 +105,7 @@ def target_options(command: _Command) -> _Command:
         click.option(
             "--timeout",
             "timeout_s",
-            type=click.FloatRange(min=0.001, max=3600),
+            type=Number(min=0.001, max=3600),
             metavar="SECONDS",
             help=f"How long to wait for the daemon. Default: {TIMEOUT_S:g}.",
         ),

@@ -11,6 +11,7 @@ from peercached.admin.status import Drain
 from peercached.cli import exits
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
+from peercached.cli.number import Number
 from peercached.cli.output import print_json, progress, size
 from peercached.config.values import parse_size
 
@@ -21,7 +22,7 @@ _FINAL = ("drained", "left")
 @ctl_command("drain")
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, 3600),
+    type=Number(0, 3600),
     default=60.0,
     show_default=True,
     help="How long handing over may take.",

@@ -13,13 +13,14 @@ from peercached.admin.events import Event
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.exits import Failure
+from peercached.cli.number import Number
 
 _POLL_S = 1.0
 
 
 @ctl_command("events")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new events, until Ctrl-C.")
-@click.option("--since", "since_s", type=click.FloatRange(0), help="Only the last so many seconds.")
+@click.option("--since", "since_s", type=Number(0), help="Only the last so many seconds.")
 def events(target: Target, as_json: bool, follow: bool, since_s: float | None) -> None:
     """Joins, deaths, restarts, clears, and findings that began or ended, as this node saw them.
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from peercached.cli.exits import EXPLAINED, USAGE, Failure
+from peercached.cli.number import Number
 from peercached.cli.output import count, duration, percent, plural, print_json, print_table, size
 
 _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -26,7 +27,7 @@ _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
 )
 @click.option(
     "--prefill-rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="TOKENS/S",
     help="How fast the cluster computes prompts: then the time saved is printed.",
 )

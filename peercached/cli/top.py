@@ -18,6 +18,7 @@ from peercached.admin.client import AdminClient
 from peercached.admin.status import Status
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
+from peercached.cli.number import Number
 from peercached.cli.output import console, duration, percent, share, size
 from peercached.cli.rates import Rates, between
 from peercached.cli.status import health_lines
@@ -30,7 +31,7 @@ _HEALTH_LINES_MAX = 4
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(0.1, 3600),
+    type=Number(0.1, 3600),
     default=1.0,
     show_default=True,
     help="Seconds between two looks.",

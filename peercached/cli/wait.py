@@ -11,6 +11,7 @@ from peercached.admin.status import Status
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.exits import Failure
+from peercached.cli.number import Number
 from peercached.cli.output import plural, print_json
 
 _POLL_S = 0.25
@@ -22,7 +23,7 @@ _POLL_S = 0.25
 @click.option(
     "--for",
     "patience_s",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

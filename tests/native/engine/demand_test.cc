@@ -51,6 +51,20 @@ TEST_F(DemandTest, EachKeyCountsByItselfIfAllAreAskedFor) {
   EXPECT_EQ(found(*a_, Source::pool), 2u);
 }
 
+TEST_F(DemandTest, InvalidKeysAreNotLookedFor) {
+  open(4 << 20);
+  RequestContext context = b_->context(kPatienceMs);
+  context.gets_only = true;
+  std::vector<PageRef> refs(3);
+  for (PageRef& ref : refs) ref.key = "nowhere";
+  refs[1].status = PageStatus::bad_key;
+  b_->engine.exists(context, refs, true);
+  EXPECT_EQ(demand(*b_).asked(), 2u);
+  for (PageRef& ref : refs) ref.status = PageStatus::bad_key;
+  b_->engine.get(context, refs);
+  EXPECT_EQ(demand(*b_).asked(), 2u);
+}
+
 TEST_F(DemandTest, GetsCountOnlyForWorkersThatNeverCallExists) {
   open(4 << 20);
   Pages pages("here", 2, kPageBytes), others("nowhere", 3, kPageBytes);

@@ -1,0 +1,20 @@
+"""Options that are numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+
+class Number(click.FloatRange):
+    """A range without NaN, which is neither below nor above any bound, and without infinity."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
