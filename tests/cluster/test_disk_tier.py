@@ -68,6 +68,8 @@ def test_exists_finds_pages_on_disks_and_has_them_warmed(
     first = keys[:16]  # evicted long ago
     assert reader.client.batch_exists(keys) == PAGES
     assert reader.client.batch_exists(first) == 16
+    for worker in (reader, attach(cluster[0])):
+        assert worker.client.lengths([*first, "nowhere"]) == [worker.page_bytes] * 16 + [0]
     eventually(lambda: disk_of(cluster[0])["warmed"] >= 16, 20)
     before = operations(cluster[1])["get_remote"]
     assert found(reader, first) == 16

@@ -83,6 +83,20 @@ def test_a_get_with_another_length_is_a_miss(three_nodes: Cluster, attach: Attac
         assert [status.name for status in statuses] == ["length_mismatch"] * 2
 
 
+def test_every_node_gets_pages_of_lengths_that_it_did_not_know(
+    three_nodes: Cluster, attach: Attach
+) -> None:
+    pages = {f"of {size}": bytes(i % 251 for i in range(size)) for size in (1, 4097, 70_001)}
+    with attach(three_nodes[0]) as writer:
+        assert all(writer.client.set(key, page) for key, page in pages.items())
+    for daemon in three_nodes.daemons:
+        with attach(daemon) as reader:
+            keys = ["nowhere", *pages, "of 1"]
+            assert reader.client.lengths(keys) == [0, 1, 4097, 70_001, 1]
+            assert {key: reader.client.get(key) for key in pages} == pages
+            assert reader.client.get("nowhere") is None
+
+
 def test_readers_find_a_page_set_again_with_another_length(
     three_nodes: Cluster, attach: Attach
 ) -> None:
