@@ -49,6 +49,8 @@ class Departures(Component):
 
     def view_changed(self, change: Change) -> None:
         present = change.view.by_id
+        before = {one.node_id: one.incarnation for one in self._departed.values()}
+        before |= {gone.address.node_id: gone.address.incarnation for gone in change.removed}
         back = {node.address.node_id: node for node in change.added}
         for node in change.removed:
             address = node.address
@@ -67,8 +69,9 @@ class Departures(Component):
             )
             self._events.add("lost" if lost else "left", _sentence(why), address.node_id)
         for node_id, node in back.items():
-            replaced = any(gone.address.node_id == node_id for gone in change.removed)
-            restarted = replaced or node_id in self._departed
+            incarnation = node.address.incarnation
+            # The same one: it was frozen or cut off.
+            restarted = before.get(node_id, incarnation) != incarnation
             text = f"at {node.address.endpoint}, in view {change.view.counter}"
             self._events.add("restarted" if restarted else "joined", text, node_id)
         for node_id in present.keys() & self._departed.keys():

@@ -67,6 +67,14 @@ def test_a_node_that_vanishes_is_lost_until_it_is_back() -> None:
     assert cluster.kinds()[-2:] == [("lost", "b"), ("restarted", "b")]
 
 
+def test_a_node_that_was_cut_off_has_not_restarted() -> None:
+    cluster = Cluster()
+    cluster.view(a=1, b=2)
+    cluster.view(a=1)
+    cluster.view(a=1, b=2)
+    assert cluster.kinds()[-2:] == [("lost", "b"), ("joined", "b")]
+
+
 def test_a_node_that_says_goodbye_needs_no_attention() -> None:
     cluster = Cluster()
     cluster.view(a=1, b=2)
