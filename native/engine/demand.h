@@ -1,5 +1,5 @@
-// What workers looked for, and where it was. This is the value of the cache; the results of `get`
-// alone do not show it, because engines ask `exists` first and then get only what it found.
+// What workers looked for, and where it was: the value of the cache. Results of `get` do not show
+// it. Engines ask `exists` first, and then get only keys that it found.
 //
 // A worker looks for a key when it asks `exists` for it. A worker that never calls `exists` looks
 // for a key when it gets it.

@@ -35,10 +35,10 @@ Prometheus' text format. Counters (`_total`) and histograms begin at 0 with the 
 a peer with the peer's. [operations.md](operations.md#monitoring) says how to scrape them;
 `deploy/prometheus` has rules and `deploy/grafana` a board.
 
-The number of series is bounded: labels `peer` have at most {PEERS_MAX} values, by name, and
-`slot_bytes` {CLASSES_MAX}, the largest in memory; what is beyond is summed up under `{OTHERS}`. The
-{NAMESPACES_MAX} namespaces with the most memory have series of their own, by id: `peercachectl
-namespaces` has their names, and all others.
+The number of series is bounded. The label `peer` has at most {PEERS_MAX} values, the first by name.
+`slot_bytes` has at most {CLASSES_MAX}, those with the most memory. All others are summed up under
+`{OTHERS}`. The {NAMESPACES_MAX} namespaces with the most memory have series of their own, by id, and
+the others have none: `peercachectl namespaces` lists them all, with their names.
 
 A page that a get delivered counts once in `peercached_hits_total`, and once in
 `peercached_pages_total` with the outcome `ok`; one that it did not, once in
