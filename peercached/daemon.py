@@ -441,10 +441,10 @@ class Daemon:
             )
 
     def _why_outside(self) -> str:
-        """Why this node is no member of its cluster. Empty if it is one, or alone."""
+        """Why this node is no member of its cluster. Empty if it is one, or a cluster alone."""
         if self._has_left:
             return "it has left the cluster"
-        return "it is not a member yet" if self.cluster.waits else ""
+        return "it is not a member yet" if self.cluster.outside else ""
 
     def _summary(self) -> Summary:
         return summary_of(Status.model_validate(self.status.document()))

@@ -28,6 +28,7 @@ class Link:
     failures: int = 0  # in a row
     verdict: Verdict = Verdict.UNSPECIFIED
     responder: str = ""
+    reason: str = ""  # of the verdict
     problem: str = "not asked yet"
     send_view: bool = False
     is_head: bool = False
@@ -38,6 +39,10 @@ class Link:
     def tried(self) -> bool:
         """It answered, or failed TRIES times: on a busy machine a single answer may be late."""
         return self.answered or self.failures >= TRIES
+
+    def says(self, *verdicts: Verdict) -> bool:
+        """Whether its last answer was one of these. A few failed attempts do not take that back."""
+        return self.verdict in verdicts and self.failures < TRIES
 
 
 class Links:
@@ -102,7 +107,7 @@ class Links:
         link.answered = True
         link.failures = 0
         link.verdict, link.responder = answer.verdict, answer.responder
-        link.problem = answer.reason
+        link.problem = link.reason = answer.reason
         if answer.verdict not in (Verdict.NOT_A_MASTER, Verdict.UNSPECIFIED):
             link.heard = now
         # Jitter: a thousand nodes that started together must not send together.

@@ -180,7 +180,7 @@ class Membership:
     def is_master(self, now: float) -> bool:
         if not self._clustered or self._state.phase in (Phase.REFUSED, Phase.LEFT):
             return False
-        if any(link.answered and link.verdict is Verdict.WAIT for link in self.links):
+        if any(link.says(Verdict.WAIT) for link in self.links):
             return False  # the other masters have not let it in yet
         if self.latest.number == 0:
             return self._cold_rank is not None
@@ -355,20 +355,22 @@ class Membership:
         """Whether start-up need not wait longer: we are in a view or refused, or nobody answers."""
         if self.view.number > 0 or self.refused or not self._clustered:
             return True
-        promised = any(
-            link.answered and link.verdict in (Verdict.WAIT, Verdict.ACCEPTED)
-            for link in self.links
-        )
+        promised = any(link.says(Verdict.WAIT, Verdict.ACCEPTED) for link in self.links)
         tried = all(link.tried for link in self.links)
         return tried and not promised and not self.is_master(self._clock)
 
     @property
     def waits(self) -> str:
-        """Why an answering master keeps this node out of the view; empty if none does so."""
+        """Why a reachable master keeps this node out of the view; empty if none does so."""
         if self.view.number > 0:
             return ""
-        asked = (k for k in self.links if k.answered and k.verdict in _OF_MASTERS)
-        return next((k.problem or "it is not in a view yet" for k in asked), "")
+        asked = (k for k in self.links if k.says(*_OF_MASTERS))
+        return next((k.reason or "it is not in a view yet" for k in asked), "")
+
+    @property
+    def outside(self) -> bool:
+        """Whether this node is in no view of its cluster. Without heads it is a cluster alone."""
+        return self._clustered and self.view.number == 0
 
     # --- what others ask of this node
 

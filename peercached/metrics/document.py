@@ -37,8 +37,8 @@ a peer with the peer's. [operations.md](operations.md#monitoring) says how to sc
 
 The number of series is bounded. The label `peer` has at most {PEERS_MAX} values, the first by name.
 `slot_bytes` has at most {CLASSES_MAX}, those with the most memory. All others are summed up under
-`{OTHERS}`. The {NAMESPACES_MAX} namespaces with the most memory have series of their own, by id, and
-the others have none: `peercachectl namespaces` lists them all, with their names.
+`{OTHERS}`. The {NAMESPACES_MAX} namespaces with the most memory have series of their own, by id.
+The others have none: `peercachectl namespaces` lists them all, with their names.
 
 A page that a get delivered counts once in `peercached_hits_total`, and once in
 `peercached_pages_total` with the outcome `ok`; one that it did not, once in

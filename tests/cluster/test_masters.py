@@ -3,12 +3,16 @@
 import time
 
 from harness.background import Background
+from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
 from harness.fixtures import TIMING, Attach, MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
+from harness.versions import Versions
 from harness.waiting import eventually
+
+from peercache_client import Status
 
 TTL_S = TIMING.member_ttl_s
 
@@ -85,7 +89,8 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
         daemon.start()
     cluster.wait_complete()
     theirs, own = keys_of("of the others", 32), keys_of("of the new node", 32)
-    assert all(attach(cluster[2]).set(theirs))
+    elsewhere = keys_of("removed by the new node", 4)
+    assert all(attach(cluster[2]).set(theirs + elsewhere))
     for daemon in cluster.daemons[:2]:
         daemon.kill()
     newcomer.start()
@@ -110,7 +115,11 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
             assert not any(alone.get(theirs))
             assert waits_and_says_why()
             assert names(newcomer) == ["e"]
+        with Versions(newcomer.socket_path) as versions:
+            answers = versions.remove(own[:1] + elsewhere, timeout_s=seconds(1.0))
+        assert set(answers) == {Status.removing}, "it cannot ask the members"
         reading.check_whole("a new node waited beside dead heads")
+    assert other.has(elsewhere)
     # Lookups in its own pool must not wait for the cluster, and absences are answered at once.
     alone.calls.check_none_waited()
     assert names(cluster[3]) == ["c", "d"]
@@ -119,7 +128,8 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     cluster.wait_complete()
     assert names(newcomer) == ["b", "c", "d", "e"]
     assert alone.has(theirs)
-    assert other.has(own), "what it set alone is found by all"
+    assert other.has(own[1:]), "what it set alone is found by all"
+    eventually(lambda: not any(other.get(elsewhere + own[:1])))
     assert "No head can be reached" not in sentences(newcomer)
 
 

@@ -143,7 +143,7 @@ _AS_NOBODY = """
 import os, pathlib, sys
 from peercached.cli.ctl import main
 from peercache_client import socket_path
-import peercached.admin.client
+main.load_all()  # that user may not be allowed to read the modules
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)

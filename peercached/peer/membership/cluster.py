@@ -25,6 +25,10 @@ class Cluster(Protocol):
         """Why reachable members have not let this node join since it started. Empty if it has
         joined or reaches no member."""
 
+    @property
+    def outside(self) -> bool:
+        """Whether this process is in no view of its cluster, for whatever reason."""
+
     def start(self) -> None: ...
     async def settle(self, timeout_s: float) -> None:
         """Waits until this node is in a view, is refused, or can reach nobody, or until a timeout.

@@ -72,6 +72,10 @@ class Heartbeats:
     def waits(self) -> str:
         return self._membership.waits
 
+    @property
+    def outside(self) -> bool:
+        return self._membership.outside
+
     def endpoints(self) -> set[str]:
         return self._membership.endpoints()
 

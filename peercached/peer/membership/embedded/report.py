@@ -56,9 +56,9 @@ def say(membership: Membership, say: Say, now: float) -> None:
             "Fix that, then restart this daemon.",
         )
         return
-    waits = [k for k in links if k.answered and k.verdict is Verdict.WAIT]
+    waits = [k for k in links if k.says(Verdict.WAIT)]
     if waits:
-        say_waits(say, waits[0].problem)
+        say_waits(say, waits[0].reason)
     elif links and not membership.is_master(now) and not any(k.answered for k in links):
         _say_unreached(membership, say)
     elif links and membership.view.number == 0:

@@ -285,9 +285,16 @@ class EtcdMembership:
 
     @property
     def waits(self) -> str:
-        if self.view.number > 0 or self.problem:
+        if self.view.number > 0:
             return ""
-        return self.refused or self._joins.waits or "it is not in a view yet"
+        # The wait of a flapping node goes on while etcd does not answer.
+        if reason := self.refused or self._joins.waits:
+            return reason
+        return "" if self.problem else "it is not in a view yet"
+
+    @property
+    def outside(self) -> bool:
+        return self.view.number == 0
 
     def say(self, say: Say) -> None:
         missing = self._state.missing(time.monotonic())
