@@ -69,7 +69,7 @@ def test_damped_node_confirms_no_removal_or_clear_until_admitted(
         if not waits(c):
             continue
         with Versions(c.socket_path) as at_c:
-            answers = set(at_c.remove(keys, timeout_s=seconds(1.0)))
+            answers = set(at_c.remove(keys, timeout_s=seconds(0.3)))
             cleared = at_c.clear()
         if waits(c):
             break

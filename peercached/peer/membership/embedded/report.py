@@ -57,7 +57,8 @@ def say(membership: Membership, say: Say, now: float) -> None:
         )
         return
     waits = [k for k in links if k.says(Verdict.WAIT)]
-    if waits:
+    is_member = membership.latest.has(membership.address)
+    if waits and not is_member:  # a member with this answer has just joined
         say_waits(say, waits[0].reason)
     elif links and not membership.is_master(now) and not any(k.answered for k in links):
         _say_unreached(membership, say)
