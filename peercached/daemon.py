@@ -356,6 +356,8 @@ class Daemon:
             settings,
         )
         authenticated = secret.present or tls is not None
+        self._secret = secret
+        self._watch: asyncio.Task[None] | None = None
         self.relay = Relay(self.operations, placement, self.peers, authenticated)
         self.servicer = PeerServicer(
             self.node,
@@ -453,6 +455,10 @@ class Daemon:
         node = self.placement.find(caller.node_id, caller.incarnation)
         return node.address if node is not None else None
 
+    def _secret_changed(self) -> None:
+        self.peers.secret_changed()
+        self.sessions.secret_changed()
+
     # --- periodic
 
     def _take_sets_or_not(self, now: float) -> None:
@@ -476,6 +482,7 @@ class Daemon:
         self.events.start()
         if self.config.clustered:
             await self.server.start(self.config.host, self.config.meta_port)
+            self._watch = asyncio.ensure_future(self._secret.watch(self._secret_changed))
             self.cluster.start()
             timing = self._timing
             await self.cluster.settle(
@@ -523,6 +530,7 @@ class Daemon:
             self.engine.end_serving()
             await self._leave()
         stops: list[Callable[[], Awaitable[None] | None]] = [
+            self._stop_watching,
             self.cluster.stop,
             self.overview.stop,
             self.events.stop,
@@ -546,6 +554,10 @@ class Daemon:
         for stop in stops:
             if (ends := stop()) is not None:
                 await ends
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
 
     async def _stop_engine(self) -> None:
         # Off the loop: the stop joins threads that may still need an answer from it.

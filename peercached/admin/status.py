@@ -67,6 +67,9 @@ class Security(Part):
     """Refused access to the meta port, and TLS state; counters since the start of the daemon."""
 
     cluster_secret: bool = False
+    secret: str = ""  # name of the secret that this node proves (config/cluster_secret.py)
+    secrets_also_accepted: list[str] = Field(default_factory=list)  # their names
+    older_secret: list[str] = Field(default_factory=list)  # callers that proved another one last
     tls: bool = False
     tls_not_after: str = ""  # expiry of this node's certificate or its CA's, whichever is earlier
     tls_seconds_left: int = 0

@@ -148,6 +148,11 @@ _COMMANDS = {
         "Makes a certificate and a key for each node in FOLDER, and the authority there"
         " if there is none yet; no daemon is asked.",
     ),
+    "secret": _command(
+        "secret",
+        "secret",
+        "Makes the cluster secret FILE, or replaces its secret in three steps; no daemon is asked.",
+    ),
     "completion": _command(
         "completion",
         "completion",

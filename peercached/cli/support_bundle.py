@@ -187,7 +187,7 @@ def _secrets(parts: dict[str, str]) -> list[bytes]:
             secret = Path(path).read_bytes() if path else b""
         except OSError:
             continue
-        secrets += [secret, secret.strip()]
+        secrets += [secret, secret.strip(), *secret.split()]
     return secrets
 
 

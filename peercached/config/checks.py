@@ -8,14 +8,13 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from peercached.config.cluster_secret import SecretProblem, read_secret
 from peercached.config.paths import SOCKET_PATH_BYTES_MAX
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
 from peercached.config.values import format_size, group_number, split_address, user_number
 
 _TTL_HEARTBEATS_MIN = 3
-_SECRET_BYTES_MIN = 16
-_SECRET_BYTES_MAX = 4096
 
 
 def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
@@ -175,25 +174,10 @@ def _check_files(config: Config, bad: _Bad) -> None:
         if getattr(config, key):
             _check_file(key, Path(getattr(config, key)), bad, private=key == "tls_key")
     if config.cluster_secret_file:
-        key, path = "cluster_secret_file", Path(config.cluster_secret_file)
-        size_bytes = _check_file(key, path, bad, private=True)
-        if size_bytes is not None:
-            _check_secret(key, path, size_bytes, bad)
-
-
-def _check_secret(key: str, path: Path, size_bytes: int, bad: _Bad) -> None:
-    remedy = f"make one with: openssl rand -hex 32 > {path}; chmod 640 {path}"
-    if not _SECRET_BYTES_MIN <= size_bytes <= _SECRET_BYTES_MAX:
-        bad(key, f"has {size_bytes} bytes, not {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX}", remedy)
-        return
-    used_bytes = len(path.read_bytes().strip())
-    if used_bytes < _SECRET_BYTES_MIN:
-        bad(
-            key,
-            f"has {used_bytes} bytes without the white space around them; {_SECRET_BYTES_MIN} are "
-            "the least",
-            remedy,
-        )
+        try:
+            read_secret(Path(config.cluster_secret_file))
+        except SecretProblem as problem:
+            bad("cluster_secret_file", str(problem), problem.remedy)
 
 
 def _check_pool_file(config: Config, bad: _Bad) -> None:
@@ -216,8 +200,8 @@ def _check_pool_file(config: Config, bad: _Bad) -> None:
         )
 
 
-def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> int | None:
-    """The file's size in bytes. If the daemon could not use it: adds a problem and returns None."""
+def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> None:
+    """Adds a problem if the daemon could not use the file."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -225,12 +209,10 @@ def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> int | None
         bad(
             key, f"cannot be read ({error.strerror})", "name a file that the daemon's user may read"
         )
-        return None
+        return
     if not stat.S_ISREG(status.st_mode):
         bad(key, "is not a file", "name a file")
-        return None
+        return
     # A secret that every local user can read authenticates nobody.
     if private and status.st_mode & 0o007:
         bad(key, f"is open to every user (mode {status.st_mode & 0o777:04o})", f"chmod 640 {path}")
-        return None
-    return status.st_size

@@ -179,8 +179,9 @@ class Config(BaseModel):
         "",
         _SECURITY,
         "File with the secret that all nodes of the cluster share, at least 16 bytes, readable by "
-        "the daemon's user and group only. Empty: peers are not authenticated, and `status` says "
-        "so.",
+        "the daemon's user and group only. `peercachectl secret` makes it, and replaces the secret "
+        "in it. New contents are used within seconds. Empty: peers are not authenticated, and "
+        "`status` says so.",
         "Always, unless no untrusted host can reach the network.",
     )
     tls_ca: str = _key(

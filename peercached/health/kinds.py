@@ -193,6 +193,16 @@ TLS_FILES_UNUSABLE = Kind(
     "The TLS files changed and cannot be loaded. The old ones stay in force.",
 )
 
+SECRET_FILE_UNUSABLE = Kind(
+    "secret_file_unusable",
+    "warning",
+    "The cluster secret's file changed and cannot be used. The old secret stays in force.",
+)
+SECRET_REPLACED = Kind(
+    "secret_replaced",
+    "info",
+    "One cluster secret replaces another. This node accepts both.",
+)
 UNAUTHENTICATED = Kind(
     "unauthenticated",
     "warning",
@@ -306,6 +316,8 @@ SECTIONS: dict[str, tuple[Kind, ...]] = {
         CERTIFICATE_EXPIRED,
         CERTIFICATE_EXPIRES,
         TLS_FILES_UNUSABLE,
+        SECRET_FILE_UNUSABLE,
+        SECRET_REPLACED,
     ),
     "Security": (
         UNAUTHENTICATED,

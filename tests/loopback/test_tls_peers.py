@@ -136,7 +136,7 @@ def shown_by(port: int, site: Site) -> int:
 def test_new_files_serve_new_connections_and_the_old_ones_go_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("peercached.peer.rpc.tls.LOOK_S", 0.1)
+    monkeypatch.setattr("peercached.peer.rpc.watched_files.LOOK_S", 0.1)
 
     def loop_shown(port: int) -> asyncio.Future[int]:
         return asyncio.get_running_loop().run_in_executor(None, shown_by, port, site)

@@ -2,7 +2,8 @@
 
 auth             the two-step handshake, sessions
 node_key         the key pair that proves a node's identity
-tls              certificates of both sides, reloaded when the files change
+watched_files    new contents of files, used without a restart
+tls              certificates of both sides, and of new files
 certificates     checks the files of a node
 authority        makes certificates
 client           one channel per peer address, with its handshake and timeouts

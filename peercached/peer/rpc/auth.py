@@ -20,13 +20,15 @@ import secrets
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from peercached.config.cluster_secret import ClusterSecret, SecretProblem, name_of, read_secret
 from peercached.directory.placement import Change
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.failures import CallFailed
 from peercached.peer.rpc.node_key import NodeKey
+from peercached.peer.rpc.watched_files import FileProblem, WatchedFiles
 
 log = logging.getLogger(__name__)
 
@@ -80,42 +82,100 @@ class Claim:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Secret:
     """A node's credentials: the cluster secret and its own key.
 
-    With an empty `value` anyone can join, and `status` warns of it. `key` is None if the node's
-    address has no key.
+    With an empty cluster secret anyone can join, and `status` warns of it. `key` is None if the
+    node's address has no key. All but watch() is for any thread.
     """
 
-    value: bytes
-    key: NodeKey | None = None
+    def __init__(self, value: bytes | ClusterSecret, key: NodeKey | None = None) -> None:
+        self._fixed = value if isinstance(value, ClusterSecret) else ClusterSecret(value)
+        self._file: WatchedFiles[ClusterSecret] | None = None
+        self.key = key
 
     @staticmethod
     def load(path: str, key: NodeKey) -> Secret:
-        return Secret(Path(path).read_bytes().strip() if path else b"", key)
+        """RuntimeError with a text for people if the file cannot be used."""
+        secret = Secret(b"", key)
+        if not path:
+            return secret
+
+        def read() -> ClusterSecret:
+            try:
+                found = read_secret(Path(path))
+            except SecretProblem as error:
+                raise FileProblem(f"{path} {error}: {error.remedy}") from error
+            if secret._file is not None and found.digest_key != secret.cluster_key():
+                raise FileProblem(
+                    f"{path} has another key of the page digests: use peercachectl secret add, or "
+                    "stop all daemons before the first one starts with it"
+                )
+            return found
+
+        try:
+            secret._file = WatchedFiles("the cluster secret's file", [path], read)
+        except FileProblem as error:
+            raise RuntimeError(str(error)) from error
+        return secret
 
     def __repr__(self) -> str:
         return "Secret(...)"
+
+    async def watch(self, on_new: Callable[[], None]) -> None:
+        """Takes up a new file until cancelled. Calls `on_new` on the event loop's thread."""
+
+        def taken() -> None:
+            proved, also = self.names()
+            log.info(
+                "the cluster secret's file has changed: this node proves secret %s%s",
+                proved,
+                f" and also accepts {', '.join(also)}" if also else "",
+            )
+            on_new()
+
+        if self._file is not None:
+            await self._file.watch(taken)
+
+    @property
+    def cluster(self) -> ClusterSecret:
+        return self._fixed if self._file is None else self._file.current
+
+    @property
+    def problem(self) -> str:
+        """Why the changed file cannot be used; empty if it can."""
+        return "" if self._file is None else self._file.problem
+
+    @property
+    def value(self) -> bytes:
+        return self.cluster.value
 
     @property
     def present(self) -> bool:
         return bool(self.value)
 
+    def names(self) -> tuple[str, list[str]]:
+        """The name of the secret that this node proves, and of others that it accepts."""
+        return name_of(self.value), [name_of(other) for other in self.cluster.others]
+
     def cluster_key(self) -> bytes:
         """The 16-byte key of the page digests: equal on all nodes, secret outside the cluster."""
-        return hashlib.blake2b(self.value, digest_size=16, person=b"peercached keys").digest()
+        return self.cluster.digest_key
 
-    def proof(self, claim: Claim) -> bytes:
-        """Proves the claim; its prover must be this node."""
+    def proof(self, claim: Claim, secret: bytes | None = None) -> bytes:
+        """Proves the claim; its prover must be this node. `secret`: the cluster secret that the
+        other side has proved."""
         text = claim.text()
         signature = self.key.sign(text) if claim.prover.key and self.key is not None else b""
-        return self._mac(text) + signature
+        return self._mac(self.value if secret is None else secret, text) + signature
 
-    def check(self, proof: bytes, claim: Claim) -> None:
-        """AuthError unless the claim's prover made this proof."""
+    def check(self, proof: bytes, claim: Claim) -> bytes:
+        """The cluster secret of the proof. AuthError unless the claim's prover made it."""
         text, prover = claim.text(), claim.prover
-        if not hmac.compare_digest(proof[:MAC_BYTES], self._mac(text)):
+        mac = proof[:MAC_BYTES]
+        accepted = self.cluster.accepted
+        proved = [one for one in accepted if hmac.compare_digest(mac, self._mac(one, text))]
+        if not proved:
             raise AuthError(
                 f"{prover.node_id} at {prover.endpoint} does not know the cluster secret: "
                 "give all nodes the same cluster_secret_file"
@@ -124,22 +184,24 @@ class Secret:
             raise AuthError(
                 f"{prover.node_id} at {prover.endpoint} does not have the key that it shows"
             )
+        return proved[0]
 
-    def _mac(self, text: bytes) -> bytes:
-        return hmac.new(self.value, text, hashlib.sha256).digest()
+    def _mac(self, secret: bytes, text: bytes) -> bytes:
+        return hmac.new(self.cluster.proof_key(secret), text, hashlib.sha256).digest()
 
 
 def _sized(value: bytes) -> bytes:
     return struct.pack("<I", len(value)) + value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Session:
     """A caller (one node incarnation) that has proved its identity."""
 
     caller: NodeAddress
     token: str  # hexadecimal, as in the metadata
     read_token: bytes
+    secret: bytes = field(repr=False)  # the cluster secret that it proved last
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +272,8 @@ class Sessions:
             raise AuthError("this handshake was not begun here, or too long ago: begin again")
         try:
             own = self._own()
-            self._secret.check(proof, Claim("caller", caller, nonce, server_nonce, own.key))
+            claim = Claim("caller", caller, nonce, server_nonce, own.key)
+            secret = self._secret.check(proof, claim)
             self._check_only(caller)
         except AuthError:
             self.refused += 1
@@ -218,15 +281,16 @@ class Sessions:
         key = (caller.node_id, caller.incarnation)
         session = self._by_caller.get(key)
         if session is None:
-            session = Session(
-                caller, secrets.token_hex(TOKEN_BYTES), secrets.token_bytes(TOKEN_BYTES)
-            )
+            tokens = secrets.token_hex(TOKEN_BYTES), secrets.token_bytes(TOKEN_BYTES)
+            session = Session(caller, *tokens, secret)
             while len(self._by_token) >= SESSIONS_MAX:
                 self.drop(next(iter(self._by_token.values())).caller)
             self._by_token[session.token] = session
             self._by_caller[key] = session
             self._admit(caller.node_id, caller.incarnation, session.read_token)
-        return session, self._secret.proof(Claim("server", own, nonce, server_nonce, caller.key))
+        session.secret = secret
+        answer = Claim("server", own, nonce, server_nonce, caller.key)
+        return session, self._secret.proof(answer, secret)
 
     def _check_only(self, caller: NodeAddress) -> None:
         """AuthError if our view has another process under the caller's name."""
@@ -247,6 +311,17 @@ class Sessions:
                 session.caller.endpoint,
             )
             self.drop(session.caller)
+
+    def secret_changed(self) -> None:
+        """Ends the sessions of callers that proved a secret which is accepted no more."""
+        for session in list(self._by_token.values()):
+            if session.secret not in self._secret.cluster.accepted:
+                self.drop(session.caller)
+
+    def older(self) -> list[str]:
+        """Node ids of callers that proved another secret than this node proves, ascending."""
+        value = self._secret.value
+        return sorted({s.caller.node_id for s in self._by_token.values() if s.secret != value})
 
     def view_changed(self, change: Change) -> None:
         for node in change.removed:

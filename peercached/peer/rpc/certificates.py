@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from peercached.peer.rpc.watched_files import FileProblem
+
 # The prefix of a URI among a certificate's names; the node id follows.
 NODE_URI = "peercached://node/"
 FILE_BYTES_MAX = 1 << 20
 _DOMAIN_LABELS_MIN = 3  # so that `*.com` is not valid for example.com
 
 
-class CertificateProblem(Exception):
-    """These files cannot be used; the text says why and what to do."""
+class CertificateProblem(FileProblem):
+    """These TLS files cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)

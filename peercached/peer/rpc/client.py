@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -38,6 +39,8 @@ from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 
 _T = TypeVar("_T")
+
+SHAKE_AGAIN_MAX = 16  # handshakes at a time after the cluster secret has changed
 
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
@@ -159,6 +162,13 @@ class PeerLink:
             self._handshake.add_done_callback(lambda task: task.cancelled() or task.exception())
         # Shielded: one caller's timeout must not cancel a handshake that others await.
         await self._unless_closed(asyncio.shield(self._handshake))
+
+    async def shake_again(self) -> None:
+        """A new handshake. Calls go on with the present session meanwhile."""
+        before = self._handshake
+        await self._once()
+        if self._handshake is before:  # it had begun earlier, perhaps with another secret
+            await self._once()
 
     def forget_session(self) -> None:
         self.metadata = ()
@@ -330,6 +340,7 @@ class Peers:
         self._links: dict[str, PeerLink] = {}
         self._session_listeners: list[Callable[[PeerLink], None]] = []
         self._other_endpoints: list[Callable[[], set[str]]] = []
+        self._shaking = asyncio.Semaphore(SHAKE_AGAIN_MAX)
         self._tasks = Tasks()
 
     def on_session(self, listener: Callable[[PeerLink], None]) -> None:
@@ -340,6 +351,18 @@ class Peers:
     def _session(self, link: PeerLink) -> None:
         for listener in self._session_listeners:
             listener(link)
+
+    def secret_changed(self) -> None:
+        """Proves the new secret to all peers, and takes nothing from calls under way: the peers'
+        sessions go on."""
+        for link in self._links.values():
+            if link.metadata:
+                self._tasks.spawn(self._shake_again(link))
+
+    async def _shake_again(self, link: PeerLink) -> None:
+        async with self._shaking:
+            with contextlib.suppress(CallFailed, ValueError):  # the next call tries again
+                await link.shake_again()
 
     def keep_also(self, endpoints: Callable[[], set[str]]) -> None:
         """Keeps the links to these endpoints although they may not be members'."""

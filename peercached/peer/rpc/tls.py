@@ -7,21 +7,19 @@ files, the old ones stay in force, and `status` explains the problem.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import grpc
 
 from peercached.health import Say, kinds
 from peercached.peer.rpc.certificates import CertificateProblem, Credentials, Files, day, read
+from peercached.peer.rpc.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 2.0
 # `status` warns this long before the expiry, or in the last fifth of a short lifetime.
 WARN_BEFORE = timedelta(days=14)
 WARN_FRACTION = 5
@@ -35,13 +33,8 @@ class Tls:
     thread."""
 
     def __init__(self, files: Files, node_id: str, host: str) -> None:
-        self._files = files
-        self._node_id = node_id
-        self._host = host
-        self._seen = self._signature()
-        self._current = read(files, node_id, host)
-        self.generation = 1
-        self.problem = ""
+        paths = (files.ca, files.certificate, files.key)
+        self._files = WatchedFiles("the TLS files", paths, lambda: read(files, node_id, host))
         # gRPC calls it on its own thread when a TLS handshake with a caller begins.
         self.on_connection: Callable[[], None] = lambda: None
 
@@ -57,13 +50,17 @@ class Tls:
 
     @property
     def current(self) -> Credentials:
-        return self._current
+        return self._files.current
+
+    @property
+    def generation(self) -> int:
+        return self._files.generation
 
     def server_credentials(self) -> grpc.ServerCredentials:
         given = self.generation
 
         def configuration() -> Any:
-            now = self._current
+            now = self.current
             return grpc.ssl_server_certificate_configuration(
                 [(now.key, now.certificate)], root_certificates=now.ca
             )
@@ -79,65 +76,37 @@ class Tls:
         return grpc.dynamic_ssl_server_credentials(configuration(), newer, True)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        now = self._current
+        now = self.current
         return grpc.ssl_channel_credentials(now.ca, now.key, now.certificate)
 
     # --- rotation
 
     async def watch(self) -> None:
-        """Checks the files every LOOK_S seconds until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await loop.run_in_executor(None, self.look)
+        """Takes up new files until cancelled."""
+
+        def taken() -> None:
+            log.info("TLS: new files are in use, valid until %s", day(self.current.not_after))
+
+        await self._files.watch(taken)
 
     def look(self) -> bool:
-        """Loads changed files; True if new ones are in force. One thread at a time."""
-        signature = self._signature()
-        if signature == self._seen and not self.problem:
-            return False
-        try:
-            found = read(self._files, self._node_id, self._host)
-        except CertificateProblem as error:
-            if str(error) != self.problem:
-                log.warning(
-                    "the TLS files have changed but cannot be used: %s (the old ones stay in use)",
-                    error,
-                )
-            self.problem = str(error)
-            return False
-        self._seen, self.problem = signature, ""
-        if found == self._current:
-            return False
-        self._current = found
-        self.generation += 1
-        log.info("TLS: new files are in use, valid until %s", day(found.not_after))
-        return True
-
-    def _signature(self) -> tuple[tuple[int, int, int], ...]:
-        found = []
-        for path in (self._files.ca, self._files.certificate, self._files.key):
-            try:
-                status = Path(path).stat()
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-            except OSError:
-                found.append((0, 0, 0))
-        return tuple(found)
+        """Loads changed files; True if new ones are in force."""
+        return self._files.look()
 
     # --- for people
 
     def document(self) -> dict[str, Any]:
         return {
             "tls": True,
-            "tls_not_after": day(self._current.not_after),
-            "tls_seconds_left": int((self._current.not_after - _now()).total_seconds()),
+            "tls_not_after": day(self.current.not_after),
+            "tls_seconds_left": int((self.current.not_after - _now()).total_seconds()),
             "tls_reloads": self.generation - 1,
         }
 
     def say(self, say: Say) -> None:
-        end = self._current.not_after
+        end = self.current.not_after
         left = end - _now()
-        life = end - self._current.not_before
+        life = end - self.current.not_before
         if left <= timedelta(0):
             say(
                 kinds.CERTIFICATE_EXPIRED,
@@ -153,10 +122,11 @@ class Tls:
                 "Put new files in place (peercachectl certs, or your own authority); no restart "
                 "is needed.",
             )
-        if self.problem:
+        if self._files.problem:
             say(
                 kinds.TLS_FILES_UNUSABLE,
-                f"The changed TLS files cannot be used: {self.problem}. The old ones stay in use.",
+                f"The changed TLS files cannot be used: {self._files.problem}. The old "
+                "ones stay in use.",
                 "Repair the files; the daemon checks them every few seconds.",
             )
 

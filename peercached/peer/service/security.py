@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+# Nodes named in `status` that proved another cluster secret.
+OLDER_MAX = 64
+
+
 class SecurityStatus(Component):
     def __init__(
         self,
@@ -41,9 +45,13 @@ class SecurityStatus(Component):
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
         servicer, interceptor = self._servicer, self._servicer.interceptor
+        proved, also = self._secret.names()
         return {
             "security": {
                 "cluster_secret": self._secret.present,
+                "secret": proved if self._secret.present else "",
+                "secrets_also_accepted": also,
+                "older_secret": self._sessions.older()[:OLDER_MAX],
                 **(self._tls.document() if self._tls is not None else {}),
                 "data_sealed": self._config.data_sealed,
                 "refused_handshakes": self._sessions.refused,
@@ -75,6 +83,7 @@ class SecurityStatus(Component):
                 "Peers are not authenticated: whoever reaches meta_port can join.",
                 "Give all nodes the same cluster_secret_file, or keep the network closed.",
             )
+        self._say_secret(say)
         if self._tls is not None:
             self._tls.say(say)
         if self._config.data_sealed:
@@ -94,6 +103,23 @@ class SecurityStatus(Component):
                 "does not match its node id or host.",
                 "Find them in the log; give each node a certificate of its own (peercachectl "
                 "certs).",
+            )
+
+    def _say_secret(self, say: Say) -> None:
+        if self._secret.problem:
+            say(
+                kinds.SECRET_FILE_UNUSABLE,
+                f"The changed cluster secret cannot be used: {self._secret.problem}. The old one "
+                "stays in use.",
+                "Repair the file; the daemon checks it every few seconds.",
+            )
+        if self._secret.cluster.others:
+            older = ", ".join(self._sessions.older()[:OLDER_MAX])
+            say(
+                kinds.SECRET_REPLACED,
+                "The cluster secret is being replaced: this node accepts two."
+                + (f" These nodes prove the other one: {older}." if older else ""),
+                "When all nodes prove the new one, run peercachectl secret drop.",
             )
 
     def _say_strangers(self, say: Say, stats: Stats) -> None:

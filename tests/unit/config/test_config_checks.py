@@ -118,8 +118,8 @@ def test_tls_is_all_or_nothing(tmp_path: Path) -> None:
     ("content", "mode", "said"),
     [
         (b"x" * 32, 0o644, "chmod 640"),
-        (b"x" * 15, 0o600, "16 to 4096"),
-        (b"x" * 4097, 0o600, "16 to 4096"),
+        (b"x" * 15, 0o600, "16 are the least"),
+        (b"x" * 4097, 0o600, "more than 4096"),
         (b"\n" * 20, 0o600, "0 bytes without the white space"),
         (b"fifteen letters     \n", 0o600, "15 bytes without the white space"),
     ],

@@ -167,7 +167,7 @@ def test_key_and_certificate_need_not_be_replaced_at_one_time(
     assert tls.current is old
     issue(authority, tmp_path)
     assert tls.look()
-    assert tls.problem == ""
+    assert said(tls) == []
 
 
 @pytest.mark.parametrize(

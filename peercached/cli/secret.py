@@ -1,0 +1,91 @@
+"""`peercachectl secret`: makes a cluster secret, and replaces one without a pause."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from peercached.cli import exits
+from peercached.cli.command import ctl_command
+from peercached.cli.connection import Target
+from peercached.cli.output import print_json
+from peercached.config.cluster_secret import (
+    ClusterSecret,
+    SecretProblem,
+    name_of,
+    read_secret,
+    write_secret,
+)
+
+_EXITS = "Exit codes: 0 done, 2 wrong usage, 4 failed: the file is as it was."
+_NEW_BYTES = 32
+
+_Step = Callable[[ClusterSecret], ClusterSecret]
+
+
+def _new() -> bytes:
+    return secrets.token_hex(_NEW_BYTES).encode()
+
+
+# What each step makes of the file, and what to do next.
+_STEPS: dict[str, tuple[_Step, str]] = {
+    "add": (
+        lambda now: now.with_next(_new()),
+        "Copy the file to all nodes. Then run `peercachectl secret use`.",
+    ),
+    "use": (
+        ClusterSecret.with_next_in_use,
+        "Copy the file to all nodes. When `peercachectl status --all` names no node that proved "
+        "another secret, run `peercachectl secret drop`.",
+    ),
+    "drop": (
+        ClusterSecret.without_former,
+        "Copy the file to all nodes. Then the former secret opens nothing any more.",
+    ),
+}
+
+
+@ctl_command("secret", _EXITS)
+@click.argument("step", type=click.Choice(["show", "new", *_STEPS]))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def secret(target: Target, as_json: bool, step: str, file: Path) -> None:
+    """Makes the cluster secret FILE, or replaces its secret in three steps; no daemon is asked.
+
+    `new` makes the file. `show` names the secrets in it. `add`, `use` and `drop` replace a secret
+    without a pause: after each step, copy the file to all nodes before the next. Daemons use the
+    new file within seconds. No page is lost, because the key of the page digests stays in the file.
+    """
+    del target
+    try:
+        found, next_step = _done(step, file)
+    except (SecretProblem, OSError) as error:
+        remedy = f": {error.remedy}" if isinstance(error, SecretProblem) else ""
+        raise exits.Failure(f"{file}: {error}{remedy}") from error
+    also = [name_of(other) for other in found.others]
+    if as_json:
+        print_json({"file": str(file), "secret": name_of(found.value), "also": also})
+        return
+    click.echo(f"{file}: nodes prove secret {name_of(found.value)}", nl=False)
+    click.echo(f" and also accept {', '.join(also)}." if also else ".")
+    if next_step:
+        click.echo(next_step)
+
+
+def _done(step: str, file: Path) -> tuple[ClusterSecret, str]:
+    """The secret after the step, and what to do next."""
+    if step == "new":
+        if file.exists():
+            raise SecretProblem("is there already", "replace its secret with add, use and drop")
+        made = ClusterSecret(_new())
+        write_secret(file, made)
+        return made, "Let the daemon's group read it (chgrp peercached), and copy it to all nodes."
+    found = read_secret(file)
+    if step == "show":
+        return found, ""
+    change, next_step = _STEPS[step]
+    after = change(found)
+    write_secret(file, after)
+    return after, next_step

@@ -1,0 +1,214 @@
+"""The contents of `cluster_secret_file`, and the steps that replace a secret.
+
+The file is the secret, without the white space around it. While one secret replaces another, it has
+lines of its own for both (docs/security.md, "Replacing the cluster secret"):
+
+    SECRET
+    next SECRET      (or: former SECRET)
+    digests KEY
+
+This node proves the secret of the first line, and accepts the other as well. KEY is the key of the
+page digests, 32 hexadecimal digits. It stays when the secret changes: with another key, nodes would
+look for the same pages under other digests, and neither find nor remove them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+SECRET_BYTES_MIN = 16
+FILE_BYTES_MAX = 4096
+_KEY_BYTES = 16
+_WORDS = (b"next", b"former", b"digests")
+
+
+class SecretProblem(ValueError):
+    """The file cannot be used. The text says why; `remedy` what to do."""
+
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
+def name_of(secret: bytes) -> str:
+    """Eight hexadecimal digits by which people tell secrets apart."""
+    return hashlib.blake2b(secret, digest_size=4, person=b"peercached name").hexdigest()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClusterSecret:
+    """`value`: the secret that this node proves; empty: there is none. `next` and `former`: the one
+    that will replace it, or that it replaces; empty: none. `pinned_key`: the digests' key in the
+    file; empty: it comes from `value`."""
+
+    value: bytes
+    next: bytes = b""
+    former: bytes = b""
+    pinned_key: bytes = b""
+
+    def __repr__(self) -> str:
+        return "ClusterSecret(...)"
+
+    @property
+    def accepted(self) -> tuple[bytes, ...]:
+        return (self.value, *self.others)
+
+    @property
+    def others(self) -> tuple[bytes, ...]:
+        """Secrets that this node accepts and does not prove."""
+        return tuple(other for other in (self.next, self.former) if other)
+
+    @property
+    def digest_key(self) -> bytes:
+        """The 16-byte key of the page digests: equal on all nodes, secret outside the cluster."""
+        return self.pinned_key or _digest_key_of(self.value)
+
+    def proof_key(self, secret: bytes) -> bytes:
+        """The key of proofs under `secret`. Nodes whose digests have other keys do not agree."""
+        key = self.digest_key
+        if key == _digest_key_of(secret):
+            return secret
+        return hashlib.blake2b(secret, key=key, person=b"peercached proof").digest()
+
+    # --- the steps; SecretProblem if it is not the time for one
+
+    def with_next(self, new: bytes) -> ClusterSecret:
+        """First step: `new` is accepted, too."""
+        if self.others:
+            raise SecretProblem("its secret is being replaced already", "use the next, then drop")
+        return replace(self, next=new, pinned_key=self.digest_key)
+
+    def with_next_in_use(self) -> ClusterSecret:
+        """Second step: nodes prove the next secret, and accept the former one."""
+        if not self.next:
+            raise SecretProblem("has no line `next`", "add a secret first")
+        return replace(self, value=self.next, next=b"", former=self.value)
+
+    def without_former(self) -> ClusterSecret:
+        """Third step: the former secret is not accepted any more."""
+        if self.next:
+            raise SecretProblem("has a line `next`", "use that secret first, or take the line out")
+        if not self.former:
+            raise SecretProblem("has no line `former`", "nothing is left to do")
+        return replace(self, former=b"")
+
+    # --- the file
+
+    @staticmethod
+    def parse(content: bytes) -> ClusterSecret:
+        """SecretProblem if it is none."""
+        first, *lines = content.strip().split(b"\n")
+        words = [line.partition(b" ")[0] for line in lines]
+        if not any(word in _WORDS for word in words):
+            return ClusterSecret(_long_enough(content.strip(), "the secret"))
+        found = {b"": _long_enough(first.strip(), "line 1")}
+        for number, line in enumerate(lines, 2):
+            word, _, rest = line.strip().partition(b" ")
+            if not word:
+                continue
+            if word not in _WORDS or word in found or rest.strip() in found.values():
+                raise SecretProblem(
+                    f"line {number} does not begin with `next`, `former` or `digests`, or repeats "
+                    "another line",
+                    "make the file with peercachectl secret",
+                )
+            found[word] = rest.strip()
+            if word == b"digests":
+                found[word] = _key(rest.strip(), number)
+            else:
+                _long_enough(rest.strip(), f"line {number}")
+        if b"digests" not in found:
+            raise SecretProblem(
+                "has no line `digests`, but others that need it",
+                "make the file with peercachectl secret",
+            )
+        next, former = found.get(b"next", b""), found.get(b"former", b"")
+        return ClusterSecret(found[b""], next, former, found[b"digests"])
+
+    def content(self) -> bytes:
+        """The file's contents."""
+        lines = [
+            self.value,
+            b"next " + self.next if self.next else b"",
+            b"former " + self.former if self.former else b"",
+            b"digests " + self.pinned_key.hex().encode() if self.pinned_key else b"",
+        ]
+        return b"".join(line + b"\n" for line in lines if line)
+
+
+def read_secret(path: Path) -> ClusterSecret:
+    """SecretProblem if the daemon cannot use the file."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise SecretProblem("is not a file", "name a file")
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise SecretProblem(
+            f"cannot be read ({error.strerror})", "name a file that the daemon's user may read"
+        ) from error
+    # A secret that every local user can read authenticates nobody.
+    if status.st_mode & 0o007:
+        mode = status.st_mode & 0o777
+        raise SecretProblem(f"is open to every user (mode {mode:04o})", f"chmod 640 {path}")
+    if len(content) > FILE_BYTES_MAX:
+        raise SecretProblem(f"has more than {FILE_BYTES_MAX} bytes", _remedy(path))
+    try:
+        return ClusterSecret.parse(content)
+    except SecretProblem as problem:
+        raise SecretProblem(str(problem), problem.remedy or _remedy(path)) from problem
+
+
+def _remedy(path: Path) -> str:
+    return f"make one with: openssl rand -hex 32 > {path}; chmod 640 {path}"
+
+
+def _digest_key_of(secret: bytes) -> bytes:
+    return hashlib.blake2b(secret, digest_size=_KEY_BYTES, person=b"peercached keys").digest()
+
+
+def _long_enough(secret: bytes, where: str) -> bytes:
+    if len(secret) < SECRET_BYTES_MIN:
+        raise SecretProblem(
+            f"{where} has {len(secret)} bytes without the white space around them; "
+            f"{SECRET_BYTES_MIN} are the least",
+            "",
+        )
+    return secret
+
+
+def _key(digits: bytes, number: int) -> bytes:
+    try:
+        key = bytes.fromhex(digits.decode())
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_BYTES:
+        raise SecretProblem(
+            f"line {number}: `digests` needs {2 * _KEY_BYTES} hexadecimal digits",
+            "take the line of another node's file",
+        )
+    return key
+
+
+def write_secret(path: Path, secret: ClusterSecret) -> None:
+    """Replaces the file atomically, with its owner and mode; makes a new one with mode 0640.
+    OSError if that fails."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    file_number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(file_number, "wb") as file:
+        if path.exists():
+            former = path.stat()
+            os.fchown(file.fileno(), former.st_uid, former.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(former.st_mode))
+        else:
+            os.fchmod(file.fileno(), 0o640)
+        file.write(secret.content())
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)

@@ -1,0 +1,150 @@
+"""The cluster secret is replaced while workers read: no read misses, and the old secret opens
+nothing afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.cluster import Cluster, Daemon
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.steady_reader import SteadyReader
+from harness.versions import Versions
+from harness.waiting import eventually
+
+from peercache_client import Status
+from peercached.config.cluster_secret import ClusterSecret, name_of, write_secret
+from peercached.membership import NodeAddress
+from peercached.peer.rpc.auth import AuthError, Secret
+from peercached.peer.rpc.client import PeerLink
+from peercached.proto import peer_pb2 as pb
+
+OLD, NEW = b"the old secret of all", b"the new secret of all"
+ONE = ClusterSecret(OLD)
+ADDED = ONE.with_next(NEW)
+USED = ADDED.with_next_in_use()
+DROPPED = USED.without_former()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Each node's own file."""
+    found = [tmp_path / f"secret-{name}" for name in "abc"]
+    for path in found:
+        write_secret(path, ONE)
+    return found
+
+
+@pytest.fixture
+def nodes(make_cluster: MakeCluster, files: list[Path]) -> Cluster:
+    return make_cluster(3, each=[{"cluster_secret_file": str(path)} for path in files])
+
+
+def security(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.status()["security"]
+    return found
+
+
+def uses(daemon: Daemon, secret: ClusterSecret) -> bool:
+    found = security(daemon)
+    also = [name_of(other) for other in secret.others]
+    return (found["secret"], found["secrets_also_accepted"]) == (name_of(secret.value), also)
+
+
+def stranger(daemon: Daemon, secret: ClusterSecret) -> PeerLink:
+    own = NodeAddress("stranger", 5, "127.0.0.1", 1, 2)
+    return PeerLink(daemon.address, lambda: own, Secret(secret), None, 10.0, lambda link: None)
+
+
+async def ping(link: PeerLink) -> None:
+    await link.call("Ping", pb.PingRequest())
+
+
+def can_enter(daemon: Daemon, secret: ClusterSecret) -> bool:
+    """Whether a stranger with this file's contents gets a session."""
+
+    async def knock() -> bool:
+        link = stranger(daemon, secret)
+        try:
+            await link.ready()
+        except AuthError as error:
+            assert "does not know the cluster secret" in str(error)
+            return False
+        finally:
+            await link.close()
+        return True
+
+    return asyncio.run(knock())
+
+
+def test_secret_is_replaced_in_three_steps_without_a_miss(
+    nodes: Cluster, files: list[Path], attach: Attach
+) -> None:
+    keys, later = keys_of("under the old secret", 32), keys_of("under both", 8)
+    assert all(attach(nodes[0]).set(keys))
+    with SteadyReader(attach(nodes[2]), keys) as reading:
+        for step in (ADDED, USED, DROPPED):
+            for daemon, path in zip(nodes.daemons, files, strict=True):
+                write_secret(path, step)
+                eventually(partial(uses, daemon, step), 20)
+            # Nobody needs to call anybody: the daemons prove the new secret by themselves.
+            eventually(lambda: not any(security(d)["older_secret"] for d in nodes.daemons), 20)
+        reading.check_whole("the secret was replaced")
+    assert all(attach(nodes[1]).set(later))
+    for daemon in nodes.daemons:
+        assert security(daemon)["refused_handshakes"] == 0
+        assert not can_enter(daemon, ONE), "the old secret opens nothing"
+        assert not can_enter(daemon, ClusterSecret(NEW)), "its digests have another key"
+        assert can_enter(daemon, DROPPED)
+    # A node that starts with the new file finds and removes what was set under the old one.
+    nodes[2].kill()
+    nodes[2].start()
+    nodes.wait_complete()
+    assert attach(nodes[2]).has(keys + later)
+    with Versions(nodes[2].socket_path) as versions:
+        assert set(versions.remove(keys)) == {Status.ok}
+    assert not any(attach(nodes[0]).get(keys))
+
+
+def test_a_dropped_secret_ends_the_sessions_that_it_opened(
+    nodes: Cluster, files: list[Path]
+) -> None:
+    async def call() -> None:
+        link = stranger(nodes[0], ONE)
+        try:
+            await link.ready()
+            for step in (ADDED, USED):
+                write_secret(files[0], step)
+                await asyncio.to_thread(eventually, partial(uses, nodes[0], step), 20)
+                await ping(link)
+            assert "stranger" in security(nodes[0])["older_secret"]
+            write_secret(files[0], DROPPED)
+            await asyncio.to_thread(eventually, partial(uses, nodes[0], DROPPED), 20)
+            with pytest.raises(AuthError):
+                await ping(link)
+        finally:
+            await link.close()
+
+    asyncio.run(call())
+
+
+def test_a_foreign_secret_in_the_file_changes_nothing_and_is_reported(
+    nodes: Cluster, files: list[Path], attach: Attach
+) -> None:
+    keys = keys_of("beside a foreign secret", 16)
+    assert all(attach(nodes[0]).set(keys))
+    write_secret(files[1], ClusterSecret(NEW))
+
+    def reported() -> bool:
+        codes = [entry["code"] for entry in nodes[1].status()["health"]]
+        return "secret_file_unusable" in codes
+
+    eventually(reported, 20)
+    assert uses(nodes[1], ONE)
+    assert attach(nodes[1]).has(keys)
+    write_secret(files[1], ONE)
+    eventually(lambda: not reported(), 20)
