@@ -32,6 +32,7 @@ class Link:
     problem: str = "not asked yet"
     send_view: bool = False
     is_head: bool = False
+    is_former: bool = False  # of a former member (former.py), no master now
     beat_at: float = 0.0  # next heartbeat, unless signs of life delay it
     full_at: float = 0.0  # next heartbeat, in spite of signs of life
 
@@ -68,9 +69,9 @@ class Links:
     def get(self, endpoint: str) -> Link | None:
         return self._links.get(endpoint)
 
-    def aim(self, masters: Iterable[tuple[str, str]], now: float) -> None:
-        """Sends to these masters, as (node id, endpoint), and to the heads from now on. A master
-        that is also a head under another address gets one link, not two."""
+    def aim(self, masters: Iterable[tuple[str, str]], former: Iterable[str], now: float) -> None:
+        """Sends to these masters, as (node id, endpoint), to these former members and to the heads
+        from now on. A master that is also a head under another address gets one link, not two."""
         old = self._links
         self._links = {e: link for e, link in old.items() if link.is_head}
         heads = {link.responder for link in self._links.values() if link.answered}
@@ -78,6 +79,16 @@ class Links:
             if endpoint in self._links or node_id in heads:
                 continue
             self._links[endpoint] = old.get(endpoint) or Link(endpoint, now, now)
+            self._links[endpoint].is_former = False
+        for endpoint in former:
+            if endpoint not in self._links:
+                self._links[endpoint] = old.get(endpoint) or Link(endpoint, now, now)
+                self._links[endpoint].is_former = True
+
+    @property
+    def has_head(self) -> bool:
+        """Whether a head answers."""
+        return any(link.is_head and link.answered for link in self._links.values())
 
     def due(self, now: float) -> list[tuple[str, bool]]:
         """Endpoints to send a heartbeat to now, and whether it must carry our view."""

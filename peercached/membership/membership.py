@@ -9,6 +9,7 @@ converges.
     order.py     the masters, computed from the newest view
     links.py     this node's heartbeats to the masters
     reach.py     the view numbers that it believes
+    former.py    lost members, which may live on in another part
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from peercached.membership.claims import taken
+from peercached.membership.former import FORMER_MAX, Former
 from peercached.membership.links import Links
 from peercached.membership.messages import (
     Action,
@@ -45,9 +47,6 @@ from peercached.membership.view import (
     View,
 )
 
-# The first nodes of the remembered view, in the order of masters. A cold start asks them beside the
-# heads, and they may begin the cluster again.
-REMEMBERED_MAX = 8
 # Scans for silent members per heartbeat interval.
 SCANS = 4
 
@@ -85,7 +84,8 @@ class Membership:
         self.reach = ViewReach(timing.member_ttl_s, remembered.number if remembered else 0)
         self._asked_until = now  # for a newer view
 
-        then = masters_of(remembered.members if remembered else (), REMEMBERED_MAX)
+        then = masters_of(remembered.members if remembered else (), FORMER_MAX)
+        self._former = Former(then, address.node_id)
         self._own_endpoints = {address.endpoint, *([] if own_rank is None else [heads[own_rank]])}
         self.links = Links(
             [head for head in heads if head not in self._own_endpoints],
@@ -187,11 +187,16 @@ class Membership:
         return any(m.node_id == self.address.node_id for m in self.masters(now))
 
     def _aim(self, now: float) -> None:
-        """Heartbeats go to the masters of the latest view, and to the heads."""
+        """Heartbeats go to the masters of the latest view, and to the heads. While no head answers,
+        a master also asks former members. Only masters do: members that go over to another part
+        one by one lose sight of each other for a moment."""
         if self.latest.number:
             others = (m for m in self.masters(now) if m.node_id != self.address.node_id)
             targets = ((m.node_id, m.address.endpoint) for m in others)
-            self.links.aim([t for t in targets if t[1] not in self._own_endpoints], now)
+            to = [target for target in targets if target[1] not in self._own_endpoints]
+            alone = self.own.head_rank == NO_HEAD and not self.links.has_head
+            asks_former = alone and self.is_master(now)
+            self.links.aim(to, self._former.endpoints() if asks_former else (), now)
 
     # --- a master's duties
 
@@ -273,6 +278,7 @@ class Membership:
 
     def _adopt(self, view: View, now: float) -> list[Action]:
         self._roster.flapping.saw(self.latest, view, now)
+        self._former.saw(self.latest, view, self._roster.table.gone)
         self._history.add(view, self._roster.table.last_serial)
         return self._state.view_came(view, self._roster.table.gone, now)
 

@@ -281,6 +281,36 @@ def test_a_whole_cluster_starts_cold_without_its_masters() -> None:
     cluster.until_agreed(2 * TTL)
 
 
+def test_former_masters_that_start_cold_apart_meet_without_a_head() -> None:
+    """On a slow machine each may begin the cluster before the other answers."""
+    cluster = formed(3)
+    for name in list(cluster.nodes):
+        cluster.crash(name)
+    cluster.run(60.0)
+    cluster.cut(["n0001"], ["n0002"])
+    for name in ("n0001", "n0002"):
+        cluster.start(name)
+    cluster.run(TTL)
+    views = [cluster.nodes[name].membership.view for name in ("n0001", "n0002")]
+    assert [members(view) for view in views] == [["n0001"], ["n0002"]]
+    cluster.net.cuts.clear()
+    cluster.until_agreed(2 * TTL)
+
+
+def test_parts_meet_again_although_the_head_is_dead() -> None:
+    cluster = formed(9)
+    cluster.crash("n0000")
+    cluster.until_agreed(6 * TTL)
+    small, large = cluster.names[1:3], cluster.names[3:]
+    cluster.cut(small, large)
+    cluster.run(DETECTION_S + TTL)
+    for side in (small, large):
+        for name in side:
+            assert members(cluster.nodes[name].membership.view) == side
+    cluster.net.cuts.clear()
+    cluster.until_agreed(2 * TTL)
+
+
 def test_node_that_restarts_after_its_masters_died_finds_their_successors() -> None:
     cluster = formed(6)
     for name in ("n0005", *cluster.names[:3]):

@@ -171,7 +171,8 @@ class Heartbeats:
 
     def _failed(self, endpoint: str, problem: str) -> None:
         link = self._membership.links.get(endpoint)
-        if link is not None and (link.answered or link.attempts == 1):
+        is_news = link is not None and (link.answered or link.attempts == 1)
+        if link is not None and is_news and not link.is_former:
             log.warning("master %s cannot be reached: %s", endpoint, problem)
         self.act(self._membership.failed(endpoint, problem, time.monotonic()))
 
