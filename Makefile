@@ -221,15 +221,17 @@ fuzz: setup
 bench: setup
 	@.venv/bin/peercache-bench $(ARGS)
 
-## make dist          dist/: the source distribution, and a wheel that brings its shared libraries
+## make dist          dist/: the source distribution, and wheels that bring their shared libraries
+## [PYTHONS="python3.10 python3.12"]   from 3.12 on, one wheel fits all later Pythons
+PYTHONS ?= $(CURDIR)/.venv/bin/python
 .PHONY: dist
 dist: setup
-	@tools/dist
+	@tools/dist dist $(PYTHONS)
 
-## make test-install  that wheel in a bare environment, and in a bare Debian under a real systemd (root)
+## make test-install  the wheels in bare environments, and in a bare Debian under a real systemd (root)
 .PHONY: test-install
 test-install: dist
-	@$(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP tests/install $(ARGS)
+	@PYTHONS="$(PYTHONS)" $(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP tests/install $(ARGS)
 
 ## make test-image    deploy/container's image built, and run as deploy/kubernetes asks for it (root)
 .PHONY: test-image

@@ -1,22 +1,18 @@
 #include "common/types.h"
 
 #define XXH_INLINE_ALL
+#include <sys/random.h>
 #include <xxhash.h>
-
-#include <random>
 
 namespace peercached {
 
 namespace {
 
 TableSecret random_table_secret() {
-  std::random_device random;  // the kernel's
-  const auto word = [&] { return uint64_t{random()} << 32 | random(); };
   TableSecret secret;
-  for (int round = 0; round < 2; ++round) {
-    secret.mask[round] = word();
-    secret.factor[round] = word() | 1;
+  while (::getrandom(&secret, sizeof secret, 0) != sizeof secret) {
   }
+  for (auto& factor : secret.factor) factor |= 1;
   return secret;
 }
 

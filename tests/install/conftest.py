@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from harness.pythons import ROOT, pythons, version_of, wheel_for
 
 from peercached import __version__
 
-ROOT = Path(__file__).parents[2]
+
+@pytest.fixture(scope="session", params=pythons())
+def python(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def wheel() -> Path:
-    found = sorted((ROOT / "dist").glob(f"peercached-{__version__}-*.whl"))
-    if not found:
-        pytest.skip("there is no wheel of this version in dist/: run `make dist`")
-    return max(found, key=lambda path: path.stat().st_mtime)
+def wheel(python: str) -> Path:
+    try:
+        return wheel_for(version_of(python))
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.pythons import wheel_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent
 MANUAL = HERE.parents[1] / "docs" / "operations.md"
 CACHE = Path.home() / ".cache" / "peercached" / "bare-bookworm.tar"
+DEBIANS = (3, 11)
 PACKAGES = "python3-venv,systemd,systemd-sysv,dbus,procps"
 BOOT_S = 1200
 CLIENT = """
@@ -44,8 +46,8 @@ def reason_to_skip() -> str:
     for tool in ("mmdebstrap", "systemd-nspawn"):
         if not shutil.which(tool):
             return f"{tool} is not installed (apt-get install mmdebstrap systemd-container)"
-    if sys.version_info[:2] != (3, 11):
-        return "the wheel is for this Python, and Debian 12 has 3.11"
+    if sys.version_info[:2] != DEBIANS:
+        return "this Python must be Debian 12's, 3.11: it downloads the packages"
     return ""
 
 
@@ -63,9 +65,13 @@ def commands_of_the_manual() -> str:
 
 
 @pytest.fixture
-def root(wheel: Path) -> Iterator[Path]:
+def root() -> Iterator[Path]:
     if reason := reason_to_skip():
         pytest.skip(reason)
+    try:
+        wheel = wheel_for(DEBIANS)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
     if not CACHE.exists():
         CACHE.parent.mkdir(parents=True, exist_ok=True)
         made = CACHE.with_suffix(".new.tar")

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tarfile
 import tempfile
-import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.pythons import ROOT, STABLE_ABI_FROM, version_of
 
 from peercache_bench.process import free_port
 from peercached import __version__
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-ROOT = Path(__file__).parents[2]
 
 CLIENT = """
 import sys
@@ -50,22 +55,30 @@ def run(*command: str | Path, **options: object) -> str:
     return done.stdout
 
 
-def environment(folder: Path, wheel: Path, *options: str) -> Path:
-    """The bin/ of a new virtual environment that has the wheel."""
-    venv.create(folder, with_pip=True)
+def environment(python: str, folder: Path, wheel: Path, *options: str | Path) -> Path:
+    """The bin/ of a new virtual environment of that Python that has the wheel."""
+    run(python, "-m", "venv", folder)
     run(folder / "bin/python", "-m", "pip", "install", "-q", *options, wheel)
     return folder / "bin"
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
+def folder(python: str) -> Iterator[Path]:
+    del python  # one folder for each
     with tempfile.TemporaryDirectory(prefix="pc-install-") as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="module")
-def installed(folder: Path, wheel: Path) -> Path:
-    return environment(folder / "daemon", wheel)
+def installed(python: str, folder: Path, wheel: Path) -> Path:
+    return environment(python, folder / "daemon", wheel)
+
+
+def lowest(requirement: str) -> str:
+    """The requirement with the oldest version that it allows."""
+    name, _, versions = requirement.partition(">=")
+    oldest, _, marker = versions.partition(";")
+    return f"{name}=={oldest.partition(',')[0]}" + (f";{marker}" if marker else "")
 
 
 def test_wheel_contains_its_libraries_and_operator_files(wheel: Path) -> None:
@@ -76,7 +89,8 @@ def test_wheel_contains_its_libraries_and_operator_files(wheel: Path) -> None:
     for wanted in ("deploy/systemd/peercached.service", "docs/operations.md"):
         assert any(name.endswith(f"share/peercached/{wanted}") for name in names), wanted
     assert not any(name.startswith(("tests/", "demo/")) for name in names)
-    assert "-manylinux" in wheel.name
+    # Older systems have an older C library and C++ runtime: RHEL 9 has 2.34.
+    assert "-manylinux_2_34_" in wheel.name
 
 
 def test_the_source_distribution_has_every_tracked_file(sdist: Path) -> None:
@@ -101,9 +115,27 @@ def test_the_commands_run(installed: Path) -> None:
 
 
 def test_a_daemon_serves_the_thin_client_of_another_environment(
-    installed: Path, folder: Path, wheel: Path
+    python: str, installed: Path, folder: Path, wheel: Path
 ) -> None:
-    thin = environment(folder / "engine", wheel, "--no-deps")
+    thin = environment(python, folder / "engine", wheel, "--no-deps")
+    serves(installed, thin, folder)
+
+
+def test_a_daemon_runs_with_the_oldest_versions_of_what_it_needs(
+    python: str, folder: Path, wheel: Path
+) -> None:
+    """Whoever has pinned one of them is not given a newer one."""
+    if version_of(python) >= STABLE_ABI_FROM:
+        pytest.skip("these are older than that Python")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    constraints = folder / "oldest.txt"
+    constraints.write_text("\n".join(lowest(line) for line in project["dependencies"]))
+    oldest = environment(python, folder / "oldest", wheel, "-c", constraints)
+    serves(oldest, oldest, folder)
+
+
+def serves(installed: Path, client: Path, folder: Path) -> None:
+    """Runs a daemon, and the client of another environment with it."""
     socket = folder / "p.sock"
     ports = [str(free_port("127.0.0.1")) for _ in range(2)]
     daemon = subprocess.Popen(
@@ -120,7 +152,7 @@ def test_a_daemon_serves_the_thin_client_of_another_environment(
                 break
         else:
             raise AssertionError(f"it ended with {daemon.wait()}")
-        assert run(thin / "python", "-c", CLIENT, socket) == "right\n"
+        assert run(client / "python", "-c", CLIENT, socket) == "right\n"
         assert "1 page" in run(installed / "peercachectl", "--socket", socket, "status")
     finally:
         daemon.terminate()

@@ -125,13 +125,15 @@ def batch_of(message: pb.PublishBatch, epoch: int) -> Batch:
 
 
 def ack_message(ack: Ack) -> pb.PublishAck:
-    return pb.PublishAck(
+    message = pb.PublishAck(
         sequence=ack.sequence,
         gap=ack.gap,
-        same=ack.same,
         differing=ack.differing,
         refused_full=ack.refused_full,
     )
+    if ack.same is not None:
+        message.same = ack.same
+    return message
 
 
 def ack_of(message: pb.PublishAck) -> Ack:
