@@ -32,7 +32,10 @@ from peercached.peer.rpc.watched_files import FileProblem, WatchedFiles
 
 log = logging.getLogger(__name__)
 
+# Two nodes speak the newest version that both know. A release knows its own version and the one
+# before it, so that a cluster can be upgraded node by node (docs/operations.md, "Upgrade").
 PROTOCOL_VERSION = 11
+PROTOCOL_OLDEST = 11
 NONCE_BYTES = 16
 TOKEN_BYTES = 32
 MAC_BYTES = 32
@@ -43,6 +46,22 @@ HANDSHAKE_S = 10.0
 SESSIONS_MAX = 4096
 
 
+class OtherProtocol(ValueError):
+    """Two nodes have no protocol version in common; the text is for people."""
+
+
+def agreed_protocol(newest: int, oldest: int) -> int:
+    """The version to speak with a node that knows these. OtherProtocol if there is none. An
+    `oldest` of 0: it knows `newest` alone."""
+    version = min(newest, PROTOCOL_VERSION)
+    if version < max(oldest or newest, PROTOCOL_OLDEST):
+        raise OtherProtocol(
+            f"one node speaks protocol {newest}, the other one {PROTOCOL_OLDEST} to "
+            f"{PROTOCOL_VERSION}: upgrade the older one, one release after the other"
+        )
+    return version
+
+
 class AuthError(CallFailed):
     """The other side failed to prove its identity; the text is for people."""
 
@@ -50,20 +69,21 @@ class AuthError(CallFailed):
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The statement that a proof covers: this is `prover`, in this handshake. `towards` is the
-    other side's public key, or empty if it has none."""
+    other side's public key, or empty if it has none. `protocol`: the version that both speak."""
 
     role: str  # "caller" or "server"
     prover: NodeAddress
     nonce: bytes
     server_nonce: bytes
     towards: bytes = b""
+    protocol: int = PROTOCOL_VERSION
 
     def text(self) -> bytes:
         prover = self.prover
         return b"".join(
             (
                 _sized(f"peercached {self.role}".encode()),
-                struct.pack("<I", PROTOCOL_VERSION),
+                struct.pack("<I", self.protocol),
                 _sized(prover.node_id.encode()),
                 _sized(prover.host.encode()),
                 struct.pack(
@@ -264,7 +284,13 @@ class Sessions:
         return begun
 
     def finish(
-        self, caller: NodeAddress, nonce: bytes, server_nonce: bytes, proof: bytes, now: float
+        self,
+        caller: NodeAddress,
+        nonce: bytes,
+        server_nonce: bytes,
+        proof: bytes,
+        now: float,
+        protocol: int = PROTOCOL_VERSION,
     ) -> tuple[Session, bytes]:
         """Returns the session and our own proof. AuthError if the caller's proof is wrong."""
         begun = self._forget(server_nonce)
@@ -272,7 +298,7 @@ class Sessions:
             raise AuthError("this handshake was not begun here, or too long ago: begin again")
         try:
             own = self._own()
-            claim = Claim("caller", caller, nonce, server_nonce, own.key)
+            claim = Claim("caller", caller, nonce, server_nonce, own.key, protocol)
             secret = self._secret.check(proof, claim)
             self._check_only(caller)
         except AuthError:
@@ -289,7 +315,7 @@ class Sessions:
             self._by_caller[key] = session
             self._admit(caller.node_id, caller.incarnation, session.read_token)
         session.secret = secret
-        answer = Claim("server", own, nonce, server_nonce, caller.key)
+        answer = Claim("server", own, nonce, server_nonce, caller.key, protocol)
         return session, self._secret.proof(answer, secret)
 
     def _check_only(self, caller: NodeAddress) -> None:

@@ -16,12 +16,15 @@ from peercached.membership import NodeAddress
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
     NONCE_BYTES,
+    PROTOCOL_OLDEST,
     PROTOCOL_VERSION,
     SESSION_KEY,
     TOKEN_BYTES,
     AuthError,
     Claim,
+    OtherProtocol,
     Secret,
+    agreed_protocol,
 )
 from peercached.peer.rpc.failures import (
     CallFailed,
@@ -176,32 +179,28 @@ class PeerLink:
     async def _shake(self) -> None:
         nonce = secrets.token_bytes(NONCE_BYTES)
         own = self._own()
-        first = await self._greet(
-            pb.HandshakeRequest(
-                protocol=PROTOCOL_VERSION, caller=wire.address_message(own), nonce=nonce
-            )
+        hello = pb.HandshakeRequest(
+            protocol=PROTOCOL_VERSION,
+            oldest_protocol=PROTOCOL_OLDEST,
+            caller=wire.address_message(own),
+            nonce=nonce,
         )
-        if first.protocol != PROTOCOL_VERSION:
-            raise AuthError(
-                f"{self.endpoint} speaks protocol {first.protocol}, this node {PROTOCOL_VERSION}: "
-                "run the same version of peercached on all nodes"
-            )
+        first = await self._greet(hello)
+        try:
+            protocol = agreed_protocol(first.protocol, first.protocol)
+        except OtherProtocol as error:
+            raise AuthError(f"{self.endpoint}: {error}") from error
         server = self._checked(first)
-        second = await self._greet(
-            pb.HandshakeRequest(
-                protocol=PROTOCOL_VERSION,
-                caller=wire.address_message(own),
-                nonce=nonce,
-                server_nonce=first.server_nonce,
-                proof=self._secret.proof(
-                    Claim("caller", own, nonce, first.server_nonce, server.key)
-                ),
-            )
+        hello.protocol = protocol
+        hello.server_nonce = first.server_nonce
+        hello.proof = self._secret.proof(
+            Claim("caller", own, nonce, first.server_nonce, server.key, protocol)
         )
+        second = await self._greet(hello)
         if self._checked(second) != server:
             raise AuthError(f"{self.endpoint} is another node from one answer to the next")
         self._secret.check(
-            second.proof, Claim("server", server, nonce, first.server_nonce, own.key)
+            second.proof, Claim("server", server, nonce, first.server_nonce, own.key, protocol)
         )
         if len(second.session) != TOKEN_BYTES or len(second.read_token) != TOKEN_BYTES:
             raise AuthError(f"{self.endpoint} gave no session")

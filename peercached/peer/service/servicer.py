@@ -28,11 +28,12 @@ from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.member import Removals, id_of
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
-    PROTOCOL_VERSION,
     SESSION_KEY,
     AuthError,
+    OtherProtocol,
     Session,
     Sessions,
+    agreed_protocol,
 )
 from peercached.peer.rpc.auth_interceptor import AuthInterceptor
 from peercached.peer.rpc.certificates import misfit
@@ -168,18 +169,20 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             log.warning("refused a handshake from %s: %s", host_of(context.peer()), error)
             refused = _Refused(grpc.StatusCode.PERMISSION_DENIED, str(error))
             await self._refuse(context, refused)
+        except OtherProtocol as error:
+            log.warning("refused a handshake from %s: %s", host_of(context.peer()), error)
+            refused = _Refused(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"{self._node.address().node_id} refuses this node: {error}",
+            )
+            await self._refuse(context, refused)
         except Exception as error:
             await self._refuse(context, error)
 
     def _shake(self, request: pb.HandshakeRequest, context: Any) -> pb.HandshakeReply:
         own = self._node.address()
-        reply = pb.HandshakeReply(protocol=PROTOCOL_VERSION, server=wire.address_message(own))
-        if request.protocol != PROTOCOL_VERSION:
-            raise _Refused(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"this node speaks protocol {PROTOCOL_VERSION}, not {request.protocol}: "
-                "run the same version of peercached on all nodes",
-            )
+        protocol = agreed_protocol(request.protocol, request.oldest_protocol)
+        reply = pb.HandshakeReply(protocol=protocol, server=wire.address_message(own))
         now = time.monotonic()
         if not request.proof:
             host = host_of(context.peer())
@@ -188,7 +191,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         caller = wire.address_of(request.caller)
         self._check_certificate(caller, context)
         session, proof = self._sessions.finish(
-            caller, request.nonce, request.server_nonce, request.proof, now
+            caller, request.nonce, request.server_nonce, request.proof, now, protocol
         )
         self.limits.proven(context.peer())
         reply.server_nonce = request.server_nonce

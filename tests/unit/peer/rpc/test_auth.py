@@ -9,7 +9,18 @@ import pytest
 
 from peercached.membership import NodeAddress
 from peercached.peer.rpc import auth
-from peercached.peer.rpc.auth import NONCE_BYTES, AuthError, Claim, Secret, Session, Sessions
+from peercached.peer.rpc.auth import (
+    NONCE_BYTES,
+    PROTOCOL_OLDEST,
+    PROTOCOL_VERSION,
+    AuthError,
+    Claim,
+    OtherProtocol,
+    Secret,
+    Session,
+    Sessions,
+    agreed_protocol,
+)
 from peercached.peer.rpc.node_key import NodeKey
 
 OWN = NodeAddress("server", 1, "10.0.0.1", 1, 2)
@@ -227,3 +238,24 @@ def test_called_peer_cannot_relay_the_callers_proof() -> None:
     proof = secret.proof(Claim("caller", keyed(own), NONCE, server_nonce, between.public))
     with pytest.raises(AuthError):
         third.sessions.finish(keyed(own), NONCE, server_nonce, proof, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("newest", "oldest", "agreed"),
+    [
+        (PROTOCOL_VERSION, PROTOCOL_OLDEST, PROTOCOL_VERSION),
+        (PROTOCOL_VERSION + 1, PROTOCOL_VERSION, PROTOCOL_VERSION),
+        (PROTOCOL_VERSION + 1, PROTOCOL_VERSION + 1, None),
+        (PROTOCOL_VERSION + 1, 0, None),
+        (PROTOCOL_OLDEST - 1, PROTOCOL_OLDEST - 2, None),
+        (0, 0, None),
+    ],
+)
+def test_two_nodes_speak_the_newest_protocol_that_both_know(
+    newest: int, oldest: int, agreed: int | None
+) -> None:
+    if agreed is not None:
+        assert agreed_protocol(newest, oldest) == agreed
+        return
+    with pytest.raises(OtherProtocol, match=f"protocol {newest}, the other one"):
+        agreed_protocol(newest, oldest)
