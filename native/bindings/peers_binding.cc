@@ -28,6 +28,10 @@ void connect_node(Engine& engine, HolderIndex index, const std::string& host, ui
   unlocked([&] { engine.peers().connect(index, endpoint); });
 }
 
+void disconnect_node(Engine& engine, HolderIndex index) {
+  unlocked([&] { engine.peers().disconnect(index); });
+}
+
 void channel_connected(Engine& engine, uint64_t connect_id, const nb::bytes& packed) {
   const InPlace<std::byte> answer(packed, "answer");
   unlocked([&] { engine.transports().channel_connected(connect_id, answer); });
@@ -81,6 +85,7 @@ void bind_peers(nb::class_<Engine>& engine) {
       .def(
           "drop_node", [](Engine& self, HolderIndex index) { self.peers().drop(index); },
           Unlocked(), nb::arg("index"))
+      .def("disconnect_node", &disconnect_node, nb::arg("index"))
       .def("connect_node", &connect_node, nb::arg("index"), nb::arg("host"), nb::arg("port"),
            nb::arg("token"), nb::arg("incarnation"), nb::arg("rails"), nb::arg("sealed"))
       .def("channel_connected", &channel_connected, nb::arg("connect_id"), nb::arg("answer"))

@@ -31,6 +31,13 @@ void Peers::connect(HolderIndex index, const PeerEndpoint& endpoint) {
   if (follower_) follower_->follow(index, endpoint);
 }
 
+void Peers::disconnect(HolderIndex index) {
+  if (index == kSelfHolder) return;
+  parts_.nodes.set_connected(index, false);
+  if (follower_) follower_->leave(index);
+  parts_.transports.engine().drop_peer(index);
+}
+
 void Peers::disconnect_all() {
   for (const auto& node : parts_.nodes.all()) parts_.transports.engine().drop_peer(node.index);
 }

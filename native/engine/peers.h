@@ -39,7 +39,8 @@ class Peers {
   // Its records, copies and cached locations are void at once.
   void drop(HolderIndex index);
   void connect(HolderIndex index, const PeerEndpoint& endpoint);
-  // Ends all reads in flight.
+  // Ends all reads in flight. connect() connects again.
+  void disconnect(HolderIndex index);
   void disconnect_all();
 
   // Sets our own sign of life, which expires after `life`.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ SECRET_BYTES_MIN = 16
 FILE_BYTES_MAX = 4096
 _KEY_BYTES = 16
 _WORDS = (b"next", b"former", b"digests")
+_COPY = "copy the file of another node"
 
 
 class SecretProblem(ValueError):
@@ -102,42 +104,49 @@ class ClusterSecret:
     def parse(content: bytes) -> ClusterSecret:
         """SecretProblem if it is none."""
         first, *lines = content.strip().split(b"\n")
-        words = [line.partition(b" ")[0] for line in lines]
-        if not any(word in _WORDS for word in words):
+        parts = [line.split(None, 1) for line in lines]
+        if not any(part and part[0] in _WORDS for part in parts):
             return ClusterSecret(_long_enough(content.strip(), "the secret"))
-        found = {b"": _long_enough(first.strip(), "line 1")}
-        for number, line in enumerate(lines, 2):
-            word, _, rest = line.strip().partition(b" ")
-            if not word:
+        found = {b"": _long_enough(first.strip(), "line 1", _COPY)}
+        for number, part in enumerate(parts, 2):
+            if not part:
                 continue
-            if word not in _WORDS or word in found or rest.strip() in found.values():
+            word, rest = part[0], part[1].strip() if len(part) > 1 else b""
+            if word not in _WORDS or word in found or rest in found.values():
                 raise SecretProblem(
                     f"line {number} does not begin with `next`, `former` or `digests`, or repeats "
                     "another line",
-                    "make the file with peercachectl secret",
+                    _COPY,
                 )
-            found[word] = rest.strip()
+            found[word] = rest
             if word == b"digests":
-                found[word] = _key(rest.strip(), number)
+                found[word] = _key(rest, number)
             else:
-                _long_enough(rest.strip(), f"line {number}")
+                _long_enough(rest, f"line {number}", _COPY)
         if b"digests" not in found:
-            raise SecretProblem(
-                "has no line `digests`, but others that need it",
-                "make the file with peercachectl secret",
-            )
+            raise SecretProblem("has no line `digests`, but others that need it", _COPY)
         next, former = found.get(b"next", b""), found.get(b"former", b"")
         return ClusterSecret(found[b""], next, former, found[b"digests"])
 
     def content(self) -> bytes:
-        """The file's contents."""
+        """The file's contents. SecretProblem if these secrets fit no file with lines."""
         lines = [
             self.value,
             b"next " + self.next if self.next else b"",
             b"former " + self.former if self.former else b"",
             b"digests " + self.pinned_key.hex().encode() if self.pinned_key else b"",
         ]
-        return b"".join(line + b"\n" for line in lines if line)
+        content = b"".join(line + b"\n" for line in lines if line)
+        try:
+            fits = len(content) <= FILE_BYTES_MAX and ClusterSecret.parse(content) == self
+        except SecretProblem:
+            fits = False
+        if not fits:
+            raise SecretProblem(
+                "has a secret of several lines, or one that is too long to stand beside another",
+                "replace it with all daemons stopped (docs/security.md)",
+            )
+        return content
 
 
 def read_secret(path: Path) -> ClusterSecret:
@@ -172,12 +181,12 @@ def _digest_key_of(secret: bytes) -> bytes:
     return hashlib.blake2b(secret, digest_size=_KEY_BYTES, person=b"peercached keys").digest()
 
 
-def _long_enough(secret: bytes, where: str) -> bytes:
+def _long_enough(secret: bytes, where: str, remedy: str = "") -> bytes:
     if len(secret) < SECRET_BYTES_MIN:
         raise SecretProblem(
             f"{where} has {len(secret)} bytes without the white space around them; "
             f"{SECRET_BYTES_MIN} are the least",
-            "",
+            remedy,
         )
     return secret
 
@@ -190,25 +199,34 @@ def _key(digits: bytes, number: int) -> bytes:
     if len(key) != _KEY_BYTES:
         raise SecretProblem(
             f"line {number}: `digests` needs {2 * _KEY_BYTES} hexadecimal digits",
-            "take the line of another node's file",
+            _COPY,
         )
     return key
 
 
 def write_secret(path: Path, secret: ClusterSecret) -> None:
-    """Replaces the file atomically, with its owner and mode; makes a new one with mode 0640.
-    OSError if that fails."""
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    file_number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(file_number, "wb") as file:
-        if path.exists():
-            former = path.stat()
-            os.fchown(file.fileno(), former.st_uid, former.st_gid)
-            os.fchmod(file.fileno(), stat.S_IMODE(former.st_mode))
-        else:
-            os.fchmod(file.fileno(), 0o640)
-        file.write(secret.content())
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    """Replaces the file atomically, with its owner and mode; makes a new one with mode 0640. Behind
+    a symbolic link, the file that it names. OSError or SecretProblem if that fails."""
+    content = secret.content()
+    path = path.resolve()
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    part = Path(name)
+    try:
+        with os.fdopen(number, "wb") as file:
+            if path.exists():
+                former = path.stat()
+                os.fchown(file.fileno(), former.st_uid, former.st_gid)
+                os.fchmod(file.fileno(), stat.S_IMODE(former.st_mode))
+            else:
+                os.fchmod(file.fileno(), 0o640)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

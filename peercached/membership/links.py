@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from peercached.membership.messages import HeartbeatAnswer
 from peercached.membership.timing import Timing
-from peercached.membership.view import Verdict
+from peercached.membership.view import NodeAddress, Verdict
 
 RETRY_FIRST_S = 0.1
 # Failed attempts before a start goes on without a master: 0.3 s if its host refuses connections.
@@ -32,7 +32,7 @@ class Link:
     problem: str = "not asked yet"
     send_view: bool = False
     is_head: bool = False
-    is_former: bool = False  # of a former member (former.py), no master now
+    former: NodeAddress | None = None  # the only process to send to (former.py); no master
     beat_at: float = 0.0  # next heartbeat, unless signs of life delay it
     full_at: float = 0.0  # next heartbeat, in spite of signs of life
 
@@ -42,8 +42,9 @@ class Link:
         return self.answered or self.failures >= TRIES
 
     def says(self, *verdicts: Verdict) -> bool:
-        """Whether its last answer was one of these. A few failed attempts do not take that back."""
-        return self.verdict in verdicts and self.failures < TRIES
+        """Whether its last answer was one of these. A few failed attempts do not take that back.
+        What a former member says of us does not count: it may be of another part."""
+        return self.verdict in verdicts and self.failures < TRIES and self.former is None
 
 
 class Links:
@@ -69,7 +70,9 @@ class Links:
     def get(self, endpoint: str) -> Link | None:
         return self._links.get(endpoint)
 
-    def aim(self, masters: Iterable[tuple[str, str]], former: Iterable[str], now: float) -> None:
+    def aim(
+        self, masters: Iterable[tuple[str, str]], former: Iterable[NodeAddress], now: float
+    ) -> None:
         """Sends to these masters, as (node id, endpoint), to these former members and to the heads
         from now on. A master that is also a head under another address gets one link, not two."""
         old = self._links
@@ -79,23 +82,24 @@ class Links:
             if endpoint in self._links or node_id in heads:
                 continue
             self._links[endpoint] = old.get(endpoint) or Link(endpoint, now, now)
-            self._links[endpoint].is_former = False
-        for endpoint in former:
-            if endpoint not in self._links:
-                self._links[endpoint] = old.get(endpoint) or Link(endpoint, now, now)
-                self._links[endpoint].is_former = True
+            self._links[endpoint].former = None
+        for address in former:
+            if address.endpoint not in self._links:
+                link = old.get(address.endpoint) or Link(address.endpoint, now, now)
+                link.former = address
+                self._links[address.endpoint] = link
 
     @property
     def has_head(self) -> bool:
         """Whether a head answers."""
         return any(link.is_head and link.answered for link in self._links.values())
 
-    def due(self, now: float) -> list[tuple[str, bool]]:
-        """Endpoints to send a heartbeat to now, and whether it must carry our view."""
+    def due(self, now: float) -> list[tuple[Link, bool]]:
+        """Links to send a heartbeat on now, and whether it must carry our view."""
         found = []
         for link in self._links.values():
             if not link.in_flight and now >= link.next_at:
-                found.append((link.endpoint, link.send_view))
+                found.append((link, link.send_view))
                 link.in_flight, link.send_view = True, False
                 link.attempts += 1
         return found
@@ -165,6 +169,8 @@ class Links:
         """The first link, in order, with a master's answer. Its verdict counts if masters disagree
         about a newcomer. None while an earlier link may still answer."""
         for link in self._links.values():
+            if link.former is not None:
+                continue
             if link.answered and link.verdict is not Verdict.NOT_A_MASTER:
                 return link
             if link.in_flight and link.failures == 0:

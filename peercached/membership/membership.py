@@ -85,7 +85,7 @@ class Membership:
         self._asked_until = now  # for a newer view
 
         then = masters_of(remembered.members if remembered else (), FORMER_MAX)
-        self._former = Former(then, address.node_id)
+        self._former = Former(then, address.node_id, self._roster.table.gone)
         self._own_endpoints = {address.endpoint, *([] if own_rank is None else [heads[own_rank]])}
         self.links = Links(
             [head for head in heads if head not in self._own_endpoints],
@@ -146,9 +146,9 @@ class Membership:
             return []
         self._aim(now)
         beats: list[Action] = []
-        for endpoint, with_view in self.links.due(now):
+        for link, with_view in self.links.due(now):
             update = self._update_for(0, now) if with_view and self.latest.number else None
-            beats.append(SendBeat(endpoint, self._beat(update)))
+            beats.append(SendBeat(link.endpoint, self._beat(update), link.former))
         self.beats_sent += len(beats)
         return beats + self._lead(now) + self._state.waited(now)
 
@@ -195,8 +195,9 @@ class Membership:
             targets = ((m.node_id, m.address.endpoint) for m in others)
             to = [target for target in targets if target[1] not in self._own_endpoints]
             alone = self.own.head_rank == NO_HEAD and not self.links.has_head
-            asks_former = alone and self.is_master(now)
-            self.links.aim(to, self._former.endpoints() if asks_former else (), now)
+            former = self._former.addresses() if alone and self.is_master(now) else []
+            former = [one for one in former if one.endpoint not in self._own_endpoints]
+            self.links.aim(to, former, now)
 
     # --- a master's duties
 
@@ -278,7 +279,7 @@ class Membership:
 
     def _adopt(self, view: View, now: float) -> list[Action]:
         self._roster.flapping.saw(self.latest, view, now)
-        self._former.saw(self.latest, view, self._roster.table.gone)
+        self._former.saw(self.latest, view)
         self._history.add(view, self._roster.table.last_serial)
         return self._state.view_came(view, self._roster.table.gone, now)
 

@@ -29,10 +29,12 @@ class HeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SendBeat:
-    """Send `beat`. Call answered() or failed() for the endpoint within the call deadline."""
+    """Send `beat`. Call answered() or failed() for the endpoint within the call deadline. `only`:
+    send it to no other node than this one, by node id and key."""
 
     endpoint: str
     beat: Heartbeat
+    only: NodeAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)

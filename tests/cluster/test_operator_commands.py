@@ -74,6 +74,7 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         "get": (KEY, "-o", str(tmp_path / "got"), *test), "put": ("k", str(page), *test),
         "sglang-config": (), "devices": (), "doctor": (), "completion": ("bash",),
         "certs": (str(tmp_path / "certs"), "a=127.0.0.1"),
+        "secret": ("new", str(tmp_path / "secret")),
         "support-bundle": ("-o", str(tmp_path / "bundle.tar.gz")),
         "evict": ("k", *test), "drain": ("--stay", "--seconds", "5"), "undrain": (),
         "remove": (KEY, *test), "clear": (*test, "--yes"),

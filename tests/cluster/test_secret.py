@@ -110,6 +110,54 @@ def test_secret_is_replaced_in_three_steps_without_a_miss(
     assert not any(attach(nodes[0]).get(keys))
 
 
+def names(daemon: Daemon) -> list[str]:
+    return [member["node_id"] for member in daemon.status()["membership"]["members"]]
+
+
+def test_member_that_missed_the_new_file_is_out_until_it_has_it(
+    nodes: Cluster, files: list[Path], attach: Attach
+) -> None:
+    """It may be an attacker by now. A machine that was off during the change looks the same."""
+    a, b, c = nodes.daemons
+    theirs, its_own = keys_of("of the others", 16), keys_of("of the one that missed it", 16)
+    assert all(attach(a).set(theirs))
+    assert all(attach(c).set(its_own))
+    for step in (ADDED, USED, DROPPED):
+        for daemon, path in zip((a, b), files, strict=False):
+            write_secret(path, step)
+            eventually(partial(uses, daemon, step), 20)
+    for daemon in (a, b):
+        daemon.wait_members(["a", "b"])
+        assert attach(daemon).has(theirs)
+        assert not any(attach(daemon).get(its_own))
+    assert not any(attach(c).get(theirs))
+    set_alone = keys_of("set by the one that is out", 8)
+    attach(c).set(set_alone)
+    assert not any(attach(a).get(set_alone))
+    write_secret(files[2], DROPPED)
+    nodes.wait_complete(60)
+    assert names(c) == ["a", "b", "c"]
+    assert attach(c).has(theirs)
+    eventually(lambda: attach(a).has(its_own), 20)
+
+
+def test_a_node_that_is_too_early_proves_the_new_secret_later(
+    nodes: Cluster, files: list[Path]
+) -> None:
+    """Until the others know it, they go on with the sessions that they have."""
+    b = nodes[1]
+    for step in (ADDED, USED):
+        write_secret(files[1], step)
+        eventually(partial(uses, b, step), 20)
+    eventually(lambda: security(nodes[0])["refused_handshakes"], 20)
+    for step in (ADDED, USED):
+        for number in (0, 2):
+            write_secret(files[number], step)
+            eventually(partial(uses, nodes[number], step), 20)
+    eventually(lambda: not any(security(d)["older_secret"] for d in nodes.daemons), 60)
+    assert [names(daemon) for daemon in nodes.daemons] == [["a", "b", "c"]] * 3
+
+
 def test_a_dropped_secret_ends_the_sessions_that_it_opened(
     nodes: Cluster, files: list[Path]
 ) -> None:
@@ -121,7 +169,7 @@ def test_a_dropped_secret_ends_the_sessions_that_it_opened(
                 write_secret(files[0], step)
                 await asyncio.to_thread(eventually, partial(uses, nodes[0], step), 20)
                 await ping(link)
-            assert "stranger" in security(nodes[0])["older_secret"]
+            assert "stranger" not in security(nodes[0])["older_secret"], "it is no member"
             write_secret(files[0], DROPPED)
             await asyncio.to_thread(eventually, partial(uses, nodes[0], DROPPED), 20)
             with pytest.raises(AuthError):

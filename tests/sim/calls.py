@@ -34,7 +34,10 @@ class Calls(MemberCalls):
         self._busy_until = max(self._busy_until, net.now) + call_s
         net.after(self._busy_until - net.now, partial(self._node.do, work))
 
-    async def heartbeat(self, endpoint: str, beat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(
+        self, endpoint: str, beat: Heartbeat, only: NodeAddress | None = None
+    ) -> HeartbeatAnswer:
+        del only  # here an address is a name
         us, to = self._node, endpoint.rpartition(":")[0]
 
         def arrived(reply: Reply) -> None:

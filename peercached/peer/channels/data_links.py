@@ -31,6 +31,7 @@ class DataLinks:
         self._tasks = Tasks()
         self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
         peers.on_session(self.open)
+        peers.on_loss(self.close)
 
     def stop(self) -> None:
         """Cancels handshakes under way."""
@@ -57,6 +58,13 @@ class DataLinks:
         )
         node.data_sealed = link.read_sealed
         node.data_ready = True
+
+    def close(self, link: PeerLink) -> None:
+        """The session has ended for good: neither pages nor signs of life come from there."""
+        node = self._placement.find_process(link.identity) if link.identity is not None else None
+        if node is not None and node is not self._placement.own:
+            self._engine.disconnect_node(node.index)
+            node.data_ready = False
 
     async def _greet(self, node: Node) -> None:
         """Does the handshake with a new member now, so that the first READ need not wait for it."""

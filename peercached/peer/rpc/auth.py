@@ -345,9 +345,10 @@ class Sessions:
                 self.drop(session.caller)
 
     def older(self) -> list[str]:
-        """Node ids of callers that proved another secret than this node proves, ascending."""
+        """Node ids of members that proved another secret than this node proves, ascending."""
         value = self._secret.value
-        return sorted({s.caller.node_id for s in self._by_token.values() if s.secret != value})
+        others = [one.caller for one in self._by_token.values() if one.secret != value]
+        return sorted({one.node_id for one in others if self._member(one) is not None})
 
     def view_changed(self, change: Change) -> None:
         for node in change.removed:

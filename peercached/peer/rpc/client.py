@@ -43,7 +43,10 @@ from peercached.proto import peer_pb2_grpc
 
 _T = TypeVar("_T")
 
-SHAKE_AGAIN_MAX = 16  # handshakes at a time after the cluster secret has changed
+# After the cluster secret has changed: handshakes at a time, and the pause after a failed one.
+SHAKE_AGAIN_MAX = 16
+SHAKE_AGAIN_FIRST_S = 0.5
+SHAKE_AGAIN_LAST_S = 10.0
 
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
@@ -83,6 +86,7 @@ class PeerLink:
         self.endpoint = endpoint
         self._member_at = member_at
         self.identity: NodeAddress | None = None
+        self._proved = b""  # the cluster secret of the last handshake
         self.read_token = b""
         self.read_sealed = False  # its data port speaks TLS
         self.metadata: tuple[tuple[str, str], ...] = ()
@@ -166,6 +170,31 @@ class PeerLink:
         # Shielded: one caller's timeout must not cancel a handshake that others await.
         await self._unless_closed(asyncio.shield(self._handshake))
 
+    async def ready_within(self, deadline_s: float) -> None:
+        """Like ready(); TimedOut after `deadline_s` seconds."""
+        try:
+            await asyncio.wait_for(self.ready(), deadline_s)
+        except asyncio.TimeoutError as error:
+            raise TimedOut(self.endpoint, deadline_s) from error
+
+    # --- a new cluster secret
+
+    @property
+    def proves_older(self) -> bool:
+        """Whether its session, or a handshake under way, may have another secret than this node
+        proves now."""
+        shakes = self._handshake is not None and not self._handshake.done()
+        return (
+            not self._closed
+            and self._proved != self._secret.value
+            and (shakes or bool(self.metadata))
+        )
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether its server has proved only a secret that is not accepted any more."""
+        return bool(self.metadata) and self._proved not in self._secret.cluster.accepted
+
     async def shake_again(self) -> None:
         """A new handshake. Calls go on with the present session meanwhile."""
         before = self._handshake
@@ -199,12 +228,13 @@ class PeerLink:
         second = await self._greet(hello)
         if self._checked(second) != server:
             raise AuthError(f"{self.endpoint} is another node from one answer to the next")
-        self._secret.check(
+        proved = self._secret.check(
             second.proof, Claim("server", server, nonce, first.server_nonce, own.key, protocol)
         )
         if len(second.session) != TOKEN_BYTES or len(second.read_token) != TOKEN_BYTES:
             raise AuthError(f"{self.endpoint} gave no session")
         self.identity = server
+        self._proved = proved
         self.read_token = second.read_token
         self.read_sealed = second.read_sealed
         self.metadata = ((SESSION_KEY, second.session.hex()),)
@@ -339,7 +369,9 @@ class Peers:
         self._links: dict[str, PeerLink] = {}
         self._session_listeners: list[Callable[[PeerLink], None]] = []
         self._other_endpoints: list[Callable[[], set[str]]] = []
+        self._loss_listeners: list[Callable[[PeerLink], None]] = []
         self._shaking = asyncio.Semaphore(SHAKE_AGAIN_MAX)
+        self._shaking_again: set[PeerLink] = set()
         self._tasks = Tasks()
 
     def on_session(self, listener: Callable[[PeerLink], None]) -> None:
@@ -347,21 +379,38 @@ class Peers:
         port."""
         self._session_listeners.append(listener)
 
+    def on_loss(self, listener: Callable[[PeerLink], None]) -> None:
+        """Calls `listener` when a session has ended because its secret is accepted no more."""
+        self._loss_listeners.append(listener)
+
     def _session(self, link: PeerLink) -> None:
         for listener in self._session_listeners:
             listener(link)
 
     def secret_changed(self) -> None:
-        """Proves the new secret to all peers, and takes nothing from calls under way: the peers'
-        sessions go on."""
+        """Proves the new secret to all peers, whose sessions go on meanwhile. Ends the sessions of
+        peers that have proved only a secret which is not accepted any more."""
         for link in self._links.values():
-            if link.metadata:
+            if link.is_dropped:
+                link.forget_session()
+                for listener in self._loss_listeners:
+                    listener(link)
+            elif link.proves_older and link not in self._shaking_again:
+                self._shaking_again.add(link)
                 self._tasks.spawn(self._shake_again(link))
 
     async def _shake_again(self, link: PeerLink) -> None:
-        async with self._shaking:
-            with contextlib.suppress(CallFailed, ValueError):  # the next call tries again
-                await link.shake_again()
+        pause_s = SHAKE_AGAIN_FIRST_S
+        try:
+            while link.proves_older:
+                async with self._shaking:
+                    with contextlib.suppress(CallFailed, ValueError):
+                        await link.shake_again()
+                if link.proves_older:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, SHAKE_AGAIN_LAST_S)
+        finally:
+            self._shaking_again.discard(link)
 
     def keep_also(self, endpoints: Callable[[], set[str]]) -> None:
         """Keeps the links to these endpoints although they may not be members'."""

@@ -68,12 +68,12 @@ class WatchedFiles(Generic[_T]):
         self.generation += 1
         return True
 
-    def _signature(self) -> tuple[tuple[int, int, int], ...]:
+    def _signature(self) -> tuple[tuple[int, int, int, int], ...]:
         found = []
         for path in self._paths:
             try:
                 status = Path(path).stat()
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+                found.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode))
             except OSError:
-                found.append((0, 0, 0))
+                found.append((0, 0, 0, 0))
         return tuple(found)

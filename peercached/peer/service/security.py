@@ -113,13 +113,19 @@ class SecurityStatus(Component):
                 "stays in use.",
                 "Repair the file; the daemon checks it every few seconds.",
             )
-        if self._secret.cluster.others:
+        if self._secret.cluster.next:
+            say(
+                kinds.SECRET_REPLACED,
+                "The cluster secret is being replaced: this node accepts the next one, too.",
+                "When all nodes have the new file, run peercachectl secret use.",
+            )
+        elif self._secret.cluster.former:
             older = ", ".join(self._sessions.older()[:OLDER_MAX])
             say(
                 kinds.SECRET_REPLACED,
-                "The cluster secret is being replaced: this node accepts two."
-                + (f" These nodes prove the other one: {older}." if older else ""),
-                "When all nodes prove the new one, run peercachectl secret drop.",
+                "The cluster secret is being replaced: this node still accepts the former one."
+                + (f" These nodes still prove it: {older}." if older else ""),
+                "When no node names another one here, run peercachectl secret drop.",
             )
 
     def _say_strangers(self, say: Say, stats: Stats) -> None:

@@ -253,8 +253,11 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
                 await context.write(wire.ack_message(ack))
 
         try:
-            caller = self._session(context).caller
+            session = self._session(context)
+            caller = session.caller
             while (message := await context.read()) is not EOF:
+                if self._sessions.find(session.token) is not session:
+                    raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session has ended")
                 batch = wire.batch_of(message, epoch)
                 if holder is None or batch.epoch != epoch:
                     if not message.HasField("hello"):

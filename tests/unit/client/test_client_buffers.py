@@ -137,7 +137,7 @@ def test_another_regions_address_is_never_confused_with_ours(client: Client) -> 
             with client.alloc(8192) as region:
                 region.view[:100] = page(rounds, 100)
                 assert client.set("ours", region.view[:100], timeout_s=seconds(10))
-                assert client.remove(["ours"]) == [Status.ok]
+                assert client.remove(["ours"], timeout_s=seconds(10)) == [Status.ok]
             rounds += 1
         return rounds
 

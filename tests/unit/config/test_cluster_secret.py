@@ -104,6 +104,34 @@ def test_a_written_file_is_closed_to_others_and_keeps_its_mode(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_stays_and_the_file_behind_it_changes(tmp_path: Path) -> None:
+    path, link = tmp_path / "secret", tmp_path / "link"
+    write_secret(path, ONE)
+    link.symlink_to(path)
+    write_secret(link, ONE.with_next(NEW))
+    assert link.is_symlink()
+    assert read_secret(path) == ONE.with_next(NEW)
+
+
+@pytest.mark.parametrize("secret", [b"a secret\nof two lines and more", b"x" * FILE_BYTES_MAX])
+def test_a_secret_that_fits_no_line_is_not_replaced(tmp_path: Path, secret: bytes) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(secret)
+    path.chmod(0o600)
+    with pytest.raises(SecretProblem, match="several lines"):
+        write_secret(path, read_secret(path).with_next(NEW))
+    assert path.read_bytes() == secret
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_indented_lines_and_other_line_ends_are_read_alike() -> None:
+    added = ONE.with_next(NEW)
+    lines = added.content().decode().splitlines()
+    for end in ("\n    ", "\r\n"):
+        assert ClusterSecret.parse(end.join(lines).encode()) == added
+    assert ClusterSecret.parse(added.content().replace(b"next ", b"next\t")) == added
+
+
 def test_unusable_files_are_named_with_a_remedy(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     for content, mode, reason in [

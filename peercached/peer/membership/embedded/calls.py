@@ -10,7 +10,7 @@ from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import CallFailed
+from peercached.peer.rpc.failures import CallFailed, WrongProcess
 from peercached.peer.rpc.pings import reaches
 from peercached.proto import peer_pb2 as pb
 
@@ -24,13 +24,19 @@ class MemberCalls:
         self._epochs = epochs
         self._deadline_s = deadline_s
 
-    async def heartbeat(self, endpoint: str, beat: Heartbeat) -> HeartbeatAnswer:
+    async def heartbeat(
+        self, endpoint: str, beat: Heartbeat, only: NodeAddress | None = None
+    ) -> HeartbeatAnswer:
         """Also exchanges namespace epochs. Raises CallFailed, or ValueError for a malformed
-        answer."""
+        answer. `only`: the node id and key that must be there."""
+        link = self._peers.link(endpoint)
+        if only is not None:
+            await link.ready_within(self._deadline_s)
+            there = link.identity
+            if there is None or (there.node_id, there.key) != (only.node_id, only.key):
+                raise WrongProcess(f"{only.node_id} is at {endpoint} no more")
         request = member_wire.heartbeat_message(beat, self._epochs.some())
-        reply: pb.HeartbeatReply = await self._peers.link(endpoint).call_within(
-            "Heartbeat", request, self._deadline_s
-        )
+        reply: pb.HeartbeatReply = await link.call_within("Heartbeat", request, self._deadline_s)
         self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
         return member_wire.answer_of(reply)
 

@@ -160,7 +160,7 @@ class Heartbeats:
     async def _beat(self, action: SendBeat) -> None:
         endpoint = action.endpoint
         try:
-            answer = await self._calls.heartbeat(endpoint, action.beat)
+            answer = await self._calls.heartbeat(endpoint, action.beat, action.only)
         except (CallFailed, ValueError) as error:
             self._failed(endpoint, str(error))
         except Exception as error:
@@ -172,7 +172,7 @@ class Heartbeats:
     def _failed(self, endpoint: str, problem: str) -> None:
         link = self._membership.links.get(endpoint)
         is_news = link is not None and (link.answered or link.attempts == 1)
-        if link is not None and is_news and not link.is_former:
+        if link is not None and is_news and link.former is None:
             log.warning("master %s cannot be reached: %s", endpoint, problem)
         self.act(self._membership.failed(endpoint, problem, time.monotonic()))
 

@@ -72,7 +72,7 @@ def say(membership: Membership, say: Say, now: float) -> None:
         )
     else:
         for link in links:
-            if not link.answered and link.failures and not link.is_former:
+            if not link.answered and link.failures and link.former is None:
                 what = "Head" if link.is_head else "Master"
                 say(
                     kinds.MASTER_UNREACHABLE,
