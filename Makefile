@@ -228,9 +228,14 @@ PYTHONS ?= $(CURDIR)/.venv/bin/python
 dist: setup
 	@tools/dist dist $(PYTHONS)
 
+## make deb           dist/: a Debian package for this release of Debian or Ubuntu
+.PHONY: deb
+deb: setup
+	@tools/deb dist
+
 ## make test-install  the wheels in bare environments, and in a bare Debian under a real systemd (root)
 .PHONY: test-install
-test-install: dist
+test-install: dist deb
 	@PYTHONS="$(PYTHONS)" $(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP tests/install $(ARGS)
 
 ## make test-image    deploy/container's image built, and run as deploy/kubernetes asks for it (root)

@@ -23,7 +23,7 @@ ctl=/opt/peercached/bin/peercachectl
 
 claim "the manual's commands work" bash -ex /proof/install.sh
 claim "active means ready" systemctl is-active peercached
-claim "the unit is clean" test -z "$(systemd-analyze verify --man=no /etc/systemd/system/peercached.service 2>&1)"
+claim "the unit is clean" test -z "$(systemd-analyze verify --man=no "$(systemctl show -P FragmentPath peercached)" 2>&1)"
 claim "it runs as its own user" test "$(ps -o user= -p "$(systemctl show -P MainPID peercached)")" = peercached
 claim "it says in one line how it is" bash -c 'systemctl show -P StatusText peercached | grep -q "^Serving"'
 

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.pythons import wheel_for
+from harness.pythons import ROOT, wheel_for
+
+from peercached import __version__
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -20,6 +22,12 @@ HERE = Path(__file__).parent
 MANUAL = HERE.parents[1] / "docs" / "operations.md"
 CACHE = Path.home() / ".cache" / "peercached" / "bare-bookworm.tar"
 DEBIANS = (3, 11)
+INSTALL_DEB = """
+dpkg --install /wheels/peercached_*.deb
+systemctl enable --now peercached
+man -w peercachectl-status 2>/dev/null || test -e /usr/share/man/man1/peercachectl-status.1.gz
+peercachectl --version
+"""
 PACKAGES = "python3-venv,systemd,systemd-sysv,dbus,procps"
 BOOT_S = 1200
 CLIENT = """
@@ -64,14 +72,24 @@ def commands_of_the_manual() -> str:
     return re.sub(r"^    ", "", block[0], flags=re.MULTILINE)
 
 
-@pytest.fixture
-def root() -> Iterator[Path]:
+@pytest.fixture(params=["wheel", "deb"])
+def package(request: pytest.FixtureRequest) -> Path:
     if reason := reason_to_skip():
         pytest.skip(reason)
+    if request.param == "deb":
+        found = sorted(ROOT.glob(f"dist/peercached_{__version__}_*.deb"))
+        if not found:
+            pytest.skip("there is no Debian package of this version in dist/: run `make deb`")
+        return found[0]
     try:
-        wheel = wheel_for(DEBIANS)
+        return wheel_for(DEBIANS)
     except FileNotFoundError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def root(package: Path) -> Iterator[Path]:
+    is_deb = package.suffix == ".deb"
     if not CACHE.exists():
         CACHE.parent.mkdir(parents=True, exist_ok=True)
         made = CACHE.with_suffix(".new.tar")
@@ -82,14 +100,17 @@ def root() -> Iterator[Path]:
         run("tar", "-C", folder, "--numeric-owner", "-xf", CACHE)
         wheels = folder / "wheels"
         wheels.mkdir()
-        run(
-            sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:",
-            "--dest", wheels, wheel,
-        )  # fmt: skip
+        if is_deb:
+            shutil.copy(package, wheels)
+        else:
+            run(
+                sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:",
+                "--dest", wheels, package,
+            )  # fmt: skip
         proof = folder / "proof"
         proof.mkdir()
         shutil.copy(HERE / "proof.sh", proof)
-        (proof / "install.sh").write_text(commands_of_the_manual())
+        (proof / "install.sh").write_text(INSTALL_DEB if is_deb else commands_of_the_manual())
         (proof / "client.py").write_text(CLIENT)
         (proof / "client.py").chmod(0o644)
         (folder / "etc/systemd/system/proof.service").write_text(BOOT_UNIT)
