@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.certificates import Certificates
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
@@ -81,10 +82,9 @@ def can_enter(daemon: Daemon, secret: ClusterSecret) -> bool:
     return asyncio.run(knock())
 
 
-def test_secret_is_replaced_in_three_steps_without_a_miss(
-    nodes: Cluster, files: list[Path], attach: Attach
-) -> None:
-    keys, later = keys_of("under the old secret", 32), keys_of("under both", 8)
+def replace_beside_reads(nodes: Cluster, files: list[Path], attach: Attach) -> list[bytes]:
+    """Returns the keys that were set before and read all the time."""
+    keys = keys_of("under the old secret", 32)
     assert all(attach(nodes[0]).set(keys))
     with SteadyReader(attach(nodes[2]), keys) as reading:
         for step in (ADDED, USED, DROPPED):
@@ -94,6 +94,26 @@ def test_secret_is_replaced_in_three_steps_without_a_miss(
             # Nobody needs to call anybody: the daemons prove the new secret by themselves.
             eventually(lambda: not any(security(d)["older_secret"] for d in nodes.daemons), 20)
         reading.check_whole("the secret was replaced")
+    return keys
+
+
+def test_secret_is_replaced_under_tls(
+    make_cluster: MakeCluster, files: list[Path], attach: Attach, tmp_path: Path
+) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    options = [
+        {"cluster_secret_file": str(path), **certificates.options(name)}
+        for name, path in zip("abc", files, strict=True)
+    ]
+    nodes = make_cluster(3, each=options)
+    replace_beside_reads(nodes, files, attach)
+    assert all(security(daemon)["data_sealed"] for daemon in nodes.daemons)
+
+
+def test_secret_is_replaced_in_three_steps_without_a_miss(
+    nodes: Cluster, files: list[Path], attach: Attach
+) -> None:
+    keys, later = replace_beside_reads(nodes, files, attach), keys_of("under both", 8)
     assert all(attach(nodes[1]).set(later))
     for daemon in nodes.daemons:
         assert security(daemon)["refused_handshakes"] == 0

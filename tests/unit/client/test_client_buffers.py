@@ -133,12 +133,16 @@ def test_another_regions_address_is_never_confused_with_ours(client: Client) -> 
 
     def ours() -> int:
         rounds, end = 0, now_s() + seconds(1)
-        while now_s() < end:
+        while now_s() < end or rounds < 2:
             with client.alloc(8192) as region:
                 region.view[:100] = page(rounds, 100)
-                assert client.set("ours", region.view[:100], timeout_s=seconds(10))
-                assert client.remove(["ours"], timeout_s=seconds(10)) == [Status.ok]
-            rounds += 1
+                answers = [client.set("ours", region.view[:100], timeout_s=seconds(10))]
+                answers += client.remove(["ours"], timeout_s=seconds(10))
+            # The stand-in shares this process with threads that never rest. On a busy machine it
+            # greets a new connection too late, and the client takes it for gone for a moment.
+            if Status.no_daemon not in answers:
+                assert answers == [Status.ok, Status.ok]
+                rounds += 1
         return rounds
 
     with ThreadPoolExecutor(3) as pool:
