@@ -133,6 +133,26 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     assert "No head can be reached" not in sentences(newcomer)
 
 
+def test_a_node_of_another_cluster_at_a_lost_members_address_is_left_alone(
+    make_hosts: MakeCluster,
+) -> None:
+    """Without a secret, a heartbeat there would join both clusters."""
+    cluster = make_hosts(3, start=False)
+    with_heads(cluster, 1)
+    a, b, c = cluster.daemons
+    b.kill()
+    c.wait_members(["a", "c"])
+    b.node_id, b.heads = "foreign", [b.address]  # the head of a cluster of its own
+    b.start()
+    b.wait_members(["foreign"])
+    a.kill()
+    eventually(lambda: names(c) == ["c"], 30)
+    sent = c.status()["membership"]["heartbeats_sent"]
+    # It asks the dead head and the address where b was.
+    eventually(lambda: c.status()["membership"]["heartbeats_sent"] > sent + 8, 30)
+    assert (names(c), names(b)) == (["c"], ["foreign"])
+
+
 def _answers(daemon: Daemon, members: list[str]) -> bool:
     try:
         return daemon.connected_members() == members

@@ -30,13 +30,17 @@ class MemberCalls:
         """Also exchanges namespace epochs. Raises CallFailed, or ValueError for a malformed
         answer. `only`: the node id and key that must be there."""
         link = self._peers.link(endpoint)
+        there: NodeAddress | None = None
         if only is not None:
             await link.ready_within(self._deadline_s)
             there = link.identity
             if there is None or (there.node_id, there.key) != (only.node_id, only.key):
                 raise WrongProcess(f"{only.node_id} is at {endpoint} no more")
         request = member_wire.heartbeat_message(beat, self._epochs.some())
-        reply: pb.HeartbeatReply = await link.call_within("Heartbeat", request, self._deadline_s)
+        # `there` may be an earlier process: another one at the address must not get the heartbeat.
+        reply: pb.HeartbeatReply = await link.call_within(
+            "Heartbeat", request, self._deadline_s, there
+        )
         self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
         return member_wire.answer_of(reply)
 
