@@ -59,8 +59,12 @@ class Key:
         return format_size(int(bound)) if self.kind == "size" else f"{bound:.12g}"
 
 
+# Evaluated once: that takes milliseconds, and each start of a command needs it.
+_HINTS = typing.get_type_hints(Config, include_extras=True)
+
+
 def _kind_and_choices(name: str) -> tuple[str, tuple[str, ...]]:
-    hint = typing.get_type_hints(Config, include_extras=True)[name]
+    hint = _HINTS[name]
     if typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
     if typing.get_origin(hint) is typing.Literal:
