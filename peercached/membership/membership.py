@@ -243,13 +243,13 @@ class Membership:
 
     def _stamp_at(self, dirty_since: float, now: float) -> float:
         """When this master may make a view of the table."""
+        if self.view.number == 0 and not all(link.tried for link in self.links):
+            # These may know of a cluster, or why this node must wait.
+            return float("inf")
         timing, latest = self._timing, self.latest
         at = self._made_at + timing.view_spacing_s(len(self._roster.table))
         if self.reach.told > latest.number:  # get that newer view first, if possible
             at = max(at, self.reach.told_at + 2 * timing.heartbeat_interval_s)
-        if not latest.has(self.address) and not all(link.tried for link in self.links):
-            # Masters not asked yet may know of a cluster, or why this node must wait.
-            at = max(at, self._started + timing.call_deadline_s)
         if latest.number == 0:
             return max(at, self._started + (self._cold_rank or 0) * timing.heartbeat_interval_s)
         # Later masters give earlier ones time to make the view: saves messages.

@@ -6,7 +6,15 @@ import random
 
 import pytest
 
-from peercached.membership import Heartbeat, HeartbeatAnswer, Member, NodeAddress, Timing, Verdict
+from peercached.membership import (
+    Heartbeat,
+    HeartbeatAnswer,
+    Member,
+    NodeAddress,
+    Timing,
+    Verdict,
+    View,
+)
 from peercached.membership.links import TRIES
 from peercached.membership.membership import Membership
 
@@ -43,6 +51,27 @@ def test_a_head_begins_no_cluster_while_another_that_keeps_it_out_is_late() -> N
     x.tick(NOW + 10 * TIMING.call_deadline_s)
     assert x.view.number == 0
     assert not x.is_master(NOW + 10 * TIMING.call_deadline_s)
+
+
+def test_a_former_master_waits_for_each_of_the_others_before_it_begins_a_cluster() -> None:
+    others = [Member(NodeAddress(name, 1, name, 1, 2)) for name in ("a", "b")]
+    address = NodeAddress("x", 2, "x", 1, 2)
+    then = View.numbered(7, View.of(0, [*others, Member(address)]))
+    x = Membership(address, ["a:1"], None, TIMING, NOW, random.Random(1), remembered=then)
+    now = NOW
+    for number in range(TRIES):
+        now += 10 * TIMING.call_deadline_s
+        x.tick(now)
+        assert x.view.number == 0
+        x.failed("a:1", "late", now)
+        if number < TRIES - 1:
+            x.failed("b:1", "late", now)
+    now += 10 * TIMING.call_deadline_s
+    x.tick(now)
+    assert x.outside, "b has had no third attempt yet"
+    x.failed("b:1", "late", now)
+    x.tick(now)
+    assert not x.outside
 
 
 def test_a_node_is_outside_until_its_first_view_unless_it_has_no_heads() -> None:
