@@ -134,7 +134,7 @@ class Daemon:
         self._build_rpc(secret, tls)
         self._build_membership(address, rank, remembered, tls)
         self._build_directory(native, settings)
-        self._build_service(native, secret, tls, settings)
+        self._build_service(native, secret, tls, settings, remembered)
         self.events = Events(
             engine,
             self.placement,
@@ -299,7 +299,12 @@ class Daemon:
         self.promotes = Promotes(engine, native, placement, self.peers, self.failures, timeout_s)
 
     def _build_service(
-        self, native: Native, secret: Secret, tls: Tls | None, settings: Settings
+        self,
+        native: Native,
+        secret: Secret,
+        tls: Tls | None,
+        settings: Settings,
+        remembered: View | None,
     ) -> None:
         """What peers, operators and dashboards ask of this node."""
         config, engine, placement = self.config, self.engine, self.placement
@@ -327,7 +332,7 @@ class Daemon:
             timeout_s,
             self._handle_events,
         )
-        self._build_removals(secret)
+        self._build_removals(secret, remembered)
         self.drain = Drain(
             engine,
             placement,
@@ -372,7 +377,7 @@ class Daemon:
         self.server = PeerServer(self.servicer, tls)
         self.web = WebServer(config.metrics_host, config.metrics_port, self._web_routes())
 
-    def _build_removals(self, secret: Secret) -> None:
+    def _build_removals(self, secret: Secret, remembered: View | None) -> None:
         config, engine, placement = self.config, self.engine, self.placement
         timeout_s = self._timeout_s
         self.removals = Removals(
@@ -382,6 +387,7 @@ class Daemon:
             self.node.published,
             self.cluster.has_left,
             self.epochs,
+            remembered,
         )
         self.removals.on_forget(self.departures.forget)
         self.removal_driver = RemovalDriver(

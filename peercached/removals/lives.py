@@ -19,11 +19,11 @@ Not thread safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from peercached.membership import NodeAddress, View
+from peercached.membership import Member, NodeAddress, View
 
 # Lives kept for one node id. A daemon in a restart loop pushes out the life that had pages. Then
 # nobody knows what that life missed, and the node drops these pages.
@@ -137,6 +137,18 @@ class Lives:
             self._gone(life, has_left(*life.name))
             if running_from:
                 self._owe(life, running_from)
+
+    def suspect(self, members: Iterable[Member]) -> None:
+        """Members of a view of an earlier start, of which this node knows nothing else. Each may
+        still be alive, and may have missed any removal."""
+        for member in members:
+            a = member.address
+            if a.node_id != self._own_id and self.find(a.node_id, a.incarnation) is None:
+                life = Life(
+                    a.node_id, a.incarnation, a.host, a.peer_port, Presence.SILENT, NOT_KNOWN
+                )
+                self._lives.setdefault(a.node_id, []).append(life)
+                self.changed = True
 
     def _meet(self, address: NodeAddress) -> None:
         lives = self._lives.setdefault(address.node_id, [])

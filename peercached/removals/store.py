@@ -44,6 +44,7 @@ class Remembered:
     waits_for: set[str] = field(default_factory=set)
     lives: list[Life] = field(default_factory=list)
     open: dict[RemovalId, bytes] = field(default_factory=dict)
+    is_of_another_cluster: bool = False  # the file belongs to another cluster secret
 
 
 class RemovalStore:
@@ -78,7 +79,7 @@ class RemovalStore:
                 "the cluster secret has changed since the last start: pages set under the previous "
                 "one are not served"
             )
-            return Remembered()
+            return Remembered(is_of_another_cluster=True)
         return remembered
 
     def save(

@@ -45,11 +45,6 @@ def names(daemon: Daemon) -> list[str]:
     return [member["node_id"] for member in daemon.status()["membership"]["members"]]
 
 
-def without_a_memory(daemon: Daemon) -> None:
-    for file in daemon.state_dir.glob(f"removals-{daemon.node_id}.*"):
-        file.unlink()
-
-
 def test_damped_node_confirms_no_removal_or_clear_until_admitted(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
@@ -63,7 +58,7 @@ def test_damped_node_confirms_no_removal_or_clear_until_admitted(
         keys = keys_of(f"before {number}", 4)
         assert all(pages.set(keys))
         kill_until_out(c, at=a)
-        without_a_memory(c)
+        c.lose_removal_state()
         c.start()
         eventually(lambda: waits(c) or joined(c, at=a), 60)
         if not waits(c):

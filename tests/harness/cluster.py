@@ -48,6 +48,11 @@ class Daemon(daemons.Daemon):
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def lose_removal_state(self) -> None:
+        """Deletes what its next start would know of removals and other nodes' starts."""
+        for file in self.state_dir.glob(f"removals-{self.node_id}.*"):
+            file.unlink()
+
     def _all_threads_stopped(self) -> bool:
         threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
         # The line is "pid (command) state ...", and the command may contain parentheses.

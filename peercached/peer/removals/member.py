@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
 from peercached.directory.placement import Change, Placement
-from peercached.membership import NodeAddress
+from peercached.membership import NodeAddress, View
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
@@ -34,7 +34,8 @@ KEEP_TOGETHER_S = 0.02
 
 class Removals:
     """Use it on the event loop's thread. `publish` sends rows to the owners. It returns within the
-    call deadline, with the node ids of owners that may not have them yet."""
+    call deadline, with the node ids of owners that may not have them yet. `last_view`: of an
+    earlier start, if membership remembers one."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Removals:
         publish: Callable[[bytes], Awaitable[list[str]]],
         has_left: HasLeft,
         epochs: Epochs,
+        last_view: View | None,
     ) -> None:
         self._engine = engine
         self._epochs = epochs
@@ -51,8 +53,9 @@ class Removals:
         self._store = store
         self._publish = publish
         self._has_left = has_left
+        found = store.load()
         # A state_dir older than the disk or pool file misses removals: do not use it.
-        remembered = Remembered() if engine.state_is_old else store.load()
+        remembered = Remembered() if engine.state_is_old else found
         self.is_known = remembered.is_known  # state_dir knows an earlier start
         self.before = remembered.start  # incarnation of the previous start; 0: none
         self.life = remembered.life  # incarnation of the last start that vouched; 0: none
@@ -61,6 +64,10 @@ class Removals:
         # Node ids that may know removals that we missed since `life` ended. Empty once we vouch.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
         self.ended_before_us = self.lives.ended()
+        if last_view is not None and not (remembered.is_known or found.is_of_another_cluster):
+            # Without its masters' answers this node may begin a cluster alone. It must not then
+            # confirm removals while these members serve.
+            self.lives.suspect(last_view.members)
         self.absent: set[str] = set()  # nodes that have not answered catch_up.py yet
         self.holds_back = False  # pages of earlier starts are held back until we vouch
         self.ledger = Ledger()

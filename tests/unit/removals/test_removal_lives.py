@@ -133,6 +133,19 @@ def test_absent_life_is_owed_the_first_removal_it_missed() -> None:
     assert (a.owed_from, b.owed_from) == (3, 9)
 
 
+def test_suspected_lives_are_asked_for_until_they_are_met() -> None:
+    lives = Lives("self")
+    lives.suspect(view(A1, B1).members)
+    assert presences(lives) == {("a", 1): Presence.SILENT, ("b", 11): Presence.SILENT}
+    assert [life.owed_from for life in lives] == [NOT_KNOWN, NOT_KNOWN]
+    lives.see(view(A2, B1), nobody_left, 0)
+    assert presences(lives) == {
+        ("a", 1): Presence.ENDED,  # another start has its address
+        ("a", 2): Presence.HERE,
+        ("b", 11): Presence.HERE,
+    }
+
+
 def test_lives_are_bounded() -> None:
     lives = seen(*(view(address("a", n)) for n in range(1, 40)))
     assert len(list(lives)) == LIVES_PER_NODE_MAX
