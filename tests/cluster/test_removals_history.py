@@ -34,13 +34,17 @@ def network_if_possible() -> Iterator[Network | None]:
         network.remove()
 
 
-@pytest.mark.parametrize("operations", [10_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("operations", "pause_s"),
+    [(10_000, 0.02), pytest.param(1_000_000, 0.0, marks=pytest.mark.slow)],
+)
 def test_reads_never_return_pages_removed_before_they_began(
     network_if_possible: Network | None,
     make_cluster: MakeCluster,
     pool_files: PoolFiles,
     tmp_path: Path,
     operations: int,
+    pause_s: float,
 ) -> None:
     network = network_if_possible
     stores = zip(disk_options(tmp_path, "abc"), pool_files.options(3), strict=True)
@@ -58,7 +62,7 @@ def test_reads_never_return_pages_removed_before_they_began(
     nemeses = befalls.all
     with ExitStack() as clients, ExitStack() as threads:
         workers = [ContestingWorker(cluster, history, seed, clients) for seed in range(WORKERS)]
-        running = [threads.enter_context(Background(worker.step)) for worker in workers]
+        running = [threads.enter_context(Background(worker.step, pause_s)) for worker in workers]
         rounds = 0
         while history.operations < operations or rounds == 0:
             for nemesis in rng.sample(nemeses, len(nemeses)):

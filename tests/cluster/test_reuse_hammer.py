@@ -65,8 +65,8 @@ def hammer_for(
 @pytest.mark.parametrize(
     ("shape", "reads", "faults"),
     [
-        pytest.param(LARGE, 8_000, "", id="large pages"),
-        pytest.param(SMALL, 20_000, FAULTS, id="small pages and faults"),
+        pytest.param(LARGE, 4_000, "", id="large pages"),
+        pytest.param(SMALL, 10_000, FAULTS, id="small pages and faults"),
     ],
 )
 def test_a_reused_slot_is_never_served(

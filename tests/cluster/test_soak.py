@@ -11,6 +11,9 @@ from harness.netns import Network, reason_to_skip
 from harness.warm_pools import PoolFiles
 from soak.chaos import Chaos, names_of
 
+# The short variants share the machine with other tests.
+PAUSE_S = 0.05
+
 
 def passed(chaos: Chaos, minutes: float, network: Network | None, **how: bool) -> None:
     figures = chaos.run(60 * minutes, network, **how)
@@ -19,23 +22,31 @@ def passed(chaos: Chaos, minutes: float, network: Network | None, **how: bool) -
     assert figures.reads and figures.removals
 
 
-@pytest.mark.parametrize("minutes", [0.3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("minutes", "pause_s"), [(0.15, PAUSE_S), pytest.param(10, 0.0, marks=pytest.mark.slow)]
+)
 def test_random_faults_cause_no_wrong_stale_late_or_leaked_pages(
-    make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path, minutes: float
+    make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path, minutes: float, pause_s: float
 ) -> None:
-    chaos = Chaos(make_cluster, pool_files.options(4), tmp_path, 7)
+    chaos = Chaos(make_cluster, pool_files.options(4), tmp_path, 7, pause_s)
     with nullcontext() if reason_to_skip() else Network("abcd") as network:
         passed(chaos, minutes, network)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "minutes"), [(5, 0.1), pytest.param(8, 5, marks=pytest.mark.slow)]
+    ("nodes", "minutes", "pause_s"),
+    [(5, 0.06, PAUSE_S), pytest.param(8, 5, 0.0, marks=pytest.mark.slow)],
 )
 def test_simultaneous_faults_cause_no_wrong_stale_late_or_leaked_pages(
-    make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path, nodes: int, minutes: float
+    make_cluster: MakeCluster,
+    pool_files: PoolFiles,
+    tmp_path: Path,
+    nodes: int,
+    minutes: float,
+    pause_s: float,
 ) -> None:
     if reason := reason_to_skip():
         pytest.skip(reason)
-    chaos = Chaos(make_cluster, pool_files.options(nodes), tmp_path, 7)
+    chaos = Chaos(make_cluster, pool_files.options(nodes), tmp_path, 7, pause_s)
     with Network(names_of(nodes)) as network:
         passed(chaos, minutes, network, only_many_at_once=True)

@@ -10,10 +10,12 @@ Kind = TypeVar("Kind", bound="Background")  # Python 3.10 has no typing.Self
 
 
 class Background:
-    """Repeats an action on a thread until the block ends, then re-raises its exception."""
+    """Repeats an action on a thread until the block ends, then re-raises its exception. `pause_s`
+    after each round leaves the processor to others."""
 
-    def __init__(self, action: Callable[[], object]) -> None:
+    def __init__(self, action: Callable[[], object], pause_s: float = 0.0) -> None:
         self._action = action
+        self._pause_s = pause_s
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.rounds = 0
@@ -25,6 +27,7 @@ class Background:
             while not self._stop.is_set():
                 self._action()
                 self.rounds += 1
+                self._stop.wait(self._pause_s)
         except BaseException as failure:
             self._failure = failure
         finally:

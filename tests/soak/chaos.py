@@ -84,9 +84,15 @@ class CheckingWorker(ContestingWorker):
 
 class Chaos:
     def __init__(
-        self, make_cluster: MakeCluster, pools: list[dict[str, str]], folder: Path, seed: int
+        self,
+        make_cluster: MakeCluster,
+        pools: list[dict[str, str]],
+        folder: Path,
+        seed: int,
+        pause_s: float = 0.0,
     ) -> None:
-        """`pools`: the options that give each daemon its pool file."""
+        """`pools`: the options that give each daemon its pool file. `pause_s`: of each worker
+        between its calls."""
         nodes = names_of(len(pools))
         self.figures, self.said = Figures(), list[str]()
         self._history = History()
@@ -95,6 +101,7 @@ class Chaos:
         each = [{**disk, **pool} for disk, pool in stores]
         self.cluster = make_cluster(len(nodes), start=False, pool_size="2MiB", each=each)
         self._folder = folder
+        self._pause_s = pause_s
 
     def run(
         self, seconds: float, network: Network | None, *, only_many_at_once: bool = False
@@ -127,7 +134,7 @@ class Chaos:
             ]
             with ExitStack() as threads:
                 for worker in workers:
-                    threads.enter_context(Background(worker.step))
+                    threads.enter_context(Background(worker.step, self._pause_s))
                 action()
             for worker in workers:
                 self.figures.late += len(late := worker.late_calls())
