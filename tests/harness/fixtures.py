@@ -24,7 +24,7 @@ FAST: Options = {
     "heartbeat-interval-s": 0.25,
     "member-ttl-s": 1.5,
     "rpc-timeout-ms": 1000,
-    "pool-size": "32MiB",
+    "pool-size": "64MiB",
     "directory-capacity": 100_000,
 }
 # The membership timing of a cluster with these options.
