@@ -255,6 +255,13 @@ bench-cluster: setup
 flames: setup
 	@PYTHONPATH=tests .venv/bin/python -m costs.flames $(ARGS)
 
+## make hit-rate [TRACE=FILE.jsonl.gz]   the pool's hit rate beside LRU's and the best possible
+.PHONY: hit-rate
+hit-rate: setup
+	@.venv/bin/cmake --build build/native -j $(JOBS) --target pool_replay
+	@.venv/bin/pip install -q "matplotlib>=3.8"
+	@PYTHONPATH=tests $(PY) -m costs.hit_rate $(TRACE)
+
 ## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES KIB..."]
 .PHONY: bench-disk
 bench-disk: setup

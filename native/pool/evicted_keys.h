@@ -1,9 +1,10 @@
 // Digests of pages that the pool evicted lately to make room for others. They tell how many more
 // keys a larger pool would have found.
 //
-// Eviction is roughly least recently used. So a pool of twice our size would still hold a page if,
-// since its eviction, fewer bytes were evicted than our pool has; a pool of four times our size, up
-// to three times as many bytes. This assumes that the other pages of the cluster stay the same.
+// Pages go roughly in the order of their last use. So a pool of twice our size would still hold a
+// page if, since its eviction, fewer bytes were evicted than our pool has; a pool of four times our
+// size, up to three times as many bytes. This assumes that the other pages of the cluster stay the
+// same.
 //
 // The table has room for three pools full of pages of 64 KiB or more, in 8 bytes each, within fixed
 // bounds. Smaller pages overwrite each other earlier, and the estimates are then too low. Thread

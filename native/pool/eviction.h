@@ -12,8 +12,10 @@
 // the number of pages.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "pool/quota.h"
 #include "pool/space.h"
@@ -25,7 +27,8 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
 
   // --- what happens. `before`: the page before it in its chain or its batch, or kNoSlot.
-  virtual void committed(uint32_t id, uint32_t before, uint32_t now_ms) = 0;
+  // `evicted_lately`: a somewhat larger pool would still have had this page.
+  virtual void committed(uint32_t id, uint32_t before, uint32_t now_ms, bool evicted_lately) = 0;
   virtual void used(uint32_t id, uint32_t before, uint32_t now_ms) = 0;
   // Committed, but last used on another node, at `touched_ms`. `before`: of this batch.
   virtual void adopted(uint32_t id, uint32_t before, uint32_t touched_ms) = 0;
@@ -40,8 +43,8 @@ class EvictionPolicy {
   virtual uint32_t next() = 0;
   virtual uint32_t next_of(SizeClass& size_class) = 0;
   virtual uint32_t next_of(NamespacePages& own) = 0;
-  // Whose turn is after `id`; kNoSlot: the first one's. Pinned pages are included.
-  virtual uint32_t after(uint32_t id) const = 0;
+  // The next `count` pages to go, in order. Pinned pages are included.
+  virtual void first(size_t count, std::vector<uint32_t>& ids) const = 0;
   // What the pool loses with a page: from 0, the next to be evicted, to 1, used just now.
   virtual double worth(uint32_t id) const = 0;
 };

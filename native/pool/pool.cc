@@ -234,12 +234,13 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
   for (size_t i = 0; i < pages.size(); ++i) {
     const uint32_t id = pages[i].slot;
     impl_->enter(id, impl_->next_generation(), checksums[i]);
+    const Slot& slot = impl_->slots[id];
     const uint32_t chain_parent = impl_->slots.parent_of(id);
     if (idle_ms)
       impl_->policy->adopted(id, before, now_ms - std::min(now_ms, *idle_ms));
     else
-      impl_->policy->committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms);
-    const Slot& slot = impl_->slots[id];
+      impl_->policy->committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms,
+                               impl_->evicted_keys.pools_needed(slot.digest) != 0);
     if (impl_->memory.file() != nullptr) stamp_note(impl_->note_of(slot), slot.stamp);
     rows[i] = impl_->row_of(slot);
     before = id;
@@ -394,7 +395,7 @@ size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<
   for (; removed < limit; ++removed) {
     const auto pages = impl_->namespaces.pages.find(namespace_slot);
     if (pages == impl_->namespaces.pages.end() || pages->second.pages.empty()) break;
-    impl_->drop(pages->second.pages.coldest(), rows);
+    impl_->drop(pages->second.pages.coldest(impl_->slots.data()), rows);
   }
   impl_->counters.removals += removed;
   return removed;

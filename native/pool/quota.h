@@ -1,6 +1,6 @@
 // One namespace's share of the pool, and its quota.
 //
-// A namespace at its quota evicts its own least recently used pages to make room. If they are all
+// A namespace at its quota evicts its own pages to make room, in the pool's order. If they are all
 // in use, its new page is refused. It never costs another namespace a page. A quota is a cap, not a
 // reservation: below it a namespace competes for the pool like any other.
 #pragma once
@@ -15,8 +15,8 @@ namespace peercached {
 inline constexpr uint64_t kNoQuota = UINT64_MAX;
 
 struct NamespacePages {
-  // Committed pages. The eviction policy orders them if any namespace has a quota.
-  SlotList<&Slot::in_namespace> pages;
+  // Committed pages. Their order matters only if any namespace has a quota.
+  OrderedPages<&Slot::in_namespace> pages;
   uint64_t keys = 0;   // committed pages
   uint64_t bytes = 0;  // stride bytes of all slots that are not free, reserved ones included
   uint64_t quota_bytes = kNoQuota;

@@ -21,36 +21,51 @@ constexpr int kAgedStepsMax = 4096;
 constexpr int kPinnedStepsMax = 1024;
 }  // namespace
 
-bool Recency::can_anchor(uint32_t anchor) const {
-  if (anchor == kNoSlot || pages_.empty()) return false;
-  const Slot& slot = slots_[anchor];
-  return slot.state == SlotState::committed && slot.listed &&
-         slots_[pages_.hottest()].stamp - slot.stamp <= space_.capacity_bytes() / kAnchorShare;
-}
-
-void Recency::committed(uint32_t id, uint32_t before, uint32_t now_ms) {
-  namespace_of(id).push_hottest(slots_.data(), id);
-  used(id, before, now_ms);
+void Recency::committed(uint32_t id, uint32_t before, uint32_t now_ms, bool evicted_lately) {
+  // Never worth more than the page before it: the tail of a chain goes first.
+  slots_[id].reused = evicted_lately && (before == kNoSlot || slots_[before].reused);
+  place(id, before, now_ms);
+  place_in_namespace(id, before);
 }
 
 void Recency::used(uint32_t id, uint32_t before, uint32_t now_ms) {
   unlist(id);
-  if (before != id && can_anchor(before))
-    place_behind(id, before, now_ms);
-  else
-    place_in_front(id, now_ms);
-  place_in_namespace(id, before);
+  Slot& slot = slots_[id];
+  const bool moves = namespaces_.quotas || !slot.reused;
+  if (moves) namespace_of(id).remove(slots_.data(), id);
+  slot.reused = true;
+  place(id, before, now_ms);
+  if (moves) place_in_namespace(id, before);
 }
 
 void Recency::adopted(uint32_t id, uint32_t before, uint32_t touched_ms) {
-  namespace_of(id).push_hottest(slots_.data(), id);
-  const uint32_t anchor = before != kNoSlot ? before : last_used_after(touched_ms);
+  slots_[id].reused = false;
+  const bool follows = before != kNoSlot && slots_[before].listed && !slots_[before].reused;
+  const uint32_t anchor = follows ? before : last_used_after(touched_ms);
   if (anchor == kNoSlot)
     place_in_front(id, touched_ms);
   else
     place_behind(id, anchor, touched_ms);
-  if (before == kNoSlot) finger_ = id;
+  if (!follows) finger_ = id;
   place_in_namespace(id, slots_[id].recency.hotter);
+}
+
+void Recency::place(uint32_t id, uint32_t before, uint32_t now_ms) {
+  if (before != id && can_anchor(before, id))
+    place_behind(id, before, now_ms);
+  else
+    place_in_front(id, now_ms);
+}
+
+bool Recency::can_anchor(uint32_t anchor, uint32_t id) const {
+  if (anchor == kNoSlot) return false;
+  const Slot& slot = slots_[anchor];
+  if (slot.state != SlotState::committed || !slot.listed || slot.reused != slots_[id].reused)
+    return false;
+  uint64_t newest = 0;
+  for (const uint32_t hottest : {pages_.once.hottest(), pages_.reused.hottest()})
+    if (hottest != kNoSlot) newest = std::max(newest, last_use(hottest));
+  return newest - last_use(anchor) <= space_.capacity_bytes() / kAnchorShare;
 }
 
 uint32_t Recency::last_used_after(uint32_t touched_ms) const {
@@ -59,7 +74,7 @@ uint32_t Recency::last_used_after(uint32_t touched_ms) const {
   int steps = 0;
   while (at != kNoSlot && !later(at) && ++steps < kAgedStepsMax) at = slots_[at].recency.hotter;
   for (; steps < kAgedStepsMax; ++steps) {
-    const uint32_t next = at == kNoSlot ? pages_.hottest() : slots_[at].recency.colder;
+    const uint32_t next = at == kNoSlot ? pages_.once.hottest() : slots_[at].recency.colder;
     if (next == kNoSlot || !later(next)) break;
     at = next;
   }
@@ -67,24 +82,25 @@ uint32_t Recency::last_used_after(uint32_t touched_ms) const {
 }
 
 void Recency::place_in_front(uint32_t id, uint32_t touched_ms) {
-  enter(id, clock_bytes_ + class_of(id).stride_bytes, touched_ms);
-  pages_.push_hottest(slots_.data(), id);
-  class_of(id).pages.push_hottest(slots_.data(), id);
+  const Slot& slot = slots_[id];
+  enter(id, clock_bytes_ + class_of(id).stride_bytes + bonus(slot), touched_ms);
+  pages_.list_of(slot).push_hottest(slots_.data(), id);
+  class_of(id).pages.list_of(slot).push_hottest(slots_.data(), id);
 }
 
 void Recency::place_behind(uint32_t id, uint32_t anchor, uint32_t touched_ms) {
   enter(id, slots_[anchor].stamp, touched_ms);
-  pages_.insert_behind(slots_.data(), anchor, id);
-  class_of(id).pages.insert_behind(slots_.data(), same_class_before(id, anchor), id);
+  const Slot& slot = slots_[id];
+  pages_.list_of(slot).insert_behind(slots_.data(), anchor, id);
+  auto& own_class = class_of(id).pages.list_of(slot);
+  own_class.insert_behind(slots_.data(), same_class_before(id, anchor), id);
 }
 
 void Recency::place_in_namespace(uint32_t id, uint32_t anchor) {
-  if (!namespaces_.quotas) return;
   const uint32_t hotter = slots_[id].recency.hotter;
   const bool behind = hotter != kNoSlot && hotter == anchor &&
                       slots_[hotter].namespace_slot == slots_[id].namespace_slot;
-  auto& pages = namespace_of(id);
-  pages.remove(slots_.data(), id);
+  auto& pages = namespace_of(id).list_of(slots_[id]);
   pages.insert_behind(slots_.data(), behind ? anchor : kNoSlot, id);
 }
 
@@ -106,13 +122,14 @@ uint32_t Recency::same_class_before(uint32_t id, uint32_t anchor) {
 }
 
 void Recency::restored(uint32_t id, uint64_t stamp) {
-  namespace_of(id).push_hottest(slots_.data(), id);
   Slot& slot = slots_[id];
   slot.listed = true;
+  slot.reused = false;
   slot.stamp = stamp;
   clock_bytes_ = std::max(clock_bytes_, stamp);
-  pages_.push_hottest(slots_.data(), id);
-  class_of(id).pages.push_hottest(slots_.data(), id);
+  pages_.once.push_hottest(slots_.data(), id);
+  class_of(id).pages.once.push_hottest(slots_.data(), id);
+  namespace_of(id).once.push_hottest(slots_.data(), id);
 }
 
 void Recency::removed(uint32_t id) {
@@ -129,50 +146,62 @@ void Recency::unlist(uint32_t id) {
   class_of(id).pages.remove(slots_.data(), id);
 }
 
-void Recency::park(uint32_t id) {
-  assert(slots_[id].pins > 0);
-  unlist(id);
+template <Links Slot::*links>
+uint32_t Recency::coldest_unpinned(OrderedPages<links>& pages) {
+  for (auto* list : {&pages.once, &pages.reused}) {
+    while (!list->empty() && slots_[list->coldest()].pins > 0) unlist(list->coldest());  // parked
+  }
+  return pages.coldest(slots_.data());
 }
 
-uint32_t Recency::next() {
-  while (!pages_.empty() && slots_[pages_.coldest()].pins > 0) park(pages_.coldest());
-  return pages_.coldest();
-}
+uint32_t Recency::next() { return coldest_unpinned(pages_); }
 
-uint32_t Recency::next_of(SizeClass& size_class) {
-  auto& pages = size_class.pages;
-  while (!pages.empty() && slots_[pages.coldest()].pins > 0) park(pages.coldest());
-  return pages.coldest();
-}
+uint32_t Recency::next_of(SizeClass& size_class) { return coldest_unpinned(size_class.pages); }
 
 uint32_t Recency::next_of(NamespacePages& own) {
-  uint32_t id = own.pages.coldest();
-  for (int steps = 0; id != kNoSlot && slots_[id].pins > 0; ++steps)
-    id = steps < kPinnedStepsMax ? slots_[id].in_namespace.hotter : kNoSlot;
-  return id;
+  uint32_t found = kNoSlot;
+  for (auto* list : {&own.pages.once, &own.pages.reused}) {
+    uint32_t id = list->coldest();
+    for (int steps = 0; id != kNoSlot && slots_[id].pins > 0; ++steps)
+      id = steps < kPinnedStepsMax ? slots_[id].in_namespace.hotter : kNoSlot;
+    if (found == kNoSlot || (id != kNoSlot && slots_[id].stamp < slots_[found].stamp)) found = id;
+  }
+  return found;
 }
 
-uint32_t Recency::after(uint32_t id) const {
-  return id == kNoSlot ? pages_.coldest() : slots_[id].recency.hotter;
+void Recency::first(size_t count, std::vector<uint32_t>& ids) const {
+  ids.clear();
+  uint32_t a = pages_.once.coldest(), b = pages_.reused.coldest();
+  while (ids.size() < count && (a != kNoSlot || b != kNoSlot)) {
+    const bool from_a = b == kNoSlot || (a != kNoSlot && slots_[a].stamp <= slots_[b].stamp);
+    uint32_t& at = from_a ? a : b;
+    ids.push_back(at);
+    at = slots_[at].recency.hotter;
+  }
 }
 
 void Recency::unpinned(uint32_t id) {
   Slot& slot = slots_[id];
   if (slot.listed || slot.state != SlotState::committed) return;
   slot.listed = true;
+  auto& pages = pages_.list_of(slot);
   // Never hotter than the current coldest page, so that the list stays ordered by stamp.
-  if (!pages_.empty()) slot.stamp = std::min(slot.stamp, slots_[pages_.coldest()].stamp);
-  pages_.push_coldest(slots_.data(), id);
-  class_of(id).pages.push_coldest(slots_.data(), id);
+  if (!pages.empty()) slot.stamp = std::min(slot.stamp, slots_[pages.coldest()].stamp);
+  pages.push_coldest(slots_.data(), id);
+  class_of(id).pages.list_of(slot).push_coldest(slots_.data(), id);
 }
 
 double Recency::worth(uint32_t id) const {
-  if (pages_.empty()) return 1;
-  const uint64_t oldest = slots_[pages_.coldest()].stamp;
-  const uint64_t stamp = std::max(slots_[id].stamp, oldest);
-  return clock_bytes_ == oldest
+  const uint32_t coldest = pages_.coldest(slots_.data());
+  if (coldest == kNoSlot) return 1;
+  const uint64_t oldest = slots_[coldest].stamp;
+  // If all pages were used again, the hottest stamps are a pool's bytes above the clock.
+  const uint64_t newest =
+      oldest < clock_bytes_ ? clock_bytes_ : clock_bytes_ + space_.capacity_bytes();
+  const uint64_t stamp = std::clamp(slots_[id].stamp, oldest, std::max(oldest, newest));
+  return newest <= oldest
              ? 0
-             : static_cast<double>(stamp - oldest) / static_cast<double>(clock_bytes_ - oldest);
+             : static_cast<double>(stamp - oldest) / static_cast<double>(newest - oldest);
 }
 
 }  // namespace peercached

@@ -38,6 +38,7 @@ struct alignas(64) Slot {
   bool published = false;  // an owner has accepted the record
   // Kept by the eviction policy (eviction.h), with the fields below.
   bool listed = false;      // in the lists of the pool and of its class
+  bool reused = false;      // in the lists of pages used again
   uint32_t touched_ms = 0;  // its last use
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
@@ -81,6 +82,25 @@ class SlotList {
  private:
   uint32_t hottest_ = kNoSlot;
   uint32_t coldest_ = kNoSlot;
+};
+
+// The committed pages of the pool, of a class or of a namespace, as the eviction policy orders
+// them. Within each list, stamps descend from the hottest to the coldest.
+template <Links Slot::*links>
+struct OrderedPages {
+  SlotList<links> once;    // set, and not used since
+  SlotList<links> reused;  // used again
+
+  SlotList<links>& list_of(const Slot& slot) { return slot.reused ? reused : once; }
+  const SlotList<links>& list_of(const Slot& slot) const { return slot.reused ? reused : once; }
+  bool empty() const { return once.empty() && reused.empty(); }
+  void remove(Slot* slots, uint32_t id) { list_of(slots[id]).remove(slots, id); }
+  // The one with the lowest stamp; kNoSlot: there is none.
+  uint32_t coldest(const Slot* slots) const {
+    const uint32_t a = once.coldest(), b = reused.coldest();
+    if (a == kNoSlot || b == kNoSlot) return a == kNoSlot ? b : a;
+    return slots[a].stamp <= slots[b].stamp ? a : b;
+  }
 };
 
 }  // namespace peercached

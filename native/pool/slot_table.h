@@ -26,6 +26,7 @@ class SlotTable {
   Slot& operator[](uint32_t id) { return slots_[id]; }
   const Slot& operator[](uint32_t id) const { return slots_[id]; }
   Slot* data() { return slots_; }
+  const Slot* data() const { return slots_; }
   uint32_t end() const { return end_; }  // above every number used so far
 
   uint32_t take_number();

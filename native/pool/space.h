@@ -40,7 +40,7 @@ struct SizeClass {
   uint64_t slots = 0, used = 0, spans = 0, evictions = 0;
   uint64_t held_down = 0;  // sum over its spans
   SlotList<&Slot::in_class> free_slots;
-  SlotList<&Slot::in_class> pages;  // committed, ordered by the eviction policy
+  OrderedPages<&Slot::in_class> pages;  // committed
 };
 
 struct Span {

@@ -50,9 +50,9 @@ VictimFinder::Stretch VictimFinder::coldest_stretch(uint64_t bytes) {
   Stretch best;
   Span* seen[kSeedsMax];
   int seeds = 0;
-  uint32_t id = policy_.after(kNoSlot);
-  for (int steps = 0; steps < kSeedStepsMax && seeds < kSeedsMax && id != kNoSlot;
-       ++steps, id = policy_.after(id)) {
+  policy_.first(kSeedStepsMax, coldest_);
+  for (const uint32_t id : coldest_) {
+    if (seeds == kSeedsMax) break;
     Span& span = space_.span_of(slots_[id]);
     if (span.held_down > 0 || std::find(seen, seen + seeds, &span) != seen + seeds) continue;
     seen[seeds++] = &span;

@@ -41,6 +41,7 @@ class VictimFinder {
   SlotTable& slots_;
   Space& space_;
   EvictionPolicy& policy_;
+  std::vector<uint32_t> coldest_;  // scratch of coldest_stretch()
   // The last failed search of the whole pool; not repeated until something became movable.
   uint64_t hopeless_bytes_ = UINT64_MAX;
   uint64_t hopeless_at_ = 0;

@@ -1,16 +1,17 @@
 """Replays requests against pools of given sizes, and counts the blocks found.
 
 Requests go to the nodes in turns. A node sets the blocks that it did not find, into its own pool.
-Each pool evicts the block that was used longest ago; of one prompt, the last block first. Blocks at
-other nodes are found and stay there (docs/architecture.md). What differs from real nodes: requests
-come one after the other, and no node fails.
+Each pool evicts in the order of the daemon's (pool.py); of one prompt, the last block first. Blocks
+at other nodes are found and stay there (docs/architecture.md). What differs from real nodes:
+requests come one after the other, and no node fails.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from peercached.sizing.pool import Pool
 
 
 @dataclass
@@ -32,9 +33,8 @@ class Cluster:
 
     def __init__(self, nodes: int, blocks: int | None, *, shared: bool = True) -> None:
         self.found = Found()
-        self._blocks = blocks
         self._shared = shared
-        self._pools: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(nodes)]
+        self._pools = [Pool(blocks) for _ in range(nodes)]
         self._holders: dict[int, set[int]] = {}  # block -> nodes
         self._turn = 0
 
@@ -57,7 +57,7 @@ class Cluster:
         for block in reversed(blocks[:prefix]):
             holder = self._find(node, block)
             if holder is not None:
-                self._pools[holder].move_to_end(block)
+                self._pools[holder].use(block)
         for block in reversed(blocks[prefix:]):
             self._set(node, block)
 
@@ -67,14 +67,9 @@ class Cluster:
         return min(self._holders.get(block, ()), default=None) if self._shared else None
 
     def _set(self, node: int, block: int) -> None:
-        pool = self._pools[node]
-        pool[block] = None
-        pool.move_to_end(block)
         self._holders.setdefault(block, set()).add(node)
-        if self._blocks is not None:
-            while len(pool) > self._blocks:
-                evicted, _ = pool.popitem(last=False)
-                self._holders[evicted].discard(node)
+        for evicted in self._pools[node].set(block):
+            self._holders[evicted].discard(node)
 
 
 def replay(requests: Iterable[Sequence[int]], clusters: Sequence[Cluster]) -> None:

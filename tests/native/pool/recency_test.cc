@@ -60,6 +60,55 @@ TEST_F(PoolRecency, ChainTailInUseStaysWhenItsHeadIsUnused) {
   EXPECT_FALSE(held(0));
 }
 
+TEST_F(PoolRecency, PageUsedAgainOutlivesOnePoolOfNewPagesButNotTwo) {
+  open(4 * kMiB);
+  set(1, kPage);
+  set(2, kPage);
+  touch({2});
+  const uint64_t pool_pages = 4 * kMiB / kPage;
+  uint64_t number = 100;
+  for (; number < 100 + pool_pages; ++number) set(number, kPage);
+  EXPECT_FALSE(held(1));
+  EXPECT_TRUE(held(2));
+  for (; number < 100 + 5 * pool_pages / 2; ++number) set(number, kPage);
+  EXPECT_FALSE(held(2)) << "pages used once must not stay for ever";
+}
+
+TEST_F(PoolRecency, PageSetAgainSoonAfterItsEvictionCountsAsUsedAgain) {
+  open(4 * kMiB);
+  set(1, kPage);
+  uint64_t number = 100;
+  while (held(1)) set(number++, kPage);
+  set(1, kPage);
+  for (uint64_t end = number + 4 * kMiB / kPage; number < end; ++number) set(number, kPage);
+  EXPECT_TRUE(held(1));
+}
+
+TEST_F(PoolRecency, TailThatIsRememberedGoesBeforeAHeadThatIsNot) {
+  open(4 * kMiB);
+  set_batch({1, 2}, kPage);
+  uint64_t number = 100;
+  while (held(2)) set(number++, kPage);
+  const Digest head = digest_for(1);
+  pool->evict({&head, 1});  // for an operator: not remembered
+  set_batch({1, 2}, kPage);
+  while (held(1) && held(2)) set(number++, kPage);
+  EXPECT_TRUE(held(1));
+}
+
+TEST_F(PoolRecency, PinnedPageUsedAgainIsPassedOver) {
+  open(4 * kMiB);
+  set_batch({1, 2}, kPage);
+  touch({1, 2});
+  const PinnedPage page = pin(2);
+  pool->evict_coldest(2 * kPage);
+  EXPECT_FALSE(held(1));
+  EXPECT_TRUE(held(2));
+  unpin(page);
+  pool->evict_coldest(1);
+  EXPECT_FALSE(held(2));
+}
+
 TEST_F(PoolRecency, AdoptedPagesAreEvictedByTheirLastUse) {
   open(4 * kMiB);
   let_a_moment_pass();
