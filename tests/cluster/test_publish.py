@@ -61,8 +61,8 @@ def test_late_frames_to_a_frozen_owner_leave_no_stale_records(
     early = keys_of("early", 20)
     assert all(writer.set(early))
     assert readers[1].has(early), "the other owner has all of them, or asks the holder"
-    # Twice the pool's capacity, so that all earlier pages are evicted.
-    later = keys_of("later", 250)
+    # Three pools full: all earlier pages are evicted, although they were read.
+    later = keys_of("later", 400)
     for start in range(0, len(later), 50):
         assert all(writer.set(later[start : start + 50]))
     frozen.thaw()
