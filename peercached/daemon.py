@@ -29,6 +29,8 @@ from peercached.events import Events
 from peercached.history.departures import Departures
 from peercached.history.event_log import EventLog
 from peercached.history.findings import FindingEvents
+from peercached.history.keeper import HistoryKeeper
+from peercached.history.store import HistoryStore
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.membership.store import Store
 from peercached.node_status import Identity, LastReload, NodeStatus
@@ -131,8 +133,12 @@ class Daemon:
         self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id), time.monotonic)
         self.status = NodeStatus(engine)
         self.history = EventLog(config.node_id)
+        history_store = HistoryStore(config.state_dir, config.node_id)
+        before = history_store.load()
+        self.history.restore(before.number, before.events)
         self._build_rpc(secret, tls)
         self._build_membership(address, rank, remembered, tls)
+        self.departures.restore(before.departed)
         self._build_directory(native, settings)
         self._build_service(native, secret, tls, settings, remembered)
         self.events = Events(
@@ -166,6 +172,7 @@ class Daemon:
                 self.departures,
             ],
         )
+        self._history_keeper = HistoryKeeper(self.history, self.departures, history_store)
         finding_events = FindingEvents(self.history, self.status.findings)
         self.failures.on_suspect(lambda _: finding_events.look_soon())
         self._ticker = Periodic(
@@ -181,6 +188,7 @@ class Daemon:
                 self._log_notices,
                 Trim(engine, self.placement).tend,
                 finding_events.tend,
+                self._history_keeper.tend,
             ],
         )
         self.status.add(
@@ -553,6 +561,7 @@ class Daemon:
             self.failures.stop,
             self.streams.stop,
             self.keeper.stop,
+            self._history_keeper.stop,
             self.epochs.keeper.stop,
             self.peers.close,
             self.connects.end,

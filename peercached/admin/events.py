@@ -10,7 +10,7 @@ from peercached.admin.status import SCHEMA_VERSION, Part
 class Event(Part):
     """What a node saw (history/event_log.py)."""
 
-    number: int = 0  # 1, 2, ... since the start of the daemon
+    number: int = 0  # 1, 2, ...; goes on over restarts if there is a state_dir
     at: float = 0.0  # seconds since 1970
     kind: str = ""
     node_id: str = ""  # whom it is about

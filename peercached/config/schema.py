@@ -169,8 +169,8 @@ class Config(BaseModel):
         "",
         _CLUSTER,
         "Folder for what this node must remember over a restart: which namespaces were cleared and "
-        "which pages were removed, the members that it knew, and its own key. With the members it "
-        "finds the cluster while all heads are down.",
+        "which pages were removed, the members that it knew, the events of the last day, and its "
+        "own key. With the members it finds the cluster while all heads are down.",
         "Always where it can be kept; a folder of its own for each daemon is not needed.",
         default_text="`/var/lib/peercached` when that folder may be written, else none",
     )

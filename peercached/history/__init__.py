@@ -1,6 +1,8 @@
-"""What happened in the cluster and to this node, as this node saw it. In memory, for a day.
+"""What happened in the cluster and to this node, as this node saw it. For a day, over restarts.
 
 event_log    the last events, oldest first, bounded
 departures   nodes that left the view, and why; follows views
 findings     health findings that begin and end
+keeper       writes events and departures to disk
+store        the file in state_dir
 """

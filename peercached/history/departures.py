@@ -4,7 +4,7 @@ forgets them, or a day has passed."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,12 @@ class Departures(Component):
         self._member_ttl_s = member_ttl_s
         self._clock = clock
         self._departed: dict[str, Departed] = {}
+
+    def restore(self, departed: Iterable[Departed]) -> None:
+        """Takes the departures that an earlier start knew, latest last. Those of nodes that have
+        come back meanwhile end with the first view."""
+        for one in departed:
+            self._remember(one)
 
     def view_changed(self, change: Change) -> None:
         present = change.view.by_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    number: int  # 1, 2, ... since the start of the daemon
+    number: int  # 1, 2, ...; goes on over restarts if there is a state_dir
     at: float  # seconds since 1970
     kind: Kind
     node_id: str  # whom it is about
@@ -41,13 +41,18 @@ class EventLog:
         self._own_id = own_id
         self._clock = clock
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
-        self._number = 0
+        self.number = 0  # of the last event
+
+    def restore(self, number: int, events: Iterable[Event]) -> None:
+        """Takes the events of earlier starts, oldest first. Call it before add()."""
+        self.number = number
+        self._events.extend(events)
 
     def add(self, kind: Kind, text: str, node_id: str = "") -> None:
         """`node_id`: by default this node."""
-        self._number += 1
+        self.number += 1
         about = node_id or self._own_id
-        self._events.append(Event(self._number, self._clock(), kind, about, text[:TEXT_LENGTH_MAX]))
+        self._events.append(Event(self.number, self._clock(), kind, about, text[:TEXT_LENGTH_MAX]))
 
     def after(self, number: int) -> list[Event]:
         """The events with a higher number, oldest first. Those older than a day are dropped."""

@@ -44,6 +44,11 @@ def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeC
         assert "c at 127.0.0.3 is gone for" in ctl(survivor, "nodes")
         assert "c at 127.0.0.3 is gone: it did not" in ctl(survivor, "doctor")
         assert " lost " in ctl(survivor, "events")
+    assert cluster[1].stop() == 0
+    cluster[1].start()
+    cluster[1].wait_ready()
+    assert [gone["node_id"] for gone in cluster[1].status()["departed"]] == ["c"]
+    assert "lost" in kinds(cluster[1], "c"), "it remembers what an earlier start saw"
     cluster[2].start()
     cluster.wait_complete()
     for survivor in (cluster[0], cluster[1]):

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.cluster import Cluster
 
@@ -43,6 +44,15 @@ def _run(*command: str) -> None:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()}")
 
 
+def _make_room_for_neighbours(hosts: int) -> None:
+    """The kernel bounds the neighbours of all namespaces together, at 1,024 by default. Beyond that
+    hosts cannot reach each other."""
+    for name in ("gc_thresh3", "gc_thresh2", "gc_thresh1"):
+        limit = Path("/proc/sys/net/ipv4/neigh/default", name)
+        if int(limit.read_text()) < 2 * hosts**2:
+            limit.write_text(f"{2 * hosts**2}")
+
+
 class Network:
     """Hosts by name, in order. `remove`, or the end of the block, deletes the network."""
 
@@ -64,6 +74,7 @@ class Network:
         self.remove()
 
     def _build(self) -> None:
+        _make_room_for_neighbours(len(self._hosts))
         _run("ip", "netns", "add", self._switch)
         for bridge in ("bridge", "other"):
             _run("ip", "-n", self._switch, "link", "add", bridge, "type", "bridge")

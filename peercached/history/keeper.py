@@ -1,0 +1,48 @@
+"""Writes events and departures to disk, without holding up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from peercached.history.departures import Departures
+from peercached.history.event_log import EventLog
+from peercached.history.store import HistoryStore, Remembered
+
+# kill -9 loses the changes of so many seconds.
+WRITE_EVERY_S = 5.0
+
+
+class HistoryKeeper:
+    """On the event loop's thread."""
+
+    def __init__(self, events: EventLog, departures: Departures, store: HistoryStore) -> None:
+        self._events = events
+        self._departures = departures
+        self._store = store
+        self._write_at = float("-inf")
+        self._written = events.number  # every departure and return is an event, too
+        self._writing: asyncio.Task[None] | None = None
+
+    def tend(self, now: float) -> None:
+        """Begins a write if anything has changed. Call it often; `now` is monotonic seconds."""
+        idle = self._writing is None or self._writing.done()
+        if idle and now >= self._write_at and self._has_changed:
+            self._write_at = now + WRITE_EVERY_S
+            self._writing = asyncio.ensure_future(self._write())
+
+    async def stop(self) -> None:
+        """Returns when all is written."""
+        if self._writing is not None:
+            await self._writing
+        if self._has_changed:
+            await self._write()
+
+    @property
+    def _has_changed(self) -> bool:
+        return self._store.path is not None and self._events.number != self._written
+
+    async def _write(self) -> None:
+        self._written = self._events.number
+        latest_last = self._departures.all()[::-1]
+        remembered = Remembered(self._events.number, self._events.after(0), latest_last)
+        await asyncio.get_running_loop().run_in_executor(None, self._store.save, remembered)
