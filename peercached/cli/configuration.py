@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from peercached.cli import exits
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
+from peercached.cli.exits import Failure
 from peercached.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from peercached.config.from_peercache import Translation
 
 
 @ctl_command("config")
-def config(target: Target, as_json: bool) -> None:
+@click.option(
+    "--from-peercache",
+    "theirs",
+    type=click.File(),
+    metavar="FILE",
+    help="Translate PeerCache's configuration (JSON; - for standard input), and ask no daemon.",
+)
+def config(target: Target, as_json: bool, theirs: IO[str] | None) -> None:
     """What is in force in the daemon, and where each value came from.
 
     "live" keys change with `peercachectl reload`, the others with a restart. What a daemon would
     run with is told by `peercached config`.
     """
+    if theirs is not None:
+        translated = _translated(theirs)
+        if as_json:
+            print_json(translated.values)
+        else:
+            click.echo(translated.toml(), nl=False)
+        return
     with target.admin() as admin:
         settings = admin.config().settings
     if as_json:
@@ -32,6 +51,15 @@ def config(target: Target, as_json: bool) -> None:
             for name, each in settings.items()
         ),
     )
+
+
+def _translated(theirs: IO[str]) -> Translation:
+    from peercached.config.from_peercache import translate
+
+    try:
+        return translate(theirs.read())
+    except (ValueError, OSError) as error:
+        raise Failure(f"{theirs.name}: {error}", exits.USAGE) from error
 
 
 @ctl_command("reload")
