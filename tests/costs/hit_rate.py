@@ -102,6 +102,8 @@ def plot(figures: dict[str, dict[str, dict[str, float]]]) -> None:
     import matplotlib
 
     matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "peercached"  # the same figures make the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
     from matplotlib import pyplot
 
     shown, all_axes = pyplot.subplots(1, len(figures), figsize=(9, 3.4), squeeze=False)
