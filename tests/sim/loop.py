@@ -119,6 +119,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.wait_outside: Callable[[], bool] = lambda: False
         # Includes the tasks of dead processes: garbage collection would run their cleanup code.
         self._tasks: dict[_Task, None] = {}
+        self._forget_at = 0
         self._ready: deque[tuple[asyncio.Handle, Process | None]] = deque()
 
     # --- time
@@ -184,8 +185,10 @@ class Loop(asyncio.AbstractEventLoop):
         return task
 
     def forget(self) -> None:
-        """Drops finished tasks."""
-        self._tasks = {task: None for task in self._tasks if not task.done()}
+        """Drops finished tasks, once they may be half of all."""
+        if len(self._tasks) >= self._forget_at:
+            self._tasks = {task: None for task in self._tasks if not task.done()}
+            self._forget_at = 2 * len(self._tasks) + 1000
 
     def close(self) -> None:
         """Closes all unfinished tasks. The caller has made this the running loop."""

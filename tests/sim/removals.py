@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from contextlib import ExitStack
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -59,9 +59,8 @@ class DiskStore:
 
     def save(self, *kept: Any) -> bool:
         start, life, waits_for, lives, unsure = kept
-        self._disk.remembered = deepcopy(
-            Remembered(True, start, life, set(waits_for), list(lives), dict(unsure))
-        )
+        copies = [copy(each) for each in lives]  # a life has no parts that change
+        self._disk.remembered = Remembered(True, start, life, set(waits_for), copies, dict(unsure))
         return True
 
 
