@@ -133,14 +133,11 @@ class Daemon:
         self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id), time.monotonic)
         self.status = NodeStatus(engine)
         self.history = EventLog(config.node_id)
-        history_store = HistoryStore(config.state_dir, config.node_id)
-        before = history_store.load()
-        self.history.restore(before.number, before.events)
         self._build_rpc(secret, tls)
-        self._build_membership(address, rank, remembered, tls)
-        self.departures.restore(before.departed)
+        self._last_view = remembered  # of an earlier start
+        self._build_membership(address, rank, tls)
         self._build_directory(native, settings)
-        self._build_service(native, secret, tls, settings, remembered)
+        self._build_service(native, secret, tls, settings)
         self.events = Events(
             engine,
             self.placement,
@@ -172,7 +169,9 @@ class Daemon:
                 self.departures,
             ],
         )
-        self._history_keeper = HistoryKeeper(self.history, self.departures, history_store)
+        self._history_keeper = HistoryKeeper(
+            self.history, self.departures, HistoryStore(config.state_dir, config.node_id)
+        )
         finding_events = FindingEvents(self.history, self.status.findings)
         self.failures.on_suspect(lambda _: finding_events.look_soon())
         self._ticker = Periodic(
@@ -229,21 +228,17 @@ class Daemon:
         self.accepts = Accepts(engine, placement)
         self.links = DataLinks(engine, placement, self.peers, self.failures)
 
-    def _build_membership(
-        self, address: NodeAddress, rank: int | None, remembered: View | None, tls: Tls | None
-    ) -> None:
+    def _build_membership(self, address: NodeAddress, rank: int | None, tls: Tls | None) -> None:
         config = self.config
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
-        self.cluster = self._make_cluster(address, rank, remembered, tls)
+        self.cluster = self._make_cluster(address, rank, tls)
         self.peers.keep_also(self.cluster.endpoints)
         self.departures = Departures(self.history, self.cluster.has_left, config.member_ttl_s)
         self._membership_status = MembershipStatus(
             self.engine, self.placement, self.cluster, config.discovery_addr
         )
 
-    def _make_cluster(
-        self, address: NodeAddress, rank: int | None, remembered: View | None, tls: Tls | None
-    ) -> Cluster:
+    def _make_cluster(self, address: NodeAddress, rank: int | None, tls: Tls | None) -> Cluster:
         config, timing = self.config, self._timing
         if config.membership == "etcd":
             return EtcdMembership(
@@ -255,7 +250,7 @@ class Daemon:
                 self.epochs,
                 self._on_view,
                 self._on_refused,
-                remembered,
+                self._last_view,
             )
         membership = Membership(
             address,
@@ -265,7 +260,7 @@ class Daemon:
             time.monotonic(),
             random.Random(),
             config.max_masters,
-            remembered,
+            self._last_view,
             self.placement.suspects,
         )
         return Heartbeats(
@@ -307,12 +302,7 @@ class Daemon:
         self.promotes = Promotes(engine, native, placement, self.peers, self.failures, timeout_s)
 
     def _build_service(
-        self,
-        native: Native,
-        secret: Secret,
-        tls: Tls | None,
-        settings: Settings,
-        remembered: View | None,
+        self, native: Native, secret: Secret, tls: Tls | None, settings: Settings
     ) -> None:
         """What peers, operators and dashboards ask of this node."""
         config, engine, placement = self.config, self.engine, self.placement
@@ -340,7 +330,7 @@ class Daemon:
             timeout_s,
             self._handle_events,
         )
-        self._build_removals(secret, remembered)
+        self._build_removals(secret)
         self.drain = Drain(
             engine,
             placement,
@@ -385,7 +375,7 @@ class Daemon:
         self.server = PeerServer(self.servicer, tls)
         self.web = WebServer(config.metrics_host, config.metrics_port, self._web_routes())
 
-    def _build_removals(self, secret: Secret, remembered: View | None) -> None:
+    def _build_removals(self, secret: Secret) -> None:
         config, engine, placement = self.config, self.engine, self.placement
         timeout_s = self._timeout_s
         self.removals = Removals(
@@ -395,7 +385,7 @@ class Daemon:
             self.node.published,
             self.cluster.has_left,
             self.epochs,
-            remembered,
+            self._last_view,
         )
         self.removals.on_forget(self.departures.forget)
         self.removal_driver = RemovalDriver(

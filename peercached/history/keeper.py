@@ -1,4 +1,4 @@
-"""Writes events and departures to disk, without holding up the event loop."""
+"""Restores events and departures at the start; writes them without holding up the event loop."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class HistoryKeeper:
         self._departures = departures
         self._store = store
         self._write_at = float("-inf")
+        before = store.load()
+        events.restore(before.number, before.events)
+        departures.restore(before.departed)
         self._written = events.number  # every departure and return is an event, too
         self._writing: asyncio.Task[None] | None = None
 

@@ -539,32 +539,6 @@ def test_a_host_that_is_gone_for_good_can_be_forgotten(
     assert all(worker(c).set(KEYS, NEW))
 
 
-def test_former_master_alone_confirms_no_removal_while_members_are_silent(
-    make_cluster: MakeCluster, worker: Worker
-) -> None:
-    """It remembers its last view, but has lost its state of removals. Since no master answers, it
-    begins a cluster alone."""
-    cluster = make_cluster(3)
-    a, b, c = cluster.daemons
-    assert all(worker(a).set(KEYS, OLD))
-    c.kill()
-    c.lose_removal_state()
-    a.freeze()
-    b.freeze()
-    c.start()
-    c.wait_ready(60)
-    with Versions(c.socket_path) as at_c:
-        answers = set(at_c.remove(KEYS, timeout_s=seconds(1.0)))
-        cleared = at_c.clear()
-    assert answers == {Status.removing}
-    assert not cleared
-    a.thaw()
-    b.thaw()
-    cluster.wait_complete(60)
-    eventually(lambda: not c.status()["removals"]["unsure"], 30)
-    assert not any(worker(a).client.contains(KEYS))
-
-
 # --- draining nodes ---------------------------------------------------------------------------
 
 

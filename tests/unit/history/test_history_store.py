@@ -19,11 +19,8 @@ LOST = Departed("b", 7, "host", NOW, True, "it did not answer")
 
 def opened(store: HistoryStore, now: float = NOW) -> tuple[EventLog, Departures, HistoryKeeper]:
     """What a start makes of the file."""
-    before = store.load()
     events = EventLog("a", lambda: now)
-    events.restore(before.number, before.events)
     departures = Departures(events, lambda *_: False, 5.0, lambda: now)
-    departures.restore(before.departed)
     return events, departures, HistoryKeeper(events, departures, store)
 
 

@@ -1,5 +1,5 @@
-"""A node that flapped too often has to wait until the others admit it. Removals do not reach it
-meanwhile, so it must accept no sets."""
+"""A node that is in no view of the other members, or in a cluster that it began alone. Removals do
+not reach it meanwhile, so it must confirm none and, where it knows this, accept no sets."""
 
 from __future__ import annotations
 
@@ -97,3 +97,30 @@ def test_damped_node_refuses_sets_until_admitted(make_cluster: MakeCluster, atta
     eventually(lambda: all(pages.set(KEYS)))
     assert attach(a).has(KEYS)
     assert pages.has(before)
+
+
+def test_former_master_alone_confirms_no_removal_while_members_are_silent(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """It remembers its last view, but has lost its state of removals. Since no master answers, it
+    begins a cluster alone."""
+    cluster = make_cluster(3)
+    a, b, c = cluster.daemons
+    pages = attach(a)
+    assert all(pages.set(KEYS))
+    c.kill()
+    c.lose_removal_state()
+    a.freeze()
+    b.freeze()
+    c.start()
+    c.wait_ready(60)
+    with Versions(c.socket_path) as at_c:
+        answers = set(at_c.remove(KEYS, timeout_s=seconds(1.0)))
+        cleared = at_c.clear()
+    assert answers == {Status.removing}
+    assert not cleared
+    a.thaw()
+    b.thaw()
+    cluster.wait_complete(60)
+    eventually(lambda: not c.status()["removals"]["unsure"], 30)
+    assert not any(pages.get(KEYS))
