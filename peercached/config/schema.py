@@ -168,9 +168,9 @@ class Config(BaseModel):
     state_dir: str = _key(
         "",
         _CLUSTER,
-        "Folder for what this node must remember over a restart: which namespaces were cleared and "
-        "which pages were removed, the members that it knew, the events of the last day, and its "
-        "own key. With the members it finds the cluster while all heads are down.",
+        "Folder of the files that this node needs after a restart. They record cleared namespaces, "
+        "removed pages, the members that it knew, the events of the last day, and its own key. "
+        "With the members it finds the cluster while all heads are down.",
         "Always where it can be kept; a folder of its own for each daemon is not needed.",
         default_text="`/var/lib/peercached` when that folder may be written, else none",
     )
@@ -391,8 +391,8 @@ class Config(BaseModel):
     verify: Literal["checksum", "header"] = _key(
         "checksum",
         _TRANSFER,
-        "What is checked of a page read from a peer: header and payload checksum, or the header "
-        "only, which still catches reused slots.",
+        "The check of each page that a peer sends: of its header and its payload's checksum, or of "
+        "the header only. Both catch reused slots.",
         "`header` only where the checksum's measured cost hurts and the network is trusted.",
     )
     max_channels_per_peer: Count = _key(

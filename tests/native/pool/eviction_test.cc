@@ -214,6 +214,22 @@ TEST_F(PoolEviction, NewSizeTakesTheColdestNeighbours) {
   for (uint64_t i : hot) EXPECT_TRUE(held(i)) << i;
 }
 
+TEST_F(PoolEviction, NewSizeTakesTheColdestNeighboursEvenIfAllPagesWereUsedAgain) {
+  open(8 * kMiB);
+  uint64_t count = fill(0, 16 * kKiB);
+  std::vector<uint64_t> order;
+  for (uint64_t i = 0; i < count; ++i) order.push_back((i + count / 2) % count);
+  for (uint64_t number : order) touch({number});  // the coldest are in the middle of the pool
+  const size_t before = evicted_rows().size();
+  set(9'999, 512 * kKiB);
+  const auto rows = evicted_rows();
+  ASSERT_GT(rows.size(), before);
+  for (size_t i = before; i < rows.size(); ++i) {
+    const auto at = std::ranges::find(order, rows[i].digest, digest_for);
+    EXPECT_LT(at - order.begin(), static_cast<ptrdiff_t>(count / 4));
+  }
+}
+
 TEST_F(PoolEviction, PageLargerThanAnySpanTakesSeveral) {
   open(16 * kMiB);
   fill(0, 16 * kKiB);
