@@ -1,12 +1,11 @@
-"""Restores events and departures at the start; writes them without holding up the event loop."""
+"""Restores events and departures at the start, and writes them while the node runs."""
 
 from __future__ import annotations
-
-import asyncio
 
 from peercached.history.departures import Departures
 from peercached.history.event_log import EventLog
 from peercached.history.store import HistoryStore, Remembered
+from peercached.one_write import OneWriteAtATime
 
 # kill -9 loses the changes of so many seconds.
 WRITE_EVERY_S = 5.0
@@ -24,28 +23,25 @@ class HistoryKeeper:
         events.restore(before.number, before.events)
         departures.restore(before.departed)
         self._written = events.number  # every departure and return is an event, too
-        self._writing: asyncio.Task[None] | None = None
+        self._writer = OneWriteAtATime(self._state, store.save)
 
     def tend(self, now: float) -> None:
         """Begins a write if anything has changed. Call it often; `now` is monotonic seconds."""
-        idle = self._writing is None or self._writing.done()
-        if idle and now >= self._write_at and self._has_changed:
+        if now >= self._write_at and self._has_changed:
             self._write_at = now + WRITE_EVERY_S
-            self._writing = asyncio.ensure_future(self._write())
+            self._writer.changed()
 
     async def stop(self) -> None:
         """Returns when all is written."""
-        if self._writing is not None:
-            await self._writing
         if self._has_changed:
-            await self._write()
+            self._writer.changed()
+        await self._writer.done()
 
     @property
     def _has_changed(self) -> bool:
         return self._store.path is not None and self._events.number != self._written
 
-    async def _write(self) -> None:
+    def _state(self) -> Remembered:
         self._written = self._events.number
         latest_last = self._departures.all()[::-1]
-        remembered = Remembered(self._events.number, self._events.after(0), latest_last)
-        await asyncio.get_running_loop().run_in_executor(None, self._store.save, remembered)
+        return Remembered(self._events.number, self._events.after(0), latest_last)

@@ -106,10 +106,12 @@ class Liveness:
             and now - life.direct < within_s
         )
 
-    def forgive(self, pause_s: float) -> None:
-        """Our own process was stopped for `pause_s`: do not count that as silence of others."""
+    def forgive(self, pause_s: float, now: float) -> None:
+        """Our own process was stopped for `pause_s`: do not count that as silence of others. Our
+        connections may be broken, too, so the first round of probes may be in vain: nobody is dead
+        before there was time for a second one."""
         for life in self._lives.values():
-            life.heard += pause_s
+            life.heard = max(life.heard + pause_s, now - self._timing.suspect_after_s)
             life.direct += pause_s
             life.beat += pause_s
             life.next_round += pause_s

@@ -137,7 +137,7 @@ class Membership:
         """Detects that our own process was stopped: then the others were not silent."""
         gap_s, self._clock = now - self._clock, now
         if gap_s > self._timing.pause_s:
-            self._roster.liveness.forgive(gap_s)
+            self._roster.liveness.forgive(gap_s, now)
             self.links.forgive(gap_s)
 
     def tick(self, now: float) -> list[Action]:

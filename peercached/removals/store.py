@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,23 +81,16 @@ class RemovalStore:
             return Remembered(is_of_another_cluster=True)
         return remembered
 
-    def save(
-        self,
-        start: int,
-        life: int,
-        waits_for: Iterable[str],
-        lives: Iterable[Life],
-        open: dict[RemovalId, bytes],
-    ) -> bool:
+    def save(self, state: Remembered) -> bool:
         if self.path is None:
             return True
         text = json.dumps(
             {
                 "format": FORMAT,
                 "cluster": self._cluster,
-                "start": start,
-                "life": life,
-                "waits for": sorted(waits_for),
+                "start": state.start,
+                "life": state.life,
+                "waits for": sorted(state.waits_for),
                 "lives": [
                     [
                         one.node_id,
@@ -109,9 +101,9 @@ class RemovalStore:
                         one.owed_from,
                         one.reached,
                     ]
-                    for one in lives
+                    for one in state.lives
                 ],
-                "open": [[id.incarnation, id.number, d.hex()] for id, d in open.items()],
+                "open": [[id.incarnation, id.number, d.hex()] for id, d in state.open.items()],
             }
         )
         draft = self.path.with_suffix(".new")

@@ -92,7 +92,7 @@ class RemovalCatchUp:
                 "removed meanwhile, and too few of the nodes that would know have answered: %s",
                 ", ".join(sorted(removals.absent or removals.waits_for)),
             )
-        removals.keep()
+        await removals.kept()
         await asyncio.get_running_loop().run_in_executor(None, self._engine.hold_back)
         self._task = asyncio.ensure_future(self._go_on())
 
@@ -143,6 +143,7 @@ class RemovalCatchUp:
                 self.is_held_out = False
                 if vouches:
                     self._removals.vouch()
+                    await self._removals.kept()
                     return True
             if time.monotonic() >= deadline:
                 return False
@@ -347,6 +348,8 @@ class RemovalCatchUp:
         self._compare(caller.node_id, (request.met, request.met_position))
         removals.lives.reach({caller.incarnation: request.reached})
         await self._drop_if_old()
+        # It may serve after our answer. From then on, our next start must know of it.
+        await removals.kept()
         met = removals.lives.newest_before(caller.node_id, caller.incarnation)
         known = removals.lives.find(caller.node_id, request.life)
         if known is not None and known.owed_from == NOT_KNOWN:

@@ -23,7 +23,7 @@ from peercached.directory.placement import Change, Node, Placement
 from peercached.health import Say
 from peercached.membership import NodeAddress
 from peercached.peer.removals.ended import Ended
-from peercached.peer.removals.member import KEEP_TOGETHER_S, ORPHANED_S, Removals, id_message, split
+from peercached.peer.removals.member import ORPHANED_S, Removals, id_message, split
 from peercached.peer.removals.told import ToldByAll
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
@@ -44,9 +44,10 @@ OPEN_MAX = 4096
 # Backoff between two rounds of an incomplete removal.
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 5.0
-# Share of the worker's time that is kept for the answer, and its maximum: an incomplete removal is
+# Share of the worker's time that is kept for the answer, and its limits: an incomplete removal is
 # written to state_dir first, and a busy disk takes a tenth of a second for that.
 ANSWER_SHARE = 0.1
+ANSWER_MIN_S = 0.04
 ANSWER_MAX_S = 0.25
 # Seconds between the members that may take over a removal after its driver is gone.
 TURN_S = 2.0
@@ -196,7 +197,7 @@ class RemovalDriver(Component):
         if epoch is not None:
             one.epoch = pb.NamespaceEpoch(namespace_id=epoch[0], epoch=epoch[1])
         task = self._drive(one)
-        margin_s = min(max(ANSWER_SHARE * left_s, 2 * KEEP_TOGETHER_S), ANSWER_MAX_S, left_s / 2)
+        margin_s = min(max(ANSWER_SHARE * left_s, ANSWER_MIN_S), ANSWER_MAX_S, left_s / 2)
         await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
         if one.cleared:
             return CLEARED, b"", ""
@@ -207,7 +208,8 @@ class RemovalDriver(Component):
         if not one.missing:
             one.missing[self._own.node_id] = "it had no time"
         self._member.unsure[one.id] = digests
-        await self._member.keep_soon()
+        self._member.keep_unsure()
+        await self._member.kept()
         if one.cleared:  # a clear came while we wrote: nobody looks up these digests any more
             return CLEARED, b"", ""
         if one.done.is_set():
@@ -226,7 +228,7 @@ class RemovalDriver(Component):
                     "this node stopped driving a removal: %s (a member may take it over)", error
                 )
             if one.done.is_set() and self._member.unsure.pop(one.id, None) is not None:
-                self._tasks.spawn(self._member.keep_soon())
+                self._member.keep_unsure()
 
         task.add_done_callback(over)
         return task
@@ -249,6 +251,7 @@ class RemovalDriver(Component):
         ids = [one.id] if one.was_over else [one.id, *self._earlier(one)]
         await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
         self._member.over(ids, answered)
+        await self._member.kept()
         one.done.set()
 
     async def _tell_over(self, node: Node, ids: list[RemovalId], answered: dict[int, int]) -> None:
@@ -477,6 +480,7 @@ class RemovalDriver(Component):
         known = self._member.forget(node_id) or any(
             life.node_id == node_id for life in self._member.lives
         )
+        await self._member.kept()
         request = pb.ForgetNodeRequest(node_id=node_id)
         others = self._others()
         answers = await asyncio.gather(*(self._call(n, "ForgetNode", request) for n in others))

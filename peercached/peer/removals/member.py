@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
 from peercached.directory.placement import Change, Placement
 from peercached.membership import NodeAddress, View
+from peercached.one_write import OneWriteAtATime
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 DIGESTS_MAX = 1 << 16
 # Seconds until another member takes over a removal after its driver is gone.
 ORPHANED_S = 10.0
-# Incomplete removals within so many seconds share one write to state_dir.
-KEEP_TOGETHER_S = 0.02
 
 
 class Removals:
@@ -77,8 +77,8 @@ class Removals:
         self._forget_listeners: list[Callable[[str], None]] = []
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
-        self._keeping: asyncio.Task[None] | None = None
-        self.keep()  # record this start
+        self._keeper = OneWriteAtATime(self._state, store.save)
+        store.save(self._state())  # record this start
 
     @property
     def _own(self) -> NodeAddress:
@@ -88,6 +88,7 @@ class Removals:
 
     async def stop(self) -> None:
         await self._tasks.stop()
+        await self.kept()
 
     def on_over(self, listener: Callable[[RemovalId], None]) -> None:
         """Calls `listener` with each removal that has ended, whoever drove it."""
@@ -110,37 +111,45 @@ class Removals:
             self.has_nothing_of_before()
         self.waits_for, self.absent = set(), set()
         self.life = self._own.incarnation
-        self.keep()
+        self._keep()
 
     def has_nothing_of_before(self) -> None:
         """No page of an earlier start is left, so other nodes' memory of one no longer matters."""
         self.before = self._own.incarnation
 
-    def keep(self) -> None:
-        # Blocks the event loop, but only for a page or two without a sync.
-        self.lives.changed = self.lives.has_news = False
-        own = self._own.incarnation
-        self._store.save(own, self.life, self.waits_for, self.lives, self.unsure)
-
-    async def keep_soon(self) -> None:
-        """Returns when the present `unsure` is saved. Concurrent callers share one write."""
-        if self._keeping is None:
-            self._keeping = self._tasks.spawn(self._keep_in_a_moment())
-        await asyncio.shield(self._keeping)
-
-    async def _keep_in_a_moment(self) -> None:
-        await asyncio.sleep(KEEP_TOGETHER_S)
-        self._keeping = None
-        self.keep()
+    def keep_unsure(self) -> None:
+        """Begins to save `unsure`, which has changed."""
+        self._keep()
 
     def keep_changes(self) -> None:
+        """Begins to save what must not be forgotten."""
         if self.lives.changed:
-            self.keep()
+            self._keep()
 
     def keep_news(self) -> None:
-        """Saves news that could wait. Call it about once a second."""
+        """Begins to save news that could wait. Call it about once a second."""
         if self.lives.has_news:
-            self.keep()
+            self._keep()
+
+    async def kept(self) -> None:
+        """Returns when all changes until now are saved, or could not be. Nobody may rely on what
+        this node knows before that: `kill -9` makes it forget the rest."""
+        self.keep_changes()
+        await self._keeper.done()
+
+    def _keep(self) -> None:
+        self.lives.changed = self.lives.has_news = False
+        self._keeper.changed()
+
+    def _state(self) -> Remembered:
+        return Remembered(
+            True,
+            self._own.incarnation,
+            self.life,
+            set(self.waits_for),
+            [copy(life) for life in self.lives],
+            dict(self.unsure),
+        )
 
     def to_ask_for(self) -> list[Life]:
         """The lives that a removal has to wait for (lives.py)."""
@@ -201,9 +210,12 @@ class Removals:
 
     async def tell(self, rows: bytes = b"") -> Told:
         """Sends withdrawals to the owners and waits until they have these and all earlier ones. A
-        member that joins during the call may have old records: the next call covers it."""
+        member that joins during the call may have old records: the next call covers it. Whoever is
+        told a view may rely on it that this node remembers who is in it, and who misses what."""
         view = self._placement.view.number
-        return Told(view, await self._publish(rows))
+        untold = await self._publish(rows)
+        await self.kept()
+        return Told(view, untold)
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
         """Ends removals and takes sets of their keys again. `answered`: the journal position of

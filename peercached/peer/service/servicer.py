@@ -316,6 +316,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
                 )
             answered = dict(zip(request.answered, request.positions, strict=True))
             self._removals.over([id_of(id) for id in request.ids], answered)
+            await self._removals.kept()
             return pb.EndRemovalsReply()
         except Exception as error:
             await self._refuse(context, error)
@@ -331,6 +332,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         try:
             self._session(context)
             self._removals.forget(request.node_id)
+            await self._removals.kept()
             return pb.ForgetNodeReply()
         except Exception as error:
             await self._refuse(context, error)

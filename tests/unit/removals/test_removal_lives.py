@@ -18,7 +18,7 @@ from peercached.removals.lives import (
     Lives,
     Presence,
 )
-from peercached.removals.store import RemovalStore
+from peercached.removals.store import Remembered, RemovalStore
 
 
 def address(node_id: str, incarnation: int, port: int = 0) -> NodeAddress:
@@ -172,13 +172,14 @@ def test_an_end_that_comes_first_is_remembered() -> None:
 
 
 OPEN = {RemovalId(3, 4): bytes(16)}
+STATE = Remembered(True, 8, 7, {"b"}, [], OPEN)
 
 
 def test_saved_removal_state_is_loaded_at_the_next_start(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path), "self")
     assert not store.load().is_known
     lives = [Life("a", 1, "h", 2, Presence.SILENT, 5), Life("a", 2, "h", 2, Presence.FORGOTTEN)]
-    assert store.save(8, 7, {"b"}, lives, OPEN)
+    assert store.save(Remembered(True, 8, 7, {"b"}, lives, OPEN))
     found = RemovalStore(str(tmp_path), "self").load()
     assert (found.is_known, found.start, found.life) == (True, 8, 7)
     assert (found.waits_for, found.open) == ({"b"}, OPEN)
@@ -189,7 +190,7 @@ def test_saved_removal_state_is_loaded_at_the_next_start(tmp_path: Path) -> None
 def test_removal_state_of_another_secret_is_ignored_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert RemovalStore(str(tmp_path), "self", b"old").save(8, 7, {"b"}, [], OPEN)
+    assert RemovalStore(str(tmp_path), "self", b"old").save(STATE)
     assert RemovalStore(str(tmp_path), "self", b"old").load().is_known
     assert caplog.text == ""
     assert not RemovalStore(str(tmp_path), "self", b"new").load().is_known
@@ -201,7 +202,7 @@ def test_removal_state_of_another_secret_is_ignored_and_logged(
 )
 def test_a_file_that_makes_no_sense_knows_nothing(tmp_path: Path, text: str) -> None:
     store = RemovalStore(str(tmp_path), "self")
-    store.save(8, 7, {"b"}, [], OPEN)
+    store.save(STATE)
     assert store.path is not None
     assert json.loads(store.path.read_text())["life"] == 7
     store.path.write_text(text)
@@ -210,14 +211,14 @@ def test_a_file_that_makes_no_sense_knows_nothing(tmp_path: Path, text: str) -> 
 
 def test_failed_save_of_removal_state_is_reported(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path / "nowhere"), "self")
-    assert not store.save(8, 7, set(), [], {})
+    assert not store.save(STATE)
     assert "nowhere" in store.problem
     (tmp_path / "nowhere").mkdir()
-    assert store.save(8, 7, set(), [], {})
+    assert store.save(STATE)
     assert store.problem == ""
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
     store = RemovalStore("", "self")
-    assert store.save(8, 7, set(), [], {})
+    assert store.save(STATE)
     assert not store.load().is_known

@@ -19,7 +19,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
     digests now, which nobody has removed."""
     driven: list[Open] = []
 
-    async def keep_soon() -> None:
+    async def kept() -> None:
         driven[0].cleared = True
         driven[0].done.set()
 
@@ -29,7 +29,9 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
 
     async def claim() -> int:
         own = SimpleNamespace(address=NodeAddress("a", 1, "10.0.0.1", 1, 2))
-        member = SimpleNamespace(unsure={}, keep_soon=keep_soon, on_over=lambda _: None)
+        member = SimpleNamespace(
+            unsure={}, keep_unsure=lambda: None, kept=kept, on_over=lambda _: None
+        )
         driver = RemovalDriver(
             cast(Any, member),
             cast(Any, SimpleNamespace(own=own)),
