@@ -201,19 +201,27 @@ class Engine:
         thread, which answers the lookups of a get."""
     def set_taking(self, taking: bool) -> None:
         """While false, sets are answered `draining` at once."""
-    def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, bytes]], int]:
-        """Our pages, most recently used first: (namespace id, epoch, idle ms, rows) in parts of at
-        most 256 pages and, but for single larger pages, 8 MiB; and how many are left out because
-        they are too large (64 MiB)."""
+    def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
+        """Our pages, most recently used first: (namespace id, epoch, idle ms, moves, rows) in parts
+        of at most 256 pages and, but for single larger pages, 8 MiB; and how many are left out
+        because they are too large (64 MiB)."""
+    def coldest(self, bytes: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
+        """The same of the pages that are evicted while so many more bytes are set, and may be
+        spilled."""
+    def set_moves(self, digests: bytes, moves: int) -> None:
+        """How often these have moved; 255: they move now, or another pool has them. coldest() has
+        none that moved twice. Holds until they are used here again."""
     def adopt(
         self,
         holder: int,
         namespace_id: bytes,
         epoch: int,
         idle_ms: int,
+        moves: int,
+        spilled: bool,
         rows: bytes,
         timeout_ms: int,
-    ) -> tuple[bytes, str, bool]:
+    ) -> tuple[bytes, str, bool, int, int]:
         """Reads, verifies and publishes pages of a node that drains: (digests that are here now,
         why the others are not, whether that is for want of room). ValueError for more than a part,
         or for what cannot be pages."""

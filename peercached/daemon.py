@@ -48,8 +48,10 @@ from peercached.peer.directory.promotes import Promotes
 from peercached.peer.directory.status import DirectoryStatus
 from peercached.peer.directory.streams import Streams
 from peercached.peer.directory.trim import Trim
-from peercached.peer.drain.adopts import Adopts
-from peercached.peer.drain.drain import Drain
+from peercached.peer.handover.adopts import Adopts
+from peercached.peer.handover.drain import Drain
+from peercached.peer.handover.parts import Offers
+from peercached.peer.handover.spill import Spill
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
@@ -188,10 +190,12 @@ class Daemon:
                 Trim(engine, self.placement).tend,
                 finding_events.tend,
                 self._history_keeper.tend,
+                self.spill.tend,
             ],
         )
         self.status.add(
             self.drain,
+            self.spill,
             self._membership_status,
             self.departures,
             self.failures,
@@ -331,18 +335,27 @@ class Daemon:
             self._handle_events,
         )
         self._build_removals(secret)
+        offers = Offers(self.peers, self.lookups, self.failures, timeout_s)
         self.drain = Drain(
             engine,
             placement,
-            self.peers,
-            self.lookups,
-            self.failures,
+            offers,
             self._announce_drain,
             self.node.withdraw_here,
             self.node.drop_here,
             self._leave_for_good,
             lambda: self.removals.vouches,
-            timeout_s,
+        )
+        self.spill = Spill(
+            engine,
+            placement,
+            offers,
+            self.node.withdraw_here,
+            self.node.drop_here,
+            lambda: self.drain.takes_sets,
+            lambda: self.removals.vouches,
+            self.config.pool_size,
+            lambda: settings.config.spill_bytes_per_s,
         )
         self.operations = Operations(
             engine,
@@ -527,6 +540,7 @@ class Daemon:
     async def stop(self) -> None:
         """Flushes the streams, leaves the cluster, and stops all parts, each within a timeout."""
         if self.config.clustered and not self._starting:
+            await self.spill.stop()
             await self.drain.stop()
             await self._flush()
         if self.config.clustered and (not self._starting or len(self.placement.nodes) > 1):

@@ -13,7 +13,7 @@ from peercached.node_status import NodeStatus
 from peercached.peer.directory import trace
 from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.directory.lookups import Lookups
-from peercached.peer.drain.drain import Drain, Limits
+from peercached.peer.handover.drain import Drain, Limits
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.service.settings import Settings
 

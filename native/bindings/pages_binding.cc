@@ -77,22 +77,38 @@ nb::list take_used(Engine& engine) {
   return list;
 }
 
-nb::tuple handovers(Engine& engine, uint64_t bytes_max) {
-  const Handovers found = unlocked([&] { return engine.local_pages().handovers(bytes_max); });
+nb::tuple listed(const Handovers& found) {
   nb::list list;
   for (const Handover& part : found.parts) {
-    list.append(nb::make_tuple(pack(part.namespace_id), part.epoch, part.idle_ms, pack(part.rows)));
+    list.append(nb::make_tuple(pack(part.namespace_id), part.epoch, part.idle_ms, part.moves,
+                               pack(part.rows)));
   }
   return nb::make_tuple(list, found.too_large);
 }
 
+nb::tuple handovers(Engine& engine, uint64_t bytes_max) {
+  return listed(unlocked([&] { return engine.local_pages().handovers(bytes_max); }));
+}
+
+nb::tuple coldest(Engine& engine, uint64_t bytes) {
+  return listed(unlocked([&] { return engine.local_pages().coldest(bytes); }));
+}
+
 nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_id, uint64_t epoch,
-                uint32_t idle_ms, const nb::bytes& rows, uint32_t timeout_ms) {
-  const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, handover_rows(rows)};
+                uint32_t idle_ms, uint8_t moves, bool spilled, const nb::bytes& rows,
+                uint32_t timeout_ms) {
+  const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, moves, spilled,
+                         handover_rows(rows)};
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   const Adopted adopted =
       unlocked([&] { return engine.adopter().adopt(holder, offered, deadline); });
-  return nb::make_tuple(pack(adopted.held), adopted.why_not, adopted.full);
+  return nb::make_tuple(pack(adopted.held), adopted.why_not, adopted.full, adopted.room.free_bytes,
+                        adopted.room.coldest_idle_ms);
+}
+
+void set_moves(Engine& engine, const nb::bytes& packed, uint8_t moves) {
+  const InPlace<Digest> digests(packed, "digests");
+  unlocked([&] { engine.local_pages().set_moves(digests, moves); });
 }
 
 }  // namespace
@@ -109,8 +125,11 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("take_used", &take_used)
       .def("set_taking", &Engine::set_taking, nb::arg("taking"))
       .def("handovers", &handovers, nb::arg("bytes_max"))
+      .def("coldest", &coldest, nb::arg("bytes"))
+      .def("set_moves", &set_moves, nb::arg("digests"), nb::arg("moves"))
       .def("adopt", &adopt, nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"),
-           nb::arg("idle_ms"), nb::arg("rows"), nb::arg("timeout_ms"));
+           nb::arg("idle_ms"), nb::arg("moves"), nb::arg("spilled"), nb::arg("rows"),
+           nb::arg("timeout_ms"));
 }
 
 }  // namespace peercached

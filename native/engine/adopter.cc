@@ -86,7 +86,8 @@ void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const D
   std::vector<RecordRow> rows;
   // Ends when pages removed meanwhile are withdrawn, behind their records.
   std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
-  parts.cold.adopted(taking, digests, committing, rows, offered.idle_ms);
+  const auto moves = static_cast<uint8_t>(offered.moves + (offered.spilled ? 1 : 0));
+  parts.cold.adopted(taking, digests, committing, rows, {offered.idle_ms, moves});
   for (const RecordRow& row : rows) {
     adopted.held.push_back(row.digest);
     parts.counters.adopted.fetch_add(1, std::memory_order_relaxed);
@@ -116,6 +117,12 @@ void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const D
 }
 
 Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline deadline) {
+  Adopted adopted = take(holder, offered, deadline);
+  adopted.room = parts_.pool.room();
+  return adopted;
+}
+
+Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline deadline) {
   Adopted adopted;
   const auto refuse = [&](const char* why) {
     parts_.counters.adopt_refused.fetch_add(offered.rows.size(), std::memory_order_relaxed);
@@ -143,7 +150,7 @@ Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline dea
     largest = std::max(largest, room_for(offered.rows[i].length));
   }
   if (missing.empty()) return adopted;
-  if (!parts_.pool.wants(bytes, offered.idle_ms)) {
+  if (!parts_.pool.room().fits(bytes, offered.idle_ms, offered.spilled ? kSpillIdleTimes : 1.0)) {
     parts_.counters.adopt_refused.fetch_add(missing.size(), std::memory_order_relaxed);
     adopted.why_not = "its pool is full of pages that were used more recently";
     adopted.full = true;

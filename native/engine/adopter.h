@@ -46,6 +46,8 @@ class Adopter {
 
  private:
   struct Run;
+  Adopted take(HolderIndex holder, const Handover& offered, Deadline deadline);
+
   const Parts parts_;
 };
 

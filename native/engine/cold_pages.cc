@@ -110,7 +110,7 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
 
 void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> digests,
                         std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows,
-                        uint32_t idle_ms) {
+                        const Adoption& adoption) {
   std::vector<PinnedPage> committing, aborting;
   std::vector<uint64_t> checksums;
   {
@@ -126,7 +126,7 @@ void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> d
       }
     }
     rows.resize(committing.size());
-    pool_.commit(committing, checksums, rows, idle_ms);
+    pool_.commit(committing, checksums, rows, adoption);
   }
   pool_.abort(aborting);
   pages = std::move(committing);

@@ -62,7 +62,8 @@ class ColdPages {
   // Commits reserved pages that were READ from a peer, and fills `rows` with their records. Doomed
   // pages are aborted and leave `pages`. digests[i] belongs to pages[i].
   void adopted(const Running::Taking& taking, std::span<const Digest> digests,
-               std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows, uint32_t idle_ms);
+               std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows,
+               const Adoption& adoption);
 
   // Takes withdrawals of pages that left the pool. A page on disk gets a non-resident record
   // instead.

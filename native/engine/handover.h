@@ -1,4 +1,5 @@
-// Pages handed over by a draining node to another one (docs/protocol.md, "Drain").
+// Pages handed over to another node by one that drains (docs/protocol.md, "Drain") or is full
+// (docs/spill.md).
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "common/types.h"
+#include "pool/pool.h"
 
 namespace peercached {
 
@@ -15,11 +17,19 @@ inline constexpr uint64_t kHandoverBytes = 8 << 20;
 // Larger pages are not handed over.
 inline constexpr uint32_t kHandoverPageBytesMax = 64 << 20;
 
+// A page that nobody uses is spilled so often at most.
+inline constexpr uint8_t kSpillMovesMax = 2;
+// A spilled page is taken instead of one that has been idle so many times as long. More than one,
+// or pools that are equally busy would exchange pages for nothing.
+inline constexpr double kSpillIdleTimes = 1.2;
+
 // A part: pages of one namespace that were used at about the same time.
 struct Handover {
   Digest namespace_id;
   uint64_t epoch = 0;
   uint32_t idle_ms = 0;  // since the last use, of the page unused for longest
+  uint8_t moves = 0;     // earlier ones, since the last use
+  bool spilled = false;  // by a full node, not by one that drains
   std::vector<RecordRow> rows;
 };
 
@@ -32,6 +42,7 @@ struct Adopted {
   std::vector<Digest> held;  // in our pool from now on, until evicted
   std::string why_not;       // why the others were not taken; empty if all were
   bool full = false;         // no room: pages used longer ago would be refused, too
+  PoolRoom room;             // afterwards
 };
 
 }  // namespace peercached

@@ -47,6 +47,16 @@ std::pair<Generation, std::vector<RecordRow>> LocalPages::rows_of(
 }
 
 Handovers LocalPages::handovers(uint64_t bytes_max) const {
+  return in_parts(parts_.pool.warmest(bytes_max));
+}
+
+Handovers LocalPages::coldest(uint64_t bytes) const {
+  Handovers found = in_parts(parts_.pool.coldest(bytes, kSpillMovesMax));
+  for (Handover& part : found.parts) part.spilled = true;
+  return found;
+}
+
+Handovers LocalPages::in_parts(std::span<const IdlePage> pages) const {
   const auto namespaces = parts_.namespaces.by_pool_slot();
   Handovers found;
   std::vector<Handover>& parts = found.parts;
@@ -54,15 +64,15 @@ Handovers LocalPages::handovers(uint64_t bytes_max) const {
     Handover part;
     uint64_t bytes = 0;
   };
-  std::map<uint32_t, Open> open;  // by pool slot
-  for (const WarmPage& page : parts_.pool.warmest(bytes_max)) {
+  std::map<std::pair<uint32_t, uint8_t>, Open> open;  // by pool slot and moves
+  for (const IdlePage& page : pages) {
     const auto ns = namespaces.find(page.namespace_slot);
     if (ns == namespaces.end()) continue;
     if (page.row.length > kHandoverPageBytesMax) {
       ++found.too_large;
       continue;
     }
-    Open& into = open[page.namespace_slot];
+    Open& into = open[{page.namespace_slot, page.moves}];
     if (into.part.rows.size() == kHandoverPages ||
         (into.bytes > 0 && into.bytes + page.row.length > kHandoverBytes)) {
       parts.push_back(std::move(into.part));
@@ -70,6 +80,7 @@ Handovers LocalPages::handovers(uint64_t bytes_max) const {
     }
     into.part.namespace_id = ns->second.id;
     into.part.epoch = ns->second.epoch;
+    into.part.moves = page.moves;
     into.part.idle_ms = std::max(into.part.idle_ms, page.idle_ms);
     into.part.rows.push_back(page.row);
     into.bytes += page.row.length;

@@ -51,6 +51,11 @@ class LocalPages {
                                                         std::span<const uint8_t> buckets) const;
   // Our pages in the order in which a drain hands them over. Each part is of one namespace.
   Handovers handovers(uint64_t bytes_max) const;
+  // The pages that are evicted while `bytes` more are set, and may be spilled.
+  Handovers coldest(uint64_t bytes) const;
+  void set_moves(std::span<const Digest> digests, uint8_t moves) {
+    parts_.pool.set_moves(digests, moves);
+  }
 
   // held[i] = 1: the page stays here for `hold_ms` (holds.h).
   void hold(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
@@ -64,6 +69,8 @@ class LocalPages {
   void warm(std::span<const Digest> digests);
 
  private:
+  Handovers in_parts(std::span<const IdlePage> pages) const;
+
   const Parts parts_;
 };
 

@@ -172,6 +172,11 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
   counters.payload_bytes += slot.length;
 }
 
+void Pool::Impl::use(uint32_t id, uint32_t before, uint32_t now_ms) {
+  slots[id].moves = 0;
+  policy->used(id, before, now_ms);
+}
+
 void Pool::Impl::write_header(const Slot& slot) {
   SlotHeader header;
   header.digest = slot.digest;
@@ -211,7 +216,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
       out[i] = {};
       out[i].outcome = impl_->reserve_one(requests[i], before, ns, evicted, id);
       if (out[i].outcome == ReserveOutcome::held) {
-        impl_->policy->used(id, before, now_ms);
+        impl_->use(id, before, now_ms);
         impl_->pin(id);
       }
       if (out[i].outcome == ReserveOutcome::held || out[i].outcome == ReserveOutcome::reserved)
@@ -225,7 +230,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
 }
 
 void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
-                  std::span<RecordRow> rows, std::optional<uint32_t> idle_ms) {
+                  std::span<RecordRow> rows, const std::optional<Adoption>& adoption) {
   assert(checksums.size() >= pages.size() && rows.size() >= pages.size());
   for (const PinnedPage& page : pages) __builtin_prefetch(page.header, 1);
   MutexLock lock(impl_->mutex);
@@ -234,10 +239,11 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
   for (size_t i = 0; i < pages.size(); ++i) {
     const uint32_t id = pages[i].slot;
     impl_->enter(id, impl_->next_generation(), checksums[i]);
-    const Slot& slot = impl_->slots[id];
+    Slot& slot = impl_->slots[id];
+    slot.moves = adoption ? adoption->moves : 0;
     const uint32_t chain_parent = impl_->slots.parent_of(id);
-    if (idle_ms)
-      impl_->policy->adopted(id, before, now_ms - std::min(now_ms, *idle_ms));
+    if (adoption)
+      impl_->policy->adopted(id, before, now_ms - std::min(now_ms, adoption->idle_ms));
     else
       impl_->policy->committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms,
                                impl_->evicted_keys.pools_needed(slot.digest) != 0);
@@ -333,7 +339,7 @@ void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch
     if (id == kNoSlot) continue;
     if (touch) {
       if (before == kNoSlot) before = impl_->slots.parent_of(id);
-      impl_->policy->used(id, before, now_ms);
+      impl_->use(id, before, now_ms);
       before = id;
     }
     impl_->pin(id);
@@ -347,7 +353,7 @@ PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation ge
   if (id == kNoSlot) return {};
   const Slot& slot = impl_->slots[id];
   if (slot.offset != offset || slot.generation != generation) return {};
-  impl_->policy->used(id, impl_->slots.parent_of(id), impl_->now_ms());
+  if (slot.moves != kMovesElsewhere) impl_->use(id, impl_->slots.parent_of(id), impl_->now_ms());
   impl_->pin(id);
   return impl_->page_of(id);
 }
@@ -371,7 +377,7 @@ void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8
     out[i] = id != kNoSlot;
     if (id == kNoSlot || !touch) continue;
     if (before == kNoSlot) before = impl_->slots.parent_of(id);
-    impl_->policy->used(id, before, now_ms);
+    impl_->use(id, before, now_ms);
     before = id;
   }
 }

@@ -93,12 +93,30 @@ struct PageRequest {
   uint32_t length = 0;
 };
 
-// One page in the result of warmest().
-struct WarmPage {
+// One page in the result of warmest() and coldest().
+struct IdlePage {
   RecordRow row;
   uint32_t namespace_slot = 0;
   uint32_t idle_ms = 0;  // since its last use
   uint64_t stamp = 0;    // greater: worth more (eviction.h)
+  uint8_t moves = 0;     // from pool to pool, since its last use
+};
+
+// Where a page of a peer's pool comes to stand in ours.
+struct Adoption {
+  uint32_t idle_ms = 0;  // since its last use
+  uint8_t moves = 0;     // from pool to pool, since its last use
+};
+
+struct PoolRoom {
+  uint64_t free_bytes = 0;       // to the mark at which eviction stops
+  uint32_t coldest_idle_ms = 0;  // since the last use of the page that eviction takes next
+
+  // Whether to take pages of this size, last used `idle_ms` ago: there is room, or the coldest page
+  // has been idle `times` as long.
+  bool fits(uint64_t bytes, uint32_t idle_ms, double times = 1.0) const {
+    return bytes <= free_bytes || coldest_idle_ms > idle_ms * times;
+  }
 };
 
 struct Evicted {
@@ -162,7 +180,7 @@ class Pool {
   // slots stay pinned for the caller, so that no withdrawal can overtake the publication. Give
   // `idle_ms` for pages last used elsewhere, that long ago; without it they count as used now.
   void commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
-              std::span<RecordRow> rows, std::optional<uint32_t> idle_ms = {});
+              std::span<RecordRow> rows, const std::optional<Adoption>& adoption = {});
   void abort(std::span<const PinnedPage> pages);
   // Waits until no thread has `digest` reserved; false at the deadline.
   bool wait_settled(const Digest& digest, Deadline deadline);
@@ -220,13 +238,18 @@ class Pool {
   Generation scan(const std::function<void(std::span<const RecordRow>)>& visit) const;
   Generation next_generation();  // also used to order withdrawals
 
-  // --- drain ---------------------------------------------------------------------------
+  // --- pages that move to other pools ------------------------------------------------
   // The committed pages, most recently used first, as many as fit into `bytes_max` of payload.
   // Order is stable except for pages touched during the scan.
-  std::vector<WarmPage> warmest(uint64_t bytes_max) const;
-  // Whether to take pages of this size from a draining peer, last used `idle_ms` ago. True if there
-  // is room, or if the coldest page has been idle for longer.
-  bool wants(uint64_t bytes, uint32_t idle_ms) const;
+  std::vector<IdlePage> warmest(uint64_t bytes_max) const;
+  // The pages that eviction takes while `bytes` more are set, at most 4096 of them. Not those that
+  // are pinned, have moved `moves_max` times, or move elsewhere.
+  std::vector<IdlePage> coldest(uint64_t bytes, uint8_t moves_max) const;
+  // How often these pages have moved, or kMovesElsewhere; holds until they are used here again.
+  // While a page moves elsewhere, a peer that reads it does not use it.
+  void set_moves(std::span<const Digest> digests, uint8_t moves);
+  // What the pool has for pages of peers.
+  PoolRoom room() const;
 
   // --- warm restart
   const RecoveryReport& recovery() const;

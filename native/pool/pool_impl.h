@@ -40,10 +40,12 @@ struct Pool::Impl {
   // kNoSlot. `id` becomes the slot found or made for the digest, or kNoSlot.
   ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, const PageNamespace& ns,
                              std::vector<RecordRow>& evicted, uint32_t& id) REQUIRES(mutex);
+  IdlePage idle_page(const Slot& slot, uint32_t at_ms) const REQUIRES(mutex);
   void write_header(const Slot& slot) REQUIRES(mutex);
 
   void enter(uint32_t id, Generation generation, uint64_t checksum) REQUIRES(mutex);
   void settled() REQUIRES(mutex);
+  void use(uint32_t id, uint32_t before, uint32_t now_ms) REQUIRES(mutex);
 
   // --- a pool in a file (restore.cc)
   void restore(const NamespaceJudge& judge, const RemovalJudge& is_void) REQUIRES(mutex);

@@ -12,6 +12,8 @@
 namespace peercached {
 
 inline constexpr uint32_t kNoSlot = UINT32_MAX;
+// Slot::moves of a page that another pool takes or has: it moves no more.
+inline constexpr uint8_t kMovesElsewhere = UINT8_MAX;
 
 enum class SlotState : uint8_t {
   unused,     // the number belongs to no span
@@ -40,6 +42,7 @@ struct alignas(64) Slot {
   bool listed = false;      // in the lists of the pool and of its class
   bool reused = false;      // in the lists of pages used again
   uint32_t touched_ms = 0;  // its last use
+  uint8_t moves = 0;        // from pool to pool since its last use; or kMovesElsewhere
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
   uint64_t stamp = 0;               // greater: worth more

@@ -469,11 +469,21 @@ class Drain(Part):
 
 
 class Handover(Part):
-    """Pages received from draining nodes; counters since the start of the daemon."""
+    """Pages received from nodes that drain or are full; counters since the start of the daemon."""
 
     adopted: int = 0
     adopted_bytes: int = 0
     adopt_refused: int = 0
+
+
+class Spill(Part):
+    """Pages that this node gave to others before it evicted them; counters since the start of the
+    daemon."""
+
+    pages: int = 0
+    bytes: int = 0
+    duplicates: int = 0  # pages that another node had already
+    refused: int = 0  # pages that a peer did not take
 
 
 class Holds(Part):
@@ -628,6 +638,7 @@ class Status(Part):
     streams: list[Stream] = []
     drain: Drain = Field(default_factory=Drain)
     handover: Handover = Field(default_factory=Handover)
+    spill: Spill = Field(default_factory=Spill)
     holds: Holds = Field(default_factory=Holds)
     metrics: Metrics = Field(default_factory=Metrics)
     demand: Demand = Field(default_factory=Demand)

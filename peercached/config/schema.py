@@ -296,6 +296,19 @@ class Config(BaseModel):
         "says so. Empty: the pool ends with the process.",
         "Restarts and upgrades should keep the cache. One file for each daemon; needs `state_dir`.",
     )
+    spill_bytes_per_s: Size = _key(
+        0,
+        _POOL,
+        "Budget for pages that move to other nodes before the pool evicts them. They go only to a "
+        "node with free memory, or with pages that nobody has used for longer still. 0: no page "
+        "moves, so what is evicted here is gone, unless it is on the disk.",
+        "Some nodes set pages and others have memory to spare (prefill and decode nodes): what the "
+        "network can carry beside reads, such as `1GiB`.",
+        unit="bytes/s",
+        live=True,
+        ge=0,
+        le=1 << 40,
+    )
     copy_threads: Count = _key(
         0,
         _POOL,

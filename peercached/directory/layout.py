@@ -22,7 +22,7 @@ NO_HOLDER = 0xFFFF
 
 _HOLDER_AT_U16 = 20  # RecordRow.holder, in units of u16
 _FLAGS_AT = 42
-_RESIDENT = 1
+RESIDENT = 1
 _WITHDRAW = 2
 _ROW_U16 = ROW_BYTES // 2
 
@@ -64,11 +64,11 @@ def withdrawals_of(rows: bytes) -> bytes:
 def gone_from_pool(rows: bytes) -> bytes:
     """The rows for pages no longer in the holder's pool: withdrawn, or on its disk only."""
     flags = rows[_FLAGS_AT::ROW_BYTES]
-    resident = flags.count(_RESIDENT)
+    resident = flags.count(RESIDENT)
     if resident in (0, len(flags)):
         return b"" if resident else rows
     each = (rows[at : at + ROW_BYTES] for at in range(0, len(rows), ROW_BYTES))
-    return b"".join(row for row, flag in zip(each, flags, strict=True) if flag != _RESIDENT)
+    return b"".join(row for row, flag in zip(each, flags, strict=True) if flag != RESIDENT)
 
 
 def pack_mapping(mapping: dict[int, int]) -> bytes:

@@ -40,7 +40,7 @@ _SINGLES = (
         "counter",
         "adopted_pages",
         lambda s: s.handover.adopted,
-        "Pages taken over from nodes that drain.",
+        "Pages taken over from nodes that drain or are full.",
     ),
     Single("counter", "adopted_bytes", lambda s: s.handover.adopted_bytes, "Bytes of them."),
     Single(
@@ -48,6 +48,25 @@ _SINGLES = (
         "adopt_refused_pages",
         lambda s: s.handover.adopt_refused,
         "Pages not taken over.",
+    ),
+    Single(
+        "counter",
+        "spilled_pages",
+        lambda s: s.spill.pages,
+        "Pages that went to another node before this one evicted them.",
+    ),
+    Single("counter", "spilled_bytes", lambda s: s.spill.bytes, "Bytes of them."),
+    Single(
+        "counter",
+        "spill_duplicate_pages",
+        lambda s: s.spill.duplicates,
+        "Pages about to be evicted that another node had already.",
+    ),
+    Single(
+        "counter",
+        "spill_refused_pages",
+        lambda s: s.spill.refused,
+        "Pages about to be evicted that a node did not take.",
     ),
 )
 _STATES = ("alive", "leaving")

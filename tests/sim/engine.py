@@ -118,21 +118,23 @@ class SimEngine(FakeEngine):
         self._hide(digests)
         return super().drop_from_pool(digests)
 
-    def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, bytes]], int]:
+    def coldest(self, bytes: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
+        del bytes
+        return [], 0
+
+    def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
         del bytes_max
         digests = list(self.pool)
         some = (digests[at : at + PAGES_A_PART] for at in range(0, len(digests), PAGES_A_PART))
-        return [(digest_of("ns"), 0, 0, b"".join(map(self._row, part))) for part in some], 0
+        return [(digest_of("ns"), 0, 0, 0, b"".join(map(self._row, part))) for part in some], 0
 
-    def adopt(
-        self, holder: int, namespace_id: bytes, epoch: int, idle_ms: int, rows: bytes, ms: int
-    ) -> asyncio.Future[tuple[bytes, str, bool]]:
+    def adopt(self, holder: int, *offer: Any) -> asyncio.Future[tuple[bytes, str, bool, int, int]]:
         """Returns a future, for which the simulated thread waits."""
-        del namespace_id, epoch, idle_ms, ms
-        adopted: asyncio.Future[tuple[bytes, str, bool]]
+        rows: bytes = offer[-2]
+        adopted: asyncio.Future[tuple[bytes, str, bool, int, int]]
         adopted = asyncio.get_running_loop().create_future()
         if not self._node.cluster.holds(self._node.name):
-            adopted.set_result((b"", "it may have no pages", True))
+            adopted.set_result((b"", "it may have no pages", True, 0, 0))
             return adopted
         here: list[bytes] = []
         node = self._node.daemon.placement.nodes.get(holder)
@@ -161,9 +163,11 @@ class SimEngine(FakeEngine):
         return adopted
 
     @staticmethod
-    def reads_done(adopted: asyncio.Future[tuple[bytes, str, bool]], digests: bytes) -> None:
+    def reads_done(
+        adopted: asyncio.Future[tuple[bytes, str, bool, int, int]], digests: bytes
+    ) -> None:
         if not adopted.done():
-            adopted.set_result((digests, "", False))
+            adopted.set_result((digests, "", False, 0, 0))
 
     # --- a get: the pool, other nodes, and a second try for failed reads
 

@@ -25,7 +25,7 @@ from peercached.directory.publisher import Publisher
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.directory.promotes import Promotes
-from peercached.peer.drain.adopts import Adopts
+from peercached.peer.handover.adopts import Adopts
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
@@ -187,9 +187,7 @@ class LocalNode:
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
         return await self._accepts.accept(caller, end, closed)
 
-    async def adopt_here(
-        self, caller: NodeAddress, offer: pb.AdoptRequest
-    ) -> tuple[bytes, str, bool]:
+    async def adopt_here(self, caller: NodeAddress, offer: pb.AdoptRequest) -> pb.AdoptReply:
         return await self._adopts.adopt(caller, offer)
 
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:

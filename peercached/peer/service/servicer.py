@@ -72,9 +72,7 @@ class NodeService(Protocol):
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         """Returns packed rows. Unable: not now."""
 
-    async def adopt_here(
-        self, caller: NodeAddress, offer: pb.AdoptRequest
-    ) -> tuple[bytes, str, bool]:
+    async def adopt_here(self, caller: NodeAddress, offer: pb.AdoptRequest) -> pb.AdoptReply:
         """Returns (digests now here, why others are not, whether room is lacking). Unable."""
 
     async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
@@ -350,8 +348,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             caller = self._session(context).caller
             check_packed(request.namespace_id, DIGEST_BYTES, "namespace id")
             check_packed(request.rows, ROW_BYTES, "records")
-            digests, why_not, full = await self._node.adopt_here(caller, request)
-            return pb.AdoptReply(digests=digests, why_not=why_not, full=full)
+            return await self._node.adopt_here(caller, request)
         except Exception as error:
             await self._refuse(context, error)
 

@@ -18,7 +18,7 @@ class PoolRecency : public PageFixture {
       ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
       const uint64_t sum = 0;
       RecordRow row;
-      pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1}, idle_ms);
+      pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1}, Adoption{idle_ms});
       unpin(reservation.page);
     }
   }

@@ -1,6 +1,6 @@
 """The report at the end of a drain."""
 
-from peercached.peer.drain.report import Progress
+from peercached.peer.handover.report import Progress
 
 
 def progress(pages: int, offered: int, handed: int, too_large: int = 0) -> Progress:

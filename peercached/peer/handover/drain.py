@@ -15,25 +15,17 @@ import asyncio
 import itertools
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import grpc
-import grpc.aio
-
 from peercached.component import Component, Stats
-from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES
+from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say
-from peercached.peer.directory.lookups import Lookups
-from peercached.peer.drain.report import Progress
-from peercached.peer.drain.takers import takers
-from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, Refused, Unreachable
-from peercached.proto import peer_pb2 as pb
+from peercached.peer.handover.parts import Offers, Part, bytes_of
+from peercached.peer.handover.report import Progress
+from peercached.peer.handover.takers import takers
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -51,8 +43,6 @@ READERS_DONE_S = 0.5
 VOUCHES_S = 0.05
 # Pages dropped in one step.
 DROP_DIGESTS = 4096
-# Share of a call's timeout that the peer may use to pull the pages.
-PULL_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +60,6 @@ class Limits:
             raise ValueError(f"{self.seconds:g} seconds: between 0 and {SECONDS_MAX:g} can be had")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    namespace_id: bytes
-    epoch: int
-    idle_ms: int
-    rows: dict[bytes, bytes]  # by digest
-
-
 class Drain(Component):
     """Use it on the event loop's thread. `announce` tells the other nodes whether this node drains.
     `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
@@ -87,27 +69,21 @@ class Drain(Component):
         self,
         engine: Engine,
         placement: Placement,
-        peers: Peers,
-        lookups: Lookups,
-        failures: FailureDetector,
+        offers: Offers,
         announce: Callable[[bool], None],
         withdraw: Callable[[bytes], Awaitable[None]],
         drop: Callable[[bytes], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
         vouches: Callable[[], bool],
-        timeout_s: float,
     ) -> None:
         self._engine = engine
         self._placement = placement
-        self._peers = peers
-        self._lookups = lookups
-        self._failures = failures
+        self._offers = offers
         self._announce = announce
         self._withdraw = withdraw
         self._drop = drop
         self._leave = leave
         self._vouches = vouches
-        self._timeout_s = timeout_s
         self._turns = itertools.count()
         self._withdrawn = bytearray()  # digests of pages that peers took
         self._out: dict[Node, str] = {}  # peers that take nothing more -> why
@@ -206,13 +182,11 @@ class Drain(Component):
         while not self._vouches():  # noqa: ASYNC110 (it comes with no event)
             await asyncio.sleep(VOUCHES_S)
         loop = asyncio.get_running_loop()
-        parts, too_large = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
+        found, too_large = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
+        parts = [Part.of(part) for part in found]
         self.progress.too_large = too_large
-        self.progress.offered = sum(len(part[3]) // ROW_BYTES for part in parts)
-        queue = (
-            _Part(namespace_id, epoch, idle_ms, _by_digest(rows))
-            for namespace_id, epoch, idle_ms, rows in parts
-        )
+        self.progress.offered = sum(len(part.rows) for part in parts)
+        queue = iter(parts)
         workers = [asyncio.ensure_future(self._work(queue)) for _ in range(OFFERS_MAX)]
         try:
             await asyncio.gather(*workers)
@@ -220,7 +194,7 @@ class Drain(Component):
             for worker in workers:
                 worker.cancel()
 
-    async def _work(self, queue: Iterator[_Part]) -> None:
+    async def _work(self, queue: Iterator[Part]) -> None:
         for part in queue:
             if not self._takers():
                 return
@@ -230,89 +204,40 @@ class Drain(Component):
         candidates = (node for node in self._placement.nodes.values() if node not in self._out)
         return takers(candidates, self._placement.own, next(self._turns), time.monotonic())
 
-    async def _place(self, part: _Part) -> None:
+    async def _place(self, part: Part) -> None:
         left = dict(part.rows)
-        for node, rows in (await self._held_elsewhere(part)).items():
+        for node, rows in (await self._offers.held_elsewhere(part, self._takers())).items():
             await self._offer(node, part, rows, left)
         for node in self._takers():
             if not left:
                 return
             await self._offer(node, part, left, left)
 
-    async def _held_elsewhere(self, part: _Part) -> dict[Node, dict[bytes, bytes]]:
-        """Rows of pages that another node already holds, by that node."""
-        found = await self._lookups.find(b"".join(part.rows), self._timeout_s)
-        takers = {node.index: node for node in self._takers()}
-        held: defaultdict[Node, dict[bytes, bytes]] = defaultdict(dict)
-        for digest, row in _rows(found):
-            node = takers.get(int.from_bytes(row[40:42], "little"))
-            if node is not None and digest in part.rows:
-                held[node][digest] = part.rows[digest]
-        return held
-
     async def _offer(
-        self, node: Node, part: _Part, rows: dict[bytes, bytes], left: dict[bytes, bytes]
+        self, node: Node, part: Part, rows: Mapping[bytes, bytes], left: dict[bytes, bytes]
     ) -> None:
         """Offers these pages to `node`. Pages that it takes are withdrawn here and leave `left`."""
         wanted = {digest: row for digest, row in rows.items() if digest in left}
         if not wanted or node in self._out:
             return
-        request = pb.AdoptRequest(
-            namespace_id=part.namespace_id,
-            epoch=part.epoch,
-            rows=b"".join(wanted.values()),
-            idle_ms=part.idle_ms,
-            timeout_ms=round(1000 * PULL_SHARE * self._timeout_s),
-        )
-        reply = await self._call(node, request)
-        if reply is None:
-            return
-        if reply.full:
-            self._out[node] = reply.why_not
-        taken = [digest for digest in _digests(reply.digests) if digest in wanted]
-        if taken:
+        answer = await self._offers.offer(node, part, wanted)
+        while answer.busy:
+            await asyncio.sleep(BUSY_S)
+            answer = await self._offers.offer(node, part, wanted)
+        if answer.full or answer.failed:
+            self._out[node] = answer.why_not
+        if answer.failed:
+            log.warning("drain: %s accepts no more pages: %s", node.address.node_id, answer.why_not)
+        if answer.taken:
             # Note them before we wait: the drain may time out, and they must be dropped even then.
-            self._withdrawn += b"".join(taken)
-            await self._withdraw(b"".join(taken))
-        for digest in taken:
+            self._withdrawn += b"".join(answer.taken)
+            await self._withdraw(b"".join(answer.taken))
+        for digest in answer.taken:
             row = left.pop(digest, None)
             if row is not None:
-                self.progress.handed(int.from_bytes(row[36:40], "little"))
-
-    async def _call(self, node: Node, request: pb.AdoptRequest) -> Any:
-        """The reply, or None if there is none; then this peer is not asked again."""
-        link = self._peers.link(node.address.endpoint)
-        while True:
-            try:
-                return await link.call("Adopt", request, self._timeout_s, expect=node.address)
-            except Unreachable as error:
-                self._failures.failed(node, error)
-                self._out[node] = str(error)
-            except CallFailed as error:
-                if isinstance(error, Refused) and error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                    await asyncio.sleep(BUSY_S)
-                    continue
-                self._out[node] = str(error)
-            log.warning(
-                "drain: %s accepts no more pages: %s", node.address.node_id, self._out[node]
-            )
-            return None
+                self.progress.handed(bytes_of(row))
 
 
 def _refused(stats: Stats) -> int:
     """Pages whose sets were refused because of the drain."""
     return int(stats.get("operations", {}).get("set", {}).get("draining", 0))
-
-
-def _rows(packed: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for at in range(0, len(packed) - len(packed) % ROW_BYTES, ROW_BYTES):
-        yield packed[at : at + DIGEST_BYTES], packed[at : at + ROW_BYTES]
-
-
-def _by_digest(packed: bytes) -> dict[bytes, bytes]:
-    return dict(_rows(packed))
-
-
-def _digests(packed: bytes) -> Iterator[bytes]:
-    for at in range(0, len(packed) - len(packed) % DIGEST_BYTES, DIGEST_BYTES):
-        yield packed[at : at + DIGEST_BYTES]

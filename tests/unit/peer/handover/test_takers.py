@@ -2,7 +2,7 @@
 
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
-from peercached.peer.drain.takers import SETTLED_S, takers
+from peercached.peer.handover.takers import SETTLED_S, takers
 
 
 def node(index: int, since: float = 0.0) -> Node:

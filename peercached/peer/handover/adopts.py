@@ -1,4 +1,4 @@
-"""Takes over pages of a draining node: serves its Adopt calls, one bounded part each.
+"""Takes over pages of a draining or full node: serves its Adopt calls, one bounded part each.
 
 The data plane does the work (native/engine/adopter.h). It READs the caller's pages like any reader,
 verifies them, copies them into our pool and publishes them as ours.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Parts at a time. Each needs memory beside the pool: normally 8 MiB, at most 64 MiB.
 ADOPTS_MAX = 2
+MOVES_MAX = 2  # a page that moved so often is spilled no more (native/engine/handover.h)
 
 
 class Adopts:
@@ -35,8 +36,8 @@ class Adopts:
         self._timeout_s = timeout_s
         self._running = 0
 
-    async def adopt(self, caller: NodeAddress, offer: pb.AdoptRequest) -> tuple[bytes, str, bool]:
-        """Returns (digests that are here now, why the others are not, whether for lack of room).
+    async def adopt(self, caller: NodeAddress, offer: pb.AdoptRequest) -> pb.AdoptReply:
+        """Takes pages over.
 
         Raises LookupError if the caller is not in our view, ValueError for a malformed offer, and
         Unable if ADOPTS_MAX parts are under way."""
@@ -52,15 +53,25 @@ class Adopts:
             self._epochs.raise_to(offer.namespace_id, offer.epoch, by=f"node {caller.node_id}")
         self._running += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(
+            found = await asyncio.get_running_loop().run_in_executor(
                 None,
                 self._engine.adopt,
                 node.index,
                 offer.namespace_id,
                 offer.epoch,
                 offer.idle_ms,
+                min(offer.moves, MOVES_MAX),
+                offer.spilled,
                 offer.rows,
                 min(offer.timeout_ms, round(1000 * self._timeout_s)),
             )
         finally:
             self._running -= 1
+        digests, why_not, full, free_bytes, coldest_idle_ms = found
+        return pb.AdoptReply(
+            digests=digests,
+            why_not=why_not,
+            full=full,
+            free_bytes=free_bytes,
+            coldest_idle_ms=coldest_idle_ms,
+        )

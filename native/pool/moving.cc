@@ -1,0 +1,78 @@
+// Which pages a pool offers to others, because it stops or is full, and which ones it accepts.
+
+#include <algorithm>
+
+#include "pool/pool_impl.h"
+
+namespace peercached {
+
+namespace {
+constexpr uint32_t kSlotsPerTurn = 1024;
+constexpr size_t kColdestMax = 4096;
+}  // namespace
+
+IdlePage Pool::Impl::idle_page(const Slot& slot, uint32_t at_ms) const {
+  return {row_of(slot), slot.namespace_slot, at_ms - slot.touched_ms, slot.stamp, slot.moves};
+}
+
+std::vector<IdlePage> Pool::warmest(uint64_t bytes_max) const {
+  std::vector<IdlePage> pages;
+  uint32_t next = 0;
+  for (bool more = true; more;) {
+    MutexLock lock(impl_->mutex);
+    const uint32_t now_ms = impl_->now_ms();
+    const uint32_t end = std::min(next + kSlotsPerTurn, impl_->slots.end());
+    for (; next < end; ++next) {
+      const Slot& slot = impl_->slots[next];
+      if (slot.state != SlotState::committed) continue;
+      pages.push_back(impl_->idle_page(slot, now_ms));
+    }
+    more = next < impl_->slots.end();
+  }
+  // Pages of a chain share a stamp; the page set first is nearer to its head.
+  std::ranges::sort(pages, [](const IdlePage& a, const IdlePage& b) {
+    return a.stamp != b.stamp ? a.stamp > b.stamp : a.row.generation < b.row.generation;
+  });
+  uint64_t bytes = 0;
+  const auto beyond = std::ranges::find_if(
+      pages, [&](const IdlePage& page) { return (bytes += page.row.length) > bytes_max; });
+  pages.erase(beyond, pages.end());
+  return pages;
+}
+
+std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
+  std::vector<IdlePage> pages;
+  std::vector<uint32_t> next;
+  MutexLock lock(impl_->mutex);
+  const uint64_t high = impl_->high_bytes;
+  const uint64_t free_bytes = high - std::min(high, impl_->space.occupied_bytes());
+  if (bytes <= free_bytes) return pages;
+  uint64_t left = bytes - free_bytes + high - impl_->low_bytes;  // it evicts down to the low mark
+  const uint32_t now_ms = impl_->now_ms();
+  impl_->policy->first(kColdestMax, next);
+  for (const uint32_t id : next) {
+    const Slot& slot = impl_->slots[id];
+    if (slot.length > left) break;
+    left -= slot.length;
+    if (slot.pins == 0 && slot.moves < moves_max) pages.push_back(impl_->idle_page(slot, now_ms));
+  }
+  return pages;
+}
+
+void Pool::set_moves(std::span<const Digest> digests, uint8_t moves) {
+  MutexLock lock(impl_->mutex);
+  for (const Digest& digest : digests)
+    if (const uint32_t id = impl_->find_committed(digest); id != kNoSlot)
+      impl_->slots[id].moves = moves;
+}
+
+PoolRoom Pool::room() const {
+  MutexLock lock(impl_->mutex);
+  PoolRoom room;
+  room.free_bytes = impl_->low_bytes - std::min(impl_->low_bytes, impl_->space.used_bytes());
+  if (const uint32_t coldest = impl_->policy->next(); coldest != kNoSlot)
+    room.coldest_idle_ms = impl_->now_ms() - impl_->slots[coldest].touched_ms;
+  return room;
+}
+
+}  // namespace peercached

@@ -1,0 +1,97 @@
+"""A full node's pages move to nodes with room before it evicts them."""
+
+from collections.abc import Sequence
+
+from harness.cluster import Cluster, Daemon
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import Pages, keys_of
+from harness.versions import Versions
+from harness.waiting import eventually
+
+from peercache_client import Status
+
+POOL = 32 << 20
+PAGE = 64 << 10
+BUDGET = 1 << 30
+BATCH = 2  # pages
+EVICTED_AT_ONCE = 12  # pages between the pool's two marks
+
+
+def spilled(daemon: Daemon) -> dict[str, int]:
+    found: dict[str, int] = daemon.status()["spill"]
+    return found
+
+
+def set_slowly(daemon: Daemon, pages: Pages, keys: Sequence[bytes]) -> None:
+    """Sets no batch before the pool has enough pages that others have, too."""
+    number_set = 0
+
+    def is_ready() -> bool:
+        status = daemon.status()
+        pool = status["pool"]
+        only_here = number_set - int(status["spill"]["pages"])
+        is_full = pool["used_bytes"] > 0.975 * pool["capacity_bytes"]
+        return not is_full or only_here <= pool["keys"] - BATCH - EVICTED_AT_ONCE
+
+    for number_set in range(0, len(keys), BATCH):
+        eventually(is_ready, 20)
+        assert all(pages.set(keys[number_set : number_set + BATCH]))
+
+
+def test_pages_of_a_full_node_are_still_found_while_others_have_room(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Three pools hold what one node has set. The reader compares every byte."""
+    cluster = make_cluster(3, pool_size=POOL, spill_bytes_per_s=BUDGET)
+    keys = keys_of("set at a", 2 * POOL // PAGE)
+    set_slowly(cluster[0], attach(cluster[0], page_bytes=PAGE), keys)
+    assert cluster[0].status()["pool"]["evictions"] > 0
+    for daemon in cluster.daemons:
+        reader = attach(daemon, page_bytes=PAGE)
+        found = sum(
+            sum(map(bool, reader.get(keys[at : at + 64]))) for at in range(0, len(keys), 64)
+        )
+        # The evictor may have been quicker with a few of them.
+        assert found > 0.9 * len(keys), f"at {daemon.node_id}"
+    adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons]
+    assert adopted[0] == 0
+    assert sum(adopted) == spilled(cluster[0])["pages"]
+
+
+def test_by_default_nothing_spills(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(2, pool_size=POOL)
+    writer = attach(cluster[0], page_bytes=PAGE)
+    keys = keys_of("set at a", 2 * POOL // PAGE)
+    for at in range(0, len(keys), BATCH):
+        assert all(writer.set(keys[at : at + BATCH]))
+    assert spilled(cluster[0])["pages"] == 0
+    assert cluster[1].status()["pool"]["keys"] == 0
+
+
+def test_equally_busy_nodes_keep_their_pages(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(3, pool_size=POOL, spill_bytes_per_s=BUDGET)
+    writers = [attach(daemon, page_bytes=PAGE) for daemon in cluster.daemons]
+    rounds = 4 * POOL // PAGE // BATCH
+    for number in range(rounds):
+        for writer, daemon in zip(writers, cluster.daemons, strict=True):
+            assert all(writer.set(keys_of(f"{daemon.node_id} {number}", BATCH)))
+    evicted = sum(daemon.status()["pool"]["evictions"] for daemon in cluster.daemons)
+    moved = sum(spilled(daemon)["pages"] for daemon in cluster.daemons)
+    assert evicted > 2 * 3 * POOL // PAGE
+    assert moved < evicted / 20, f"{moved} pages moved, {evicted} were evicted"
+
+
+def test_removed_pages_that_had_spilled_are_gone_everywhere(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3, pool_size=POOL, spill_bytes_per_s=BUDGET)
+    keys = keys_of("spilled", POOL // PAGE)
+    with Versions(cluster[0].socket_path, page_bytes=PAGE, room_pages=BATCH) as worker:
+        for at in range(0, len(keys), BATCH):
+            assert all(worker.set(keys[at : at + BATCH], 1))
+        eventually(lambda: spilled(cluster[0])["pages"] > 0, 20)
+        assert sum(daemon.status()["handover"]["adopted"] for daemon in cluster.daemons) > 0
+        assert set(worker.client.remove(keys)) <= {Status.ok, Status.absent}
+    assert _held(cluster) == 0
+
+
+def _held(cluster: Cluster) -> int:
+    return sum(int(daemon.status()["pool"]["keys"]) for daemon in cluster.daemons)

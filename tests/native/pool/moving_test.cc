@@ -1,0 +1,102 @@
+// Which pages a full pool offers to others, and which ones a pool takes.
+#include <chrono>
+#include <thread>
+
+#include "pool/page_fixture.h"
+#include "pool/slot.h"
+
+namespace peercached {
+namespace {
+
+constexpr uint32_t kMoved = 16 * kKiB;
+constexpr uint8_t kMovesMax = 2;
+
+class PoolMoving : public PageFixture {
+ protected:
+  void fill(uint64_t first, size_t bytes = 4 * kMiB) {
+    for (uint64_t i = 0; i < bytes / kMoved; ++i) set(first + i, kMoved);
+  }
+  std::vector<Digest> coldest(uint64_t bytes) {
+    std::vector<Digest> found;
+    for (const IdlePage& page : pool->coldest(bytes, kMovesMax)) found.push_back(page.row.digest);
+    return found;
+  }
+  void adopt(uint64_t number, const Adoption& adoption) {
+    const Reservation reservation = reserve(number, kMoved);
+    ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
+    const uint64_t sum = 0;
+    RecordRow row;
+    pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1}, adoption);
+    unpin(reservation.page);
+  }
+};
+
+TEST_F(PoolMoving, NothingIsOfferedWhileThereIsRoom) {
+  open(4 * kMiB, 1, 1);
+  fill(0, 2 * kMiB);
+  EXPECT_TRUE(coldest(kMiB).empty());
+  EXPECT_FALSE(coldest(3 * kMiB).empty());
+}
+
+TEST_F(PoolMoving, PagesThatEvictionTakesNextAreOfferedInItsOrder) {
+  open(4 * kMiB, 1, 1);
+  fill(0, 8 * kMiB);
+  const std::vector<Digest> next = coldest(8 * kMoved);
+  ASSERT_FALSE(next.empty());
+  pool->evict_coldest(next.size() * kMoved);
+  std::vector<uint8_t> present(next.size());
+  pool->contains(next, false, present);
+  EXPECT_EQ(present, std::vector<uint8_t>(next.size(), 0));
+}
+
+TEST_F(PoolMoving, PagesThatMoveElsewhereAreOfferedOnlyAfterTheirNextUse) {
+  open(4 * kMiB, 1, 1);
+  fill(0, 8 * kMiB);
+  const std::vector<Digest> next = coldest(8 * kMoved);
+  ASSERT_GT(next.size(), 1u);
+  pool->set_moves(next, kMovesElsewhere);
+  EXPECT_TRUE(coldest(8 * kMoved).empty());
+  std::vector<uint8_t> present(1);
+  pool->contains(std::span(next).first(1), true, present);
+  const auto later = coldest(8 * kMoved);
+  EXPECT_EQ(std::ranges::count(later, next[0]), 0) << "it is not cold any more";
+  const auto all = coldest(8 * kMiB);
+  EXPECT_EQ(std::ranges::count(all, next[0]), 1);
+  EXPECT_EQ(std::ranges::count(all, next[1]), 0);
+}
+
+TEST_F(PoolMoving, PagesThatMovedTwiceStayUntilTheirNextUse) {
+  open(4 * kMiB, 1, 1);
+  fill(1000, 3 * kMiB);
+  adopt(1, {.idle_ms = 0, .moves = 1});
+  adopt(2, {.idle_ms = 0, .moves = 2});
+  fill(2000, kMiB);
+  const auto all = [&] { return coldest(8 * kMiB); };
+  EXPECT_EQ(std::ranges::count(all(), digest_for(1)), 1);
+  EXPECT_EQ(std::ranges::count(all(), digest_for(2)), 0);
+  touch({2});
+  EXPECT_EQ(std::ranges::count(all(), digest_for(2)), 1);
+}
+
+TEST_F(PoolMoving, RoomTellsWhatIsFreeAndHowOldTheColdestPageIs) {
+  open(4 * kMiB, 1, 1);
+  const uint64_t before = pool->room().free_bytes;
+  set(1, kMoved);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  set(2, kMoved);
+  const PoolRoom room = pool->room();
+  EXPECT_GE(before - room.free_bytes, 2 * kMoved);
+  EXPECT_GE(room.coldest_idle_ms, 2u);
+}
+
+TEST(PoolRoom, PagesFitIfThereIsRoomOrIfTheColdestPageIsMuchOlder) {
+  const PoolRoom room{.free_bytes = 1000, .coldest_idle_ms = 1000};
+  EXPECT_TRUE(room.fits(1000, 1'000'000, 1.2));
+  EXPECT_FALSE(room.fits(1001, 1'000'000, 1.2));
+  EXPECT_FALSE(room.fits(1001, 900, 1.2));
+  EXPECT_TRUE(room.fits(1001, 900, 1.0));
+  EXPECT_TRUE(room.fits(1001, 800, 1.2));
+}
+
+}  // namespace
+}  // namespace peercached
