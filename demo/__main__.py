@@ -1,4 +1,4 @@
-"""`make demo`: three daemons, six workers, every byte checked."""
+"""`make demo`: daemons with two workers each, every byte checked."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,6 @@ from peercache_bench.daemons import ClusterError
 from peercache_bench.report import report_console
 from peercached.sizing.trace import TraceError
 
-_NODES = 3
 _DEFAULT_REQUESTS = 5000
 _TRACE_SECONDS = 60.0
 _SLOT_HEADER_BYTES = 64
@@ -38,6 +37,7 @@ _SLOT_ALIGN_BYTES = 4096
 _HEARTBEAT_S = 0.25
 _TTL_HEARTBEATS = 6
 _START_S = 60.0
+_SPILL_BYTES_PER_S = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class Options:
     protocol: str
     devices: str
     heartbeat_s: float
+    nodes: int
+    writers: int | None
 
 
 @dataclass(frozen=True)
@@ -121,17 +123,32 @@ class Workload:
     metavar="MIB",
     help="Disk tier of each daemon, in a temporary folder; 0: none.",
 )
+@click.option("--nodes", type=click.IntRange(2, 16), default=3, show_default=True, help="Daemons.")
+@click.option(
+    "--writers",
+    type=click.IntRange(min=1),
+    help="Only so many of the daemons have workers; the others lend their memory. Replays twice, "
+    "first without spill.",
+)
 @click.option("--seed", default=1, show_default=True, help="Of conversations and spreading.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else.")
 def main(as_json: bool, **values: Any) -> None:
-    """Three daemons share KV pages while a workload is replayed and every byte is checked.
+    """Daemons share KV pages while a workload is replayed and every byte is checked.
 
     Ends with 1 if any byte was wrong.
     """
     options = Options(**values)
     console = report_console(stderr=as_json)
     try:
-        summary = asyncio.run(_run(options, console))
+        more: dict[str, int] = {}
+        if options.writers is not None:
+            if options.writers > options.nodes:
+                raise click.UsageError(f"--writers: there are only {options.nodes} daemons")
+            without = asyncio.run(_run(options, console, more))
+            rate = without["hit_rate"]
+            console.print(f"without spill: {rate:.1%} of the pages hit; now with spill")
+            more = {"spill-bytes-per-s": _SPILL_BYTES_PER_S}
+        summary = asyncio.run(_run(options, console, more))
     except (ClusterError, TraceError, WorkerDied) as problem:
         raise click.ClickException(str(problem)) from problem
     if as_json:
@@ -141,7 +158,7 @@ def main(as_json: bool, **values: Any) -> None:
     sys.exit(0 if report.succeeded(summary) else 1)
 
 
-async def _run(options: Options, console: Console) -> dict[str, Any]:
+async def _run(options: Options, console: Console, more: Mapping[str, int]) -> dict[str, Any]:
     workload = _workload(options)
     page_bytes = options.page_kib << 10
     daemon_options: dict[str, str | int | float] = {
@@ -149,11 +166,12 @@ async def _run(options: Options, console: Console) -> dict[str, Any]:
         "heartbeat-interval-s": options.heartbeat_s,
         "member-ttl-s": options.heartbeat_s * _TTL_HEARTBEATS,
         "protocol": options.protocol,
+        **more,
     }
     if options.faults:
         daemon_options["faults"] = options.faults
-    each = [{"device-names": names} for names in _dealt_out(options.devices)]
-    with Cluster(_NODES, options=daemon_options, each=each) as cluster:
+    each = [{"device-names": names} for names in _dealt_out(options.devices, options.nodes)]
+    with Cluster(options.nodes, options=daemon_options, each=each) as cluster:
         if options.disk_mib:
             for daemon in cluster.daemons:
                 daemon.options |= {
@@ -164,7 +182,7 @@ async def _run(options: Options, console: Console) -> dict[str, Any]:
         cluster.start(_START_S)
         nodes = ", ".join(f"{daemon.node_id} on {daemon.host}" for daemon in cluster.daemons)
         disk = f" and {options.disk_mib} MiB of disk" if options.disk_mib else ""
-        console.print(f"{_NODES} daemons: {nodes}, {options.pool_mib} MiB{disk} each")
+        console.print(f"{options.nodes} daemons: {nodes}, {options.pool_mib} MiB{disk} each")
         async with AsyncExitStack() as stack:
             workers = [
                 [
@@ -175,7 +193,7 @@ async def _run(options: Options, console: Console) -> dict[str, Any]:
                             WorkerOptions(page_bytes=page_bytes),
                         )
                     )
-                    for daemon in cluster.daemons
+                    for daemon in cluster.daemons[: options.writers]
                 ]
                 for role in ("prefill", "decode")
             ]
@@ -188,8 +206,8 @@ async def _run(options: Options, console: Console) -> dict[str, Any]:
         taken,
         workload=_description(workload, len(taken)),
         page_bytes=page_bytes,
-        capacity_pages=_NODES * (options.pool_mib << 20) // stride_bytes,
-        disk_pages=_NODES * (options.disk_mib << 20) // stride_bytes,
+        capacity_pages=options.nodes * (options.pool_mib << 20) // stride_bytes,
+        disk_pages=options.nodes * (options.disk_mib << 20) // stride_bytes,
         daemons=statuses,
     )
 
@@ -262,13 +280,13 @@ def _description(workload: Workload, taken: int) -> str:
     )
 
 
-def _dealt_out(devices: str) -> list[str]:
+def _dealt_out(devices: str, nodes: int) -> list[str]:
     """The comma-separated devices of each daemon; an empty list without devices. If there are fewer
     devices than daemons, daemons share them."""
     names = [name.strip() for name in devices.split(",") if name.strip()]
     return [
-        ",".join(names[place::_NODES] or [names[place % len(names)]])
-        for place in range(_NODES if names else 0)
+        ",".join(names[place::nodes] or [names[place % len(names)]])
+        for place in range(nodes if names else 0)
     ]
 
 

@@ -75,7 +75,9 @@ def summarise(
         },
         "evictions": sum(status["pool"]["evictions"] for status in alive),
         "between_daemons_bytes": _by_transport(alive),
-        "phases": [_phase(phase, list(daemons)) for phase in phases if phase.requests],
+        "phases": [
+            _phase(phase, list(daemons)[: len(phase.prefill)]) for phase in phases if phase.requests
+        ],
         "errors": both.errors,
         "wrong_pages": both.wrong_pages,
         "wrong": both.wrong,
