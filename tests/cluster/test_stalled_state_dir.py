@@ -53,5 +53,8 @@ def test_stalled_disk_costs_no_member_and_no_read_but_confirms_no_removal(
             reader.check_whole("c's death", for_s=2 * TTL_S)
         assert set(remover.client.remove(keys)) == {Status.removing}
         assert a.status()["removals"]["running"] == len(keys)
+        # A node that it answered might set pages, of which it would know nothing after `kill -9`.
+        c.start()
+        eventually(lambda: "list of missed removals from a" in c.log_tail(), 20)
     eventually(lambda: a.status()["removals"]["running"] == 0)
     assert set(remover.client.remove(keys)) == {Status.absent}
