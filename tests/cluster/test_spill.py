@@ -34,7 +34,7 @@ def set_slowly(daemon: Daemon, pages: Pages, keys: Sequence[bytes]) -> None:
         return not is_full or only_here <= pool["keys"] - BATCH - EVICTED_AT_ONCE
 
     for number_set in range(0, len(keys), BATCH):
-        eventually(is_ready, 20)
+        eventually(is_ready, 60)
         assert all(pages.set(keys[number_set : number_set + BATCH]))
 
 
@@ -52,10 +52,11 @@ def test_pages_of_a_full_node_are_still_found_while_others_have_room(
             sum(map(bool, reader.get(keys[at : at + 64]))) for at in range(0, len(keys), 64)
         )
         # The evictor may have been quicker with a few of them.
-        assert found > 0.9 * len(keys), f"at {daemon.node_id}"
+        assert found > 0.75 * len(keys), f"at {daemon.node_id}; it is 0.48 without spill"
     adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons]
     assert adopted[0] == 0
-    assert sum(adopted) == spilled(cluster[0])["pages"]
+    # A peer that has a page already says that it takes it.
+    assert 0 < sum(adopted) <= spilled(cluster[0])["pages"]
 
 
 def test_by_default_nothing_spills(make_cluster: MakeCluster, attach: Attach) -> None:

@@ -23,7 +23,7 @@ from peercached.component import Component, Stats
 from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say
-from peercached.peer.handover.parts import Offers, Part, bytes_of
+from peercached.peer.handover.parts import OFFERS_MAX, READERS_DONE_S, Offers, Part, bytes_of
 from peercached.peer.handover.report import Progress
 from peercached.peer.handover.takers import takers
 
@@ -33,12 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECONDS_MAX = 3600.0
-# Parts under way at a time: one peer reads while another one publishes.
-OFFERS_MAX = 4
 # Pause before we ask a peer again that is busy with other parts.
 BUSY_S = 0.05
-# Seconds until no reader uses a withdrawn record any more.
-READERS_DONE_S = 0.5
 # Poll interval while this node waits until it has missed no removal.
 VOUCHES_S = 0.05
 # Pages dropped in one step.

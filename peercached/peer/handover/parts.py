@@ -17,6 +17,10 @@ from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, Refused, Unreachable
 from peercached.proto import peer_pb2 as pb
 
+# Parts under way at a time: one peer reads while another one publishes.
+OFFERS_MAX = 4
+# Seconds until no reader uses a withdrawn record any more.
+READERS_DONE_S = 0.5
 # Share of a call's timeout that the peer may use to pull the pages.
 PULL_SHARE = 0.8
 
@@ -93,7 +97,8 @@ class Offers:
         except CallFailed as error:
             busy = isinstance(error, Refused) and error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
             return Answer(why_not=str(error), busy=busy, failed=not busy)
-        taken = [digest for digest in _digests(reply.digests) if digest in rows]
+        named = dict.fromkeys(_digests(reply.digests))  # a faulty peer may repeat itself
+        taken = [digest for digest in named if digest in rows]
         return Answer(taken, reply.why_not, reply.full, reply.free_bytes, reply.coldest_idle_ms)
 
 

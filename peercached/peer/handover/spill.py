@@ -22,7 +22,14 @@ from zlib import crc32
 
 from peercached.component import Component, Stats
 from peercached.directory.placement import Node, Placement
-from peercached.peer.handover.parts import Answer, Offers, Part, bytes_of
+from peercached.peer.handover.parts import (
+    OFFERS_MAX,
+    READERS_DONE_S,
+    Answer,
+    Offers,
+    Part,
+    bytes_of,
+)
 from peercached.peer.handover.takers import takers
 from peercached.peer.rpc.tasks import Tasks
 
@@ -37,12 +44,8 @@ AHEAD_MIN = 0.02
 AHEAD_MAX = 0.1
 # Of pages that move now (native/pool/slot.h).
 ELSEWHERE = 255
-# Parts under way at a time: one peer reads while another one publishes.
-OFFERS_MAX = 4
 # Unused budget adds up for so many seconds.
 BURST_S = 1.0
-# Seconds until no reader uses a withdrawn record any more.
-READERS_DONE_S = 0.5
 # How long a peer that took nothing is left alone. Doubles up to the maximum.
 REST_FIRST_S = 1.0
 REST_MAX_S = 60.0
