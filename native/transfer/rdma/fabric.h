@@ -1,7 +1,8 @@
 // All of RDMA on this node: the rails, the published pool, the workers' regions, the reading side
-// and the answering side. A thread watches the ports.
+// and the answering side. A thread watches the ports, and the proofs of doubted rails.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -31,12 +32,15 @@ class Fabric {
   MemoryTable& regions() { return *regions_; }
   RdmaEngine& engine() const { return *engine_; }
   Responder& responder() { return *responder_; }
+  // RdmaEngine::connected; the watching thread follows a proof that begins with it.
+  void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer);
   // Handles an event of a device. The watching thread calls it; in tests, any thread.
   void happened(Rail& rail, ibv_event_type what);
   uint64_t registered_bytes() const { return pool_->bytes() + regions_->bytes(); }
 
  private:
   void watch();
+  void wake() const;
   void look(Rail& rail);
   void handle_events(Rail& rail);
   void take_out(Rail& rail, const std::string& why);
@@ -46,7 +50,8 @@ class Fabric {
   std::unique_ptr<MemoryTable> regions_;
   std::unique_ptr<Responder> responder_;
   std::unique_ptr<RdmaEngine> engine_;
-  int stop_fd_ = -1;
+  std::atomic<bool> stopping_ = false;
+  int wake_fd_ = -1;
   std::thread watcher_;
 };
 

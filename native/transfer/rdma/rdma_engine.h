@@ -15,7 +15,8 @@ namespace peercached::rdma {
 class RdmaEngine : public Transport {
  public:
   // The control plane's answers to Connector::connect. They are ignored if the peer or the channel
-  // is gone meanwhile.
+  // is gone meanwhile. A channel of a doubted rail sends its test READs at once: call
+  // prove_doubted() soon.
   virtual void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) = 0;
   virtual void refused(HolderIndex peer, uint32_t channel, const std::string& why) = 0;
   bool offered_by(const PeerEndpoint& endpoint) const override { return endpoint.rails != 0; }

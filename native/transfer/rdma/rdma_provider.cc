@@ -35,7 +35,7 @@ class RdmaProvider final : public Provider, private Connector {
   void channel_connected(HolderIndex peer, uint32_t channel,
                          std::span<const std::byte> answer) override {
     try {
-      fabric_.engine().connected(peer, channel, unpack_answer(answer));
+      fabric_.connected(peer, channel, unpack_answer(answer));
     } catch (const std::invalid_argument& error) {
       fabric_.engine().refused(peer, channel, error.what());
     }

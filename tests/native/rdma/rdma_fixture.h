@@ -87,6 +87,7 @@ class RdmaReader : public rdma::Connector {
     if (refuse || ended_) return false;
     threads_.emplace_back([this, peer, own, numbers = std::vector(closed.begin(), closed.end())] {
       if (hang) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(connect_ms));
       while (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       ++connects;
       {
@@ -99,7 +100,7 @@ class RdmaReader : public rdma::Connector {
                                                                    own, numbers);
         // No such queue pair exists, so packets to it are lost without an error.
         if (peer == kPeer && (deaf_rails >> own.rail & 1) != 0) answer.end.qpn ^= 0x800000;
-        fabric.engine().connected(peer, own.channel, rdma::unpack_answer(rdma::pack(answer)));
+        fabric.connected(peer, own.channel, rdma::unpack_answer(rdma::pack(answer)));
       } catch (const std::exception& error) {
         fabric.engine().refused(peer, own.channel, error.what());
       }
@@ -130,6 +131,7 @@ class RdmaReader : public rdma::Connector {
 
   std::atomic<bool> refuse{false}, hang{false}, slow{false}, unreachable{false};
   std::atomic<unsigned> connects{0};
+  std::atomic<int> connect_ms{0};  // as if by a network
   std::atomic<unsigned> deaf_rails{0};  // to kPeer; a bit for each rail of the reader
 
  private:

@@ -114,6 +114,22 @@ TEST_F(RdmaSilentRail, IsTrustedAgainAfterOneProvenChannel) {
   EXPECT_FALSE(reader.fabric.engine().reaches(kPeer));
 }
 
+// No read looks whether the proof came in time.
+TEST_F(RdmaSilentRail, IsTrustedAgainWhileNobodyReads) {
+  RdmaHolder holder(64 << 20, {"rxe0"});
+  RdmaReader reader({"rxe1"}, 8, for_ever(), true);
+  reader.knows(holder);
+  const RecordRow row = holder.set(0, 5000);
+  reader.deaf_rails = 1;
+  EXPECT_EQ(one_read(reader, row, 2 * long_ms), PageStatus::error);
+  ASSERT_EQ(reader.troubles().size(), 1u);
+  // From now on only the watching thread connects test channels.
+  reader.connect_ms = 50;
+  ASSERT_TRUE(eventually([&] { return reader.connects > 3; }));
+  reader.deaf_rails = 0;
+  EXPECT_TRUE(eventually([&] { return reader.troubles().empty(); })) << reader.troubles()[0];
+}
+
 TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
   RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
   RdmaReader reader({"rxe1", "rxe3"}, 8, for_ever());
