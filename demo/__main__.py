@@ -144,7 +144,7 @@ def main(as_json: bool, **values: Any) -> None:
         if options.writers is not None:
             if options.writers > options.nodes:
                 raise click.UsageError(f"--writers: there are only {options.nodes} daemons")
-            without = asyncio.run(_run(options, console, more))
+            without = asyncio.run(_run(options, console, {"spill-bytes-per-s": 0}))
             rate = without["hit_rate"]
             console.print(f"without spill: {rate:.1%} of the pages hit; now with spill")
             more = {"spill-bytes-per-s": _SPILL_BYTES_PER_S}

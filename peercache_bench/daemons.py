@@ -136,8 +136,8 @@ class Daemon:
             self._process = self.spawn(self.command(), log, _clean_environment())
 
     def wait_ready(self, timeout_s: float = 20.0) -> None:
-        """Waits until it answers on its admin socket and accepts workers."""
-        self._wait(lambda: self._answers() and self.socket_path.exists(), timeout_s, "to be ready")
+        """Waits until it answers on its admin socket and accepts workers, if its role has any."""
+        self._wait(self._has_sockets, timeout_s, "to be ready")
 
     def wait_members(self, node_ids: Sequence[str], timeout_s: float = 20.0) -> None:
         """Waits until its view has exactly these nodes, none is suspect, and all its streams are
@@ -181,12 +181,8 @@ class Daemon:
         lines = self.log_text().splitlines()[-_LOG_TAIL_LINES:]
         return "\n".join([f"--- end of the log of daemon {self.node_id}:", *lines])
 
-    def _answers(self) -> bool:
-        try:
-            self.status()
-        except (Unreachable, Refused):
-            return False
-        return True
+    def _has_sockets(self) -> bool:
+        return not self.status()["node"]["socket_path"] or self.socket_path.exists()
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         def met_or_dead() -> bool:

@@ -205,6 +205,8 @@ class Engine:
         """Our pages, most recently used first: (namespace id, epoch, idle ms, moves, rows) in parts
         of at most 256 pages and, but for single larger pages, 8 MiB; and how many are left out
         because they are too large (64 MiB)."""
+    def evicts_within(self, bytes: int) -> bool:
+        """Whether the pool evicts pages while so many more bytes are set."""
     def coldest(self, bytes: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
         """The same of the pages that are evicted while so many more bytes are set, and may be
         spilled."""
@@ -225,6 +227,17 @@ class Engine:
         """Reads, verifies and publishes pages of a node that drains: (digests that are here now,
         why the others are not, whether that is for want of room). ValueError for more than a part,
         or for what cannot be pages."""
+    def has_hot_reads(self) -> bool:
+        """Whether replicate() has something to do."""
+    def replicate(self, bytes_max: int, timeout_ms: int) -> None:
+        """Copies pages into the pool that workers here often read from other nodes, until it has
+        `bytes_max` of such replicas."""
+    def note_sets(self, on: bool) -> None:
+        """Whether take_fresh() shall have the pages that are set from now on."""
+    def has_fresh(self) -> bool:
+        """Whether take_fresh() has any."""
+    def take_fresh(self) -> list[tuple[bytes, int, int, int, bytes]]:
+        """Parts, as of handovers(), of the pages set since the last call."""
     def local_rows(self, digests: bytes) -> bytes:
         """Records of those held in our pool, holder 0."""
 

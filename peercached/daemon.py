@@ -50,7 +50,10 @@ from peercached.peer.directory.streams import Streams
 from peercached.peer.directory.trim import Trim
 from peercached.peer.handover.adopts import Adopts
 from peercached.peer.handover.drain import Drain
+from peercached.peer.handover.giver import Giver
 from peercached.peer.handover.parts import Offers
+from peercached.peer.handover.push import Push
+from peercached.peer.handover.replicas import Replicas
 from peercached.peer.handover.spill import Spill
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.membership.embedded.calls import MemberCalls
@@ -190,12 +193,16 @@ class Daemon:
                 Trim(engine, self.placement).tend,
                 finding_events.tend,
                 self._history_keeper.tend,
+                self.push.tend,
                 self.spill.tend,
+                self.replicas.tend,
             ],
         )
         self.status.add(
             self.drain,
+            self.push,
             self.spill,
+            self._adopts,
             self._membership_status,
             self.departures,
             self.failures,
@@ -319,6 +326,7 @@ class Daemon:
             self.departures.document,
             config.max_masters,
         )
+        self._adopts = Adopts(engine, placement, self.epochs, timeout_s)
         self.node = LocalNode(
             engine,
             native,
@@ -328,7 +336,7 @@ class Daemon:
             self.cluster,
             self.epochs,
             self.accepts,
-            Adopts(engine, placement, self.epochs, timeout_s),
+            self._adopts,
             self.overview,
             self.promotes,
             timeout_s,
@@ -346,16 +354,25 @@ class Daemon:
             self._leave_for_good,
             lambda: self.removals.vouches,
         )
+        self.giver = Giver(placement, offers, self.node.withdraw_here, self.node.drop_here)
+
+        def may_give() -> bool:
+            return self.drain.takes_sets and self.removals.vouches
+
+        self.push = Push(engine, self.giver, may_give, config.write_policy)
         self.spill = Spill(
             engine,
             placement,
             offers,
-            self.node.withdraw_here,
-            self.node.drop_here,
-            lambda: self.drain.takes_sets,
-            lambda: self.removals.vouches,
-            self.config.pool_size,
+            self.giver,
+            may_give,
+            config.pool_size,
             lambda: settings.config.spill_bytes_per_s,
+        )
+        self.replicas = Replicas(
+            engine,
+            lambda: int(settings.config.replica_share * config.pool_size),
+            timeout_s,
         )
         self.operations = Operations(
             engine,
@@ -540,7 +557,10 @@ class Daemon:
     async def stop(self) -> None:
         """Flushes the streams, leaves the cluster, and stops all parts, each within a timeout."""
         if self.config.clustered and not self._starting:
+            await self.push.stop()
             await self.spill.stop()
+            await self.giver.stop()
+            await self.replicas.stop()
             await self.drain.stop()
             await self._flush()
         if self.config.clustered and (not self._starting or len(self.placement.nodes) > 1):

@@ -88,6 +88,7 @@ class Identity(Component):
         return {
             "node": {
                 "id": own.node_id,
+                "role": self._config.role,
                 "incarnation": own.incarnation,
                 "version": __version__,
                 "host": own.host,
@@ -95,7 +96,7 @@ class Identity(Component):
                 "data_port": own.data_port,
                 "metrics_host": self._config.metrics_host,
                 "metrics_port": self._web.port,
-                "socket_path": self._config.socket_path,
+                "socket_path": self._config.worker_socket,
                 "pid": os.getpid(),
                 "uptime_s": time.monotonic() - self._started_at,
                 "starting": self._starting(),

@@ -30,6 +30,7 @@ template <typename Take>
 void each_key(Settings& to, const Take& take) {
   EngineConfig& engine = to.engine;
   take("node_id", engine.node_id);
+  take("role", engine.role);
   take("socket_path", engine.socket_path);
   take("socket_mode", to.socket_mode);
   take("workers_max", engine.workers_max);
@@ -80,6 +81,10 @@ void set(T& place, nb::handle value) {
 }
 void set(FileMode& place, nb::handle value) {
   place.bits = static_cast<uint32_t>(std::stoul(nb::cast<std::string>(value), nullptr, 8));
+}
+void set(Role& place, nb::handle value) {
+  place = choice_of<Role>(nb::cast<std::string>(value),
+                          {{"full", Role::full}, {"memory", Role::memory}});
 }
 void set(Verify& place, nb::handle value) {
   place = choice_of<Verify>(nb::cast<std::string>(value),

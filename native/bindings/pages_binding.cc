@@ -97,13 +97,24 @@ nb::tuple coldest(Engine& engine, uint64_t bytes) {
 nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_id, uint64_t epoch,
                 uint32_t idle_ms, uint8_t moves, bool spilled, const nb::bytes& rows,
                 uint32_t timeout_ms) {
-  const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, moves, spilled,
+  const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, moves, spilled, {},
                          handover_rows(rows)};
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   const Adopted adopted =
       unlocked([&] { return engine.adopter().adopt(holder, offered, deadline); });
   return nb::make_tuple(pack(adopted.held), adopted.why_not, adopted.full, adopted.room.free_bytes,
                         adopted.room.coldest_idle_ms);
+}
+
+void replicate(Engine& engine, uint64_t bytes_max, uint32_t timeout_ms) {
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  unlocked([&] { engine.adopter().replicate(bytes_max, deadline); });
+}
+
+nb::list take_fresh(Engine& engine) {
+  Handovers found;
+  for (auto& [holder, part] : engine.fresh().take()) found.parts.push_back(std::move(part));
+  return nb::cast<nb::list>(listed(found)[0]);
 }
 
 void set_moves(Engine& engine, const nb::bytes& packed, uint8_t moves) {
@@ -125,8 +136,17 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("take_used", &take_used)
       .def("set_taking", &Engine::set_taking, nb::arg("taking"))
       .def("handovers", &handovers, nb::arg("bytes_max"))
+      .def(
+          "evicts_within",
+          [](Engine& self, uint64_t bytes) { return self.local_pages().evicts_within(bytes); },
+          nb::arg("bytes"))
       .def("coldest", &coldest, nb::arg("bytes"))
       .def("set_moves", &set_moves, nb::arg("digests"), nb::arg("moves"))
+      .def("has_hot_reads", [](Engine& self) { return self.hot().any(); })
+      .def("note_sets", &Engine::note_sets, nb::arg("on"))
+      .def("has_fresh", [](Engine& self) { return self.fresh().any(); })
+      .def("take_fresh", &take_fresh)
+      .def("replicate", &replicate, nb::arg("bytes_max"), nb::arg("timeout_ms"))
       .def("adopt", &adopt, nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"),
            nb::arg("idle_ms"), nb::arg("moves"), nb::arg("spilled"), nb::arg("rows"),
            nb::arg("timeout_ms"));

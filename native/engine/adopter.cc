@@ -87,11 +87,14 @@ void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const D
   // Ends when pages removed meanwhile are withdrawn, behind their records.
   std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
   const auto moves = static_cast<uint8_t>(offered.moves + (offered.spilled ? 1 : 0));
-  parts.cold.adopted(taking, digests, committing, rows, {offered.idle_ms, moves});
+  const bool replica = offered.replicas_bytes_max.has_value();
+  parts.cold.adopted(taking, digests, committing, rows, {offered.idle_ms, moves, replica});
+  OperationCounters& counters = parts.counters;
   for (const RecordRow& row : rows) {
     adopted.held.push_back(row.digest);
-    parts.counters.adopted.fetch_add(1, std::memory_order_relaxed);
-    parts.counters.adopted_bytes.fetch_add(row.length, std::memory_order_relaxed);
+    (replica ? counters.replicated : counters.adopted).fetch_add(1, std::memory_order_relaxed);
+    (replica ? counters.replicated_bytes : counters.adopted_bytes)
+        .fetch_add(row.length, std::memory_order_relaxed);
   }
   // As in a set: published while pinned, so that no withdrawal overtakes the records.
   parts.publisher.feed().append(rows);
@@ -104,7 +107,8 @@ void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const D
   parts.pool.withdrawals_of(pinned, withdrawals);
   parts.cold.left_pool(withdrawals);
   commit.reset();
-  parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
+  // The holder of a replica's page has written it to its disk.
+  if (!replica) parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
   if (question && !question->wait()) {
     parts.counters.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
     adopted.why_not = "the owners did not accept the records in time";
@@ -122,10 +126,19 @@ Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline dea
   return adopted;
 }
 
+void Adopter::replicate(uint64_t bytes_max, Deadline deadline) {
+  for (auto& [holder, part] : parts_.hot.take()) {
+    part.replicas_bytes_max = bytes_max;
+    if (!deadline.passed()) (void)take(holder, part, deadline);
+  }
+}
+
 Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline deadline) {
   Adopted adopted;
   const auto refuse = [&](const char* why) {
-    parts_.counters.adopt_refused.fetch_add(offered.rows.size(), std::memory_order_relaxed);
+    OperationCounters& counters = parts_.counters;
+    (offered.replicas_bytes_max ? counters.replicate_refused : counters.adopt_refused)
+        .fetch_add(offered.rows.size(), std::memory_order_relaxed);
     adopted.why_not = why;
     return adopted;
   };
@@ -150,6 +163,10 @@ Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline dead
     largest = std::max(largest, room_for(offered.rows[i].length));
   }
   if (missing.empty()) return adopted;
+  if (offered.replicas_bytes_max &&
+      parts_.pool.replicas().bytes + bytes > *offered.replicas_bytes_max) {
+    return refuse("there are as many replicas as there may be");
+  }
   if (!parts_.pool.room().fits(bytes, offered.idle_ms, offered.spilled ? kSpillIdleTimes : 1.0)) {
     parts_.counters.adopt_refused.fetch_add(missing.size(), std::memory_order_relaxed);
     adopted.why_not = "its pool is full of pages that were used more recently";

@@ -1,6 +1,7 @@
-// Takes pages over from a draining node: reads them into our own memory, verifies them, copies them
-// into the pool and publishes them. The pool sees a page only after its bytes are verified. The
-// draining node drops its own copy only after ours is published.
+// Takes pages from another node, which gives them up or keeps them (replicas): reads them into our
+// own memory, verifies them, copies them into the pool and publishes them. The pool sees a page
+// only after its bytes are verified. A node that gives a page up drops its copy only after ours is
+// published.
 //
 // Thread safe.
 #pragma once
@@ -16,6 +17,7 @@
 #include "engine/janitor.h"
 #include "engine/namespaces.h"
 #include "engine/nodes.h"
+#include "engine/part_queue.h"
 #include "engine/publisher.h"
 #include "engine/transports.h"
 #include "pool/pool.h"
@@ -31,6 +33,7 @@ class Adopter {
     Pool& pool;
     ColdPages& cold;
     NamespaceTable& namespaces;
+    PartQueue& hot;  // read often from other nodes
     Running& running;
     const NodeTable& nodes;
     Transports& transports;
@@ -43,6 +46,9 @@ class Adopter {
 
   explicit Adopter(const Parts& parts) : parts_(parts) {}
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
+  // Makes replicas of pages that workers here often read from other nodes. The pool has at most
+  // `bytes_max` of replicas.
+  void replicate(uint64_t bytes_max, Deadline deadline);
 
  private:
   struct Run;

@@ -20,8 +20,14 @@ enum class Protocol : uint8_t {
   tcp,
 };
 
+enum class Role {
+  full,    // serves the workers of this host
+  memory,  // lends its pool and disk to other nodes; serves no worker
+};
+
 struct EngineConfig {
   std::string node_id;
+  Role role = Role::full;
   Incarnation incarnation = 0;
   std::string version;
   std::string socket_path;

@@ -30,6 +30,7 @@ struct OperationCounters {
   std::atomic<uint64_t> used_elsewhere{0};  // pages here that peers reported as used
   // Pages taken over from draining nodes, and pages offered but not taken.
   std::atomic<uint64_t> adopted{0}, adopted_bytes{0}, adopt_refused{0};
+  std::atomic<uint64_t> replicated{0}, replicated_bytes{0}, replicate_refused{0};
 };
 
 }  // namespace peercached

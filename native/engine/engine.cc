@@ -51,9 +51,9 @@ Engine::Engine(const EngineConfig& config)
   removals_ = std::make_unique<Removals>(Removals::Parts{running_, storage_.pool(), storage_.cold(),
                                                          directory_.shard(), copies_.get(),
                                                          locations_, *publisher_, janitor_});
-  adopter_ = std::make_unique<Adopter>(
-      Adopter::Parts{taking_, storage_.pool(), storage_.cold(), storage_.namespaces(), running_,
-                     nodes_, transports_, verifier_, *publisher_, control_, janitor_, counters_});
+  adopter_ = std::make_unique<Adopter>(Adopter::Parts{
+      taking_, storage_.pool(), storage_.cold(), storage_.namespaces(), hot_reads_.hot(), running_,
+      nodes_, transports_, verifier_, *publisher_, control_, janitor_, counters_});
   make_paths();
   peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
                                                 locations_, copies_.get(), transports_},
@@ -69,13 +69,13 @@ void Engine::make_paths() {
   locator_ = std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, copies_.get(),
                                                       running_, control_, transports_.engine(),
                                                       counters_});
-  set_path_ = std::make_unique<SetPath>(SetPath::Parts{taking_, storage_.pool(), storage_.cold(),
-                                                       running_, *publisher_, control_, janitor_,
-                                                       crew_, counters_, latencies_});
+  set_path_ = std::make_unique<SetPath>(
+      SetPath::Parts{taking_, storage_.pool(), storage_.cold(), running_, *publisher_, note_sets_,
+                     fresh_, control_, janitor_, crew_, counters_, latencies_});
   get_path_ = std::make_unique<GetPath>(
       GetPath::Parts{serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_,
                      *removals_, running_, *locator_, locations_, nodes_, transports_.engine(),
-                     verifier_, control_, used_pages_, crew_, counters_, latencies_});
+                     verifier_, control_, used_pages_, hot_reads_, crew_, counters_, latencies_});
   exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *locator_,
       locations_, nodes_, transports_.engine(), control_, counters_, latencies_});

@@ -69,6 +69,8 @@ namespace peercached {
 
 class Engine final : public RequestHandler {
  public:
+  static constexpr size_t kFreshMax = 65536;
+
   explicit Engine(const EngineConfig& config);  // maps the pool
   ~Engine() override;
 
@@ -122,6 +124,10 @@ class Engine final : public RequestHandler {
   LocationCache& locations() { return locations_; }
   LocalPages& local_pages() { return *local_pages_; }
   UsedPages& used_pages() { return used_pages_; }
+  PartQueue& hot() { return hot_reads_.hot(); }
+  PartQueue& fresh() { return fresh_; }
+  // Whether fresh() gets the pages that are set from now on.
+  void note_sets(bool on) { note_sets_.store(on, std::memory_order_relaxed); }
   Removals& removals() { return *removals_; }
   Adopter& adopter() { return *adopter_; }
   Peers& peers() { return *peers_; }
@@ -150,6 +156,9 @@ class Engine final : public RequestHandler {
   Running running_;
   LocationCache locations_;
   UsedPages used_pages_;
+  HotReads hot_reads_;
+  std::atomic<bool> note_sets_{false};
+  PartQueue fresh_{kFreshMax};
   CopyCrew crew_;
   VerifyingSink verifier_;
   std::unique_ptr<Locator> locator_;

@@ -12,6 +12,7 @@
 #include "engine/control.h"
 #include "engine/counters.h"
 #include "engine/crew.h"
+#include "engine/hot_reads.h"
 #include "engine/latencies.h"
 #include "engine/local_pages.h"
 #include "engine/locations.h"
@@ -45,6 +46,7 @@ class GetPath {
     VerifyingSink& verifier;
     ControlQueue& control;
     UsedPages& used;
+    HotReads& hot;
     CopyCrew& crew;
     OperationCounters& counters;
     Latencies& latencies;

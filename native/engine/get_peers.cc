@@ -198,6 +198,11 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
       missed(*of_op[o], ops[o].status, trust);
     }
   }
+  // A replica in our pool would not help a worker with memory of a device.
+  std::vector<RecordRow> hot;
+  for (size_t o = 0; o < ops.size(); ++o)
+    if (ops[o].status == PageStatus::ok && !ops[o].to_device) hot.push_back(of_op[o]->row);
+  parts.hot.note(context.ns->id(), epoch, hot, Clock::now());
   for (const ReadBatch& batch : batches) {
     std::vector<Digest> used;
     for (const ReadOp& op : batch.ops)

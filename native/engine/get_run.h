@@ -16,6 +16,7 @@ struct GetPath::Run {
   const RequestContext& context;
   std::span<PageRef> pages;
   std::span<const Digest> digests;
+  uint64_t epoch;                     // of the namespace
   std::vector<HolderIndex> failed;    // by page: the holder that failed to give it
   std::vector<uint8_t> unread{};      // by page: 1 if a disk has it but gave nothing; or empty
   Source farthest = Source::nowhere;  // of the places that gave a page

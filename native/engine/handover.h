@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct Handover {
   uint32_t idle_ms = 0;  // since the last use, of the page unused for longest
   uint8_t moves = 0;     // earlier ones, since the last use
   bool spilled = false;  // by a full node, not by one that drains
+  // If it is set, the holder keeps the pages, and our copies are replicas. The pool takes no more
+  // of those than so many bytes.
+  std::optional<uint64_t> replicas_bytes_max;
   std::vector<RecordRow> rows;
 };
 

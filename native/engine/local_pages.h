@@ -51,6 +51,7 @@ class LocalPages {
                                                         std::span<const uint8_t> buckets) const;
   // Our pages in the order in which a drain hands them over. Each part is of one namespace.
   Handovers handovers(uint64_t bytes_max) const;
+  bool evicts_within(uint64_t bytes) const { return parts_.pool.evicts_within(bytes); }
   // The pages that are evicted while `bytes` more are set, and may be spilled.
   Handovers coldest(uint64_t bytes) const;
   void set_moves(std::span<const Digest> digests, uint8_t moves) {

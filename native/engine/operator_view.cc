@@ -13,6 +13,8 @@ void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.key("pool").open('{');
   json.field("capacity_bytes", pool.capacity_bytes).field("used_bytes", pool.used_bytes);
   json.field("payload_bytes", pool.payload_bytes).field("keys", pool.keys);
+  json.field("adopted_keys", pool.moved.keys).field("adopted_bytes", pool.moved.bytes);
+  json.field("replica_keys", pool.replicas.keys).field("replica_bytes", pool.replicas.bytes);
   json.field("reserved", pool.reserved).field("pins", pool.pins).field("sets", pool.sets);
   json.field("evictions", pool.evictions).field("removals", pool.removals);
   json.field("span_moves", pool.span_moves).field("no_space", pool.no_space);
@@ -92,7 +94,10 @@ void write_removals(JsonWriter& json, const JournalStats& removals) {
 void write_handover(JsonWriter& json, const OperationCounters& counters) {
   json.key("handover").open('{').field("adopted", counters.adopted.load());
   json.field("adopted_bytes", counters.adopted_bytes.load());
-  json.field("adopt_refused", counters.adopt_refused.load()).close('}');
+  json.field("adopt_refused", counters.adopt_refused.load());
+  json.field("replicated", counters.replicated.load());
+  json.field("replicated_bytes", counters.replicated_bytes.load());
+  json.field("replicate_refused", counters.replicate_refused.load()).close('}');
 }
 
 void write_holds(JsonWriter& json, const HoldStats& holds) {

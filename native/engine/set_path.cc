@@ -206,6 +206,8 @@ void SetPath::Run::commit() {
   rows.resize(committing.size());
   parts.pool.commit(committing, checksums, rows);
   parts.publisher.feed().append(rows);
+  std::vector<RecordRow> fresh;
+  if (parts.note_sets.load(std::memory_order_relaxed)) fresh = rows;
   const bool dropped = drop_removed();
   if (!unpublished.empty()) {
     rows.resize(committing.size() + unpublished.size());
@@ -217,6 +219,8 @@ void SetPath::Run::commit() {
   parts.pool.withdrawals_of(pinned, rows);
   parts.cold.left_pool(rows);
   parts.cold.write_behind(context.ns->id(), ns.epoch, pinned);
+  // Only now: a withdrawal must not overtake the record.
+  parts.fresh.add(context.ns->id(), ns.epoch, fresh);
 }
 
 // Drops pages with a removal that began before the commit, and so has not seen them. They are

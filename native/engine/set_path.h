@@ -15,6 +15,7 @@
 #include "engine/crew.h"
 #include "engine/janitor.h"
 #include "engine/latencies.h"
+#include "engine/part_queue.h"
 #include "engine/publisher.h"
 #include "ipc/handler.h"
 #include "pool/pool.h"
@@ -30,6 +31,8 @@ class SetPath {
     ColdPages& cold;
     const Running& running;
     Publisher& publisher;
+    const std::atomic<bool>& note_sets;  // whether `fresh` gets the pages
+    PartQueue& fresh;
     ControlQueue& control;
     Janitor& janitor;
     CopyCrew& crew;

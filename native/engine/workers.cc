@@ -19,7 +19,7 @@ void Workers::guard(int64_t socket_group, std::vector<uint32_t> users,
 }
 
 void Workers::bind(const EngineConfig& config, Notices& notices, RequestHandler& handler) {
-  if (server_) return;
+  if (server_ || config.role == Role::memory) return;
   IpcServerConfig ipc;
   ipc.socket_path = config.socket_path;
   ipc.socket_mode = config.socket_mode;

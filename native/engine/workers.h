@@ -15,9 +15,12 @@ class Workers {
  public:
   // Which users and groups may be workers, beyond the socket's mode. Before bind().
   void guard(int64_t socket_group, std::vector<uint32_t> users, std::vector<uint32_t> groups);
-  // Binds the socket, if that was not done. Throws std::system_error or std::runtime_error.
+  // Binds the socket, if that was not done and the node's role has one. Throws std::system_error or
+  // std::runtime_error.
   void bind(const EngineConfig& config, Notices& notices, RequestHandler& handler);
-  void serve() { server_->serve(); }  // after bind()
+  void serve() {  // after bind()
+    if (server_) server_->serve();
+  }
   void close() { server_.reset(); }
 
   std::vector<WorkerInfo> list() const;

@@ -29,6 +29,7 @@ void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
   --counters.keys;
   --namespaces.pages[slot.namespace_slot].keys;
   counters.payload_bytes -= slot.length;
+  set_origin(slot, Origin::set);
   slot.state = SlotState::removed;
   if (slot.pins == 0) free_slot(id);
 }

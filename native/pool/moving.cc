@@ -15,6 +15,25 @@ IdlePage Pool::Impl::idle_page(const Slot& slot, uint32_t at_ms) const {
   return {row_of(slot), slot.namespace_slot, at_ms - slot.touched_ms, slot.stamp, slot.moves};
 }
 
+void Pool::Impl::set_origin(Slot& slot, Origin origin) {
+  if (slot.origin != Origin::set) {
+    PoolStats::Part& left = slot.origin == Origin::moved ? counters.moved : counters.replicas;
+    --left.keys;
+    left.bytes -= slot.length;
+  }
+  slot.origin = origin;
+  if (slot.origin != Origin::set) {
+    PoolStats::Part& come = slot.origin == Origin::moved ? counters.moved : counters.replicas;
+    ++come.keys;
+    come.bytes += slot.length;
+  }
+}
+
+PoolStats::Part Pool::replicas() const {
+  MutexLock lock(impl_->mutex);
+  return impl_->counters.replicas;
+}
+
 std::vector<IdlePage> Pool::warmest(uint64_t bytes_max) const {
   std::vector<IdlePage> pages;
   uint32_t next = 0;
@@ -40,14 +59,23 @@ std::vector<IdlePage> Pool::warmest(uint64_t bytes_max) const {
   return pages;
 }
 
+uint64_t Pool::Impl::free_bytes() const {
+  return high_bytes - std::min(high_bytes, space.occupied_bytes());
+}
+
+bool Pool::evicts_within(uint64_t bytes) const {
+  MutexLock lock(impl_->mutex);
+  return bytes > impl_->free_bytes();
+}
+
 std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
   std::vector<IdlePage> pages;
   std::vector<uint32_t> next;
   MutexLock lock(impl_->mutex);
-  const uint64_t high = impl_->high_bytes;
-  const uint64_t free_bytes = high - std::min(high, impl_->space.occupied_bytes());
+  const uint64_t free_bytes = impl_->free_bytes();
   if (bytes <= free_bytes) return pages;
-  uint64_t left = bytes - free_bytes + high - impl_->low_bytes;  // it evicts down to the low mark
+  // It evicts down to the low mark.
+  uint64_t left = bytes - free_bytes + impl_->high_bytes - impl_->low_bytes;
   const uint32_t now_ms = impl_->now_ms();
   impl_->policy->first(kColdestMax, next);
   for (const uint32_t id : next) {

@@ -241,6 +241,9 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
     impl_->enter(id, impl_->next_generation(), checksums[i]);
     Slot& slot = impl_->slots[id];
     slot.moves = adoption ? adoption->moves : 0;
+    impl_->set_origin(slot, !adoption           ? Origin::set
+                            : adoption->replica ? Origin::copied
+                                                : Origin::moved);
     const uint32_t chain_parent = impl_->slots.parent_of(id);
     if (adoption)
       impl_->policy->adopted(id, before, now_ms - std::min(now_ms, adoption->idle_ms));

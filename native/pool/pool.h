@@ -106,6 +106,7 @@ struct IdlePage {
 struct Adoption {
   uint32_t idle_ms = 0;  // since its last use
   uint8_t moves = 0;     // from pool to pool, since its last use
+  bool replica = false;  // the peer's pool keeps it
 };
 
 struct PoolRoom {
@@ -137,6 +138,10 @@ struct PoolStats {
   uint64_t used_bytes = 0;      // stride bytes of all slots that are not free
   uint64_t payload_bytes = 0;   // of committed pages
   uint64_t keys = 0;            // committed pages
+  struct Part {
+    uint64_t keys = 0, bytes = 0;
+  };
+  Part moved, replicas;  // of the committed pages, those that came from other pools (slot.h)
   uint64_t reserved = 0, pins = 0;
   uint64_t sets = 0, evictions = 0, removals = 0, span_moves = 0, no_space = 0;
   struct Class {
@@ -242,6 +247,7 @@ class Pool {
   // The committed pages, most recently used first, as many as fit into `bytes_max` of payload.
   // Order is stable except for pages touched during the scan.
   std::vector<IdlePage> warmest(uint64_t bytes_max) const;
+  bool evicts_within(uint64_t bytes) const;  // while so many more bytes are set
   // The pages that eviction takes while `bytes` more are set, at most 4096 of them. Not those that
   // are pinned, have moved `moves_max` times, or move elsewhere.
   std::vector<IdlePage> coldest(uint64_t bytes, uint8_t moves_max) const;
@@ -250,6 +256,7 @@ class Pool {
   void set_moves(std::span<const Digest> digests, uint8_t moves);
   // What the pool has for pages of peers.
   PoolRoom room() const;
+  PoolStats::Part replicas() const;
 
   // --- warm restart
   const RecoveryReport& recovery() const;

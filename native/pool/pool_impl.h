@@ -40,6 +40,10 @@ struct Pool::Impl {
   // kNoSlot. `id` becomes the slot found or made for the digest, or kNoSlot.
   ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, const PageNamespace& ns,
                              std::vector<RecordRow>& evicted, uint32_t& id) REQUIRES(mutex);
+  // Counts a committed page by its origin.
+  void set_origin(Slot& slot, Origin origin) REQUIRES(mutex);
+  // To the mark at which eviction starts.
+  uint64_t free_bytes() const REQUIRES(mutex);
   IdlePage idle_page(const Slot& slot, uint32_t at_ms) const REQUIRES(mutex);
   void write_header(const Slot& slot) REQUIRES(mutex);
 

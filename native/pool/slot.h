@@ -23,6 +23,13 @@ enum class SlotState : uint8_t {
   removed,    // dropped while pinned: invisible, freed by its last unpin
 };
 
+// How a page came into this pool.
+enum class Origin : uint8_t {
+  set,
+  moved,   // from another pool, which gave it up
+  copied,  // from another pool, which keeps it: a replica
+};
+
 struct Links {
   uint32_t hotter = kNoSlot;
   uint32_t colder = kNoSlot;
@@ -43,6 +50,7 @@ struct alignas(64) Slot {
   bool reused = false;      // in the lists of pages used again
   uint32_t touched_ms = 0;  // its last use
   uint8_t moves = 0;        // from pool to pool since its last use; or kMovesElsewhere
+  Origin origin = Origin::set;
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
   uint64_t stamp = 0;               // greater: worth more

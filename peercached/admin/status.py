@@ -41,6 +41,7 @@ class Node(Part):
     """This daemon."""
 
     id: str = ""
+    role: str = "full"  # or "memory": it serves no workers
     incarnation: Hex64 = ""
     version: str = ""
     host: str = ""
@@ -48,7 +49,7 @@ class Node(Part):
     data_port: int = 0
     metrics_host: str = ""
     metrics_port: int = 0  # 0: no metrics port
-    socket_path: str = ""
+    socket_path: str = ""  # empty: it serves no workers
     pid: int = 0
     uptime_s: float = 0.0
     starting: bool = False  # it does not serve workers yet
@@ -105,6 +106,10 @@ class Pool(Part):
     used_bytes: int = 0
     payload_bytes: int = 0
     keys: int = 0
+    adopted_keys: int = 0  # of them, came from the pools of other nodes
+    adopted_bytes: int = 0
+    replica_keys: int = 0  # of them, copies of pages that other nodes keep
+    replica_bytes: int = 0
     reserved: int = 0
     pins: int = 0
     sets: int = 0
@@ -468,12 +473,34 @@ class Drain(Part):
     refused_pages: int = 0  # pages of refused sets, since the start of the daemon
 
 
+class TakenFrom(Part):
+    """Pages received from one node, or here already when it offered them; counters since the start
+    of the daemon."""
+
+    node_id: str = ""
+    pages: int = 0
+    bytes: int = 0
+
+
 class Handover(Part):
-    """Pages received from nodes that drain or are full; counters since the start of the daemon."""
+    """Pages received from nodes that drain or are full, and replicas; counters since the start of
+    the daemon."""
 
     adopted: int = 0
     adopted_bytes: int = 0
     adopt_refused: int = 0
+    replicated: int = 0
+    replicated_bytes: int = 0
+    replicate_refused: int = 0  # hot pages for which there was no room among the replicas
+
+
+class Push(Part):
+    """Pages that this node gave to others as soon as they were set; counters since the start of
+    the daemon."""
+
+    pages: int = 0
+    bytes: int = 0
+    kept: int = 0  # pages that no node took
 
 
 class Spill(Part):
@@ -638,6 +665,8 @@ class Status(Part):
     streams: list[Stream] = []
     drain: Drain = Field(default_factory=Drain)
     handover: Handover = Field(default_factory=Handover)
+    taken_from: list[TakenFrom] = Field(default_factory=list)
+    push: Push = Field(default_factory=Push)
     spill: Spill = Field(default_factory=Spill)
     holds: Holds = Field(default_factory=Holds)
     metrics: Metrics = Field(default_factory=Metrics)

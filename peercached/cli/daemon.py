@@ -145,9 +145,9 @@ async def _run_until_stopped(settings: Settings) -> int:
         describe = describe_it
         config = settings.config
         _log.info(
-            "ready: node %s, workers at %s, peers at %s:%d",
+            "ready: node %s, %s, peers at %s:%d",
             config.node_id,
-            config.socket_path,
+            f"workers at {config.worker_socket}" if config.worker_socket else "memory only",
             config.host,
             config.meta_port,
         )

@@ -15,6 +15,7 @@ _CALLS_MAX = 16
 
 COLUMNS = (
     "node",
+    "role",
     "health",
     ">pool",
     ">used",
@@ -48,10 +49,11 @@ def rows(found: dict[str, Status | str], here: Status) -> Iterator[tuple[str, ..
     """In the order of COLUMNS."""
     for node_id, status in found.items():
         if isinstance(status, str):
-            yield (node_id, f"no answer: {status}", *[""] * (len(COLUMNS) - 2))
+            yield (node_id, "", f"no answer: {status}", *[""] * (len(COLUMNS) - 3))
             continue
         yield (
             node_id,
+            status.node.role,
             worst(status),
             size(status.pool.capacity_bytes),
             share(status.pool.used_bytes, status.pool.capacity_bytes),
@@ -62,7 +64,7 @@ def rows(found: dict[str, Status | str], here: Status) -> Iterator[tuple[str, ..
         )
     for one in here.departed:
         if one.lost:
-            yield (one.node_id, f"gone for {duration(one.age_s)}", *[""] * (len(COLUMNS) - 2))
+            yield (one.node_id, "", f"gone for {duration(one.age_s)}", *[""] * (len(COLUMNS) - 3))
 
 
 def worst(status: Status) -> str:

@@ -58,11 +58,12 @@ def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
 def _socket_path(target: Target) -> str:
     """The running daemon's socket. Without a daemon, its future socket: SGLang may start first."""
     from peercached.admin.client import Refused, Unreachable
+    from peercached.cli.exits import USAGE, Failure
 
     expected = _absolute(target.socket_path())
     try:
         with target.admin() as admin:
-            found = admin.status().node.socket_path
+            node = admin.status().node
     except (Unreachable, Refused) as error:
         click.echo(
             f"peercachectl: {error}\nSGLang starts all the same, and shares pages as soon as a "
@@ -70,7 +71,9 @@ def _socket_path(target: Target) -> str:
             err=True,
         )
         return expected
-    return expected if target.socket or not found else _absolute(found)
+    if node.role == "memory":
+        raise Failure(f"{node.id} serves no engines: its role is memory", USAGE)
+    return expected if target.socket or not node.socket_path else _absolute(node.socket_path)
 
 
 def _absolute(path: str) -> str:

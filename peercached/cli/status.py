@@ -105,6 +105,7 @@ def _summary(document: Status) -> list[str]:
         _line(
             "node",
             f"{node.id} at {node.host}:{node.meta_port} (data {node.data_port})",
+            "memory only" if node.role == "memory" else "",
             f"peercached {node.version}, pid {node.pid}, up {duration(node.uptime_s)}",
         ),
         _line(
@@ -120,6 +121,7 @@ def _summary(document: Status) -> list[str]:
             f"{size(pool.used_bytes)} of {size(pool.capacity_bytes)} used "
             f"({share(pool.used_bytes, pool.capacity_bytes)})",
             plural(pool.keys, "page"),
+            f"{size(pool.adopted_bytes)} from other nodes" if pool.adopted_bytes else "",
             f"{count(pool.evictions)} evicted",
             f"{count(pool.no_space)} found no space" if pool.no_space else "",
         ),

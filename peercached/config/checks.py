@@ -46,6 +46,18 @@ _Bad = Callable[[str, str, str], None]
 
 
 def _check_cluster(config: Config, bad: _Bad) -> None:
+    if config.role == "memory" and not config.clustered:
+        bad(
+            "role",
+            "lends memory to other nodes, but this node is on its own",
+            "set discovery_addr to the heads of the cluster",
+        )
+    if config.write_policy != "local" and not config.clustered:
+        bad(
+            "write_policy",
+            "sends pages to other nodes, but this node is on its own",
+            "set discovery_addr to the heads of the cluster, or remove write_policy",
+        )
     if config.membership == "etcd" and not config.etcd_endpoints:
         bad("etcd_endpoints", "is empty, but membership is etcd", "name the members of etcd")
     if config.membership == "etcd" and config.discovery_addr:

@@ -83,6 +83,14 @@ class Config(BaseModel):
         "Several daemons on one host, or host names that change or repeat.",
         default_text="the host name",
     )
+    role: Literal["full", "memory"] = _key(
+        "full",
+        _IDENTITY,
+        "`full` serves the workers of this host. `memory` serves none: the node lends its pool and "
+        "its disk to the others, whose pages move here before they are evicted.",
+        "A host without GPUs, or one that sets few pages, has memory to spare: `memory`, with "
+        "`discovery_addr`.",
+    )
     host: Host = _key(
         "auto",
         _IDENTITY,
@@ -297,17 +305,37 @@ class Config(BaseModel):
         "Restarts and upgrades should keep the cache. One file for each daemon; needs `state_dir`.",
     )
     spill_bytes_per_s: Size = _key(
-        0,
+        256 << 20,
         _POOL,
         "Budget for pages that move to other nodes before the pool evicts them. They go only to a "
         "node with free memory, or with pages that nobody has used for longer still. 0: no page "
         "moves, so what is evicted here is gone, unless it is on the disk.",
-        "Some nodes set pages and others have memory to spare (prefill and decode nodes): what the "
-        "network can carry beside reads, such as `1GiB`.",
+        "More if some nodes set pages faster than this while others have memory to spare (prefill "
+        "and decode nodes, memory-only nodes): what the network can carry beside reads.",
         unit="bytes/s",
         live=True,
         ge=0,
         le=1 << 40,
+    )
+    write_policy: Literal["local", "remote", "both"] = _key(
+        "local",
+        _POOL,
+        "Where the pages of this node's workers are kept. `local`: in its own pool, until they "
+        "spill. `remote`: they move to another node at once, the one with most room. `both`: they "
+        "are copied there, too. A page that no node takes stays.",
+        "`remote` to give the memory of a GPU host back to the engines, with memory-only nodes; "
+        "`both` if no page may be lost with one node.",
+    )
+    replica_share: Annotated[float, BeforeValidator(values.no_bool)] = _key(
+        0.1,
+        _POOL,
+        "Share of the pool for replicas: pages that workers of this node often read from another "
+        "node (3 times within 10 minutes) are kept here as well, and read without the network. "
+        "0: none are.",
+        "0 if the network is as quick as memory; more if a few prompts are most of the reads.",
+        live=True,
+        ge=0.0,
+        le=1.0,
     )
     copy_threads: Count = _key(
         0,
@@ -616,6 +644,11 @@ class Config(BaseModel):
     def clustered(self) -> bool:
         """Whether there are, or may be, other nodes."""
         return bool(self.discovery_addr) or self.membership == "etcd"
+
+    @property
+    def worker_socket(self) -> str:
+        """Where workers are served; empty if this node serves none."""
+        return "" if self.role == "memory" else self.socket_path
 
     @property
     def data_sealed(self) -> bool:

@@ -51,6 +51,32 @@ _SINGLES = (
     ),
     Single(
         "counter",
+        "replicated_pages",
+        lambda s: s.handover.replicated,
+        "Pages copied from other nodes because workers here read them often.",
+    ),
+    Single("counter", "replicated_bytes", lambda s: s.handover.replicated_bytes, "Bytes of them."),
+    Single(
+        "counter",
+        "replicate_refused_pages",
+        lambda s: s.handover.replicate_refused,
+        "Pages read often from other nodes that were not copied.",
+    ),
+    Single(
+        "counter",
+        "pushed_pages",
+        lambda s: s.push.pages,
+        "Pages that another node took as soon as they were set (write_policy).",
+    ),
+    Single("counter", "pushed_bytes", lambda s: s.push.bytes, "Bytes of them."),
+    Single(
+        "counter",
+        "push_kept_pages",
+        lambda s: s.push.kept,
+        "Pages that no node took when they were set.",
+    ),
+    Single(
+        "counter",
         "spilled_pages",
         lambda s: s.spill.pages,
         "Pages that went to another node before this one evicted them.",

@@ -22,6 +22,20 @@ _SINGLES = (
         "gauge", "pool_payload_bytes", lambda s: s.pool.payload_bytes, "Bytes of the pages held."
     ),
     Single("gauge", "pool_keys", lambda s: s.pool.keys, "Pages held."),
+    Single(
+        "gauge",
+        "pool_adopted_keys",
+        lambda s: s.pool.adopted_keys,
+        "Of the pages held, those that came from the pools of other nodes.",
+    ),
+    Single("gauge", "pool_adopted_bytes", lambda s: s.pool.adopted_bytes, "Bytes of those pages."),
+    Single(
+        "gauge",
+        "pool_replica_keys",
+        lambda s: s.pool.replica_keys,
+        "Of the pages held, copies of pages that other nodes keep.",
+    ),
+    Single("gauge", "pool_replica_bytes", lambda s: s.pool.replica_bytes, "Bytes of those pages."),
     Single("gauge", "pool_reserved_pages", lambda s: s.pool.reserved, "Pages being set right now."),
     Single(
         "gauge",

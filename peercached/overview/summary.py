@@ -31,10 +31,12 @@ class Summary(_Part):
     """Counters since the start of the daemon; bytes; seconds."""
 
     version: str = ""
+    role: str = "full"
     uptime_s: float = 0.0
     pool_capacity_bytes: int = 0
     pool_used_bytes: int = 0
     pool_keys: int = 0
+    pool_adopted_bytes: int = 0  # of pages that came from other nodes
     pool_evictions: int = 0
     disk_enabled: bool = False
     disk_capacity_bytes: int = 0
@@ -61,10 +63,12 @@ def summary_of(status: Status) -> Summary:
     said = sorted(status.health, key=lambda one: _rank(one.severity))
     return Summary(
         version=status.node.version,
+        role=status.node.role,
         uptime_s=status.node.uptime_s,
         pool_capacity_bytes=status.pool.capacity_bytes,
         pool_used_bytes=status.pool.used_bytes,
         pool_keys=status.pool.keys,
+        pool_adopted_bytes=status.pool.adopted_bytes,
         pool_evictions=status.pool.evictions,
         disk_enabled=bool(status.disk.state),
         disk_capacity_bytes=status.disk.size_bytes,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
@@ -9,6 +10,7 @@ from harness.versions import Versions
 from harness.waiting import eventually
 
 from peercache_client import Status
+from peercached.admin.client import AdminClient
 
 POOL = 32 << 20
 PAGE = 64 << 10
@@ -38,6 +40,10 @@ def set_slowly(daemon: Daemon, pages: Pages, keys: Sequence[bytes]) -> None:
         assert all(pages.set(keys[number_set : number_set + BATCH]))
 
 
+def count_found(pages: Pages, keys: Sequence[bytes]) -> int:
+    return sum(sum(map(bool, pages.get(keys[at : at + 64]))) for at in range(0, len(keys), 64))
+
+
 def test_pages_of_a_full_node_are_still_found_while_others_have_room(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
@@ -47,10 +53,7 @@ def test_pages_of_a_full_node_are_still_found_while_others_have_room(
     set_slowly(cluster[0], attach(cluster[0], page_bytes=PAGE), keys)
     assert cluster[0].status()["pool"]["evictions"] > 0
     for daemon in cluster.daemons:
-        reader = attach(daemon, page_bytes=PAGE)
-        found = sum(
-            sum(map(bool, reader.get(keys[at : at + 64]))) for at in range(0, len(keys), 64)
-        )
+        found = count_found(attach(daemon, page_bytes=PAGE), keys)
         # The evictor may have been quicker with a few of them.
         assert found > 0.75 * len(keys), f"at {daemon.node_id}; it is 0.48 without spill"
     adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons]
@@ -59,14 +62,36 @@ def test_pages_of_a_full_node_are_still_found_while_others_have_room(
     assert 0 < sum(adopted) <= spilled(cluster[0])["pages"]
 
 
-def test_by_default_nothing_spills(make_cluster: MakeCluster, attach: Attach) -> None:
-    cluster = make_cluster(2, pool_size=POOL)
+def test_without_a_budget_nothing_spills(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(2, pool_size=POOL, spill_bytes_per_s=0)
     writer = attach(cluster[0], page_bytes=PAGE)
     keys = keys_of("set at a", 2 * POOL // PAGE)
     for at in range(0, len(keys), BATCH):
         assert all(writer.set(keys[at : at + BATCH]))
     assert spilled(cluster[0])["pages"] == 0
     assert cluster[1].status()["pool"]["keys"] == 0
+
+
+def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Nothing is configured but its role."""
+    cluster = make_cluster(3, pool_size=POOL, each=[{}, {}, {"role": "memory"}])
+    lender = cluster[2]
+    assert not lender.socket_path.exists()
+    keys = keys_of("set at a", 2 * POOL // PAGE)
+    set_slowly(cluster[0], attach(cluster[0], page_bytes=PAGE), keys)
+    status = lender.status()
+    (giver,) = status["taken_from"]
+    assert giver["node_id"] == "a"
+    assert giver["pages"] >= status["pool"]["adopted_keys"] > 0
+    assert status["pool"]["adopted_bytes"] == status["pool"]["payload_bytes"]
+    reader = attach(cluster[1], page_bytes=PAGE)
+    assert count_found(reader, keys) > 0.75 * len(keys)
+    with AdminClient(str(lender.admin_path)) as admin:
+        admin.drain(1 << 40, seconds(60), False)
+    eventually(lambda: lender.status()["drain"]["state"] == "left", 90)
+    assert lender.status()["drain"]["handed_pages"] > 0
 
 
 def test_equally_busy_nodes_keep_their_pages(make_cluster: MakeCluster, attach: Attach) -> None:

@@ -187,6 +187,19 @@ class FakeEngine(NativeDirectory):
     def take_used(self) -> list[tuple[int, bytes]]:
         return []
 
+    def has_hot_reads(self) -> bool:
+        return False
+
+    def note_sets(self, on: bool) -> None:
+        del on
+
+    def has_fresh(self) -> bool:
+        return False
+
+    def evicts_within(self, bytes: int) -> bool:
+        del bytes
+        return False
+
     def take_notices(self) -> list[str]:
         return []
 

@@ -118,10 +118,6 @@ class SimEngine(FakeEngine):
         self._hide(digests)
         return super().drop_from_pool(digests)
 
-    def coldest(self, bytes: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
-        del bytes
-        return [], 0
-
     def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
         del bytes_max
         digests = list(self.pool)

@@ -7,23 +7,33 @@ verifies them, copies them into our pool and publishes them as ours.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from peercached.component import Component, Stats
 from peercached.directory.epochs import Epochs
 from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress
+from peercached.peer.handover.parts import bytes_of, digests_in, rows_in
 from peercached.peer.rpc.failures import Unable
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
     from peercached._native import Engine
 
+GIVERS_MAX = 256  # that are counted
 # Parts at a time. Each needs memory beside the pool: normally 8 MiB, at most 64 MiB.
 ADOPTS_MAX = 2
 MOVES_MAX = 2  # a page that moved so often is spilled no more (native/engine/handover.h)
 
 
-class Adopts:
+@dataclass(slots=True)
+class _Taken:
+    pages: int = 0
+    bytes: int = 0
+
+
+class Adopts(Component):
     """Use it on the event loop's thread. `timeout_s` bounds each part, even if the caller allows
     more."""
 
@@ -35,6 +45,16 @@ class Adopts:
         self._epochs = epochs
         self._timeout_s = timeout_s
         self._running = 0
+        self._taken: dict[str, _Taken] = {}  # by the giver's node id
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        del stats
+        return {
+            "taken_from": [
+                {"node_id": giver, "pages": taken.pages, "bytes": taken.bytes}
+                for giver, taken in self._taken.items()
+            ]
+        }
 
     async def adopt(self, caller: NodeAddress, offer: pb.AdoptRequest) -> pb.AdoptReply:
         """Takes pages over.
@@ -68,6 +88,7 @@ class Adopts:
         finally:
             self._running -= 1
         digests, why_not, full, free_bytes, coldest_idle_ms = found
+        self._count(caller.node_id, digests, offer.rows)
         return pb.AdoptReply(
             digests=digests,
             why_not=why_not,
@@ -75,3 +96,14 @@ class Adopts:
             free_bytes=free_bytes,
             coldest_idle_ms=coldest_idle_ms,
         )
+
+    def _count(self, giver: str, digests: bytes, rows: bytes) -> None:
+        named = set(digests_in(digests))
+        lengths = [bytes_of(row) for digest, row in rows_in(rows) if digest in named]
+        if not lengths:
+            return
+        if giver not in self._taken and len(self._taken) >= GIVERS_MAX:
+            del self._taken[next(iter(self._taken))]
+        taken = self._taken.setdefault(giver, _Taken())
+        taken.pages += len(lengths)
+        taken.bytes += sum(lengths)

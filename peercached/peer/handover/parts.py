@@ -38,7 +38,7 @@ class Part:
     def of(found: tuple[bytes, int, int, int, bytes], spilled: bool = False) -> Part:
         """From Engine.handovers() or coldest()."""
         namespace_id, epoch, idle_ms, moves, rows = found
-        return Part(namespace_id, epoch, idle_ms, moves, dict(_rows(rows)), spilled)
+        return Part(namespace_id, epoch, idle_ms, moves, dict(rows_in(rows)), spilled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Offers:
         found = await self._lookups.find(b"".join(part.rows), self._timeout_s)
         by_index = {node.index: node for node in nodes}
         held: defaultdict[Node, dict[bytes, bytes]] = defaultdict(dict)
-        for digest, row in _rows(found):
+        for digest, row in rows_in(found):
             node = by_index.get(int.from_bytes(row[40:42], "little"))
             is_wanted = row[42] == RESIDENT or not in_memory
             if node is not None and digest in part.rows and is_wanted:
@@ -97,7 +97,7 @@ class Offers:
         except CallFailed as error:
             busy = isinstance(error, Refused) and error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
             return Answer(why_not=str(error), busy=busy, failed=not busy)
-        named = dict.fromkeys(_digests(reply.digests))  # a faulty peer may repeat itself
+        named = dict.fromkeys(digests_in(reply.digests))  # a faulty peer may repeat itself
         taken = [digest for digest in named if digest in rows]
         return Answer(taken, reply.why_not, reply.full, reply.free_bytes, reply.coldest_idle_ms)
 
@@ -107,11 +107,11 @@ def bytes_of(row: bytes) -> int:
     return int.from_bytes(row[36:40], "little")
 
 
-def _rows(packed: bytes) -> Iterator[tuple[bytes, bytes]]:
+def rows_in(packed: bytes) -> Iterator[tuple[bytes, bytes]]:
     for at in range(0, len(packed) - len(packed) % ROW_BYTES, ROW_BYTES):
         yield packed[at : at + DIGEST_BYTES], packed[at : at + ROW_BYTES]
 
 
-def _digests(packed: bytes) -> Iterator[bytes]:
+def digests_in(packed: bytes) -> Iterator[bytes]:
     for at in range(0, len(packed) - len(packed) % DIGEST_BYTES, DIGEST_BYTES):
         yield packed[at : at + DIGEST_BYTES]

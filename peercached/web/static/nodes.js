@@ -69,7 +69,7 @@ export class Nodes {
 
 function row(node, state, note, recent) {
   const summary = state === "gone" ? null : node.summary;
-  const marks = [node.is_self ? "this node" : "", node.is_master ? "master" : "", node.host];
+  const marks = [summary?.role === "memory" ? "memory only" : "", node.is_self ? "this node" : "", node.is_master ? "master" : "", node.host];
   const why = note || node.problem || (node.suspect ? "suspect: not read from" : "");
   const stateCell = cell("state",
     element("span", {}, element("span", { className: STATES[state] ?? "", textContent: state }),
@@ -78,7 +78,8 @@ function row(node, state, note, recent) {
     cell("node", element("span", {}, node.node_id,
       element("small", { textContent: marks.filter(Boolean).join(" · ") }))),
     stateCell,
-    use("pool", summary && [summary.pool_used_bytes, summary.pool_capacity_bytes]),
+    use("pool", summary && [summary.pool_used_bytes, summary.pool_capacity_bytes],
+      summary?.pool_adopted_bytes),
     use("disk", summary && summary.disk_enabled
       ? [summary.disk_used_bytes, summary.disk_capacity_bytes] : null),
     cell("hit rate", recent && recent.known ? format.percent(hitRate(recent.keys)) : "–"),
@@ -95,10 +96,14 @@ function row(node, state, note, recent) {
   return made;
 }
 
-function use(label, room) {
+// `adopted`: bytes of pages that came from other nodes.
+function use(label, room, adopted = 0) {
   if (!room) return cell(label, "–");
   const [used, capacity] = room;
+  const words = `${format.bytes(used)} of ${format.bytes(capacity)}`;
   return cell(label, element("span", {},
     element("meter", { max: 1, value: capacity ? used / capacity : 0 }),
-    element("small", { textContent: `${format.bytes(used)} of ${format.bytes(capacity)}` })));
+    element("small", {
+      textContent: adopted ? `${words}, ${format.bytes(adopted)} for others` : words,
+    })));
 }

@@ -130,6 +130,31 @@ TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
   EXPECT_EQ(b_->set(out), (std::vector{PageStatus::ok, PageStatus::ok}));
 }
 
+TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
+  open(64 << 20);
+  Pages out("k", 10, 70'000);
+  out.fill();
+  a_->set(out);
+  Pages in("k", 10, 70'000);
+  const auto read_often = [&] {
+    for (uint32_t i = 0; i < HotReads::kReads; ++i) {
+      EXPECT_FALSE(b_->engine.hot().any());
+      for (const PageStatus status : b_->get(in)) EXPECT_EQ(status, PageStatus::ok);
+    }
+  };
+  const auto replicas = [&](uint64_t bytes_max) {
+    b_->engine.adopter().replicate(bytes_max, Deadline::after_ms(kPatienceMs));
+    return b_->engine.storage().pool().replicas().keys;
+  };
+  read_often();
+  EXPECT_EQ(replicas(10 * 70'000 - 1), 0u);
+  read_often();
+  EXPECT_EQ(replicas(10 * 70'000), 10u);
+  a_->remove(out);  // only there
+  for (const PageStatus status : b_->get(in)) EXPECT_EQ(status, PageStatus::ok);
+  EXPECT_EQ(in.memory, out.memory);
+}
+
 TEST_F(Adopt, NothingIsTakenOrSetWhileDraining) {
   open(64 << 20);
   Pages out("k", 2, 70'000);

@@ -78,6 +78,23 @@ TEST_F(PoolMoving, PagesThatMovedTwiceStayUntilTheirNextUse) {
   EXPECT_EQ(std::ranges::count(all(), digest_for(2)), 1);
 }
 
+TEST_F(PoolMoving, PagesOfOtherPoolsAreCountedWhileTheyAreHere) {
+  open(4 * kMiB, 1, 1);
+  fill(1000, kMiB);
+  adopt(1, {.idle_ms = 0, .moves = 1});
+  adopt(2, {.idle_ms = 0, .moves = 0});
+  adopt(3, {.idle_ms = 0, .moves = 0, .replica = true});
+  touch({2});
+  EXPECT_EQ(pool->stats().moved.keys, 2u);
+  EXPECT_EQ(pool->stats().moved.bytes, 2 * kMoved);
+  EXPECT_EQ(pool->replicas().keys, 1u);
+  EXPECT_EQ(pool->replicas().bytes, kMoved);
+  fill(2000, 8 * kMiB);
+  EXPECT_EQ(pool->stats().moved.keys, 0u);
+  EXPECT_EQ(pool->stats().moved.bytes, 0u);
+  EXPECT_EQ(pool->replicas().keys, 0u);
+}
+
 TEST_F(PoolMoving, RoomTellsWhatIsFreeAndHowOldTheColdestPageIs) {
   open(4 * kMiB, 1, 1);
   const uint64_t before = pool->room().free_bytes;

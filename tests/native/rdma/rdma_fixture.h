@@ -131,7 +131,7 @@ class RdmaReader : public rdma::Connector {
 
   std::atomic<bool> refuse{false}, hang{false}, slow{false}, unreachable{false};
   std::atomic<unsigned> connects{0};
-  std::atomic<int> connect_ms{0};  // as if by a network
+  std::atomic<int> connect_ms{0};       // as if by a network
   std::atomic<unsigned> deaf_rails{0};  // to kPeer; a bit for each rail of the reader
 
  private:

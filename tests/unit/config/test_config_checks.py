@@ -41,6 +41,11 @@ def test_a_loopback_host_cannot_meet_heads_elsewhere() -> None:
     assert not complaints(host="127.0.0.2", discovery_addr="127.0.0.1:31998")
 
 
+def test_a_memory_only_node_lends_its_memory_to_somebody() -> None:
+    assert "set discovery_addr" in complaints(role="memory")["role"]
+    assert not complaints(role="memory", discovery_addr="127.0.0.1:31998")
+
+
 def test_a_socket_path_fits_the_kernels_107_bytes() -> None:
     longest = "/" + "x" * 106
     assert not complaints(socket_path=longest, admin_socket="/a")

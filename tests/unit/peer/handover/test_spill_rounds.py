@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
+from peercached.peer.handover.giver import ELSEWHERE, REST_FIRST_S, REST_MAX_S, Giver
 from peercached.peer.handover.parts import Answer, Part
-from peercached.peer.handover.spill import ELSEWHERE, REST_FIRST_S, REST_MAX_S, Spill
+from peercached.peer.handover.spill import Spill
 
 PAGE_BYTES = 1 << 20
 
@@ -35,19 +36,24 @@ class Cluster:
         names = [own, *(name for name in "abc" if name != own)]
         nodes = {i: Node(i, NodeAddress(name, i + 1, name, 1, 2)) for i, name in enumerate(names)}
         placement = SimpleNamespace(nodes=nodes, own=nodes[0])
+        self.giver = Giver(
+            cast(Any, placement), cast(Any, self), withdraw=self._withdraw, drop=self._withdraw
+        )
         self.spill = Spill(
             cast(Any, self),
             cast(Any, placement),
             cast(Any, self),
-            withdraw=self._withdraw,
-            drop=self._withdraw,
-            takes_sets=lambda: True,
-            vouches=lambda: True,
+            self.giver,
+            may_give=lambda: True,
             pool_bytes=1 << 30,
             bytes_per_s=lambda: bytes_per_s,
         )
 
     # --- the engine
+
+    def evicts_within(self, bytes: int) -> bool:
+        del bytes
+        return True
 
     def coldest(self, bytes: int) -> tuple[list[tuple[Any, ...]], int]:
         del bytes
@@ -116,7 +122,7 @@ def test_full_peers_are_asked_less_and_less() -> None:
         for _ in range(20):
             await cluster.tend(0.0)
         assert len(cluster.asked) == 2, f"asked again within {REST_FIRST_S} s"
-        rests = cluster.spill._rests
+        rests = cluster.giver._rests
         for _ in range(12):
             for rest in rests.values():
                 rest.until = 0.0

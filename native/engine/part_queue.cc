@@ -1,0 +1,46 @@
+#include "engine/part_queue.h"
+
+#include <map>
+#include <tuple>
+
+namespace peercached {
+
+void PartQueue::add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows) {
+  std::lock_guard lock(mutex_);
+  for (const RecordRow& row : rows) {
+    if (pages_.size() == pages_max_) return;
+    pages_.push_back({namespace_id, epoch, row});
+  }
+}
+
+bool PartQueue::any() const {
+  std::lock_guard lock(mutex_);
+  return !pages_.empty();
+}
+
+std::vector<std::pair<HolderIndex, Handover>> PartQueue::take() {
+  std::vector<Page> pages;
+  {
+    std::lock_guard lock(mutex_);
+    pages.swap(pages_);
+  }
+  std::vector<std::pair<HolderIndex, Handover>> parts;
+  std::map<std::tuple<HolderIndex, Digest, uint64_t>, std::pair<Handover, uint64_t>> open;
+  for (const Page& page : pages) {
+    if (page.row.length > kHandoverPageBytesMax) continue;
+    auto& [part, bytes] = open[{page.row.holder, page.namespace_id, page.epoch}];
+    if (part.rows.size() == kHandoverPages ||
+        (bytes > 0 && bytes + page.row.length > kHandoverBytes)) {
+      parts.emplace_back(page.row.holder, std::exchange(part, {}));
+      bytes = 0;
+    }
+    part.namespace_id = page.namespace_id;
+    part.epoch = page.epoch;
+    part.rows.push_back(page.row);
+    bytes += page.row.length;
+  }
+  for (auto& [of, last] : open) parts.emplace_back(std::get<HolderIndex>(of), last.first);
+  return parts;
+}
+
+}  // namespace peercached

@@ -1,0 +1,104 @@
+"""Gives pages of this node to one peer after the other: those with most room first.
+
+A peer pulls the pages that it takes and publishes them, as in a drain. If we give them up, we then
+withdraw our records, and drop our copies once no reader uses these records any more.
+
+A peer with neither room nor older pages is left alone for a while, longer each time. So nodes that
+are equally busy ask each other once a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from peercached.directory.placement import Node, Placement
+from peercached.peer.handover.parts import READERS_DONE_S, Answer, Offers, Part, bytes_of
+from peercached.peer.handover.takers import takers
+from peercached.peer.rpc.tasks import Tasks
+
+# Slot::moves (native/pool/slot.h) of a page that another pool takes or has: a peer's READ is no use
+# of it, and it is spilled no more.
+ELSEWHERE = 255
+# How long a peer that took nothing is left alone. Doubles up to the maximum.
+REST_FIRST_S = 1.0
+REST_MAX_S = 60.0
+
+
+@dataclass(slots=True)
+class _Rest:
+    until: float  # monotonic seconds
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    pages: int = 0
+    bytes: int = 0
+    refused: int = 0  # pages
+
+
+class Giver:
+    """Use it on the event loop's thread. `withdraw` takes back records, `drop` drops pages; both
+    return when the owners know."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        offers: Offers,
+        withdraw: Callable[[bytes], Awaitable[None]],
+        drop: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        self._placement = placement
+        self._offers = offers
+        self._withdraw = withdraw
+        self._drop = drop
+        self._turns = itertools.count()
+        self._rests: dict[Node, _Rest] = {}
+        self._rooms: dict[Node, tuple[int, int]] = {}  # free bytes, age of the coldest page
+        self._drops = Tasks()
+
+    def takers(self, now: float) -> list[Node]:
+        """Peers to ask, in order: those with most room first, then those with the oldest pages.
+        `now` is monotonic seconds."""
+        members = set(self._placement.nodes.values())
+        for known in (self._rests, self._rooms):
+            for gone in known.keys() - members:
+                del known[gone]
+        awake = (n for n in members if n not in self._rests or now >= self._rests[n].until)
+        found = takers(awake, self._placement.own, next(self._turns), now)
+        return sorted(found, key=lambda node: self._rooms.get(node, (1 << 63, 0)), reverse=True)
+
+    async def offer(
+        self, node: Node, part: Part, left: dict[bytes, bytes], keeps: bool = False
+    ) -> Given:
+        """Offers the pages in `left`. Those that the peer takes leave `left`, and our copies go,
+        unless this node keeps them."""
+        offered = len(left)
+        answer = await self._offers.offer(node, part, left)
+        self._rooms[node] = answer.free_bytes, answer.coldest_idle_ms
+        self._judge(node, answer)
+        given_bytes = sum(bytes_of(left.pop(digest)) for digest in answer.taken)
+        if answer.taken and not keeps:
+            digests = b"".join(answer.taken)
+            await self._withdraw(digests)
+            self._drops.spawn(self._drop_later(digests))
+        return Given(len(answer.taken), given_bytes, offered - len(answer.taken))
+
+    async def stop(self) -> None:
+        await self._drops.stop()
+
+    def _judge(self, node: Node, answer: Answer) -> None:
+        if answer.taken:
+            self._rests.pop(node, None)
+            return
+        rest = self._rests.get(node)
+        pause_s = REST_FIRST_S if rest is None or answer.busy else min(2 * rest.pause_s, REST_MAX_S)
+        self._rests[node] = _Rest(time.monotonic() + pause_s, pause_s)
+
+    async def _drop_later(self, digests: bytes) -> None:
+        await asyncio.sleep(READERS_DONE_S)
+        await self._drop(digests)

@@ -1,0 +1,76 @@
+"""Pages that workers often read from another node are kept at theirs, too."""
+
+from functools import partial
+
+from harness.cluster import Cluster, Daemon
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.versions import Versions
+from harness.waiting import eventually
+
+from peercache_client import Status
+
+PAGE = 64 << 10
+PAGES = 64
+READS = 3  # native/engine/hot_reads.h
+
+
+def replicas(daemon: Daemon) -> int:
+    return int(daemon.status()["pool"]["replica_keys"])
+
+
+def test_hot_pages_outlive_their_holder_at_each_node_that_reads_them_often(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """The readers compare every byte."""
+    cluster = make_cluster(4)
+    keys = keys_of("hot", PAGES)
+    assert all(attach(cluster[3], page_bytes=PAGE).set(keys))
+    readers = [attach(daemon, page_bytes=PAGE) for daemon in cluster.daemons[:3]]
+    for pages in readers[:2]:
+        for _ in range(READS):
+            assert pages.has(keys)
+    assert readers[2].has(keys)
+    eventually(lambda: [replicas(daemon) for daemon in cluster.daemons[:2]] == [PAGES, PAGES])
+    before = cluster[0].status()["operations"]["get_local"]
+    assert readers[0].has(keys)
+    assert cluster[0].status()["operations"]["get_local"] == before + PAGES
+    assert replicas(cluster[2]) == 0, "it has read them once"
+    cluster[3].kill()
+    eventually(lambda: all(pages.has(keys) for pages in readers))
+
+
+def test_replicas_stay_within_their_share(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(2, pool_size=64 << 20, replica_share=0.04)
+    writer, reader = (attach(daemon, page_bytes=PAGE) for daemon in cluster.daemons)
+    room = int(0.04 * (64 << 20)) // PAGE
+    half = room // 2
+    for number in range(4):
+        keys = keys_of(f"hot {number}", half)
+        assert all(writer.set(keys))
+        for _ in range(READS):
+            assert reader.has(keys)
+        eventually(partial(_has_seen, cluster, (number + 1) * half))
+    assert 0 < replicas(cluster[1]) <= room
+
+
+def test_a_removal_reaches_replicas(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    keys = keys_of("hot", PAGES)
+    with (
+        Versions(cluster[0].socket_path, page_bytes=PAGE) as writer,
+        Versions(cluster[1].socket_path, page_bytes=PAGE) as reader,
+    ):
+        assert all(writer.set(keys, 1))
+        for _ in range(READS):
+            assert set(reader.get(keys)) == {1}
+        eventually(lambda: replicas(cluster[1]) == PAGES)
+        assert set(writer.client.remove(keys)) == {Status.ok}
+        assert sum(daemon.status()["pool"]["keys"] for daemon in cluster.daemons) == 0
+        assert all(writer.set(keys, 2))
+        assert set(reader.get(keys)) == {2}
+
+
+def _has_seen(cluster: Cluster, hot_pages: int) -> bool:
+    handover = cluster[1].status()["handover"]
+    return int(handover["replicated"] + handover["replicate_refused"]) == hot_pages
