@@ -23,7 +23,7 @@ def test_hot_pages_outlive_their_holder_at_each_node_that_reads_them_often(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """The readers compare every byte."""
-    cluster = make_cluster(4)
+    cluster = make_cluster(4, replica_share=0.1)
     keys = keys_of("hot", PAGES)
     assert all(attach(cluster[3], page_bytes=PAGE).set(keys))
     readers = [attach(daemon, page_bytes=PAGE) for daemon in cluster.daemons[:3]]
@@ -55,7 +55,7 @@ def test_replicas_stay_within_their_share(make_cluster: MakeCluster, attach: Att
 
 
 def test_a_removal_reaches_replicas(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3)
+    cluster = make_cluster(3, replica_share=0.1)
     keys = keys_of("hot", PAGES)
     with (
         Versions(cluster[0].socket_path, page_bytes=PAGE) as writer,

@@ -30,7 +30,9 @@ def hammer_for(
     faults: str,
 ) -> Counter[str]:
     """Reads pages on two nodes while two writers on the third keep evicting them."""
-    cluster = make_cluster(3, pool_size=pool_size, **({"faults": faults} if faults else {}))
+    cluster = make_cluster(
+        3, pool_size=pool_size, replica_share=0.5, **({"faults": faults} if faults else {})
+    )
     holder, *readers_of = cluster.daemons
     shape: dict[str, int | str] = {"keys": 96, "sizes": sizes}
     writers = [Hammer("write", holder.socket_path, seed=seed, **shape) for seed in (1, 2)]

@@ -19,13 +19,15 @@ from peercached.membership.timing import Timing
 MakeCluster = Callable[..., Cluster]
 Attach = Callable[..., Pages]
 
-# The cluster notices a death within a second or two, so that tests need not wait long.
+# The cluster notices a death within a second or two, so that tests need not wait long. Without
+# replicas, a steady reader goes on to ask other nodes.
 FAST: Options = {
     "heartbeat-interval-s": 0.25,
     "member-ttl-s": 1.5,
     "rpc-timeout-ms": 1000,
     "pool-size": "64MiB",
     "directory-capacity": 100_000,
+    "replica-share": 0,
 }
 # The membership timing of a cluster with these options.
 TIMING = Timing(seconds(0.25), seconds(1.5))

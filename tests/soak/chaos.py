@@ -99,7 +99,9 @@ class Chaos:
         self._rng = random.Random(seed)
         stores = zip(disk_options(folder, nodes), pools, strict=True)
         each = [{**disk, **pool} for disk, pool in stores]
-        self.cluster = make_cluster(len(nodes), start=False, pool_size="2MiB", each=each)
+        self.cluster = make_cluster(
+            len(nodes), start=False, pool_size="2MiB", replica_share=0.3, each=each
+        )
         self._folder = folder
         self._pause_s = pause_s
 
