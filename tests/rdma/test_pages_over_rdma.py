@@ -43,7 +43,7 @@ def test_every_pair_reads_and_status_names_the_protocol(mixed: Cluster, attach: 
         assert protocols[holder.node_id] == engine
 
 
-@pytest.mark.parametrize("count", [16, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(32, marks=pytest.mark.slow)])
 def test_large_reads_use_all_rails(mixed: Cluster, attach: Attach, count: int) -> None:
     holder, reader, _ = mixed.daemons
     writing = attach(holder, page_bytes=MIB, room_pages=count)
@@ -63,18 +63,19 @@ def test_large_reads_use_all_rails(mixed: Cluster, attach: Attach, count: int) -
     eventually(both_have_a_share, what="both rails have a share of a read")
 
 
-def test_a_batch_of_5000_pages(mixed: Cluster, attach: Attach) -> None:
+@pytest.mark.parametrize("count", [1000, pytest.param(5000, marks=pytest.mark.slow)])
+def test_a_batch_of_many_pages(mixed: Cluster, attach: Attach, count: int) -> None:
     holder, reader, _ = mixed.daemons
-    sizes = [1 + number * 7 % 8192 for number in range(5000)]
-    keys = keys_of("five thousand", len(sizes))
-    shape = {"page_bytes": 8192, "room_pages": 5000, "timeout_s": 60}
+    sizes = [1 + number * 7 % 8192 for number in range(count)]
+    keys = keys_of(f"{count} pages", count)
+    shape = {"page_bytes": 8192, "room_pages": count, "timeout_s": 60}
     assert all(attach(holder, **shape).set(keys, sizes))
     reading = attach(reader, **shape)
     # On a busy processor an owner may hear of the pages, or answer, too late for one call.
     eventually(lambda: reading.has(keys, sizes), what="all of them are read")
 
 
-@pytest.mark.parametrize("mib", [16, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mib", [4, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_large_page(mixed: Cluster, mib: int) -> None:
     holder, reader, _ = mixed.daemons
     page = random.Random(mib).randbytes(mib * MIB)

@@ -13,6 +13,7 @@ from sim import stories
 from sim.cluster import DEAD_ARE_KNOWN_S, SimCluster
 from sim.engine import READ_TIMEOUT_S
 from sim.members import TIMING
+from sim.seeds import some
 
 QUIET_S = 4 * TIMING.member_ttl_s + 30.0
 Make = Callable[..., SimCluster]
@@ -24,13 +25,7 @@ def make_cluster() -> Iterator[Make]:
         yield lambda *args, **more: stack.enter_context(SimCluster(*args, **more))
 
 
-def some(quick: int, all_of_them: int) -> list[object]:
-    """The first few seeds in every run, all of them in `make test-slow`. `make sim` runs more."""
-    later = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_of_them)]
-    return [*range(quick), *later]
-
-
-@pytest.mark.parametrize("seed", some(25, 60))
+@pytest.mark.parametrize("seed", some(12, 60))
 def test_cluster_converges_and_finds_every_page_after_random_faults(seed: int) -> None:
     stories.pages(seed)
 
@@ -39,12 +34,12 @@ def test_cluster_converges_and_finds_every_page_after_random_faults(seed: int) -
 # 230: a reader that joins with others reads before these know which records they own. 430, 572: a
 # former owner, or one that owns the page again, still has a record of a page that was evicted
 # meanwhile.
-@pytest.mark.parametrize("seed", [*some(30, 80), 120, 149, 230, 430, 572])
+@pytest.mark.parametrize("seed", [*some(15, 80), 120, 149, 230, 430, 572])
 def test_planned_joins_drains_and_leaves_cost_nobody_a_visible_page(seed: int) -> None:
     stories.planned(seed)
 
 
-@pytest.mark.parametrize("seed", some(30, 80))
+@pytest.mark.parametrize("seed", some(12, 80))
 def test_hung_master_removes_no_member_and_costs_no_page(seed: int) -> None:
     stories.hung(seed)
 
@@ -79,7 +74,7 @@ def test_members_without_pages_own_records_but_open_no_streams(
     cluster.check_quiet()
 
 
-@pytest.mark.parametrize("seed", some(12, 25))
+@pytest.mark.parametrize("seed", some(6, 25))
 def test_partition_sides_keep_their_pages_through_split_and_healing(seed: int) -> None:
     stories.parted(seed)
 

@@ -1,0 +1,11 @@
+"""Which seeds of a story run when."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def some(quick: int, all_of_them: int) -> list[object]:
+    """The first few seeds in every run, all of them in `make test-slow`. `make sim` runs more."""
+    later = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_of_them)]
+    return [*range(quick), *later]
