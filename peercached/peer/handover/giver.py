@@ -23,6 +23,8 @@ from peercached.peer.rpc.tasks import Tasks
 # Slot::moves (native/pool/slot.h) of a page that another pool takes or has: a peer's READ is no use
 # of it, and it is spilled no more.
 ELSEWHERE = 255
+# How long a peer is left alone that takes other pages at the moment.
+BUSY_S = 0.1
 # How long a peer that took nothing is left alone. Doubles up to the maximum.
 REST_FIRST_S = 1.0
 REST_MAX_S = 60.0
@@ -39,6 +41,7 @@ class Given:
     pages: int = 0
     bytes: int = 0
     refused: int = 0  # pages
+    busy: bool = False  # the peer takes other pages at the moment
 
 
 class Giver:
@@ -64,9 +67,9 @@ class Giver:
     def takers(self, now: float) -> list[Node]:
         """Peers to ask, in order: those with most room first, then those with the oldest pages.
         `now` is monotonic seconds."""
-        members = set(self._placement.nodes.values())
+        members = list(self._placement.nodes.values())
         for known in (self._rests, self._rooms):
-            for gone in known.keys() - members:
+            for gone in known.keys() - set(members):
                 del known[gone]
         awake = (n for n in members if n not in self._rests or now >= self._rests[n].until)
         found = takers(awake, self._placement.own, next(self._turns), now)
@@ -79,14 +82,19 @@ class Giver:
         unless this node keeps them."""
         offered = len(left)
         answer = await self._offers.offer(node, part, left)
-        self._rooms[node] = answer.free_bytes, answer.coldest_idle_ms
+        if not (answer.busy or answer.failed):
+            self._rooms[node] = answer.free_bytes, answer.coldest_idle_ms
         self._judge(node, answer)
         given_bytes = sum(bytes_of(left.pop(digest)) for digest in answer.taken)
         if answer.taken and not keeps:
             digests = b"".join(answer.taken)
             await self._withdraw(digests)
             self._drops.spawn(self._drop_later(digests))
-        return Given(len(answer.taken), given_bytes, offered - len(answer.taken))
+        return Given(len(answer.taken), given_bytes, offered - len(answer.taken), answer.busy)
+
+    def has_room(self, node: Node) -> bool:
+        """Whether its pool is not full, as far as we know."""
+        return self._rooms.get(node, (1, 0))[0] > 0
 
     async def stop(self) -> None:
         await self._drops.stop()
@@ -95,8 +103,12 @@ class Giver:
         if answer.taken:
             self._rests.pop(node, None)
             return
-        rest = self._rests.get(node)
-        pause_s = REST_FIRST_S if rest is None or answer.busy else min(2 * rest.pause_s, REST_MAX_S)
+        before = self._rests.get(node, _Rest(0.0, 0.0))
+        if not (answer.full or answer.failed):
+            # It is busy, or the pages have gone meanwhile.
+            self._rests[node] = _Rest(time.monotonic() + BUSY_S, before.pause_s)
+            return
+        pause_s = min(max(2 * before.pause_s, REST_FIRST_S), REST_MAX_S)
         self._rests[node] = _Rest(time.monotonic() + pause_s, pause_s)
 
     async def _drop_later(self, digests: bytes) -> None:

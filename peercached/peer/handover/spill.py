@@ -134,14 +134,17 @@ class Spill(Component):
             self._duplicates += len(spare)
             for digest in spare:
                 del left[digest]
+            must_wait = False  # for a node with room
             for node in self._giver.takers(time.monotonic()):
-                if not left or self._left_bytes <= 0:
+                has_room = self._giver.has_room(node)
+                if not left or self._left_bytes <= 0 or (must_wait and not has_room):
                     return
                 given = await self._giver.offer(node, part, left)
                 self._pages += given.pages
                 self._bytes += given.bytes
                 self._left_bytes -= given.bytes
                 self._refused += given.refused
+                must_wait |= given.busy and has_room
         finally:
             self._engine.set_moves(b"".join(left), part.moves)
 
