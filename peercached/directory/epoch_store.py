@@ -8,12 +8,10 @@ be served: it may be a cleared one. 64Ki namespaces, the maximum, make 3.5 MB.
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 from peercached.directory.layout import DIGEST_BYTES
+from peercached.state_file import StateFile, Unreadable
 
 FORMAT = 1
 
@@ -22,7 +20,8 @@ class EpochStore:
     """Stores nothing if `folder` is empty. Not thread safe; load() and save() block on the disk."""
 
     def __init__(self, folder: str, node_id: str) -> None:
-        self.path = Path(folder) / f"epochs-{node_id}.json" if folder else None
+        self._file = StateFile(folder, f"epochs-{node_id}.json", FORMAT)
+        self.path = self._file.path
 
     def load(self) -> tuple[dict[bytes, int], str]:
         """Returns the epochs, and why they are unknown ("" if they are known). A missing file means
@@ -30,34 +29,16 @@ class EpochStore:
         if self.path is None:
             return {}, "no state_dir tells which namespaces were cleared"
         try:
-            return _epochs_of(json.loads(self.path.read_text())), ""
-        except FileNotFoundError:
-            return {}, ""
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            return {}, f"{self.path}, which tells what was cleared, cannot be read: {error}"
+            return self._file.load(_epochs_of) or {}, ""
+        except Unreadable as error:
+            return {}, f"{error}, and it tells which namespaces were cleared"
 
     def save(self, epochs: dict[bytes, int]) -> None:
-        """Writes the epochs durably (fsync). Raises OSError on failure."""
-        if self.path is None:
-            return
-        text = json.dumps({"format": FORMAT, "epochs": {n.hex(): e for n, e in epochs.items()}})
-        draft = self.path.with_suffix(".new")
-        with draft.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
-        # Sync the folder, too, or a power cut may bring the older file back.
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        """Writes the epochs durably. Raises OSError on failure."""
+        self._file.replace({"epochs": {n.hex(): e for n, e in epochs.items()}}, durable=True)
 
 
 def _epochs_of(document: Any) -> dict[bytes, int]:
-    if document["format"] != FORMAT:
-        raise ValueError(f"format {document['format']} is not {FORMAT}")
     epochs = {bytes.fromhex(text): int(epoch) for text, epoch in document["epochs"].items()}
     for namespace_id, epoch in epochs.items():
         if len(namespace_id) != DIGEST_BYTES or not 0 < epoch < 1 << 62:

@@ -7,17 +7,16 @@ unreadable file counts as none, and the file is not synced.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from peercached.history.departures import Departed
 from peercached.history.event_log import Event
+from peercached.state_file import StateFile, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -37,47 +36,21 @@ class HistoryStore:
     """Stores nothing if `folder` is empty. load() and save() block on file I/O."""
 
     def __init__(self, folder: str, node_id: str) -> None:
-        self.path = Path(folder) / f"history-{node_id}.json" if folder else None
-        self._failed = False  # the last save
+        self._file = StateFile(folder, f"history-{node_id}.json", FORMAT)
+        self.path = self._file.path
 
     def load(self) -> Remembered:
-        if self.path is None:
-            return Remembered()
         try:
-            return _remembered(json.loads(self.path.read_text()))
-        except FileNotFoundError:
-            return Remembered()
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning(
-                "cannot read %s (%s): earlier events and lost nodes are not shown",
-                self.path,
-                str(error).partition("\n")[0],
-            )
+            return self._file.load(_remembered) or Remembered()
+        except Unreadable as error:
+            log.warning("%s: earlier events and lost nodes are not shown", error)
             return Remembered()
 
     def save(self, remembered: Remembered) -> None:
-        if self.path is None:
-            return
-        text = json.dumps({"format": FORMAT, **asdict(remembered)})
-        draft = self.path.with_suffix(".new")
-        try:
-            draft.write_text(text)
-            draft.replace(self.path)
-        except OSError as error:
-            if not self._failed:
-                log.warning(
-                    "cannot write %s: %s (a restart forgets events and lost nodes)",
-                    self.path,
-                    error,
-                )
-            self._failed = True
-        else:
-            self._failed = False
+        self._file.save(asdict(remembered), "a restart forgets events and lost nodes")
 
 
 def _remembered(document: Any) -> Remembered:
-    if document["format"] != FORMAT:
-        raise ValueError(f"format {document['format']} is not {FORMAT}")
     events = _EVENTS.validate_python(document["events"])
     number = max([int(document["number"]), *(event.number for event in events)])
     return Remembered(number, events, _DEPARTED.validate_python(document["departed"]))

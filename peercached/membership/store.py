@@ -6,14 +6,12 @@ hint: a missing, torn or foreign-version file counts as none.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from peercached.membership.view import MEMBERS_MAX, Member, NodeAddress, State, View
+from peercached.state_file import StateFile, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -24,55 +22,25 @@ class Store:
     """Stores nothing if `folder` is empty. Not thread safe; save() blocks on the disk."""
 
     def __init__(self, folder: str, node_id: str) -> None:
-        self.path = Path(folder) / f"view-{node_id}.json" if folder else None
-        self.problem = ""  # why the last save failed; empty: it did not
+        self._file = StateFile(folder, f"view-{node_id}.json", FORMAT)
+        self.path = self._file.path
 
     def load(self) -> View | None:
-        if self.path is None:
-            return None
         try:
-            return _view_of(json.loads(self.path.read_text()))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning(
-                "cannot read the saved view %s (%s: %s): this node starts without it",
-                self.path,
-                type(error).__name__,
-                error,
-            )
+            return self._file.load(_view_of)
+        except Unreadable as error:
+            log.warning("%s: this node starts without its last view", error)
             return None
 
     def save(self, view: View) -> None:
-        if self.path is None:
-            return
-        text = json.dumps(
-            {"format": FORMAT, "number": view.number, "members": [asdict(m) for m in view.members]},
-            default=bytes.hex,
+        self._file.save(
+            {"number": view.number, "members": [asdict(member) for member in view.members]},
+            "a restart may begin with an older view, or none",
+            durable=True,
         )
-        draft = self.path.with_suffix(".new")
-        try:
-            with draft.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path)
-        except OSError as error:
-            if not self.problem:
-                log.warning(
-                    "cannot save the view to %s: %s (a restart may begin with an older view, or "
-                    "none)",
-                    self.path,
-                    error,
-                )
-            self.problem = str(error)
-        else:
-            self.problem = ""
 
 
 def _view_of(document: Any) -> View:
-    if document["format"] != FORMAT:
-        raise ValueError(f"format {document['format']} is not {FORMAT}")
     if len(document["members"]) > MEMBERS_MAX:
         raise ValueError(f"{len(document['members'])} members")
     members = [_member_of(entry) for entry in document["members"]]

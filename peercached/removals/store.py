@@ -21,14 +21,13 @@ whenever a node goes, and the other nodes can tell us the lost state.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from peercached.removals.ledger import RemovalId
 from peercached.removals.lives import Life, Presence
+from peercached.state_file import StateFile, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -53,40 +52,30 @@ class RemovalStore:
 
     def __init__(self, folder: str, node_id: str, cluster_key: bytes = b"") -> None:
         self._cluster = hashlib.blake2b(cluster_key, digest_size=8, person=b"removals").hexdigest()
-        self.path = Path(folder) / f"removals-{node_id}.json" if folder else None
-        self.problem = ""  # why the last save failed
+        self._file = StateFile(folder, f"removals-{node_id}.json", FORMAT)
+        self.path = self._file.path
+
+    @property
+    def problem(self) -> str:
+        """Why the last save failed; empty if it did not."""
+        return self._file.problem
 
     def load(self) -> Remembered:
-        if self.path is None:
-            return Remembered()
         try:
-            document = json.loads(self.path.read_text())
-            remembered = _remembered(document)
-        except FileNotFoundError:
+            found = self._file.load(self._remembered)
+        except Unreadable as error:
+            log.warning("%s: this node forgets the removals and starts recorded there", error)
             return Remembered()
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            log.warning(
-                "cannot read %s (%s: %s): ignoring it, so this node forgets the removals and "
-                "starts recorded there",
-                self.path,
-                type(error).__name__,
-                error,
-            )
-            return Remembered()
-        if document.get("cluster") != self._cluster:
+        if found is not None and found.is_of_another_cluster:
             log.warning(
                 "the cluster secret has changed since the last start: pages set under the previous "
                 "one are not served"
             )
-            return Remembered(is_of_another_cluster=True)
-        return remembered
+        return found or Remembered()
 
     def save(self, state: Remembered) -> bool:
-        if self.path is None:
-            return True
-        text = json.dumps(
+        return self._file.save(
             {
-                "format": FORMAT,
                 "cluster": self._cluster,
                 "start": state.start,
                 "life": state.life,
@@ -104,29 +93,17 @@ class RemovalStore:
                     for one in state.lives
                 ],
                 "open": [[id.incarnation, id.number, d.hex()] for id, d in state.open.items()],
-            }
+            },
+            "the next change tries again; a restart before that loses removal records",
         )
-        draft = self.path.with_suffix(".new")
-        try:
-            draft.write_text(text)
-            draft.replace(self.path)
-        except OSError as error:
-            if not self.problem:
-                log.warning(
-                    "cannot write the removals file %s: %s (the next change tries again; a restart "
-                    "before that loses removal records)",
-                    self.path,
-                    error,
-                )
-            self.problem = str(error)
-            return False
-        self.problem = ""
-        return True
+
+    def _remembered(self, document: Any) -> Remembered:
+        remembered = _remembered(document)
+        is_ours = document.get("cluster") == self._cluster
+        return remembered if is_ours else Remembered(is_of_another_cluster=True)
 
 
 def _remembered(document: Any) -> Remembered:
-    if document["format"] != FORMAT:
-        raise ValueError(f"format {document['format']} is not {FORMAT}")
     lives = [
         Life(
             str(node_id),

@@ -65,7 +65,14 @@ def test_changes_are_written_a_few_seconds_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", '{"format": 9}', '{"format": 1, "number": 1, "events": [{}], "departed": []}'],
+    [
+        "",
+        "[" * 100_000,
+        "[]",
+        '{"format": 9}',
+        '{"format": 1, "number": 1, "events": [{}], "departed": []}',
+        '{"format": 1, "number": Infinity, "events": [], "departed": []}',
+    ],
 )
 def test_file_that_makes_no_sense_counts_as_none(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
