@@ -24,8 +24,8 @@ _POLL_S = 1.0
 def events(target: Target, as_json: bool, follow: bool, since_s: float | None) -> None:
     """Joins, deaths, restarts, clears, and findings that began or ended, as this node saw them.
 
-    Oldest first, of the last day at most, since the start of the daemon. With --json an object per
-    line.
+    Oldest first, of the last day at most. Without a state_dir a restart of the daemon forgets them.
+    With --json an object per line.
     """
     oldest = time.time() - since_s if since_s is not None else 0.0
     try:

@@ -76,6 +76,33 @@ def test_an_operator_forgets_a_lost_node_on_all_nodes(make_cluster: MakeCluster)
         assert kinds(survivor, "c")[-1] == "forget"
 
 
+def test_kill_9_keeps_the_history_and_a_damaged_file_loses_nothing_else(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(2)
+    node = cluster[0]
+    file = node.state_dir / "history-a.json"
+    ctl(node, "clear", "-n", "tenant", "--yes")
+    cleared = node.status()["epochs"]
+    eventually(lambda: '"clear"' in file.read_text(), 30, "it is written within seconds")
+    node.kill()
+    node.start()
+    cluster.wait_complete()
+    assert kinds(node, "a").count("started") == 2
+    assert "clear" in kinds(node, "a")
+
+    for damage in ("[" * 100_000, '{"format": 9, "of": "a newer version"}'):
+        node.kill()
+        file.write_text(damage)
+        node.start()
+        cluster.wait_complete()
+        assert "earlier events and lost nodes are not shown" in node.log_text()
+        assert "clear" not in kinds(node, "a")
+        assert node.status()["epochs"] == cleared, "the file of epochs is another one"
+        eventually(lambda: '"started"' in file.read_text(), 30, "it is a good file again")
+    assert "it has format 9, and this version reads 1" in node.log_text()
+
+
 def test_findings_and_clears_are_events(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
     ctl(cluster[0], "clear", "-n", "some tenant's salt", "--yes")

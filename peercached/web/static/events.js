@@ -14,7 +14,7 @@ export class Events {
   }
 
   show(seen, incarnation) {
-    if (this.incarnation !== incarnation) { // another daemon counts from 1 again
+    if (this.incarnation !== incarnation) { // a killed daemon may have lost its last events
       const restarted = this.incarnation !== null;
       Object.assign(this, { last: 0, rows: [], incarnation });
       if (restarted) return; // the next poll asks for all
