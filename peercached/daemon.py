@@ -26,6 +26,7 @@ from peercached.directory.pending import PendingBatches
 from peercached.directory.placement import Placement, RingBuilder
 from peercached.directory.publisher import Publisher
 from peercached.events import Events
+from peercached.history.curves import Curves
 from peercached.history.departures import Departures
 from peercached.history.event_log import EventLog
 from peercached.history.findings import FindingEvents
@@ -138,6 +139,7 @@ class Daemon:
         self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id), time.monotonic)
         self.status = NodeStatus(engine)
         self.history = EventLog(config.node_id)
+        self.curves = Curves(config.node_id, engine)
         self._build_rpc(secret, tls)
         self._last_view = remembered  # of an earlier start
         self._build_membership(address, rank, tls)
@@ -194,6 +196,7 @@ class Daemon:
                 finding_events.tend,
                 self._history_keeper.tend,
                 self.push.tend,
+                self.curves.tend,
                 self.spill.tend,
                 self.replicas.tend,
             ],
@@ -383,6 +386,7 @@ class Daemon:
             self.drain,
             self.status,
             self.history,
+            self.curves,
             partial(
                 ring_report.document, engine, placement, self.owner_side, self.local, self.streams
             ),
@@ -452,13 +456,7 @@ class Daemon:
         status = self.operations.status
         found = routes(status, timed)
         if self.config.metrics_dashboard:
-            found |= api_routes(
-                status,
-                timed,
-                self.overview.document,
-                self.operations.locate,
-                self.history.document,
-            )
+            found |= api_routes(self.operations, timed, self.overview.document, self.relay.ask)
             found |= dashboard_routes()
         return found
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.config.keys import KEYS
 from peercached.directory.placement import Placement
+from peercached.history.curves import Curves
 from peercached.history.event_log import EventLog
 from peercached.node_status import NodeStatus
 from peercached.peer.directory import trace
@@ -37,6 +38,7 @@ class Operations:
         drain: Drain,
         status: NodeStatus,
         history: EventLog,
+        curves: Curves,
         ring: Callable[[], Mapping[str, Any]],
         settings: Settings,
     ) -> None:
@@ -48,6 +50,7 @@ class Operations:
         self._drain = drain
         self._status = status
         self._history = history
+        self._curves = curves
         self._ring = ring
         self._settings = settings
 
@@ -73,6 +76,9 @@ class Operations:
 
     def events(self, after: int) -> Mapping[str, Any]:
         return self._history.document(after)
+
+    def curves(self) -> Mapping[str, Any]:
+        return self._curves.document()
 
     async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
         return await trace.follow_get(

@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from pydantic import BaseModel
 
+from peercached.admin.curves import Curves
 from peercached.admin.effective import EffectiveConfig
 from peercached.admin.events import Events
 from peercached.admin.ring import Ring
@@ -44,6 +45,9 @@ class StatusSource(Protocol):
 
     def events(self, after: int) -> Mapping[str, Any]:
         """`peercached.admin.events.Events`, those with higher numbers. Must not block."""
+
+    def curves(self) -> Mapping[str, Any]:
+        """`peercached.admin.curves.Curves`. Must not block."""
 
     async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
         """`peercached.admin.trace.Trace`, of a get that may take up to `seconds`."""
@@ -111,6 +115,10 @@ async def _events(source: StatusSource, request: pb.EventsRequest) -> Any:
     return pb.EventsReply(json=_json(Events, source.events(request.after)))
 
 
+async def _curves(source: StatusSource, request: pb.StatusRequest) -> Any:
+    return pb.StatusReply(json=_json(Curves, source.curves()))
+
+
 async def _trace(source: StatusSource, request: pb.TraceRequest) -> Any:
     traced = await source.trace(request.namespace, request.key, request.seconds)
     return pb.TraceReply(json=_json(Trace, traced))
@@ -155,6 +163,8 @@ CALLS: dict[str, _Call] = {
     "Ring": _Call(pb.RingRequest, _ring),
     "Config": _Call(pb.ConfigRequest, _config),
     "Events": _Call(pb.EventsRequest, _events),
+    # Its messages are like those of Status: an empty request, and a document.
+    "Curves": _Call(pb.StatusRequest, _curves),
     "Trace": _Call(pb.TraceRequest, _trace),
     "Clear": _Call(pb.ClearRequest, _clear, steers=True),
     "ForgetNode": _Call(pb.ForgetNodeRequest, _forget_node, steers=True),

@@ -21,6 +21,21 @@ class Latency:
     counts: Sequence[int]  # one more than bounds: the last counts all longer ones
 
 
+def quantile_s(bounds_us: Sequence[int], counts: Sequence[int], share: float) -> float | None:
+    """The latency in seconds that this share of the calls stayed below: linear within a bucket. A
+    call beyond the last bound counts as equal to it. None: there are no calls."""
+    left = share * sum(counts)
+    if not left:
+        return None
+    low = 0
+    for high, count in zip((*bounds_us, bounds_us[-1]), counts, strict=True):
+        if left <= count:
+            return (low + (high - low) * left / count) / 1e6
+        left -= count
+        low = high
+    return bounds_us[-1] / 1e6
+
+
 class LatencyCounts:
     """Latencies measured in the control plane. Not thread safe."""
 

@@ -48,6 +48,8 @@ class Summary(_Part):
     set_pages: int = 0
     set_bytes: int = 0
     get_bytes: int = 0
+    rdma_bytes: int = 0  # read from peers
+    tcp_bytes: int = 0
     served_bytes: int = 0  # to peers over TCP; the holder does not see one-sided READs
     asked: int = 0  # keys that workers looked for (Demand in admin/status.py)
     found: dict[str, int] = {}  # by tier
@@ -60,6 +62,8 @@ class Summary(_Part):
 
 def summary_of(status: Status) -> Summary:
     counted, demand = status.operations, status.demand
+    rdma_bytes = sum(rail.bytes for rail in status.transport.rails)
+    read_bytes = sum(peer.bytes for peer in status.transfer)
     said = sorted(status.health, key=lambda one: _rank(one.severity))
     return Summary(
         version=status.node.version,
@@ -80,6 +84,8 @@ def summary_of(status: Status) -> Summary:
         set_pages=counted.set.get("ok", 0),
         set_bytes=counted.bytes_set,
         get_bytes=counted.bytes_got,
+        rdma_bytes=rdma_bytes,
+        tcp_bytes=max(read_bytes - rdma_bytes, 0),
         served_bytes=status.tcp_server.bytes,
         asked=demand.asked,
         found=demand.found,

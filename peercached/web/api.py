@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Any
 
+from peercached.admin.calls import Refusal, StatusSource
+from peercached.admin.curves import Curves
 from peercached.admin.events import Events
 from peercached.admin.status import Located, Status
 from peercached.observe.latency import Latency
-from peercached.web.message import Request, Response, json_document
+from peercached.proto import admin_pb2 as pb
+from peercached.web.message import JSON, Request, Response, json_document, text
 from peercached.web.server import Handler
+
+# How long another node may take to answer.
+ANSWER_S = 5.0
+
+Ask = Callable[[str, str, bytes, float], Awaitable[bytes]]
 
 
 def api_routes(
-    status: Callable[[], Mapping[str, Any]],
+    source: StatusSource,
     latencies: Callable[[], Iterable[Latency]],
     cluster: Callable[[], Awaitable[Mapping[str, Any]]],
-    locate: Callable[[str, bytes], Awaitable[Mapping[str, Any]]],
-    events: Callable[[int], Mapping[str, Any]],
+    ask: Ask,
 ) -> dict[str, Handler]:
+    """`ask`: makes an admin call at another node (peer/service/relay.py)."""
+
     async def node(_: Request) -> Response:
-        document = Status.model_validate(dict(status())).model_dump(mode="json")
+        document = Status.model_validate(dict(source.status())).model_dump(mode="json")
         # The endpoint is unauthenticated, and a namespace may contain a tenant's salt.
         for worker in document["workers"]:
             worker.pop("namespace", None)
@@ -43,7 +53,7 @@ def api_routes(
         for name in ("namespace", "key"):
             if not asked.get(name):
                 raise ValueError(f"{name} is missing: /api/v1/locate?namespace=NAME&key=KEY")
-        found = await locate(asked["namespace"], asked["key"].encode())
+        found = await source.locate(asked["namespace"], asked["key"].encode())
         return json_document(Located.model_validate(dict(found)).model_dump(mode="json"))
 
     async def seen(asked: Request) -> Response:
@@ -51,12 +61,23 @@ def api_routes(
         if not (after.isascii() and after.isdigit() and len(after) < 20):
             raise ValueError(f"after is {after!r}: the number of the last event known")
         return json_document(
-            Events.model_validate(dict(events(int(after)))).model_dump(mode="json")
+            Events.model_validate(dict(source.events(int(after)))).model_dump(mode="json")
         )
+
+    async def curves(asked: Request) -> Response:
+        node_id = asked.arguments.get("node")
+        if node_id is None:
+            return json_document(Curves.model_validate(dict(source.curves())).model_dump())
+        try:
+            packed = await ask(node_id, "Curves", b"", ANSWER_S)
+        except Refusal as refusal:
+            return text(str(refusal), HTTPStatus.BAD_GATEWAY)
+        return Response(pb.StatusReply.FromString(packed).json.encode(), JSON)
 
     return {
         "/api/v1/node": node,
         "/api/v1/cluster": whole,
         "/api/v1/events": seen,
+        "/api/v1/curves": curves,
         "/api/v1/locate": look_up,
     }

@@ -102,13 +102,45 @@ def test_the_node_document_names_no_namespace(three_nodes: Cluster, attach: Atta
     assert "salt of a tenant" not in json.dumps(found)
 
 
+def test_any_node_serves_the_last_hour_of_each_node(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    keys = keys_of("curved", 8)
+    assert all(attach(cluster[1]).set(keys))
+    reader = attach(cluster[0])
+
+    def grown(path: str) -> dict[str, float]:
+        """Sums over all points."""
+        found = get(cluster[1], path)["series"]
+        return {name: sum(one or 0 for one in values) for name, values in found.items()}
+
+    def has_read() -> bool:
+        reader.get(keys)
+        series = grown("/api/v1/curves?node=a")
+        return bool(series["get_bytes"]) and bool(series["found_peer"])
+
+    eventually(has_read, 40, "a point comes every ten seconds")
+    of_a = grown("/api/v1/curves?node=a")
+    assert of_a["tcp_bytes"] > 0 and of_a["rdma_bytes"] == 0
+    assert 0 < of_a["get_p50"] <= of_a["get_p99"]
+    of_b = get(cluster[1], "/api/v1/curves")
+    assert of_b["node_id"] == "b"
+    assert {at % 10 for at in of_b["at"]} == {0}, "so points of several nodes can be added"
+    assert of_b["series"]["used"][-1] > 0
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        get(cluster[1], "/api/v1/curves?node=c")
+    assert refused.value.code == 502
+    assert "there are a, b" in refused.value.read().decode()
+
+
 def test_without_the_dashboard_only_metrics_are_served(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text("metrics_dashboard = false\n")
     cluster = make_cluster(1, config=str(config))
-    for path in ("/", "/api/v1/node", "/api/v1/cluster", "/api/v1/locate?namespace=a&key=b"):
+    for path in ("/", "/api/v1/node", "/api/v1/cluster", "/api/v1/curves"):
         with pytest.raises(urllib.error.HTTPError) as refused:
             get(cluster[0], path)
         assert refused.value.code == 404

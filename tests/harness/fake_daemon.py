@@ -68,6 +68,9 @@ class FakeSource:
     def events(self, after: int) -> dict[str, Any]:
         return {"events": [one for one in self.seen if one["number"] > after]}
 
+    def curves(self) -> dict[str, Any]:
+        return {"node_id": self.document.get("node", {}).get("id", "")}
+
     async def trace(self, namespace: str, key: bytes, seconds: float) -> dict[str, Any]:
         self.asked.append(("trace", namespace, key))
         return self.traced

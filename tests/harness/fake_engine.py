@@ -353,5 +353,8 @@ class FakeEngine(NativeDirectory):
         nothing["operations"] |= {"set": outcomes, "get": outcomes}
         return {**nothing, "peers": [], "events_dropped": 0}
 
+    def latencies(self) -> list[tuple[str, str, int, bytes]]:
+        return []
+
     def workers(self) -> list[Mapping[str, Any]]:
         return []
