@@ -1,6 +1,8 @@
 """The dashboard in a real browser: the states, charts and messages that an operator sees."""
 
+import json
 import os
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 from harness.background import Background
+from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
@@ -109,10 +112,10 @@ def test_dashboard_shows_members_charts_and_the_located_key(
 
         assert "%" in text(page, "#namespaces tbody")
         assert NAMESPACE not in text(page, "#namespaces")
-        page.find_element("id", "filter").send_keys("127.0.0.2")
+        page.find_element("id", "nodes-filter").send_keys("127.0.0.2")
         eventually(lambda: [state(page, n) for n in "abc"] == ["", "alive", ""], 10)
-        page.find_element("id", "filter").clear()
-        page.find_element("id", "filter").send_keys(" ")
+        page.find_element("id", "nodes-filter").clear()
+        page.find_element("id", "nodes-filter").send_keys(" ")
         eventually(lambda: state(page, "a") == "alive", 10)
         page.find_element("css selector", "#nodes th button").click()
         first = "return document.querySelector('#nodes tbody tr').dataset.node"
@@ -121,6 +124,30 @@ def test_dashboard_shows_members_charts_and_the_located_key(
         page.find_element("css selector", "#scope option[value='c']").click()
         eventually(lambda: ink(page, "hits", "--series-2") == 0, 10, "c gets nothing from peers")
         assert complaints(page) == []
+
+
+def test_fresh_page_draws_what_the_nodes_remember(
+    make_cluster: MakeCluster, attach: Attach, open_page: Any
+) -> None:
+    cluster = make_cluster(2)
+    with busy(cluster, attach):
+        eventually(lambda: _points_with_gets(cluster[0]) >= 2, 60)
+    page = open_page(url(cluster[0]))
+    eventually(lambda: state(page, "b") == "alive", 20)
+    assert ink(page, "hits", "--series-2") > 200, "although nobody has read since it was opened"
+    assert ink(page, "tokens", "--series-2") > 0
+    assert ink(page, "throughput", "--series-1") > 20
+    assert ink(page, "latency", "--series-1") > 10
+    kept(page, "fresh")
+    page.find_element("css selector", "#scope option[value='b']").click()
+    eventually(lambda: ink(page, "hits", "--series-2") == 0, 10, "b gets nothing from peers")
+    assert ink(page, "throughput", "--series-3") > 20, "what b set"
+    assert complaints(page) == []
+
+
+def _points_with_gets(daemon: Daemon) -> int:
+    with urllib.request.urlopen(f"{url(daemon)}api/v1/curves", timeout=seconds(10)) as answer:
+        return sum(map(bool, json.load(answer)["series"]["get_bytes"]))
 
 
 def test_a_dead_node_is_shown_within_seconds_and_the_verdict_changes(

@@ -3,20 +3,22 @@
 import { byId, element, replaceChildren } from "./dom.js";
 import * as format from "./format.js";
 import { Charts } from "./charts.js";
-import { History, hitRate, hitRateOfTwice, percentile } from "./history.js";
+import { History, KINDS, hitRate, hitRateOfTwice, percentile } from "./history.js";
 import { Events } from "./events.js";
-import { showNamespaces } from "./namespaces.js";
+import { Namespaces } from "./namespaces.js";
 import { Nodes } from "./nodes.js";
 import * as locate from "./locate.js";
 
 const POLL_MS = 2000;
-const KINDS = ["get", "exists", "set"];
+// Of a larger cluster, the page knows only what it has seen itself, and the past of its own node.
+const RECALLED_NODES_MAX = 32;
 const RANKS = ["error", "warning", "info"];
 
 const history = new History();
 const charts = new Charts();
 const events = new Events();
 const nodes = new Nodes();
+const namespaces = new Namespaces();
 let latenciesBefore = null; // kind -> counts
 
 async function json(path) {
@@ -31,8 +33,9 @@ async function poll() {
       json("api/v1/cluster"), json("api/v1/node"), json(`api/v1/events?after=${events.last}`),
     ]);
     const at = Date.now();
-    history.add(cluster.nodes, at);
-    history.samples[history.samples.length - 1].latencies = latencies(node.latencies);
+    const isFirst = !history.last;
+    history.add(cluster.nodes, at, latencies(node.latencies));
+    if (isFirst) await recall(cluster);
     show(cluster, node);
     events.show(seen, node.node.incarnation);
     byId("offline").hidden = true;
@@ -42,6 +45,16 @@ async function poll() {
     verdict("error", "no answer");
   }
   setTimeout(poll, POLL_MS);
+}
+
+// What the nodes remember of the last hour. One that cannot be asked has no past.
+async function recall({ node_id: ownId, nodes }) {
+  const partial = nodes.length > RECALLED_NODES_MAX;
+  const ids = partial ? [ownId] : nodes.map((node) => node.node_id);
+  const found = await Promise.allSettled(
+    ids.map((id) => json(`api/v1/curves?node=${encodeURIComponent(id)}`)));
+  const documents = found.flatMap(({ value }) => value ?? []);
+  history.recall(documents, ownId, partial);
 }
 
 // Half and 99 % of the calls since the last poll, for each kind; all labels of it together.
@@ -76,7 +89,7 @@ function show(cluster, node) {
   showTiles(cluster);
   showScope(cluster);
   nodes.show(cluster, history);
-  showNamespaces(node.namespaces);
+  namespaces.show(node.namespaces);
   charts.draw(history.samples, byId("scope").value);
 }
 
@@ -128,7 +141,7 @@ function verdict(kind, words) {
 }
 
 function showTiles(cluster) {
-  const sum = History.sum(history.samples[history.samples.length - 1], "");
+  const sum = History.sum(history.last, "");
   const recent = history.recent("");
   const alive = cluster.nodes.filter((node) => node.state === "alive").length;
   const lost = cluster.departed.filter((node) => node.lost).length;
@@ -140,8 +153,8 @@ function showTiles(cluster) {
     [recent.known ? format.rate(recent.rates.set_bytes) : "–", "set by workers"],
     [format.bytes(sum.used), `of ${format.bytes(sum.capacity)} pool in use`],
   ];
-  if (sum.diskCapacity) {
-    tiles.push([format.bytes(sum.diskUsed), `of ${format.bytes(sum.diskCapacity)} disk in use`]);
+  if (sum.disk_capacity) {
+    tiles.push([format.bytes(sum.disk_used), `of ${format.bytes(sum.disk_capacity)} disk in use`]);
   }
   replaceChildren(byId("tiles"), tiles.map(([number, words]) =>
     element("div", { className: "tile" },

@@ -34,6 +34,14 @@ const CHARTS = [
     },
   },
   {
+    id: "tokens",
+    title: "Tokens found, so not computed again",
+    show: format.perSecond,
+    empty: 10,
+    series: [{ label: "tokens", colour: "--series-2" }],
+    values: (sum) => [sum.known ? sum.rates.tokens : null],
+  },
+  {
     id: "throughput",
     title: "Throughput of workers' pages",
     show: format.rate,
@@ -41,8 +49,11 @@ const CHARTS = [
     series: [
       { label: "got", colour: "--series-1" },
       { label: "set", colour: "--series-3" },
+      { label: "from peers by RDMA", colour: "--series-4", dashed: true },
+      { label: "by TCP", colour: "--series-2", dashed: true },
     ],
-    values: (sum) => (sum.known ? [sum.rates.get_bytes, sum.rates.set_bytes] : [null, null]),
+    values: ({ known, rates }) => (known
+      ? [rates.get_bytes, rates.set_bytes, rates.rdma_bytes, rates.tcp_bytes] : Array(4).fill(null)),
   },
   {
     id: "latency",
@@ -83,7 +94,7 @@ const CHARTS = [
     ],
     values: (sum) => [
       sum.capacity ? sum.used / sum.capacity : null,
-      sum.diskCapacity ? sum.diskUsed / sum.diskCapacity : null,
+      sum.disk_capacity ? sum.disk_used / sum.disk_capacity : null,
     ],
   },
 ];

@@ -1,6 +1,15 @@
-// The last minutes, kept by this page: samples of counters become rates between two of them.
+// The last hour: points that the nodes kept, and then samples that this page took. Counters become
+// growth between two samples.
 
-export const SAMPLES_MAX = 450; // 15 minutes at one in 2 seconds
+const FINE_MAX = 450; // 15 minutes at one in 2 seconds
+const COARSE_MAX = 360; // an hour at one in 10 seconds
+const COARSE_OF = 5; // so many fine samples become a coarse one
+const RECENT_MS = 30000;
+const RECENT_MAX = 15; // at most so many fine ones
+
+// Half and 99 % of the calls of a kind, in seconds.
+export const KINDS = ["get", "exists", "set"];
+const LATENCIES = KINDS.flatMap((kind) => [`${kind}_p50`, `${kind}_p99`]);
 
 // Of one node's summary: what only grows.
 function counters(summary) {
@@ -12,29 +21,52 @@ function counters(summary) {
     get_bytes: summary.get_bytes,
     set_bytes: summary.set_bytes,
     set_pages: summary.set_pages,
+    rdma_bytes: summary.rdma_bytes ?? 0,
+    tcp_bytes: summary.tcp_bytes ?? 0,
     evictions: summary.pool_evictions,
   };
 }
 
 const COUNTED = [
   "asked", "found_pool", "found_peer", "found_disk", "found_peer_disk", "evicted", "tokens",
-  "get_bytes", "set_bytes", "set_pages", "evictions",
+  "get_bytes", "set_bytes", "set_pages", "rdma_bytes", "tcp_bytes", "evictions",
 ];
+const ROOM = ["used", "capacity", "disk_used", "disk_capacity"];
+
+const room = (summary) => ({
+  used: summary.pool_used_bytes,
+  capacity: summary.pool_capacity_bytes,
+  disk_used: summary.disk_used_bytes,
+  disk_capacity: summary.disk_capacity_bytes,
+});
 
 export class History {
   constructor() {
     this.before = new Map(); // node id -> {incarnation, uptime, counters}
-    this.samples = []; // {at, nodes: Map(node id -> {seconds, grown, summary})}
+    // {at, nodes: Map(node id -> {seconds, grown, room}), latencies, partial}
+    this.coarse = [];
+    this.fine = [];
+  }
+
+  // Without the first of this page, which has no growth: it would cut the curves in two.
+  get samples() {
+    const all = [...this.coarse, ...this.fine];
+    return this.coarse.length ? all.filter((sample) => History.sum(sample, "").known
+      || sample.partial) : all;
+  }
+
+  get last() {
+    return this.fine[this.fine.length - 1];
   }
 
   // What grew between the last two summaries of each node. A restart begins from zero.
-  add(nodes, at) {
-    const grown = new Map();
+  add(nodes, at, latencies) {
+    const seen = new Map();
     for (const node of nodes) {
       if (!node.summary) continue;
       const now = counters(node.summary);
       const last = this.before.get(node.node_id);
-      const entry = { summary: node.summary, seconds: 0, grown: null };
+      const entry = { room: room(node.summary), seconds: 0, grown: null };
       if (last && last.incarnation === node.incarnation) {
         entry.seconds = node.summary.uptime_s - last.uptime;
         if (entry.seconds > 0) {
@@ -49,40 +81,63 @@ export class History {
           incarnation: node.incarnation, uptime: node.summary.uptime_s, counters: now,
         });
       }
-      if (node.state !== "silent") grown.set(node.node_id, entry);
+      if (node.state !== "silent") seen.set(node.node_id, entry);
     }
-    this.samples.push({ at, nodes: grown });
-    if (this.samples.length > SAMPLES_MAX) this.samples.shift();
+    this.fine.push({ at, nodes: seen, latencies });
+    if (this.fine.length > FINE_MAX) this.coarse.push(merged(this.fine.splice(0, COARSE_OF)));
+    if (this.coarse.length > COARSE_MAX) this.coarse.shift();
   }
 
-  // Sums over one node, or all: {seconds, grown} of one sample; null if nothing is known.
+  // Takes the points that nodes kept before this page was opened (/api/v1/curves). `partial`: they
+  // are not of all nodes, so they have no sum.
+  recall(documents, ownId, partial) {
+    const samples = new Map();
+    for (const { node_id: nodeId, at, seconds, series } of documents) {
+      at.forEach((time, i) => {
+        const sample = samples.get(time) ?? { at: time * 1000, nodes: new Map(), partial };
+        samples.set(time, sample);
+        const pick = (names) => Object.fromEntries(names.map((name) => [name, series[name]?.[i] ?? 0]));
+        sample.nodes.set(nodeId, { seconds: seconds[i], grown: pick(COUNTED), room: pick(ROOM) });
+        if (nodeId !== ownId) return;
+        sample.latencies = LATENCIES.map((name) => series[name]?.[i] ?? null);
+      });
+    }
+    const opened = this.fine[0]?.at ?? Infinity;
+    this.coarse = [...samples.values()].filter(({ at }) => at < opened).sort((a, b) => a.at - b.at);
+  }
+
+  // Sums over one node, or all, of one sample. `known`: there are rates.
   static sum(sample, nodeId) {
-    const entries = nodeId ? [sample.nodes.get(nodeId)] : [...sample.nodes.values()];
-    const found = { rates: {}, keys: {}, used: 0, capacity: 0, diskUsed: 0, diskCapacity: 0 };
-    let any = false;
-    for (const entry of entries) {
+    sample.sums ??= new Map();
+    if (!sample.sums.has(nodeId)) sample.sums.set(nodeId, History.summed(sample, nodeId));
+    return sample.sums.get(nodeId);
+  }
+
+  static summed(sample, nodeId) {
+    const found = { rates: {}, keys: {}, known: false };
+    for (const name of ROOM) found[name] = 0;
+    if (sample.partial && !nodeId) return found;
+    for (const entry of nodeId ? [sample.nodes.get(nodeId)] : sample.nodes.values()) {
       if (!entry) continue;
-      found.used += entry.summary.pool_used_bytes;
-      found.capacity += entry.summary.pool_capacity_bytes;
-      found.diskUsed += entry.summary.disk_used_bytes;
-      found.diskCapacity += entry.summary.disk_capacity_bytes;
+      for (const name of ROOM) found[name] += entry.room[name];
       if (!entry.grown) continue;
-      any = true;
+      found.known = true;
       for (const [name, value] of Object.entries(entry.grown)) {
         found.keys[name] = (found.keys[name] ?? 0) + value;
         found.rates[name] = (found.rates[name] ?? 0) + value / entry.seconds;
       }
     }
-    found.known = any;
     return found;
   }
 
-  // The same over the last `samples`, for a steady number: sums of keys, means of rates.
-  recent(nodeId, samples = 15) {
+  // The same over the last 30 s, for a steady number: sums of keys, means of rates.
+  recent(nodeId) {
     const keys = {};
     const rates = {};
     let counted = 0;
-    for (const sample of this.samples.slice(-samples)) {
+    const since = this.last.at - RECENT_MS;
+    for (const sample of [...this.coarse.slice(-COARSE_OF), ...this.fine.slice(-RECENT_MAX)]) {
+      if (sample.at <= since) continue;
       const found = History.sum(sample, nodeId);
       if (!found.known) continue;
       counted += 1;
@@ -94,6 +149,26 @@ export class History {
     for (const name of Object.keys(rates)) rates[name] /= counted;
     return { keys, rates, known: counted > 0 };
   }
+}
+
+// One sample of several: their growth together, and the last of all else.
+function merged(samples) {
+  const nodes = new Map();
+  for (const sample of samples) {
+    for (const [nodeId, entry] of sample.nodes) {
+      const sum = nodes.get(nodeId) ?? { seconds: 0, grown: null };
+      nodes.set(nodeId, sum);
+      sum.room = entry.room;
+      if (!entry.grown) continue;
+      sum.seconds += entry.seconds;
+      sum.grown ??= {};
+      for (const [name, value] of Object.entries(entry.grown)) {
+        sum.grown[name] = (sum.grown[name] ?? 0) + value;
+      }
+    }
+  }
+  const { at, latencies } = samples[samples.length - 1];
+  return { at, nodes, latencies };
 }
 
 // Of the keys that workers looked for, those found; null: nobody looked.

@@ -1,27 +1,48 @@
 // What namespaces hold at this node. They have no names here: the port is open to all.
 
 import * as format from "./format.js";
-import { byId, cell, element, replaceChildren } from "./dom.js";
+import { byId, cell, element } from "./dom.js";
+import { SortedTable } from "./table.js";
 
 const SHOWN_MAX = 20;
 
-export function showNamespaces(namespaces) {
-  byId("namespaces-part").hidden = namespaces.length === 0;
-  replaceChildren(byId("namespaces").tBodies[0], namespaces.slice(0, SHOWN_MAX).map(row));
+const foundKeys = ({ demand }) => Object.values(demand.found).reduce((a, b) => a + b, 0);
+const foundIfTwice = (namespace) => foundKeys(namespace) + (namespace.demand.evicted["2x"] ?? 0);
+const share = ({ demand }, keys) => (demand.asked ? keys / demand.asked : null);
+
+const KEYS = {
+  id: ({ id }) => id,
+  pages: ({ pool_pages: pages }) => pages,
+  pool: ({ pool_bytes: bytes }) => bytes,
+  quota: ({ quota_bytes: bytes }) => bytes,
+  "looked for": ({ demand }) => demand.asked,
+  "hit rate": (namespace) => share(namespace, foundKeys(namespace)) ?? -1,
+  "2x pool": (namespace) => share(namespace, foundIfTwice(namespace)) ?? -1,
+};
+
+export class Namespaces {
+  constructor() {
+    this.table = new SortedTable("namespaces", "pool", KEYS, ({ id }) => id, row);
+    this.table.descending = true;
+    this.table.rowsMax = SHOWN_MAX;
+  }
+
+  show(namespaces) {
+    byId("namespaces-part").hidden = namespaces.length === 0;
+    this.table.show(namespaces);
+  }
 }
 
-function row({ id, pool_pages: pages, pool_bytes: bytes, quota_bytes: quota, demand }) {
-  const found = Object.values(demand.found).reduce((a, b) => a + b, 0);
-  const larger = demand.evicted["2x"] ?? 0;
-  const share = (keys) => (demand.asked ? format.percent(keys / demand.asked) : "–");
+function row(namespace) {
+  const { id, pool_pages: pages, pool_bytes: bytes, quota_bytes: quota, demand } = namespace;
   const made = element("tr", {},
     cell("id", id),
     cell("pages", format.count(pages)),
     cell("pool", format.bytes(bytes)),
     cell("quota", quota ? format.bytes(quota) : "–"),
     cell("looked for", format.count(demand.asked)),
-    cell("hit rate", share(found)),
-    cell("2x pool", share(found + larger)));
+    cell("hit rate", format.percent(share(namespace, foundKeys(namespace)))),
+    cell("2x pool", format.percent(share(namespace, foundIfTwice(namespace)))));
   made.firstChild.classList.add("mono");
   return made;
 }

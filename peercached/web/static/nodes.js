@@ -1,8 +1,9 @@
 // The table of nodes: the members, and those that left within a day.
 
 import * as format from "./format.js";
-import { byId, cell, element, replaceChildren } from "./dom.js";
+import { cell, element } from "./dom.js";
 import { hitRate } from "./history.js";
+import { SortedTable } from "./table.js";
 
 const STATES = { alive: "good", leaving: "warning", silent: "error", gone: "error" };
 
@@ -20,54 +21,22 @@ const KEYS = {
 
 export class Nodes {
   constructor() {
-    this.by = "node";
-    this.descending = false;
-    this.shown = null;
-    for (const heading of byId("nodes").tHead.rows[0].cells) {
-      const name = heading.textContent;
-      if (!(name in KEYS)) continue;
-      heading.replaceChildren(element("button", { textContent: name, type: "button" }));
-      heading.firstChild.addEventListener("click", () => this.sortBy(name));
-    }
-    byId("filter").addEventListener("input", () => this.draw());
-  }
-
-  sortBy(name) {
-    this.descending = this.by === name ? !this.descending : name !== "node";
-    this.by = name;
-    this.draw();
+    const words = ({ node, state }) => `${node.node_id} ${node.host} ${state}`;
+    this.table = new SortedTable("nodes", "node", KEYS, words, row);
   }
 
   show(cluster, history) {
-    this.shown = [
+    this.table.show([
       ...cluster.nodes.map((node) =>
         ({ node, state: node.state, note: "", recent: history.recent(node.node_id) })),
       ...cluster.departed.map((node) => ({
         node, state: "gone", note: `for ${format.age(node.age_s)}: ${node.why}`, recent: null,
       })),
-    ];
-    this.draw();
-  }
-
-  draw() {
-    if (!this.shown) return;
-    for (const heading of byId("nodes").tHead.rows[0].cells) {
-      const sorted = heading.textContent === this.by;
-      heading.ariaSort = sorted ? (this.descending ? "descending" : "ascending") : "none";
-    }
-    const key = KEYS[this.by];
-    const order = (a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0);
-    const wanted = byId("filter").value.trim().toLowerCase();
-    const matches = ({ node, state }) =>
-      `${node.node_id} ${node.host} ${state}`.toLowerCase().includes(wanted);
-    const rows = this.shown.filter(matches).sort(order);
-    if (this.descending) rows.reverse();
-    replaceChildren(byId("nodes").tBodies[0],
-      rows.map(({ node, state, note, recent }) => row(node, state, note, recent)));
+    ]);
   }
 }
 
-function row(node, state, note, recent) {
+function row({ node, state, note, recent }) {
   const summary = state === "gone" ? null : node.summary;
   const marks = [summary?.role === "memory" ? "memory only" : "", node.is_self ? "this node" : "", node.is_master ? "master" : "", node.host];
   const why = note || node.problem || (node.suspect ? "suspect: not read from" : "");
