@@ -7,7 +7,7 @@
 
 It needs only the standard library, not sglang. See docs/connector.md.
 
-- `connector`: the methods of the RFC
+- `interface`: the RFC's methods; `connector`: what they do
 - `metadata`: the connector's settings
 - `prefetch_queue`, `store_queue`: many requests at a time; `agreement`: alike on all TP ranks
 - `buffers`: the addresses of a page's pieces
@@ -19,6 +19,7 @@ It needs only the standard library, not sglang. See docs/connector.md.
 from peercache_client.connector.agreement import minimum_over
 from peercache_client.connector.calls import ConnectorBusy
 from peercache_client.connector.connector import RemoteKVConnector
+from peercache_client.connector.interface import Moved, RemoteKVConnectorBase
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.prefetch_queue import AsyncKVPrefetchQueue, Prefetched
 from peercache_client.connector.store_queue import AsyncKVStoreQueue, Stored
@@ -28,8 +29,10 @@ __all__ = [
     "AsyncKVStoreQueue",
     "ConnectorBusy",
     "ConnectorMetadata",
+    "Moved",
     "Prefetched",
     "RemoteKVConnector",
+    "RemoteKVConnectorBase",
     "Stored",
     "minimum_over",
 ]

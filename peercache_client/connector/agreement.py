@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
+from peercache_client.connector.interface import Moved
 from peercache_client.rate_limited_log import RateLimitedLog
 
 _log_rarely = RateLimitedLog()
@@ -43,7 +44,7 @@ def minimum_over(group: Any) -> Minimum:
     return minimum
 
 
-def reached(future: Future[int], nothing: int) -> int:
+def reached(future: Future[int] | Future[Moved], nothing: int) -> int:
     """How far the call came; `nothing` if it failed, or was cancelled before it began."""
     if not future.done():
         return NOT_YET

@@ -6,10 +6,12 @@ import threading
 from array import array
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.requests import Call, Requests
+
+Reached = TypeVar("Reached", bound=int)
 
 
 class ConnectorBusy(RuntimeError):
@@ -32,10 +34,10 @@ class Calls:
         self,
         req_id: str,
         tokens: array[int],
-        work: Callable[[Call, array[int]], int],
+        work: Callable[[Call, array[int]], Reached],
         *,
         storing: bool,
-    ) -> Future[int]:
+    ) -> Future[Reached]:
         """Runs `work` for the request. Raises ConnectorBusy, or RuntimeError after close; in both
         cases nothing has begun."""
         if self._closed:
@@ -45,7 +47,7 @@ class Calls:
             self._requests.end(call)
             raise ConnectorBusy(f"{self._calls_max} calls are under way")
 
-        def ended(_: Future[int] | None = None) -> None:
+        def ended(_: Future[Reached] | None = None) -> None:
             self._room.release()
             self._requests.end(call)
 

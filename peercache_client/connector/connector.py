@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from array import array
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from peercache_client.client import Client
 from peercache_client.connector.buffers import HostBuffers, KvBuffers, buffers_of
 from peercache_client.connector.calls import Calls, failed
 from peercache_client.connector.chunks import move_in_chunks
+from peercache_client.connector.interface import Moved, RemoteKVConnectorBase
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.plan import PageToTokens, make_plan
 from peercache_client.connector.requests import Call, Requests
@@ -23,15 +25,19 @@ from peercache_client.rate_limited_log import RateLimitedLog
 _MATCH_TIMEOUT_S: Final = 1.0  # for the async lookup, on which no scheduler waits
 
 
-class RemoteKVConnector:
+class RemoteKVConnector(RemoteKVConnectorBase):
     """Stores and retrieves the KV of requests, page by page. Thread safe.
 
     Only `register_kv_buffers` raises. The other methods report an error as the exception of the
     future that they return; `num_external_matched_tokens` logs it and returns 0. If the daemon
-    cannot store or find some of the pages, that is no error: the future's result is smaller.
+    cannot store or find some of the pages, that is no error: the future's result is false, and its
+    number smaller (Moved).
 
-    A store or retrieve that is invalid or refused moves nothing. Its end index is 0, and its future
-    has failed when the call returns.
+    A store or retrieve that is invalid or refused moves nothing. The end index of the store is 0,
+    and the future has failed when the call returns.
+
+    The RFC lets every call take further keywords. The connector ignores unknown ones, and logs
+    their names.
 
     Tokens are integers from 0 to 2**63 - 1. A store or retrieve checks them only up to the end of
     its last full page, and with `is_eagle` one token more. The ValueError names the first invalid
@@ -99,7 +105,8 @@ class RemoteKVConnector:
         *,
         extra_key: str | None = None,
         cache_salt: str | None = None,
-    ) -> tuple[Future[int], int]:
+        **kwargs: Any,
+    ) -> tuple[Future[Moved], int]:
         """Stores pages of a request. Returns a future and the end index.
 
         `tokens_list` has all tokens of the request so far. The mapping gives, for each page number
@@ -107,13 +114,14 @@ class RemoteKVConnector:
         calls, chunk by chunk. An incomplete last page is not stored.
 
         The end index is the end of the last page that will be stored, in tokens. The future's
-        result is an index up to it: all pages of the call before that index are stored, and every
-        node can find them. When the future is done, the pages may be reused. A future that is
-        cancelled before its call began also releases them.
+        result is true if that happened. As a number, it is an index up to the end index: all pages
+        of the call before it are stored, and every node can find them. When the future is done, the
+        pages may be reused. A future that is cancelled before its call began also releases them.
 
         Exceptions of the future, with the end index 0: ValueError for an invalid mapping, token or
         salt; ConnectorBusy; RuntimeError before the buffers are registered and after `close`.
         """
+        self._ignore(kwargs)
         return self._start(
             "stored", req_id, page_to_tokens_mapping, tokens_list, (extra_key, cache_salt)
         )
@@ -126,36 +134,46 @@ class RemoteKVConnector:
         *,
         extra_key: str | None = None,
         cache_salt: str | None = None,
-    ) -> tuple[Future[int], int]:
+        **kwargs: Any,
+    ) -> Future[Moved]:
         """Reads pages of a request into the buffers. Arguments and errors are those of
         `store_kv_async`.
 
-        The future's result is an index of `tokens_list`. All pages of the call before it are in
-        place; those after it may hold any bytes. When the future is done, nothing writes there any
-        more.
+        The future's result is true if the KV of all tokens of the mapping is in place, so it is
+        false if the mapping ends with an incomplete page. As a number, it is an index of
+        `tokens_list`. All pages of the call before it are in place; those after it may hold any
+        bytes. When the future is done, nothing writes there any more.
         """
-        return self._start(
+        self._ignore(kwargs)
+        future, _ = self._start(
             "retrieved", req_id, page_to_tokens_mapping, tokens_list, (extra_key, cache_salt)
         )
+        return future
 
     def num_external_matched_tokens(
         self,
         req_id: str,
-        tokens_list: Sequence[int],
+        tokens: Sequence[int],
+        num_local_computed_tokens: int = 0,
         *,
         extra_key: str | None = None,
         cache_salt: str | None = None,
+        **kwargs: Any,
     ) -> int:
-        """Counts the request's leading tokens whose pages can be retrieved.
+        """Counts the tokens of the request that can be retrieved, after the first
+        `num_local_computed_tokens`, whose KV the engine has.
 
-        Only full pages count. With `hold_s` the holders pin these pages for that long. It answers
-        within `match_timeout_s`, with the pages known by then. It never raises: after an error it
-        logs a line and returns 0.
+        It looks up the request's full pages from the first one on. With `hold_s` the holders pin
+        these pages for that long. It answers within `match_timeout_s`, with the pages known by
+        then. It never raises: after an error it logs a line and returns 0.
         """
+        self._ignore(kwargs)
         try:
-            tokens, seed = self._whole_pages(tokens_list, (extra_key, cache_salt))
+            whole, seed = self._whole_pages(tokens, (extra_key, cache_salt))
+            local = _checked(num_local_computed_tokens)
             with self._requests.use(req_id) as call:
-                return self._match(call, tokens, seed, self.metadata.match_timeout_s)
+                found = self._match(call, whole, seed, self.metadata.match_timeout_s)
+            return max(found - local, 0)
         except Exception as error:
             self._log_rarely.say("match", f"request {req_id}: nothing was looked up: {error}")
             return 0
@@ -163,23 +181,27 @@ class RemoteKVConnector:
     def num_external_matched_tokens_async(
         self,
         req_id: str,
-        tokens_list: Sequence[int],
+        tokens: Sequence[int],
+        num_local_computed_tokens: int = 0,
         *,
         extra_key: str | None = None,
         cache_salt: str | None = None,
+        **kwargs: Any,
     ) -> Future[int]:
         """As `num_external_matched_tokens`, on another thread and with a longer timeout (1 s).
         Errors are the future's exception, as in `store_kv_async`. The result is 0 if the request is
         finished first."""
+        self._ignore(kwargs)
         try:
-            tokens, seed = self._whole_pages(tokens_list, (extra_key, cache_salt))
+            whole, seed = self._whole_pages(tokens, (extra_key, cache_salt))
+            local = _checked(num_local_computed_tokens)
 
             def work(call: Call, tokens: array[int]) -> int:
                 if call.stopped.is_set():  # the request has ended, so pin no pages
                     return 0
-                return self._match(call, tokens, seed, _MATCH_TIMEOUT_S)
+                return max(self._match(call, tokens, seed, _MATCH_TIMEOUT_S) - local, 0)
 
-            return self._calls.submit(req_id, tokens, work, storing=False)
+            return self._calls.submit(req_id, whole, work, storing=False)
         except Exception as error:
             return failed(error)
 
@@ -211,12 +233,12 @@ class RemoteKVConnector:
         mapping: PageToTokens,
         tokens_list: Sequence[int],
         salt: Salt,
-    ) -> tuple[Future[int], int]:
+    ) -> tuple[Future[Moved], int]:
         metadata = self.metadata
         size = metadata.page_size
         storing = done == "stored"
 
-        def work(call: Call, tokens: array[int]) -> int:
+        def work(call: Call, tokens: array[int]) -> Moved:
             hashes = call.chain.hashes(tokens, seed)
             good, why = move_in_chunks(
                 move, plan, hashes, self._suffixes, call, metadata.chunk_pages
@@ -226,7 +248,8 @@ class RemoteKVConnector:
                     f"{done} {why.name}",
                     f"{good} of {len(plan.pages)} pages were {done}, then: {why.name}",
                 )
-            return (plan.first + good) * size
+            moved = (plan.first + good) * size
+            return Moved(moved, moved >= (end if storing else plan.stop))
 
         try:
             buffers = self._ready_buffers()
@@ -239,6 +262,10 @@ class RemoteKVConnector:
             return self._calls.submit(req_id, tokens, work, storing=storing), end
         except Exception as error:
             return failed(error), 0
+
+    def _ignore(self, kwargs: dict[str, Any]) -> None:
+        for name in kwargs:
+            self._log_rarely.say(f"ignored {name}", f"ignored the unknown keyword {name}")
 
     def _whole_pages(self, tokens_list: Sequence[int], salt: Salt) -> tuple[array[int], str | None]:
         """The tokens that full pages' hashes cover, and the seed of these hashes."""
@@ -265,3 +292,16 @@ class RemoteKVConnector:
         if self._buffers is None:
             raise RuntimeError("no buffers are registered: call register_kv_buffers first")
         return self._buffers
+
+
+def _checked(num_local_computed_tokens: int) -> int:
+    """ValueError unless it is a whole number from 0 on."""
+    try:
+        local = operator.index(num_local_computed_tokens)
+    except TypeError:
+        local = -1
+    if local < 0:
+        raise ValueError(
+            f"num_local_computed_tokens is {num_local_computed_tokens!r}: a whole number from 0 on"
+        )
+    return local

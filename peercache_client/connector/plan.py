@@ -15,6 +15,7 @@ _WANTED: Final = "a list of (page number, slice(start, stop)) is wanted, without
 class Plan(NamedTuple):
     first: int  # position in the request of the first of `pages`
     pages: list[int]  # page numbers in the buffers, in token order
+    stop: int  # index of the token after the mapping's last
 
 
 def make_plan(
@@ -48,7 +49,7 @@ def make_plan(
             pages.append(page)
     if len(set(pages)) != len(pages):
         raise ValueError("a page is named twice: it cannot hold two pages of a request")
-    return Plan(first or 0, pages)
+    return Plan(first or 0, pages, end or 0)
 
 
 def _entries(mapping: PageToTokens) -> Iterator[tuple[int, int, int]]:

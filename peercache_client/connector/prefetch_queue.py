@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from peercache_client.connector.agreement import NOT_YET, Minimum, alone, reached
 from peercache_client.connector.connector import RemoteKVConnector
+from peercache_client.connector.interface import Moved
 
 # Allocates that many pages for a request. None: no room, so the request is not prefetched.
 Allocate = Callable[[str, int], Sequence[int] | None]
@@ -30,8 +31,8 @@ class _Entry:
     req_id: str
     tokens: Sequence[int]
     begin: int  # start of the page with the first token whose KV the engine lacks
-    asked: Future[int]  # the lookup, later the retrieve
-    salt: dict[str, str | None]
+    asked: Future[int] | Future[Moved]  # the lookup, later the retrieve
+    salt: dict[str, Any]
     end: int = 0  # how far the cache reaches on all ranks
     pages: list[int] = field(default_factory=list)
     stopped: bool = False
@@ -94,7 +95,7 @@ class AsyncKVPrefetchQueue:
         begin = computed_tokens // size * size
         if req_id in self or len(tokens_list) - begin < max(self._threshold_tokens, size):
             return False
-        salt = {"extra_key": extra_key, "cache_salt": cache_salt}
+        salt: dict[str, Any] = {"extra_key": extra_key, "cache_salt": cache_salt}
         asked = self._connector.num_external_matched_tokens_async(req_id, tokens_list, **salt)
         self._matching[req_id] = _Entry(req_id, tokens_list, begin, asked, salt)
         return True
@@ -159,14 +160,15 @@ class AsyncKVPrefetchQueue:
         if pages is None:
             # The other ranks may have room. Report a miss, so that the minimum drops it on all of
             # them.
-            entry.asked = Future()
-            entry.asked.set_result(entry.begin)
+            missed: Future[int] = Future()
+            missed.set_result(entry.begin)
+            entry.asked = missed
             return
         entry.pages = list(pages)
         mapping = [
             (page, slice(start, start + size))
             for page, start in zip(entry.pages, range(entry.begin, entry.end, size), strict=True)
         ]
-        entry.asked, _ = self._connector.retrieve_kv_async(
+        entry.asked = self._connector.retrieve_kv_async(
             entry.req_id, mapping, entry.tokens, **entry.salt
         )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from peercache_client.connector.agreement import NOT_YET, Minimum, alone, reached
 from peercache_client.connector.connector import RemoteKVConnector
+from peercache_client.connector.interface import Moved
 from peercache_client.connector.plan import PageToTokens, make_plan
 
 log = logging.getLogger("peercache_client")
@@ -37,7 +38,7 @@ class _Store:
     begin: int
     tokens: int
     pages: list[int]
-    future: Future[int]
+    future: Future[Moved]
 
 
 class AsyncKVStoreQueue:

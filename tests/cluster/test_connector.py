@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harness.clock import now_s, seconds
 from harness.cluster import Cluster, Daemon
-from harness.engine import PAGE_SIZE, Engine, mapping_of, tokens_of
+from harness.engine import PAGE_SIZE, Engine, future_of, mapping_of, tokens_of
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
@@ -85,8 +85,8 @@ def test_retrieve_can_start_in_the_middle_of_a_prompt(
     writer, reader = (engine(node, model_name="rest") for node in three_nodes.daemons[:2])
     tokens = tokens_of("rest", 6)
     writer.store("w", tokens, range(6))
-    future, end = reader.connector.retrieve_kv_async("r", mapping_of([7, 8], first=4), tokens)
-    assert future.result() == end == 6 * PAGE_SIZE
+    future = reader.connector.retrieve_kv_async("r", mapping_of([7, 8], first=4), tokens)
+    assert future.result() == 6 * PAGE_SIZE
     assert reader.right_pages(tokens, [7, 8], first=4) == 2
 
 
@@ -137,7 +137,7 @@ def test_many_requests_at_once(three_nodes: Cluster, engine: MakeEngine) -> None
         assert future.result() == 4 * PAGE_SIZE
         reader = engines[(number + 1) % 3]
         pages = range(128 + number * 4, 128 + number * 4 + 4)
-        future, _ = reader.connector.retrieve_kv_async(f"r{number}", mapping_of(pages), tokens)
+        future = reader.connector.retrieve_kv_async(f"r{number}", mapping_of(pages), tokens)
         assert future.result() == 4 * PAGE_SIZE
         assert reader.right_pages(tokens, pages) == 4
 
@@ -241,10 +241,8 @@ def test_invalid_mapping_is_refused_with_the_reason(
     one = engine(three_nodes[0])
     tokens = tokens_of("wrong", 4)
     for call in (one.connector.store_kv_async, one.connector.retrieve_kv_async):
-        future, end = call("r", mapping, tokens)
-        assert end == 0
         with pytest.raises(ValueError, match=says):
-            future.result()
+            future_of(call("r", mapping, tokens)).result()
 
 
 def test_negative_token_fails_the_future_with_its_position(
@@ -304,14 +302,13 @@ def test_calls_beyond_calls_max_fail_as_busy(make_cluster: MakeCluster, engine: 
     one.store("first", tokens, [0])  # makes the connection
     cluster[0].freeze()
     under_way = [one.connector.store_kv_async("r", mapping_of([i]), tokens)[0] for i in range(3)]
-    future, end = one.connector.retrieve_kv_async("r", mapping_of([9]), tokens)
-    assert end == 0
+    future = one.connector.retrieve_kv_async("r", mapping_of([9]), tokens)
     with pytest.raises(ConnectorBusy):
         future.result(timeout=0)
     cluster[0].thaw()
     for each in under_way:
         each.result()
-    future, _ = one.connector.retrieve_kv_async("r", mapping_of([9]), tokens)
+    future = one.connector.retrieve_kv_async("r", mapping_of([9]), tokens)
     future.result()
 
 
@@ -374,8 +371,8 @@ def test_retrieve_that_timed_out_writes_nothing_afterwards(
     reader.blank()
     for frozen in cluster.daemons:  # the holder, then the reader's own daemon
         frozen.freeze()
-        future, end = reader.connector.retrieve_kv_async("r", mapping_of(range(32)), tokens)
-        assert future.result() < end
+        future = reader.connector.retrieve_kv_async("r", mapping_of(range(32)), tokens)
+        assert future.result() < len(tokens)
         reader.blank()
         frozen.thaw()
         eventually(lambda: writer.connector.num_external_matched_tokens("w", tokens) > 0)

@@ -129,8 +129,8 @@ class Engine:
     def retrieve(self, req_id: str, tokens: Sequence[int], pages: Sequence[int]) -> int:
         """Retrieves into blank pages and checks every byte. Returns the end of the tokens."""
         self.blank()
-        future, _ = self.connector.retrieve_kv_async(req_id, mapping_of(pages), tokens)
-        end = future.result()
+        future = self.connector.retrieve_kv_async(req_id, mapping_of(pages), tokens)
+        end = int(future.result())
         assert self.right_pages(tokens, pages) >= end // PAGE_SIZE, "wrong bytes were retrieved"
         return end
 
@@ -140,6 +140,16 @@ def mapping_of(pages: Sequence[int], first: int = 0) -> list[tuple[int, slice]]:
     return [
         (page, slice(start, start + PAGE_SIZE)) for page, start in zip(pages, starts, strict=True)
     ]
+
+
+def future_of(answer: Any) -> Any:
+    """The future that a store (with its end index) or a retrieve returns. A refused store's end
+    index is 0."""
+    if not isinstance(answer, tuple):
+        return answer
+    future, end = answer
+    assert (end == 0) == (future.done() and future.exception() is not None)
+    return future
 
 
 class Agreement:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from harness import ipc_stand_in as ipc
 from harness.clock import seconds
-from harness.engine import PAGE_SIZE, Engine, mapping_of, tokens_of
+from harness.engine import PAGE_SIZE, Engine, future_of, mapping_of, tokens_of
 from harness.ipc_stand_in import IpcStandIn
 
 from peercache_client import memory
-from peercache_client.connector import ConnectorBusy, ConnectorMetadata
+from peercache_client.connector import ConnectorBusy, ConnectorMetadata, Moved
 
 MakeEngine = Callable[..., Engine]
 
@@ -51,7 +51,7 @@ def ended(future: Future[Any]) -> Any:
     return future.result(timeout=seconds(20))
 
 
-def hang_in_a_store(daemon: IpcStandIn, one: Engine) -> tuple[Future[int], list[int]]:
+def hang_in_a_store(daemon: IpcStandIn, one: Engine) -> tuple[Future[Moved], list[int]]:
     """Starts to store 64 pages for request "r". The first chunk is in flight."""
     tokens = tokens_of("store", 64)
     one.compute(tokens, range(64))
@@ -119,13 +119,14 @@ def test_retrieves_of_a_finished_request_stop(daemon: IpcStandIn, engine: MakeEn
     tokens = tokens_of("retrieve", 8)
     one.store("w", tokens, range(8))
     hang(daemon, ipc.GET)
-    future, end = one.connector.retrieve_kv_async("r", mapping_of(range(8)), tokens)
+    future = one.connector.retrieve_kv_async("r", mapping_of(range(8)), tokens)
     assert daemon.hanging.wait(seconds(20))
     done = one.connector.finish_req("r")
     assert not done.done()
     go_on(daemon)
     ended(done)
-    assert future.result(timeout=0) == PAGE_SIZE < end
+    assert future.result(timeout=0) == PAGE_SIZE
+    assert not future.result(), "it did not get all"
 
 
 def test_a_finished_request_holds_no_pages(daemon: IpcStandIn, engine: MakeEngine) -> None:
@@ -190,14 +191,10 @@ def test_a_wrong_token_is_named_with_its_place(
     tokens[37] = wrong
     says = f"token 37 is {value}: a whole number from 0 to 2"
     for call in (one.connector.store_kv_async, one.connector.retrieve_kv_async):
-        future, end = call("r", mapping_of(range(4)), tokens)
-        assert end == 0
         with pytest.raises(ValueError, match=says):
-            future.result(timeout=0)
+            future_of(call("r", mapping_of(range(4)), tokens)).result(timeout=0)
         # The wrong token does not affect the page before it.
-        future, end = call("r", mapping_of(range(2)), tokens)
-        assert end == 2 * PAGE_SIZE
-        ended(future)
+        ended(future_of(call("r", mapping_of(range(2)), tokens)))
     with pytest.raises(ValueError, match=says):
         one.connector.num_external_matched_tokens_async("r", tokens).result(timeout=0)
     with caplog.at_level(logging.WARNING, "peercache_client"):
@@ -262,14 +259,14 @@ def test_invalid_arguments_fail_at_once_and_free_their_call_slot(
     }
     for call in (one.connector.store_kv_async, one.connector.retrieve_kv_async):
         for _ in range(2):  # a refused call frees its slot
-            future, end = call(**{**right, **given})
-            assert end == 0
+            future = future_of(call(**{**right, **given}))
             with pytest.raises((ValueError, TypeError), match=says) as caught:
                 future.result(timeout=0)
             assert caught.type is (TypeError if "req_id" in given else ValueError)
     if "page_to_tokens_mapping" not in given:
         asked = {**right, **given}
         del asked["page_to_tokens_mapping"]
+        asked["tokens"] = asked.pop("tokens_list")
         assert one.connector.num_external_matched_tokens(**asked) == 0
         with pytest.raises((ValueError, TypeError), match=says):
             one.connector.num_external_matched_tokens_async(**asked).result(timeout=0)
@@ -282,10 +279,12 @@ def test_a_call_too_many_is_refused_with_the_end_index_0(
 ) -> None:
     one = engine(calls_max=1)
     _, tokens = hang_in_a_store(daemon, one)
-    future, end = one.connector.retrieve_kv_async("r", mapping_of([0]), tokens)
+    future, end = one.connector.store_kv_async("r", mapping_of([0]), tokens)
     with pytest.raises(ConnectorBusy, match="1 calls"):
         future.result(timeout=0)
     assert end == 0
+    with pytest.raises(ConnectorBusy, match="1 calls"):
+        one.connector.retrieve_kv_async("r", mapping_of([0]), tokens).result(timeout=0)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_retrieve_ends_when_nothing_is_written_any_more(
     tokens = tokens_of("hung", 4)
     assert engine.store("w", tokens, range(4)) == 4 * PAGE_SIZE
     hang_in_mid_write(daemon)
-    future, _ = engine.connector.retrieve_kv_async("r", mapping_of(range(8, 12)), tokens)
+    future = engine.connector.retrieve_kv_async("r", mapping_of(range(8, 12)), tokens)
     assert daemon.hanging.wait(seconds(10))
     # Longer than its timeout, its grace time and any fence.
     ended = threading.Event()
