@@ -39,6 +39,36 @@ return [...document.querySelectorAll(".chart")].filter((chart) => {
   return inked(0) || inked(canvas.width - 1);
 }).map((chart) => chart.id);
 """
+# A page that is open for hours: 2000 polls, in which one of two nodes gets 7 bytes a poll.
+_LONG_OPEN = """
+const done = arguments[0];
+import("/history.js").then(({ History }) => {
+  const history = new History();
+  const summary = (i, bytes) => ({
+    asked: 0, found: {}, evicted: {}, tokens_found: 0, get_bytes: bytes * i, set_bytes: 0,
+    set_pages: 0, pool_evictions: 0, pool_used_bytes: i, pool_capacity_bytes: 4000,
+    disk_used_bytes: 0, disk_capacity_bytes: 0, uptime_s: 2 * i,
+  });
+  for (let i = 0; i < 2000; i += 1) {
+    const node = (id, bytes) => (
+      { node_id: id, incarnation: "1", state: "alive", summary: summary(i, bytes) });
+    history.add([node("a", 7), node("b", 0)], 2000 * i, null);
+  }
+  const sums = history.samples.map((sample) => History.sum(sample, "a"));
+  const steps = history.samples.map(({ at }, i, all) => (i ? (at - all[i - 1].at) / 1000 : 0));
+  const past = new History();
+  const series = { get_bytes: [5, 6] };
+  past.recall([{ node_id: "a", at: [10, 20], seconds: [10, 10], series }], "a", true);
+  done({
+    rates: [...new Set(sums.map((sum) => sum.rates.get_bytes))],
+    steps: [...new Set(steps.slice(1))],
+    covered: history.samples.at(-1).at / 1000 - history.samples[0].at / 1000,
+    used: sums[0].used > 0 && sums[0].used < sums.at(-1).used,
+    own: past.samples.map((sample) => History.sum(sample, "a").rates.get_bytes),
+    all: past.samples.map((sample) => History.sum(sample, "").known),
+  });
+});
+"""
 
 
 def url(daemon: Daemon) -> str:
@@ -143,6 +173,20 @@ def test_fresh_page_draws_what_the_nodes_remember(
     eventually(lambda: ink(page, "hits", "--series-2") == 0, 10, "b gets nothing from peers")
     assert ink(page, "throughput", "--series-3") > 20, "what b set"
     assert complaints(page) == []
+
+
+def test_page_that_is_open_for_hours_keeps_about_an_hour(
+    make_cluster: MakeCluster, open_page: Any
+) -> None:
+    page = open_page(url(make_cluster(1)[0]))
+    page.set_script_timeout(seconds(30))
+    found = page.execute_async_script(_LONG_OPEN)
+    assert found["rates"] == [3.5], "bytes per second, however old"
+    assert found["steps"] == [10, 2], "fine at the end"
+    assert 3600 < found["covered"] < 4600
+    assert found["used"]
+    assert found["own"] == [0.5, 0.6]
+    assert found["all"] == [False, False], "no sum of nodes of which some are unknown"
 
 
 def _points_with_gets(daemon: Daemon) -> int:
