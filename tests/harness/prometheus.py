@@ -103,8 +103,11 @@ class Prometheus:
 
     def why_firing(self) -> str:
         """For a person: the firing alerts, and the counters of refusals."""
-        refused = self.query("peercached_refused_total > 0")
-        return f"{self.firing()} fire; refused: {[sample['metric'] for sample in refused]}"
+        refused = [
+            {**sample["metric"], "count": sample["value"][1]}
+            for sample in self.query("peercached_refused_total > 0")
+        ]
+        return f"{self.firing()} fire; refused: {refused}"
 
     def _alerts(self, expression: str) -> set[tuple[str, str]]:
         return {
