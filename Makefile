@@ -122,13 +122,13 @@ test-rdma-quick: setup-rdma
 ## make test-sglang   with the real SGLang on a CPU, in .venv-sglang [ARGS="-k NAME"] [TORCH_ARGS=...]
 .PHONY: test-sglang
 test-sglang: setup
-	@tools/bootstrap-sglang
+	@tools/bootstrap-engine sglang
 	@.venv-sglang/bin/python -m pytest --timeout 300 tests/sglang $(ARGS)
 
 ## make demo-llm      a transformer on two nodes: time to first token with and without reuse
 .PHONY: demo-llm
 demo-llm: setup
-	@tools/bootstrap-sglang
+	@tools/bootstrap-engine sglang
 	@PYTHONPATH=tests:tests/sglang .venv-sglang/bin/python -m llm $(ARGS)
 
 ## make test-gpu      memory pinned for CUDA while the daemon maps it; skipped without a GPU
@@ -139,7 +139,7 @@ test-gpu: setup
 ## make bench-sglang  SGLang's controller beside the client alone
 .PHONY: bench-sglang
 bench-sglang: setup
-	@tools/bootstrap-sglang
+	@tools/bootstrap-engine sglang
 	@PYTHONPATH=tests .venv-sglang/bin/python tests/sglang/bench.py
 
 .PHONY: setup-rdma build/native/rdma_test

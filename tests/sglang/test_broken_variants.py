@@ -1,24 +1,9 @@
 """A client with one deliberate mistake fails the tests that guard against it."""
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-
-import peercache_client
-
-HERE = Path(__file__).parent
-
-
-class Variant(NamedTuple):
-    file: str
-    right: str
-    wrong: str
-    guards: list[str]  # at least one must fail
-
+from harness.broken_client import Variant, check
 
 IDENTITY = ["test_identity.py::test_nodes_that_differ_never_meet"]
 VARIANTS = {
@@ -69,25 +54,4 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_broken_client_fails(tmp_path: Path, name: str) -> None:
-    file, right, wrong, guards = VARIANTS[name]
-    copy = tmp_path / "peercache_client"
-    shutil.copytree(Path(peercache_client.__file__).parent, copy)
-    if right:
-        text = (copy / file).read_text()
-        assert text.count(right) == 1, f"{file} has changed: what is to be broken is not in it"
-        (copy / file).write_text(text.replace(right, wrong))
-    run = subprocess.run(
-        [
-            *(sys.executable, str(HERE / "broken.py"), str(tmp_path)),
-            *("-x", "-p", "no:cacheprovider", "--timeout", "240"),
-            *(str(HERE / guard) for guard in guards),
-        ],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=280,
-    )
-    assert "passed" in run.stdout or "failed" in run.stdout, run.stdout + run.stderr
-    assert run.returncode == (1 if right else 0), run.stdout[-3000:]
-    if right:
-        assert "AssertionError" in run.stdout or "assert " in run.stdout, run.stdout[-3000:]
+    check(VARIANTS[name], Path(__file__).parent, tmp_path)
