@@ -142,6 +142,12 @@ _COMMANDS = {
         "Prints the options of SGLang's launch line that make it share KV pages through"
         " this daemon, to be pasted into a shell.",
     ),
+    "vllm-config": _command(
+        "vllm_config",
+        "vllm_config",
+        "Prints the option of vLLM's launch line that makes it share KV pages through this"
+        " daemon, to be pasted into a shell.",
+    ),
     "certs": _command(
         "certs",
         "certs",

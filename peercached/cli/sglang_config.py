@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 import click
 
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
+from peercached.cli.engine_options import must_be_text, socket_path_for
 from peercached.cli.output import print_json
 
 
@@ -37,7 +37,7 @@ def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
     target.must_be_here("SGLang uses the daemon")
     for key in ("model_revision", "namespace", "tenant"):
         if wishes[key] is not None:
-            _must_be_text(f"--{key.replace('_', '-')}", wishes[key])
+            must_be_text(f"--{key.replace('_', '-')}", wishes[key])
     config = {
         "backend_name": "peercache",
         "module_path": "peercache_client.sglang",
@@ -45,7 +45,7 @@ def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
         "interface_v1": 1,
         "allocator": "shm",
         "hicache_storage_pass_prefix_keys": True,
-        "socket_path": _socket_path(target),
+        "socket_path": socket_path_for("SGLang", target),
         **{key: wish for key, wish in wishes.items() if wish is not None},
     }
     if as_json:
@@ -53,41 +53,3 @@ def sglang_config(target: Target, as_json: bool, **wishes: Any) -> None:
         return
     click.echo("--hicache-storage-backend dynamic \\")
     click.echo(f"--hicache-storage-backend-extra-config {shlex.quote(json.dumps(config))}")
-
-
-def _socket_path(target: Target) -> str:
-    """The running daemon's socket. Without a daemon, its future socket: SGLang may start first."""
-    from peercached.admin.client import Refused, Unreachable
-    from peercached.cli.exits import USAGE, Failure
-
-    expected = _absolute(target.socket_path())
-    try:
-        with target.admin() as admin:
-            node = admin.status().node
-    except (Unreachable, Refused) as error:
-        click.echo(
-            f"peercachectl: {error}\nSGLang starts all the same, and shares pages as soon as a "
-            f"daemon listens at {expected}.",
-            err=True,
-        )
-        return expected
-    if node.role == "memory":
-        raise Failure(f"{node.id} serves no engines: its role is memory", USAGE)
-    return expected if target.socket or not node.socket_path else _absolute(node.socket_path)
-
-
-def _absolute(path: str) -> str:
-    absolute = str(Path(path).absolute())
-    _must_be_text("the daemon's socket_path", absolute)
-    return absolute
-
-
-def _must_be_text(name: str, text: str) -> None:
-    """Raises Failure for text that SGLang would refuse at its start."""
-    from peercache_client.identity import check_text
-    from peercached.cli.exits import USAGE, Failure
-
-    try:
-        check_text(name, text)
-    except ValueError as error:
-        raise Failure(str(error), USAGE) from error
