@@ -131,6 +131,18 @@ demo-llm: setup
 	@tools/bootstrap-engine sglang
 	@PYTHONPATH=tests:tests/sglang .venv-sglang/bin/python -m llm $(ARGS)
 
+## make test-vllm     with the real vLLM on a CPU, in .venv-vllm [ARGS="-k NAME"] [TORCH_ARGS=...]
+.PHONY: test-vllm
+test-vllm: setup
+	@tools/bootstrap-engine vllm
+	@.venv-vllm/bin/python -m pytest --timeout 300 tests/vllm $(ARGS)
+
+## make demo-vllm     two vLLM engines: time to first token with and without the other's pages
+.PHONY: demo-vllm
+demo-vllm: setup
+	@tools/bootstrap-engine vllm
+	@PYTHONPATH=tests:tests/vllm .venv-vllm/bin/python -m serving $(ARGS)
+
 ## make test-gpu      memory pinned for CUDA while the daemon maps it; skipped without a GPU
 .PHONY: test-gpu
 test-gpu: setup
@@ -288,4 +300,4 @@ docs: setup
 	@echo "build/site/index.html"
 
 clean:
-	rm -rf build .venv .venv-asan .venv-tsan .venv-sglang .venv-docs dist
+	rm -rf build .venv .venv-asan .venv-tsan .venv-sglang .venv-vllm .venv-docs dist

@@ -2,7 +2,8 @@
 
 SGLang's page hash covers only the tokens. This file adds everything else that determines the
 meaning of the bytes. A missing field silently gives wrong tokens (docs/sglang.md, "Keys"). This
-file reads attributes of SGLang's pools, and imports no sglang.
+file reads attributes of SGLang's pools, and imports no sglang. vLLM's tier makes its namespace with
+the same functions (`vllm/identity.py`).
 """
 
 from __future__ import annotations
@@ -90,12 +91,16 @@ def check_text(name: str, text: object) -> None:
 def make_namespace(model: str | None, model_revision: str, namespace: str, tenant: str) -> str:
     """The namespace that one `clear` empties. Readable for operators, or hashed if it is too
     long."""
-    parts = [
-        quote(part, safe=" +,:@~=()") for part in (model or "", model_revision, namespace, tenant)
-    ]
-    text = "/".join((f"sglang{FORMAT_VERSION}", *parts))
+    return join_namespace(
+        f"sglang{FORMAT_VERSION}", (model or "", model_revision, namespace, tenant)
+    )
+
+
+def join_namespace(head: str, parts: Sequence[str]) -> str:
+    """`head` is the engine, which never shares pages with another. Each part is escaped."""
+    text = "/".join((head, *(quote(part, safe=" +,:@~=()") for part in parts)))
     if len(text) > _NAMESPACE_BYTES_MAX:
-        text = f"sglang{FORMAT_VERSION}/sha256/{hashlib.sha256(text.encode()).hexdigest()}"
+        text = f"{head}/sha256/{hashlib.sha256(text.encode()).hexdigest()}"
     return text
 
 

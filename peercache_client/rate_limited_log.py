@@ -36,7 +36,7 @@ class RateLimitedLog:
 
 def never_raises(miss: Callable[..., Any]) -> Callable[[F], F]:
     """Decorator: a method that raises returns `miss(self, *arguments)`, and the error is logged. An
-    exception would end SGLang's scheduler, and with it all requests."""
+    exception would end the engine's scheduler, and with it all requests."""
 
     def wrap(method: F) -> F:
         @functools.wraps(method)

@@ -1,0 +1,255 @@
+"""A vLLM engine in a process of its own: token ids in, token ids out. It can be killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_ANSWER_S_MAX = 900.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    tokens: list[int]
+    cached_tokens: int
+    """Of the prompt, the tokens that were not computed."""
+    first_token_s: float
+    chunks: dict[tuple[str, str], float]
+    """What the tier moved since the last answer, by operation and status."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Sent instead of an answer, before the process ends."""
+
+    text: str
+
+
+class EngineDied(Exception):
+    """The process ended, or did not answer in time."""
+
+
+def transfer_config(tier: dict[str, Any], host_bytes: int, **more: Any) -> dict[str, Any]:
+    return {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "spec_name": "CpuTieringSpec",
+            "spec_module_path": "serving.cpu_spec",
+            "cpu_bytes_to_use": host_bytes,
+            "secondary_tiers": [
+                {"type": "PeerCacheTier", "module_path": "peercache_client.vllm", **tier}
+            ],
+            **more,
+        },
+    }
+
+
+class Engine:
+    """Not thread safe. A context manager that kills the process."""
+
+    def __init__(
+        self, name: str, model: Path, kv_transfer_config: dict[str, Any] | None, **options: Any
+    ) -> None:
+        """`options`: of vLLM's LLM."""
+        self.name = name
+        context = multiprocessing.get_context("spawn")
+        self._line, theirs = context.Pipe()
+        self.load_begun = context.Event()
+        """Set when the tier begins to load chunks."""
+        self._process = context.Process(
+            target=_serve,
+            args=(theirs, self.load_begun, str(model), kv_transfer_config, options),
+            daemon=True,
+        )
+        self._process.start()
+        theirs.close()
+
+    def wait_ready(self) -> None:
+        self._receive()
+
+    def ask(self, prompt: Sequence[int], new_tokens: int, *, reuse: bool = True) -> None:
+        """Without `reuse`, vLLM computes everything again. `receive` has the answer."""
+        self._line.send((list(prompt), new_tokens, reuse))
+
+    def receive(self) -> Answer:
+        answer: Answer = self._receive()
+        return answer
+
+    def answer(self, prompt: Sequence[int], new_tokens: int, *, reuse: bool = True) -> Answer:
+        self.ask(prompt, new_tokens, reuse=reuse)
+        return self.receive()
+
+    def forget(self) -> None:
+        """Empties vLLM's own caches, on its device and in its host memory."""
+        self._line.send("forget")
+        self._receive()
+
+    def spoil_loads(self) -> None:
+        """From now on, one number of each chunk that arrives has the wrong sign."""
+        self._line.send("spoil")
+        self._receive()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def _receive(self) -> Any:
+        try:
+            if self._line.poll(_ANSWER_S_MAX):
+                answer = self._line.recv()
+                if isinstance(answer, Failure):
+                    raise EngineDied(f"{self.name} failed:\n{answer.text}")
+                return answer
+        except EOFError:
+            self._process.join(10)
+            raise EngineDied(f"{self.name} ended ({self._process.exitcode})") from None
+        raise EngineDied(f"{self.name} has not answered for {_ANSWER_S_MAX:g} s")
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self._line.close()
+
+
+# --- the engine's side ------------------------------------------------------------------------
+
+
+def _serve(
+    line: Connection,
+    load_begun: Event,
+    model: str,
+    kv_transfer_config: dict[str, Any] | None,
+    options: dict[str, Any],
+) -> None:
+    from peercache_bench.process import die_with_parent
+
+    die_with_parent()
+    os.environ |= {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # scheduler and worker in this process
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several engines share the machine
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    try:
+        line.send(_Served(load_begun, model, kv_transfer_config, options).run(line))
+    except (EOFError, BrokenPipeError):
+        return  # the parent has gone
+    except Exception:
+        line.send(Failure(traceback.format_exc()))
+
+
+class _Served:
+    def __init__(
+        self,
+        load_begun: Event,
+        model: str,
+        kv_transfer_config: dict[str, Any] | None,
+        options: dict[str, Any],
+    ) -> None:
+        from vllm.entrypoints.llm import LLM
+
+        self._llm = LLM(
+            model,
+            skip_tokenizer_init=True,
+            dtype="float32",
+            enforce_eager=True,
+            kv_cache_memory_bytes=256 << 20,
+            block_size=32,
+            max_num_batched_tokens=512,
+            disable_log_stats=False,
+            kv_transfer_config=kv_transfer_config,
+            **options,
+        )
+        self._scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
+        self._manager: Any = None
+        self._spoils = False
+        if kv_transfer_config is not None:
+            self._manager = self._scheduler.connector.connector_scheduler.manager
+            self._watch_loads(load_begun)
+
+    def _watch_loads(self, begun: Event) -> None:
+        loads = self._manager.secondary_tiers[0]._loads
+        move = loads._move
+
+        def watched(keys: Any, slots: Any, parent: Any) -> Any:
+            begun.set()
+            statuses = move(keys, slots, parent)
+            if self._spoils:
+                view = self._manager.primary_tier.get_kv_memoryview()
+                flat = view.cast("B")
+                for slot in slots:
+                    flat[slot * view.strides[0] + 3] ^= 0x80  # the sign of a float32
+            return statuses
+
+        loads._move = watched
+
+    def run(self, line: Connection) -> Any:
+        line.send("ready")
+        while True:
+            asked = line.recv()
+            if asked == "forget":
+                assert self._llm.reset_prefix_cache(reset_connector=True)
+                line.send("forgotten")
+            elif asked == "spoil":
+                self._spoils = True
+                line.send("spoilt")
+            else:
+                line.send(self._answer(*asked))
+
+    def _answer(self, prompt: list[int], new_tokens: int, reuse: bool) -> Answer:
+        from vllm.sampling_params import SamplingParams
+
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=new_tokens,
+            ignore_eos=True,
+            detokenize=False,
+            skip_reading_prefix_cache=not reuse,
+        )
+        began_s = time.monotonic()
+        [output] = self._llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
+        took_s = time.monotonic() - began_s
+        metrics = output.metrics
+        first_s = metrics.first_token_latency if metrics is not None else took_s
+        self._settle()
+        return Answer(
+            list(output.outputs[0].token_ids),
+            output.num_cached_tokens or 0,
+            first_s,
+            self._chunks(),
+        )
+
+    def _settle(self) -> None:
+        """Steps until the stores have ended, as a server does between requests."""
+        engine = self._llm.llm_engine.engine_core.engine_core
+        while self._manager is not None and self._manager.has_pending_work():
+            engine.step()
+            threading.Event().wait(0.002)
+
+    def _chunks(self) -> dict[tuple[str, str], float]:
+        if self._manager is None:
+            return {}
+        stats = self._manager.secondary_tiers[0].get_stats()
+        if stats is None:
+            return {}
+        found: dict[tuple[str, str], float] = stats.data["data"]["vllm:kv_offload_peercache_chunks"]
+        return found

@@ -1,0 +1,126 @@
+"""Two whole vLLM engines with a daemon each: the same tokens as an engine without the tier."""
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import pytest
+from harness.fixtures import FAST
+from harness.waiting import eventually
+from serving.engine import Engine, transfer_config
+from serving.tiny_model import Architecture, write_model
+
+ARCHITECTURE = Architecture()
+BLOCK_TOKENS = 32
+NEW_TOKENS = 24
+
+
+class Engines(NamedTuple):
+    plain: Engine  # without any connector
+    a: Engine
+    b: Engine
+    cluster: Any
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    from harness.cluster import Cluster
+
+    model = tmp_path_factory.mktemp("model")
+    write_model(model, ARCHITECTURE)
+    with Cluster(2, options=FAST) as cluster, ExitStack() as stack:
+        cluster.start()
+        configs = [
+            None,
+            *(
+                transfer_config({"socket_path": str(cluster[i].socket_path)}, 64 << 20)
+                for i in (0, 1)
+            ),
+        ]
+        plain, a, b = (
+            stack.enter_context(Engine(name, model, config, max_model_len=2048))
+            for name, config in zip(("plain", "a", "b"), configs, strict=True)
+        )
+        for engine in (plain, a, b):
+            engine.wait_ready()
+        yield Engines(plain, a, b, cluster)
+
+
+def prompt_of(name: str, tokens: int) -> list[int]:
+    chosen = random.Random(name)
+    return [chosen.randrange(2, ARCHITECTURE.vocabulary) for _ in range(tokens)]
+
+
+def whole_blocks(tokens: int) -> int:
+    """vLLM always computes the last token of a prompt."""
+    return (tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
+
+
+def test_the_second_engine_gets_what_the_first_computed(engines: Engines) -> None:
+    prompt = prompt_of("shared", 700)
+    right = engines.plain.answer(prompt, NEW_TOKENS)
+    first = engines.a.answer(prompt, NEW_TOKENS)
+    assert (first.tokens, first.cached_tokens) == (right.tokens, 0)
+    assert first.chunks == {("store", "ok"): 700 // BLOCK_TOKENS}
+    second = engines.b.answer(prompt, NEW_TOKENS)
+    assert (second.tokens, second.cached_tokens) == (right.tokens, whole_blocks(700))
+    assert second.chunks == {("load", "ok"): 700 // BLOCK_TOKENS}
+
+
+def test_a_longer_prompt_computes_only_what_is_new(engines: Engines) -> None:
+    head, tail = prompt_of("head", 320), prompt_of("tail", 333)
+    engines.a.answer(head, 1)
+    second = engines.b.answer(head + tail, NEW_TOKENS)
+    assert second.cached_tokens == 320
+    assert second.tokens == engines.plain.answer(head + tail, NEW_TOKENS).tokens
+    again = engines.a.answer(head + tail, NEW_TOKENS)
+    assert again.cached_tokens == whole_blocks(653)
+    assert again.tokens == second.tokens
+
+
+def test_what_an_engine_forgot_comes_back_from_its_daemon(engines: Engines) -> None:
+    prompt = prompt_of("forgotten", 500)
+    first = engines.a.answer(prompt, NEW_TOKENS)
+    engines.a.forget()
+    again = engines.a.answer(prompt, NEW_TOKENS)
+    assert (again.tokens, again.cached_tokens) == (first.tokens, whole_blocks(500))
+    assert again.chunks == {("load", "ok"): 500 // BLOCK_TOKENS}
+
+
+def test_a_daemon_killed_in_the_middle_of_a_load_ends_in_a_recompute(engines: Engines) -> None:
+    """The daemon of a, which has the pages, stands still, so that the load is under way."""
+    a, b = engines.cluster.daemons
+    prompt = prompt_of("killed", 900)
+    right = engines.plain.answer(prompt, NEW_TOKENS)
+    engines.a.answer(prompt, 1)
+    engines.b.load_begun.clear()
+    a.freeze()
+    try:
+        engines.b.ask(prompt, NEW_TOKENS)
+        assert engines.b.load_begun.wait(300)
+        b.kill()
+        answer = engines.b.receive()
+    finally:
+        a.thaw()
+    assert (answer.tokens, answer.cached_tokens) == (right.tokens, 0)
+    assert ("load", "ok") not in answer.chunks
+
+    b.start()
+    engines.cluster.wait_complete()
+
+    def loads_again() -> bool:
+        engines.b.forget()
+        return engines.b.answer(prompt, NEW_TOKENS).cached_tokens > 0
+
+    eventually(loads_again, 60, "pages after the restart of the daemon")
+
+
+def test_a_single_wrong_number_changes_the_tokens(engines: Engines) -> None:
+    """So the other tests notice wrong bytes. It is the last one, because b stays spoilt."""
+    prompt = prompt_of("spoilt", 700)
+    right = engines.a.answer(prompt, NEW_TOKENS)
+    engines.b.spoil_loads()
+    spoilt = engines.b.answer(prompt, NEW_TOKENS)
+    assert spoilt.cached_tokens == whole_blocks(700)
+    assert spoilt.tokens != right.tokens

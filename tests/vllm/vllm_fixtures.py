@@ -1,0 +1,63 @@
+"""The fixtures of conftest.py."""
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.fixtures import FAST
+from harness.ipc_stand_in import IpcStandIn
+
+
+def _there_is_vllm() -> bool:
+    # This folder itself looks like an empty package of that name.
+    found = importlib.util.find_spec("vllm")
+    return found is not None and found.origin is not None
+
+
+collect_ignore_glob: list[str] = []
+if not _there_is_vllm():
+    collect_ignore_glob.append("test_*.py")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """Two daemons that know each other."""
+    from harness.cluster import Cluster
+
+    with Cluster(2, options=FAST) as cluster:
+        cluster.start()
+        yield cluster
+
+
+@pytest.fixture
+def one_daemon() -> Iterator[Any]:
+    """A daemon that this test may harm; not started."""
+    from harness.cluster import Cluster
+
+    with Cluster(1, options=FAST) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Iterator[IpcStandIn]:
+    """A daemon's socket without the daemon, which can hang in the middle of a write."""
+    with IpcStandIn(tmp_path / "d.sock") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def make_node() -> Iterator[Any]:
+    """`make_node(socket_path, ...)`: an OffloadNode, shut down after the test."""
+    from offload_node import OffloadNode
+
+    with ExitStack() as stack:
+
+        def make(socket_path: Path, **options: Any) -> Any:
+            node = OffloadNode(socket_path, **options)
+            stack.callback(node.close)
+            return node
+
+        yield make
