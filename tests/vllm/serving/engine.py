@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -180,11 +180,13 @@ class _Served:
             **options,
         )
         self._scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
+        self._counted: Counter[tuple[str, str]] = Counter()
         self._manager: Any = None
         self._spoils = False
         if kv_transfer_config is not None:
             self._manager = self._scheduler.connector.connector_scheduler.manager
             self._watch_loads(load_begun)
+            self._count_chunks()
 
     def _watch_loads(self, begun: Event) -> None:
         loads = self._manager.secondary_tiers[0]._loads
@@ -201,6 +203,19 @@ class _Served:
             return statuses
 
         loads._move = watched
+
+    def _count_chunks(self) -> None:
+        """vLLM takes the tier's figures in each step."""
+        tier = self._manager.secondary_tiers[0]
+        take = tier.get_stats
+
+        def counting() -> Any:
+            stats = take()
+            if stats is not None:
+                self._counted.update(stats.data["data"]["vllm:kv_offload_peercache_chunks"])
+            return stats
+
+        tier.get_stats = counting
 
     def run(self, line: Connection) -> Any:
         line.send("ready")
@@ -241,15 +256,9 @@ class _Served:
     def _settle(self) -> None:
         """Steps until the stores have ended, as a server does between requests."""
         engine = self._llm.llm_engine.engine_core.engine_core
-        while self._manager is not None and self._manager.has_pending_work():
+        while self._scheduler.has_requests():
             engine.step()
-            threading.Event().wait(0.002)
 
     def _chunks(self) -> dict[tuple[str, str], float]:
-        if self._manager is None:
-            return {}
-        stats = self._manager.secondary_tiers[0].get_stats()
-        if stats is None:
-            return {}
-        found: dict[tuple[str, str], float] = stats.data["data"]["vllm:kv_offload_peercache_chunks"]
-        return found
+        counted, self._counted = self._counted, Counter()
+        return dict(counted)
