@@ -1,4 +1,5 @@
-"""Two whole vLLM engines with a daemon each: the same tokens as an engine without the tier."""
+"""Two whole vLLM engines with a daemon each answer as an engine without the tier: with the same
+tokens and logprobs."""
 
 import random
 from collections.abc import Iterator
@@ -6,7 +7,6 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
-from harness.fixtures import FAST
 from harness.waiting import eventually
 from serving.engine import Engine, transfer_config
 from serving.tiny_model import Architecture, write_model
@@ -24,17 +24,14 @@ class Engines(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
-    from harness.cluster import Cluster
-
+def engines(tmp_path_factory: pytest.TempPathFactory, nodes: Any) -> Iterator[Engines]:
     model = tmp_path_factory.mktemp("model")
     write_model(model, ARCHITECTURE)
-    with Cluster(2, options=FAST) as cluster, ExitStack() as stack:
-        cluster.start()
+    with ExitStack() as stack:
         configs = [
             None,
             *(
-                transfer_config({"socket_path": str(cluster[i].socket_path)}, 64 << 20)
+                transfer_config({"socket_path": str(nodes[i].socket_path)}, 64 << 20)
                 for i in (0, 1)
             ),
         ]
@@ -44,7 +41,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
         )
         for engine in (plain, a, b):
             engine.wait_ready()
-        yield Engines(plain, a, b, cluster)
+        yield Engines(plain, a, b, nodes)
 
 
 def prompt_of(name: str, tokens: int) -> list[int]:
@@ -61,10 +58,12 @@ def test_the_second_engine_gets_what_the_first_computed(engines: Engines) -> Non
     prompt = prompt_of("shared", 700)
     right = engines.plain.answer(prompt, NEW_TOKENS)
     first = engines.a.answer(prompt, NEW_TOKENS)
-    assert (first.tokens, first.cached_tokens) == (right.tokens, 0)
+    assert first.same_as(right)
+    assert first.cached_tokens == 0
     assert first.chunks == {("store", "ok"): 700 // BLOCK_TOKENS}
     second = engines.b.answer(prompt, NEW_TOKENS)
-    assert (second.tokens, second.cached_tokens) == (right.tokens, whole_blocks(700))
+    assert second.same_as(right)
+    assert second.cached_tokens == whole_blocks(700)
     assert second.chunks == {("load", "ok"): 700 // BLOCK_TOKENS}
 
 
@@ -73,10 +72,10 @@ def test_a_longer_prompt_computes_only_what_is_new(engines: Engines) -> None:
     engines.a.answer(head, 1)
     second = engines.b.answer(head + tail, NEW_TOKENS)
     assert second.cached_tokens == 320
-    assert second.tokens == engines.plain.answer(head + tail, NEW_TOKENS).tokens
+    assert second.same_as(engines.plain.answer(head + tail, NEW_TOKENS))
     again = engines.a.answer(head + tail, NEW_TOKENS)
     assert again.cached_tokens == whole_blocks(653)
-    assert again.tokens == second.tokens
+    assert again.same_as(second)
 
 
 def test_what_an_engine_forgot_comes_back_from_its_daemon(engines: Engines) -> None:
@@ -84,7 +83,8 @@ def test_what_an_engine_forgot_comes_back_from_its_daemon(engines: Engines) -> N
     first = engines.a.answer(prompt, NEW_TOKENS)
     engines.a.forget()
     again = engines.a.answer(prompt, NEW_TOKENS)
-    assert (again.tokens, again.cached_tokens) == (first.tokens, whole_blocks(500))
+    assert again.same_as(first)
+    assert again.cached_tokens == whole_blocks(500)
     assert again.chunks == {("load", "ok"): 500 // BLOCK_TOKENS}
 
 
@@ -103,7 +103,8 @@ def test_a_daemon_killed_in_the_middle_of_a_load_ends_in_a_recompute(engines: En
         answer = engines.b.receive()
     finally:
         a.thaw()
-    assert (answer.tokens, answer.cached_tokens) == (right.tokens, 0)
+    assert answer.same_as(right)
+    assert answer.cached_tokens == 0
     assert ("load", "ok") not in answer.chunks
 
     b.start()
@@ -116,11 +117,11 @@ def test_a_daemon_killed_in_the_middle_of_a_load_ends_in_a_recompute(engines: En
     eventually(loads_again, 60, "pages after the restart of the daemon")
 
 
-def test_a_single_wrong_number_changes_the_tokens(engines: Engines) -> None:
+def test_a_single_wrong_page_is_another_answer(engines: Engines) -> None:
     """So the other tests notice wrong bytes. It is the last one, because b stays spoilt."""
     prompt = prompt_of("spoilt", 700)
     right = engines.a.answer(prompt, NEW_TOKENS)
     engines.b.spoil_loads()
     spoilt = engines.b.answer(prompt, NEW_TOKENS)
     assert spoilt.cached_tokens == whole_blocks(700)
-    assert spoilt.tokens != right.tokens
+    assert not spoilt.same_as(right)

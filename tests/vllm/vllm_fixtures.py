@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.fixtures import FAST
+from harness.fixtures import FAST, cluster_maker
 from harness.ipc_stand_in import IpcStandIn
 
 
@@ -25,20 +25,15 @@ if not _there_is_vllm():
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
     """Two daemons that know each other."""
-    from harness.cluster import Cluster
-
-    with Cluster(2, options=FAST) as cluster:
-        cluster.start()
-        yield cluster
+    with ExitStack() as stack:
+        yield cluster_maker(stack, FAST, start_s=30.0)(2)
 
 
 @pytest.fixture
 def one_daemon() -> Iterator[Any]:
     """A daemon that this test may harm; not started."""
-    from harness.cluster import Cluster
-
-    with Cluster(1, options=FAST) as cluster:
-        yield cluster
+    with ExitStack() as stack:
+        yield cluster_maker(stack, FAST, start_s=30.0)(1, start=False)
 
 
 @pytest.fixture

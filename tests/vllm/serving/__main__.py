@@ -55,7 +55,7 @@ def main() -> int:
             right = first.answer(prompt, _NEW_TOKENS)
             reused = second.answer(prompt, _NEW_TOKENS)
             computed = second.answer(prompt, _NEW_TOKENS, reuse=False)
-            same = reused.tokens == computed.tokens == right.tokens
+            same = reused.same_as(computed) and reused.same_as(right)
             wrong += not same
             table.add_row(*_row(number, reused, computed), "the same" if same else "WRONG")
     console.print(table)

@@ -21,11 +21,18 @@ _ANSWER_S_MAX = 900.0
 @dataclass(frozen=True)
 class Answer:
     tokens: list[int]
+    logprobs: list[float]
+    """Of these tokens. They change with any of the KV that was used, where tokens may not."""
     cached_tokens: int
     """Of the prompt, the tokens that were not computed."""
     first_token_s: float
     chunks: dict[tuple[str, str], float]
     """What the tier moved since the last answer, by operation and status."""
+
+    def same_as(self, other: Answer) -> bool:
+        """Sums in another order change logprobs by less than 1e-4."""
+        pairs = zip(self.logprobs, other.logprobs, strict=True)
+        return self.tokens == other.tokens and all(abs(x - y) < 1e-3 for x, y in pairs)
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ class Engine:
         self._receive()
 
     def spoil_loads(self) -> None:
-        """From now on, one number of each chunk that arrives has the wrong sign."""
+        """From now on, the first chunk of each load has the bytes of the second."""
         self._line.send("spoil")
         self._receive()
 
@@ -197,9 +204,10 @@ class _Served:
             statuses = move(keys, slots, parent)
             if self._spoils:
                 view = self._manager.primary_tier.get_kv_memoryview()
-                flat = view.cast("B")
-                for slot in slots:
-                    flat[slot * view.strides[0] + 3] ^= 0x80  # the sign of a float32
+                flat, size = view.cast("B"), view.strides[0]
+                first, second = (slice(slot * size, (slot + 1) * size) for slot in slots[:2])
+                # Not swapped: attention does not depend on the order of keys and values.
+                flat[first] = bytes(flat[second])
             return statuses
 
         loads._move = watched
@@ -238,6 +246,7 @@ class _Served:
             max_tokens=new_tokens,
             ignore_eos=True,
             detokenize=False,
+            logprobs=0,
             skip_reading_prefix_cache=not reuse,
         )
         began_s = time.monotonic()
@@ -246,8 +255,13 @@ class _Served:
         metrics = output.metrics
         first_s = metrics.first_token_latency if metrics is not None else took_s
         self._settle()
+        tokens = list(output.outputs[0].token_ids)
         return Answer(
-            list(output.outputs[0].token_ids),
+            tokens,
+            [
+                step[token].logprob
+                for step, token in zip(output.outputs[0].logprobs, tokens, strict=True)
+            ],
             output.num_cached_tokens or 0,
             first_s,
             self._chunks(),
