@@ -30,6 +30,9 @@ PROOF_S = 10.0
 # A shorter silent connection is a port probe, not worth a warning. gRPC itself ends silent
 # connections after 5 s.
 HELD_S = 3.0
+# After a look that came so late, this process did not run meanwhile. Peers gave up the connections
+# that it had not answered, so for as long no ended connection counts as a stranger's.
+LATE_S = 5.0
 UNPROVEN_PER_HOST_MAX = 32
 UNPROVEN_MAX = 1024
 
@@ -64,6 +67,7 @@ class ConnectionLimits:
         # Peers that called before a look found their connection: whether they authenticated.
         self._early: dict[str, bool] = {}
         self._looked_at = 0.0
+        self._late_until = 0.0
         self.shut_unproven = 0
         self.shut_crowd = 0
         self.silent = 0
@@ -92,6 +96,7 @@ class ConnectionLimits:
 
     async def watch(self, port: int) -> None:
         self._port = port
+        self._looked_at = self._clock()
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -104,7 +109,10 @@ class ConnectionLimits:
 
     def look(self) -> None:
         with self._lock:
-            now = self._looked_at = self._clock()
+            now = self._clock()
+            if self._looked_at and now - self._looked_at > LATE_S:
+                self._late_until = now + LATE_S
+            self._looked_at = now
             live = self._live(now)
             for inode in [inode for inode in self._by_inode if inode not in live]:
                 self._gone(self._by_inode.pop(inode), now)
@@ -161,6 +169,9 @@ class ConnectionLimits:
         if self._by_peer.get(connection.peer) is connection:
             del self._by_peer[connection.peer]
         if connection.spoke or connection.shut or connection.peer in self._early:
+            return
+        if connection.since <= self._late_until:
+            log.debug("a connection to meta_port from %s was given up", connection.host)
             return
         self.silent += 1
         if self._tls:

@@ -93,6 +93,28 @@ def test_only_silently_closed_connections_count_as_silent(door: Door) -> None:
     assert door.limits.document()["meta_connections"] == 0
 
 
+def test_connections_that_peers_give_up_while_the_process_stands_still_are_not_silent(
+    door: Door,
+) -> None:
+    door.limits.look()
+    door.now += 50  # stopped, or starved
+    for _ in range(3):  # accepted one after the other when it runs again
+        _, given_up, _ = door.connect()
+        door.limits.look()
+        given_up.close()
+        door.now += 0.5
+        door.limits.look()
+    assert door.limits.silent == 0
+    for _ in range(10):
+        door.now += 1
+        door.limits.look()
+    _, silent, _ = door.connect()
+    door.limits.look()
+    silent.close()
+    door.limits.look()
+    assert door.limits.silent == 1
+
+
 def test_sockets_of_others_are_left_alone(door: Door) -> None:
     with ExitStack() as stack:
         elsewhere = Door(stack)
