@@ -48,9 +48,9 @@ nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {
   return pack(unlocked([&] { return engine.local_pages().rows(digests); }));
 }
 
-nb::bytes drop_from_pool(Engine& engine, const nb::bytes& packed) {
-  const InPlace<Digest> digests(packed, "digests");
-  return pack(unlocked([&] { return engine.removals().drop_from_pool(digests); }));
+nb::bytes drop_moved(Engine& engine, const nb::bytes& packed) {
+  const InPlace<RecordRow> records(packed, "records");
+  return pack(unlocked([&] { return engine.removals().drop_moved(records); }));
 }
 
 bool location_cached(Engine& engine, const nb::bytes& digest) {
@@ -129,7 +129,7 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("pool_rows", &pool_rows, nb::arg("owner"), nb::arg("buckets"))
       .def("mark_published", &mark_published, nb::arg("rows"))
       .def("local_rows", &local_rows, nb::arg("digests"))
-      .def("drop_from_pool", &drop_from_pool, nb::arg("digests"))
+      .def("drop_moved", &drop_moved, nb::arg("records"))
       .def("location_cached", &location_cached, nb::arg("digest"))
       .def("promote", &promote, nb::arg("digests"), nb::arg("timeout_ms"))
       .def("warm", &warm, nb::arg("digests"))

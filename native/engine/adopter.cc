@@ -62,8 +62,7 @@ void Adopter::Run::keep(std::span<const ReadOp> landed) {
   for (size_t i = 0; i < landed.size(); ++i) {
     const PinnedPage& page = reservations[i].page;
     if (reservations[i].outcome == ReserveOutcome::held) {
-      pinned.push_back(page);
-      adopted.held.push_back(landed[i].digest);
+      pinned.push_back(page);  // set meanwhile; the other node keeps its page, too
     } else if (reservations[i].outcome == ReserveOutcome::reserved) {
       const uint64_t sum = copy_and_checksum(page.payload(), landed[i].dest, landed[i].length);
       // Checked with verify = header, too: we vouch for the bytes that we publish.
@@ -149,20 +148,22 @@ Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline dead
 
   std::vector<Digest> digests;
   for (const RecordRow& row : offered.rows) digests.push_back(row.digest);
-  std::vector<uint8_t> present(digests.size());
-  parts_.pool.contains(digests, true, present);
+  // A page that leaves here must not be the reason why the other node drops its own.
+  std::vector<Pool::Here> here(digests.size());
+  parts_.pool.keeps(offered.rows, here);
   std::vector<RecordRow> missing;
   uint64_t bytes = 0, largest = 0;
   for (size_t i = 0; i < digests.size(); ++i) {
-    if (present[i] != 0) {
-      adopted.held.push_back(digests[i]);
-      continue;
-    }
+    if (here[i] == Pool::Here::yes) adopted.held.push_back(digests[i]);
+    if (here[i] != Pool::Here::no) continue;
     missing.push_back(offered.rows[i]);
     bytes += offered.rows[i].length;
     largest = std::max(largest, room_for(offered.rows[i].length));
   }
-  if (missing.empty()) return adopted;
+  if (missing.empty()) {
+    if (adopted.held.size() < digests.size()) adopted.why_not = "it gives them away itself";
+    return adopted;
+  }
   if (offered.replicas_bytes_max &&
       parts_.pool.replicas().bytes + bytes > *offered.replicas_bytes_max) {
     return refuse("there are as many replicas as there may be");

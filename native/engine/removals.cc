@@ -40,6 +40,13 @@ std::vector<RecordRow> Removals::drop_from_pool(std::span<const Digest> digests)
   return rows;
 }
 
+std::vector<RecordRow> Removals::drop_moved(std::span<const RecordRow> records) {
+  std::vector<RecordRow> rows;
+  parts_.pool.remove_records(records, rows);
+  parts_.publisher.feed().append(rows);
+  return rows;
+}
+
 void Removals::hold_back() {
   std::vector<RecordRow> rows;
   if (!parts_.cold.hold_back(rows)) parts_.janitor.write_removals();

@@ -80,8 +80,8 @@ std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
   impl_->policy->first(kColdestMax, next);
   for (const uint32_t id : next) {
     const Slot& slot = impl_->slots[id];
-    if (slot.length > left) break;
-    left -= slot.length;
+    if (slot.length > left && id != next.front()) break;
+    left -= std::min<uint64_t>(left, slot.length);
     if (slot.pins == 0 && slot.moves < moves_max) pages.push_back(impl_->idle_page(slot, now_ms));
   }
   return pages;
@@ -92,6 +92,20 @@ void Pool::set_moves(std::span<const Digest> digests, uint8_t moves) {
   for (const Digest& digest : digests)
     if (const uint32_t id = impl_->find_committed(digest); id != kNoSlot)
       impl_->slots[id].moves = moves;
+}
+
+void Pool::keeps(std::span<const RecordRow> pages, std::span<Here> states) {
+  MutexLock lock(impl_->mutex);
+  const uint32_t now_ms = impl_->now_ms();
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const uint32_t id = impl_->find_committed(pages[i].digest);
+    states[i] = Here::no;
+    if (id == kNoSlot) continue;
+    const Slot& slot = impl_->slots[id];
+    const bool stays = slot.moves != kMovesElsewhere && slot.length == pages[i].length;
+    states[i] = stays ? Here::yes : Here::leaves;
+    if (stays) impl_->use(id, impl_->slots.parent_of(id), now_ms);
+  }
 }
 
 PoolRoom Pool::room() const {

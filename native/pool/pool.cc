@@ -398,6 +398,16 @@ size_t Pool::remove(std::span<const Digest> digests, std::vector<RecordRow>& row
   return removed;
 }
 
+void Pool::remove_records(std::span<const RecordRow> records, std::vector<RecordRow>& rows) {
+  MutexLock lock(impl_->mutex);
+  for (const RecordRow& record : records) {
+    const uint32_t id = impl_->find_committed(record.digest);
+    if (id == kNoSlot || impl_->slots[id].generation != record.generation) continue;
+    impl_->drop(id, rows);
+    ++impl_->counters.removals;
+  }
+}
+
 size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows) {
   MutexLock lock(impl_->mutex);
   size_t removed = 0;

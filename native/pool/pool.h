@@ -220,6 +220,8 @@ class Pool {
   // --- removal ------------------------------------------------------------------------
   // Appends the withdrawals of the removed pages to `rows`.
   size_t remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // The same for the pages of these records; not for pages set later under the same keys.
+  void remove_records(std::span<const RecordRow> records, std::vector<RecordRow>& rows);
   // Drops at most `limit` committed pages of a namespace slot; returns how many it dropped.
   size_t sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows);
   // Eviction requested by an operator, reported to the sink as usual. Takes these pages, or the
@@ -254,6 +256,13 @@ class Pool {
   // How often these pages have moved, or kMovesElsewhere; holds until they are used here again.
   // While a page moves elsewhere, a peer that reads it does not use it.
   void set_moves(std::span<const Digest> digests, uint8_t moves);
+  // Which of these pages of a peer are here, and stay: states[i]. Those are used now.
+  enum class Here : uint8_t {
+    no,
+    yes,
+    leaves,  // it moves elsewhere, or has another length
+  };
+  void keeps(std::span<const RecordRow> pages, std::span<Here> states);
   // What the pool has for pages of peers.
   PoolRoom room() const;
   PoolStats::Part replicas() const;

@@ -1,6 +1,7 @@
 """A full node's pages move to nodes with room before it evicts them."""
 
 from collections.abc import Sequence
+from time import sleep
 
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
@@ -117,6 +118,31 @@ def test_removed_pages_that_had_spilled_are_gone_everywhere(make_cluster: MakeCl
         assert sum(daemon.status()["handover"]["adopted"] for daemon in cluster.daemons) > 0
         assert set(worker.client.remove(keys)) <= {Status.ok, Status.absent}
     assert _held(cluster) == 0
+
+
+def test_pages_removed_and_set_anew_while_they_move_stay(make_cluster: MakeCluster) -> None:
+    """The old copy is dropped half a second after it has moved: by its record, not by its key."""
+    cluster = make_cluster(2, each=[{"pool_size": "16MiB"}, {}])
+    with Versions(cluster[0].socket_path, page_bytes=PAGE, room_pages=32) as worker:
+        keys = keys_of("filling", 240)
+        for at in range(0, len(keys), 20):
+            assert all(worker.set(keys[at : at + 20], 1))
+        for number in range(5):
+            fresh = keys_of(f"fresh {number}", 20)
+            assert all(worker.set(fresh, 1))  # so that the oldest move
+            oldest, keys = keys[:20], keys[20:] + fresh
+            assert set(worker.remove(oldest)) <= {Status.ok, Status.absent}
+            assert all(worker.set(oldest, 2))
+            eventually(lambda: _at_rest(cluster[0]), 20)
+            assert worker.get(oldest) == [2] * len(oldest)
+        assert spilled(cluster[0])["pages"] > 0
+
+
+def _at_rest(daemon: Daemon) -> bool:
+    """Whether no page has moved for longer than copies stay."""
+    before = spilled(daemon)
+    sleep(1.0)
+    return spilled(daemon) == before
 
 
 def _held(cluster: Cluster) -> int:

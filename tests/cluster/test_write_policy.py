@@ -1,5 +1,8 @@
 """`write_policy`: pages that leave for another node once they are set, or are copied there."""
 
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+
 import pytest
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
@@ -52,6 +55,38 @@ def test_with_both_the_death_of_one_holder_costs_no_page(
     reader = attach(cluster[1], page_bytes=PAGE, room_pages=PAGES)
     cluster[dies].kill()
     eventually(lambda: reader.has(keys))
+
+
+def test_two_nodes_that_push_the_same_pages_keep_one_copy(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Each would take the other's copy for the one that stays."""
+    cluster = make_cluster(2, write_policy="remote")
+    workers = [attach(daemon, page_bytes=PAGE, room_pages=PAGES) for daemon in cluster.daemons]
+    for number in range(5):
+        keys = keys_of(f"set at both {number}", PAGES)
+        with ThreadPoolExecutor(2) as threads:
+            for statuses in threads.map(lambda worker, some=keys: worker.set(some), workers):
+                assert all(statuses)
+        eventually(lambda: all(_is_idle(daemon) for daemon in cluster.daemons), 30)
+        for worker in workers:
+            assert worker.has(keys)
+
+
+def test_a_busy_taker_is_waited_for(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(2, pool_size="128MiB", each=[{"write_policy": "both"}, {}])
+    keys = keys_of("many", 3000)
+    writer = attach(cluster[0], page_bytes=16 << 10, room_pages=500)
+    for at in range(0, len(keys), 500):
+        assert all(writer.set(keys[at : at + 500]))
+    eventually(lambda: cluster[0].status()["push"]["pages"] == len(keys), 30)
+
+
+def _is_idle(daemon: Daemon) -> bool:
+    """Whether nothing is pushed, and what was pushed is dropped."""
+    before = daemon.status()["push"], keys_held(daemon)
+    sleep(1.0)
+    return (daemon.status()["push"], keys_held(daemon)) == before
 
 
 def test_a_removal_reaches_pages_that_just_left(make_cluster: MakeCluster) -> None:

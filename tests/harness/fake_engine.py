@@ -237,6 +237,12 @@ class FakeEngine(NativeDirectory):
     def drop_from_pool(self, digests: bytes) -> bytes:
         return b"".join(self.drop_page(digests[i : i + 16]) for i in range(0, len(digests), 16))
 
+    def drop_moved(self, records: bytes) -> bytes:
+        here = (
+            row for row in ROW.iter_unpack(records) if self.pool.get(row[0], (0, 0))[0] == row[2]
+        )
+        return self.drop_from_pool(b"".join(row[0] for row in here))
+
     # --- removals
 
     def remove_local(self, digests: bytes) -> tuple[bytes, bool]:

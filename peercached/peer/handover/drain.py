@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
-from peercached.directory.layout import DIGEST_BYTES
+from peercached.directory.layout import ROW_BYTES
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say
 from peercached.peer.handover.parts import OFFERS_MAX, READERS_DONE_S, Offers, Part, bytes_of
@@ -38,7 +38,7 @@ BUSY_S = 0.05
 # Poll interval while this node waits until it has missed no removal.
 VOUCHES_S = 0.05
 # Pages dropped in one step.
-DROP_DIGESTS = 4096
+DROP_PAGES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Drain(Component):
         self._leave = leave
         self._vouches = vouches
         self._turns = itertools.count()
-        self._withdrawn = bytearray()  # digests of pages that peers took
+        self._withdrawn = bytearray()  # records of pages that peers took
         self._out: dict[Node, str] = {}  # peers that take nothing more -> why
         self._task: asyncio.Task[None] | None = None
         self.progress = Progress()
@@ -166,7 +166,7 @@ class Drain(Component):
         progress.state = "left"
 
     async def _drop_withdrawn(self) -> None:
-        step = DROP_DIGESTS * DIGEST_BYTES
+        step = DROP_PAGES * ROW_BYTES
         while self._withdrawn:
             some = bytes(self._withdrawn[:step])
             await self._drop(some)
@@ -225,9 +225,10 @@ class Drain(Component):
         if answer.failed:
             log.warning("drain: %s accepts no more pages: %s", node.address.node_id, answer.why_not)
         if answer.taken:
+            records = b"".join(wanted[digest] for digest in answer.taken)
             # Note them before we wait: the drain may time out, and they must be dropped even then.
-            self._withdrawn += b"".join(answer.taken)
-            await self._withdraw(b"".join(answer.taken))
+            self._withdrawn += records
+            await self._withdraw(records)
         for digest in answer.taken:
             row = left.pop(digest, None)
             if row is not None:

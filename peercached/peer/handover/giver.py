@@ -45,8 +45,8 @@ class Given:
 
 
 class Giver:
-    """Use it on the event loop's thread. `withdraw` takes back records, `drop` drops pages; both
-    return when the owners know."""
+    """Use it on the event loop's thread. `withdraw` takes back records, `drop` drops their pages;
+    both return when the owners know, and leave pages alone that were set anew."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class Giver:
         if not (answer.busy or answer.failed):
             self._rooms[node] = answer.free_bytes, answer.coldest_idle_ms
         self._judge(node, answer)
-        given_bytes = sum(bytes_of(left.pop(digest)) for digest in answer.taken)
-        if answer.taken and not keeps:
-            digests = b"".join(answer.taken)
-            await self._withdraw(digests)
-            self._drops.spawn(self._drop_later(digests))
-        return Given(len(answer.taken), given_bytes, offered - len(answer.taken), answer.busy)
+        taken = [left.pop(digest) for digest in answer.taken]
+        if taken and not keeps:
+            records = b"".join(taken)
+            await self._withdraw(records)
+            self._drops.spawn(self._drop_later(records))
+        return Given(len(taken), sum(map(bytes_of, taken)), offered - len(taken), answer.busy)
 
     def has_room(self, node: Node) -> bool:
         """Whether its pool is not full, as far as we know."""
@@ -111,6 +111,6 @@ class Giver:
         pause_s = min(max(2 * before.pause_s, REST_FIRST_S), REST_MAX_S)
         self._rests[node] = _Rest(time.monotonic() + pause_s, pause_s)
 
-    async def _drop_later(self, digests: bytes) -> None:
+    async def _drop_later(self, records: bytes) -> None:
         await asyncio.sleep(READERS_DONE_S)
-        await self._drop(digests)
+        await self._drop(records)

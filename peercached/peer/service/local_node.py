@@ -13,6 +13,7 @@ from peercached.directory.epochs import Epochs
 from peercached.directory.layout import (
     DIGEST_BYTES,
     NO_HOLDER,
+    digests_of,
     holders_of,
     pack_mapping,
     withdrawals_of,
@@ -26,6 +27,7 @@ from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.handover.adopts import Adopts
+from peercached.peer.handover.parts import generation_of, rows_in
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
@@ -193,17 +195,21 @@ class LocalNode:
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         return await self._promotes.serve(digests, timeout_ms, warm)
 
-    async def drop_here(self, digests: bytes) -> None:
-        """Drops pages from the pool after another node took them. Copies on our disk stay, for this
-        node's return."""
-        rows = self._engine.drop_from_pool(digests)
+    async def drop_here(self, records: bytes) -> None:
+        """Drops the pages of these records from the pool after another node took them. Copies on
+        our disk stay, for this node's return."""
+        rows = self._engine.drop_moved(records)
         if rows:
             await self.published(rows)
 
-    async def withdraw_here(self, digests: bytes) -> None:
-        """Withdraws these pages' records at the owners. Readers that looked them up before can
-        still read them."""
-        rows = withdrawals_of(self._engine.local_rows(digests))
+    async def withdraw_here(self, records: bytes) -> None:
+        """Withdraws these records at the owners. Readers that looked them up before can still read
+        the pages. A page that was set again meanwhile has another record, which stays."""
+        given = {digest: generation_of(row) for digest, row in rows_in(records)}
+        here = rows_in(self._engine.local_rows(digests_of(records)))
+        rows = withdrawals_of(
+            b"".join(row for digest, row in here if generation_of(row) == given[digest])
+        )
         if rows:
             await self.published(rows)
 

@@ -95,6 +95,34 @@ TEST_F(PoolMoving, PagesOfOtherPoolsAreCountedWhileTheyAreHere) {
   EXPECT_EQ(pool->replicas().keys, 0u);
 }
 
+TEST_F(PoolMoving, APageThatWasSetAnewStaysWhenItsOldRecordIsDropped) {
+  open(4 * kMiB, 1, 1);
+  const RecordRow old = set(1, kMoved);
+  std::vector<RecordRow> rows;
+  const Digest one[] = {digest_for(1)};
+  pool->remove(one, rows);
+  const RecordRow anew = set(1, kMoved);
+  rows.clear();
+  pool->remove_records({&old, 1}, rows);
+  EXPECT_TRUE(rows.empty());
+  pool->remove_records({&anew, 1}, rows);
+  EXPECT_EQ(rows.size(), 1u);
+}
+
+TEST_F(PoolMoving, APageThatLeavesOrHasAnotherLengthIsNotKept) {
+  open(4 * kMiB, 1, 1);
+  std::vector<RecordRow> rows = {set(1, kMoved), set(2, kMoved), set(3, kMoved)};
+  const Digest leaving[] = {digest_for(2)};
+  pool->set_moves(leaving, kMovesElsewhere);
+  rows[2].length = 2 * kMoved;
+  rows.push_back(rows[0]);
+  rows.back().digest = digest_for(4);
+  std::vector<Pool::Here> here(rows.size());
+  pool->keeps(rows, here);
+  using enum Pool::Here;
+  EXPECT_EQ(here, (std::vector{yes, leaves, leaves, no}));
+}
+
 TEST_F(PoolMoving, RoomTellsWhatIsFreeAndHowOldTheColdestPageIs) {
   open(4 * kMiB, 1, 1);
   const uint64_t before = pool->room().free_bytes;
