@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from harness.broken_client import Variant, check
+from harness.broken_client import Variant, check_in_fork
 
 IDENTITY = ["test_vllm_namespace.py::test_engines_that_differ_never_meet"]
 CONTENT = ["test_vllm_contract.py::test_chunks_that_one_engine_computes_another_loads"]
@@ -53,4 +53,4 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_broken_tier_fails(tmp_path: Path, name: str) -> None:
-    check(VARIANTS[name], Path(__file__).parent, tmp_path)
+    check_in_fork(VARIANTS[name], Path(__file__).parent, tmp_path)

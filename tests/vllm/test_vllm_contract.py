@@ -72,15 +72,18 @@ def test_a_page_that_is_gone_is_a_miss_and_the_others_count(make_node: Any, node
     node: OffloadNode = make_node(nodes[0].socket_path)
     keys = keys_of("going", 8)
     node.prefill(keys)
+    node.counted()
     node.evict_host_memory()
     node.paint(0xA5)
-    request = node.begin(keys)
-    node.wait_answered(request, keys)
+    request, other = node.begin(keys), node.begin(keys)
+    for each in (request, other):
+        node.wait_answered(each, keys)
     client, _ = node.tier._slots._attached
     assert all(client.remove([keys[5]]))
     assert node.wait_found(request, keys) == 5
     assert node.read(request, keys[:5]) == [content_of(key) for key in keys[:5]]
-    assert node.counted()[("load", "ok")] == 7
+    assert node.wait_found(other, keys) == 5
+    assert node.counted() == {("load", "ok"): 7, ("load", "absent"): 1}, "it was tried only once"
     assert node.look_up(request, keys[6:]) == 2, "the chunks behind it are in place"
 
 

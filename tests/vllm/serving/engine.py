@@ -153,6 +153,7 @@ def _serve(
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # scheduler and worker in this process
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several engines share the machine
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
     }
@@ -179,6 +180,7 @@ class _Served:
             skip_tokenizer_init=True,
             dtype="float32",
             enforce_eager=True,
+            use_tqdm_on_load=False,
             kv_cache_memory_bytes=256 << 20,
             block_size=32,
             max_num_batched_tokens=512,
