@@ -61,7 +61,7 @@ def _become_broken(folder: Path, output: Path, arguments: list[str]) -> None:
                 del sys.modules[name]
         sys.meta_path.insert(0, _Copy(str(folder)))
         code = int(pytest.main(arguments))
-        sys.stdout.flush()
+        print(end="", flush=True)
     finally:
         os._exit(code)
 

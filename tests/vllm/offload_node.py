@@ -29,9 +29,6 @@ from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 CHUNK_BYTES = 16_384
 _TOKENS_PER_BLOCK = 16
-# More than any test needs; a request that waits for ever fails.
-_STEPS_MAX = 20_000
-
 PARALLEL = OffloadingParallelConfig(
     rank=0,
     world_size=1,
@@ -166,12 +163,19 @@ class OffloadNode:
 
     def wait_found(self, request: Any, keys: Sequence[Any]) -> int:
         """Asks in step after step, as the scheduler does for a waiting request."""
-        for _ in range(_STEPS_MAX):
+        jobs = self.manager._job_id_counter
+        answers: list[int] = []
+
+        def scheduled() -> bool:
             found = self.look_up(request, keys)
             self.step([request] if found is not None else [])
-            if found is not None:
-                return found
-        raise AssertionError("the request was never scheduled")
+            answers.extend([] if found is None else [found])
+            loads = self.manager._job_id_counter - jobs
+            assert loads <= 10 * len(keys), "the request loads and evicts for ever"
+            return bool(answers)
+
+        eventually(scheduled, 60, "the request to be scheduled")
+        return answers[0]
 
     def wait_answered(self, request: Any, keys: Sequence[Any]) -> None:
         """Until the daemon has answered the lookups. Nothing is loaded yet."""
