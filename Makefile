@@ -135,7 +135,7 @@ demo-llm: setup
 .PHONY: test-vllm
 test-vllm: setup
 	@tools/bootstrap-engine vllm
-	@.venv-vllm/bin/python -m pytest --timeout 300 tests/vllm $(ARGS)
+	@.venv-vllm/bin/python -m pytest --timeout 900 tests/vllm $(ARGS)
 
 ## make demo-vllm     two vLLM engines: time to first token with and without the other's pages
 .PHONY: demo-vllm
