@@ -45,6 +45,7 @@ NATIVE_SECTIONS = (
     "tcp_server",
     "handover",
     "holds",
+    "demand",
     "operations",
 )
 

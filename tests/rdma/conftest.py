@@ -32,6 +32,7 @@ CALM: Options = {
     "pool-size": "64MiB",
     "directory-capacity": 100_000,
     "protocol": "rdma",
+    "replica-share": 0,  # a reader goes on to ask its peers
 }
 START_S = 120.0  # stretched by PACE
 
