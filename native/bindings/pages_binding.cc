@@ -97,7 +97,7 @@ nb::tuple coldest(Engine& engine, uint64_t bytes) {
 nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_id, uint64_t epoch,
                 uint32_t idle_ms, uint8_t moves, bool spilled, const nb::bytes& rows,
                 uint32_t timeout_ms) {
-  const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, moves, spilled, {},
+  const Handover offered{unpack_digest(namespace_id), epoch, idle_ms, moves, spilled, {}, 0,
                          handover_rows(rows)};
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   const Adopted adopted =

@@ -177,7 +177,10 @@ Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline dead
 
   const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
   Landing landing(parts_.transports, landing_bytes);
+  // From here on, a removal dooms the copies. One that began before is in changes().
   const Running::Taking taking(parts_.running, digests);
+  if (offered.replicas_bytes_max && parts_.running.changes() != offered.learnt_at)
+    return refuse("pages were removed since these were read");
   Run run{parts_, holder, offered, pool_slot, deadline, landing, adopted, taking};
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {
     uint64_t used = 0;

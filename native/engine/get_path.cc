@@ -151,8 +151,13 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) {
   const Digest parent =
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
   const Digest* chain = context.parent_key.empty() ? nullptr : &parent;
-  Run run{parts_,  context,  pages,
-          digests, ns.epoch, std::vector<HolderIndex>(pages.size(), kNoHolder)};
+  Run run{parts_,
+          context,
+          pages,
+          digests,
+          ns.epoch,
+          parts_.running.changes(),
+          std::vector<HolderIndex>(pages.size(), kNoHolder)};
   run.looked.asked = count_undecided(pages);
   if (!parts_.serving.load(std::memory_order_acquire)) {
     for (PageRef& page : pages) {

@@ -202,7 +202,7 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
   std::vector<RecordRow> hot;
   for (size_t o = 0; o < ops.size(); ++o)
     if (ops[o].status == PageStatus::ok && !ops[o].to_device) hot.push_back(of_op[o]->row);
-  parts.hot.note(context.ns->id(), epoch, hot, Clock::now());
+  parts.hot.note(context.ns->id(), epoch, hot, Clock::now(), removals);
   for (const ReadBatch& batch : batches) {
     std::vector<Digest> used;
     for (const ReadOp& op : batch.ops)

@@ -17,6 +17,7 @@ struct GetPath::Run {
   std::span<PageRef> pages;
   std::span<const Digest> digests;
   uint64_t epoch;                     // of the namespace
+  uint64_t removals;                  // Running::changes() before anything was looked up
   std::vector<HolderIndex> failed;    // by page: the holder that failed to give it
   std::vector<uint8_t> unread{};      // by page: 1 if a disk has it but gave nothing; or empty
   Source farthest = Source::nowhere;  // of the places that gave a page

@@ -34,6 +34,9 @@ struct Handover {
   // If it is set, the holder keeps the pages, and our copies are replicas. The pool takes no more
   // of those than so many bytes.
   std::optional<uint64_t> replicas_bytes_max;
+  // Of replicas: Running::changes() before their records were learnt. The holder of a record that
+  // is older than a removal may have missed that removal.
+  uint64_t learnt_at = 0;
   std::vector<RecordRow> rows;
 };
 

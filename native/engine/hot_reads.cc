@@ -3,7 +3,7 @@
 namespace peercached {
 
 void HotReads::note(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows,
-                    TimePoint now) {
+                    TimePoint now, uint64_t learnt_at) {
   std::vector<RecordRow> hot;
   {
     std::lock_guard lock(mutex_);
@@ -15,7 +15,7 @@ void HotReads::note(const Digest& namespace_id, uint64_t epoch, std::span<const 
       hot.push_back(row);
     }
   }
-  hot_.add(namespace_id, epoch, hot);
+  hot_.add(namespace_id, epoch, hot, learnt_at);
 }
 
 }  // namespace peercached

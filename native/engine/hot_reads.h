@@ -24,9 +24,9 @@ class HotReads {
 
   HotReads() : cells_(kCells), hot_(kHotMax) {}
 
-  // Pages of one namespace were read from their holders.
+  // Pages of one namespace were read from their holders. `learnt_at`: see Handover.
   void note(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows,
-            TimePoint now);
+            TimePoint now, uint64_t learnt_at = 0);
   PartQueue& hot() { return hot_; }
 
  private:

@@ -5,11 +5,12 @@
 
 namespace peercached {
 
-void PartQueue::add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows) {
+void PartQueue::add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows,
+                    uint64_t learnt_at) {
   std::lock_guard lock(mutex_);
   for (const RecordRow& row : rows) {
     if (pages_.size() == pages_max_) return;
-    pages_.push_back({namespace_id, epoch, row});
+    pages_.push_back({namespace_id, epoch, row, learnt_at});
   }
 }
 
@@ -25,10 +26,10 @@ std::vector<std::pair<HolderIndex, Handover>> PartQueue::take() {
     pages.swap(pages_);
   }
   std::vector<std::pair<HolderIndex, Handover>> parts;
-  std::map<std::tuple<HolderIndex, Digest, uint64_t>, std::pair<Handover, uint64_t>> open;
+  std::map<std::tuple<HolderIndex, Digest, uint64_t, uint64_t>, std::pair<Handover, uint64_t>> open;
   for (const Page& page : pages) {
     if (page.row.length > kHandoverPageBytesMax) continue;
-    auto& [part, bytes] = open[{page.row.holder, page.namespace_id, page.epoch}];
+    auto& [part, bytes] = open[{page.row.holder, page.namespace_id, page.epoch, page.learnt_at}];
     if (part.rows.size() == kHandoverPages ||
         (bytes > 0 && bytes + page.row.length > kHandoverBytes)) {
       parts.emplace_back(page.row.holder, std::exchange(part, {}));
@@ -36,6 +37,7 @@ std::vector<std::pair<HolderIndex, Handover>> PartQueue::take() {
     }
     part.namespace_id = page.namespace_id;
     part.epoch = page.epoch;
+    part.learnt_at = page.learnt_at;
     part.rows.push_back(page.row);
     bytes += page.row.length;
   }

@@ -1,5 +1,5 @@
-// Pages that shall be copied to another pool, until somebody takes them, in parts of one holder and
-// namespace. Thread safe.
+// Pages that shall be copied to another pool, until somebody takes them, in parts of one holder,
+// namespace and time. Thread safe.
 #pragma once
 
 #include <mutex>
@@ -17,7 +17,9 @@ class PartQueue {
   // Further pages are not remembered until take().
   explicit PartQueue(size_t pages_max) : pages_max_(pages_max) {}
 
-  void add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows);
+  // `learnt_at`: see Handover.
+  void add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows,
+           uint64_t learnt_at = 0);
   bool any() const;
   // All pages since the last call, but for those that are too large to be handed over.
   std::vector<std::pair<HolderIndex, Handover>> take();
@@ -27,6 +29,7 @@ class PartQueue {
     Digest namespace_id;
     uint64_t epoch;
     RecordRow row;
+    uint64_t learnt_at;
   };
   const size_t pages_max_;
   mutable std::mutex mutex_;

@@ -155,6 +155,23 @@ TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
   EXPECT_EQ(in.memory, out.memory);
 }
 
+// The holder has missed the removal, and still gives the page to whoever asks for its record.
+TEST_F(Adopt, NoReplicaIsMadeOfARecordThatIsOlderThanARemoval) {
+  open(64 << 20);
+  Pages out("k", 3, 70'000);
+  out.fill();
+  a_->set(out);
+  Pages in("k", 3, 70'000);
+  for (uint32_t i = 0; i < HotReads::kReads; ++i) b_->get(in);
+  ASSERT_TRUE(b_->engine.hot().any());
+  const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, "k1")};
+  std::vector<RecordRow> rows;
+  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::kept);
+  b_->engine.removals().end(one);
+  b_->engine.adopter().replicate(1 << 30, Deadline::after_ms(kPatienceMs));
+  EXPECT_EQ(b_->engine.storage().pool().replicas().keys, 0u);
+}
+
 TEST_F(Adopt, NothingIsTakenOrSetWhileDraining) {
   open(64 << 20);
   Pages out("k", 2, 70'000);
