@@ -73,20 +73,21 @@ class History:
         self.removals[key].append(removal)
 
     def removing(self, key: Hashable, removal: Span, where: str) -> None:
-        """That node has not confirmed the removal yet. A removal that overlaps a clear may never be
-        confirmed, so it does not count."""
-        if not any(
-            clear.began < removal.ended and removal.began < clear.ended for clear in self.clears
-        ):
-            self._unsure[key, where].append(removal)
+        """That node has not confirmed the removal yet."""
+        self._unsure[key, where].append(removal)
 
     def stored(
         self, key: Hashable, version: int, where: str, members: frozenset[int] = frozenset()
     ) -> None:
-        """That node accepted this set. It accepts none until its removals of the key are over."""
+        """That node accepted this set. It accepts none until its removals of the key are over, or
+        the namespace has been cleared."""
         was_set = self.sets[version]
         unsure = self._unsure.pop((key, where), [])
         for removal in unsure:
+            if any(
+                clear.began < was_set.ended and removal.began < clear.ended for clear in self.clears
+            ):
+                continue
             if removal.ended < was_set.began:
                 told = f"{where}, which took a set again"
                 self.removed(key, Span(removal.began, was_set.ended, members, told))
