@@ -228,11 +228,11 @@ class Engine:
         """Reads, verifies and publishes pages of a node that drains: (digests that are here now,
         why the others are not, whether that is for want of room). ValueError for more than a part,
         or for what cannot be pages."""
-    def has_hot_reads(self) -> bool:
-        """Whether replicate() has something to do."""
-    def replicate(self, bytes_max: int, timeout_ms: int) -> None:
+    def hot_holders(self) -> list[int]:
+        """Indexes of the nodes that have pages for replicate()."""
+    def replicate(self, holders: list[int], bytes_max: int, timeout_ms: int) -> None:
         """Copies pages into the pool that workers here often read from other nodes, until it has
-        `bytes_max` of such replicas."""
+        `bytes_max` of such replicas. Those of nodes that are not in `holders` are forgotten."""
     def note_sets(self, on: bool) -> None:
         """Whether take_fresh() shall have the pages that are set from now on."""
     def has_fresh(self) -> bool:

@@ -67,6 +67,7 @@ from peercached.peer.membership.view_keeper import ViewKeeper
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.removals.member import Removals
+from peercached.peer.rpc import pings
 from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
@@ -374,6 +375,8 @@ class Daemon:
         )
         self.replicas = Replicas(
             engine,
+            placement,
+            lambda node: pings.vouches(self.peers, node, timeout_s),
             lambda: int(settings.config.replica_share * config.pool_size),
             timeout_s,
         )

@@ -2,6 +2,7 @@
 // handover of a draining node.
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings/shard_calls.h"
 #include "engine/engine.h"
@@ -106,9 +107,10 @@ nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_i
                         adopted.room.coldest_idle_ms);
 }
 
-void replicate(Engine& engine, uint64_t bytes_max, uint32_t timeout_ms) {
+void replicate(Engine& engine, const std::vector<HolderIndex>& holders, uint64_t bytes_max,
+               uint32_t timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  unlocked([&] { engine.adopter().replicate(bytes_max, deadline); });
+  unlocked([&] { engine.adopter().replicate(holders, bytes_max, deadline); });
 }
 
 nb::list take_fresh(Engine& engine) {
@@ -142,11 +144,11 @@ void bind_pages(nb::class_<Engine>& engine) {
           nb::arg("bytes"))
       .def("coldest", &coldest, nb::arg("bytes"))
       .def("set_moves", &set_moves, nb::arg("digests"), nb::arg("moves"))
-      .def("has_hot_reads", [](Engine& self) { return self.hot().any(); })
+      .def("hot_holders", [](Engine& self) { return self.hot().holders(); })
       .def("note_sets", &Engine::note_sets, nb::arg("on"))
       .def("has_fresh", [](Engine& self) { return self.fresh().any(); })
       .def("take_fresh", &take_fresh)
-      .def("replicate", &replicate, nb::arg("bytes_max"), nb::arg("timeout_ms"))
+      .def("replicate", &replicate, nb::arg("holders"), nb::arg("bytes_max"), nb::arg("timeout_ms"))
       .def("adopt", &adopt, nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"),
            nb::arg("idle_ms"), nb::arg("moves"), nb::arg("spilled"), nb::arg("rows"),
            nb::arg("timeout_ms"));

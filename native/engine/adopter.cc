@@ -125,8 +125,10 @@ Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline dea
   return adopted;
 }
 
-void Adopter::replicate(uint64_t bytes_max, Deadline deadline) {
+void Adopter::replicate(std::span<const HolderIndex> holders, uint64_t bytes_max,
+                        Deadline deadline) {
   for (auto& [holder, part] : parts_.hot.take()) {
+    if (std::find(holders.begin(), holders.end(), holder) == holders.end()) continue;
     part.replicas_bytes_max = bytes_max;
     if (!deadline.passed()) (void)take(holder, part, deadline);
   }

@@ -46,9 +46,9 @@ class Adopter {
 
   explicit Adopter(const Parts& parts) : parts_(parts) {}
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
-  // Makes replicas of pages that workers here often read from other nodes. The pool has at most
-  // `bytes_max` of replicas.
-  void replicate(uint64_t bytes_max, Deadline deadline);
+  // Makes replicas of pages that workers here often read from these nodes, and forgets those of
+  // others. The pool has at most `bytes_max` of replicas.
+  void replicate(std::span<const HolderIndex> holders, uint64_t bytes_max, Deadline deadline);
 
  private:
   struct Run;

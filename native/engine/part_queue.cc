@@ -1,6 +1,7 @@
 #include "engine/part_queue.h"
 
 #include <map>
+#include <set>
 #include <tuple>
 
 namespace peercached {
@@ -17,6 +18,13 @@ void PartQueue::add(const Digest& namespace_id, uint64_t epoch, std::span<const 
 bool PartQueue::any() const {
   std::lock_guard lock(mutex_);
   return !pages_.empty();
+}
+
+std::vector<HolderIndex> PartQueue::holders() const {
+  std::set<HolderIndex> found;
+  std::lock_guard lock(mutex_);
+  for (const Page& page : pages_) found.insert(page.row.holder);
+  return {found.begin(), found.end()};
 }
 
 std::vector<std::pair<HolderIndex, Handover>> PartQueue::take() {

@@ -21,6 +21,8 @@ class PartQueue {
   void add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows,
            uint64_t learnt_at = 0);
   bool any() const;
+  // Of the pages that wait, each once.
+  std::vector<HolderIndex> holders() const;
   // All pages since the last call, but for those that are too large to be handed over.
   std::vector<std::pair<HolderIndex, Handover>> take();
 

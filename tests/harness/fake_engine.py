@@ -188,8 +188,8 @@ class FakeEngine(NativeDirectory):
     def take_used(self) -> list[tuple[int, bytes]]:
         return []
 
-    def has_hot_reads(self) -> bool:
-        return False
+    def hot_holders(self) -> list[int]:
+        return []
 
     def note_sets(self, on: bool) -> None:
         del on

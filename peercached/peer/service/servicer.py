@@ -397,7 +397,10 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         del request
         try:
             self._session(context)
-            return pb.PingReply(server=wire.address_message(self._node.address()))
+            return pb.PingReply(
+                server=wire.address_message(self._node.address()),
+                vouches=self._removals.vouches,
+            )
         except Exception as error:
             await self._refuse(context, error)
 

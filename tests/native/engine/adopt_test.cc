@@ -10,6 +10,10 @@ class Adopt : public EnginePair {
   Adopted adopt(const Handover& part) {
     return b_->engine.adopter().adopt(b_->peer_index, part, Deadline::after_ms(kPatienceMs));
   }
+  uint64_t replicas_at_b(const std::vector<HolderIndex>& holders, uint64_t bytes_max) {
+    b_->engine.adopter().replicate(holders, bytes_max, Deadline::after_ms(kPatienceMs));
+    return b_->engine.storage().pool().replicas().keys;
+  }
   std::vector<Handover> offered(uint64_t bytes_max = 1 << 30) {
     return a_->engine.local_pages().handovers(bytes_max).parts;
   }
@@ -143,11 +147,14 @@ TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
     }
   };
   const auto replicas = [&](uint64_t bytes_max) {
-    b_->engine.adopter().replicate(bytes_max, Deadline::after_ms(kPatienceMs));
-    return b_->engine.storage().pool().replicas().keys;
+    return replicas_at_b({b_->peer_index}, bytes_max);
   };
   read_often();
   EXPECT_EQ(replicas(10 * 70'000 - 1), 0u);
+  read_often();
+  EXPECT_EQ(b_->engine.hot().holders(), std::vector{b_->peer_index});
+  EXPECT_EQ(replicas_at_b({}, 1 << 30), 0u);
+  EXPECT_FALSE(b_->engine.hot().any());
   read_often();
   EXPECT_EQ(replicas(10 * 70'000), 10u);
   a_->remove(out);  // only there
@@ -168,8 +175,7 @@ TEST_F(Adopt, NoReplicaIsMadeOfARecordThatIsOlderThanARemoval) {
   std::vector<RecordRow> rows;
   ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::kept);
   b_->engine.removals().end(one);
-  b_->engine.adopter().replicate(1 << 30, Deadline::after_ms(kPatienceMs));
-  EXPECT_EQ(b_->engine.storage().pool().replicas().keys, 0u);
+  EXPECT_EQ(replicas_at_b({b_->peer_index}, 1 << 30), 0u);
 }
 
 TEST_F(Adopt, NothingIsTakenOrSetWhileDraining) {
