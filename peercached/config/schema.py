@@ -305,7 +305,7 @@ class Config(BaseModel):
         "Restarts and upgrades should keep the cache. One file for each daemon; needs `state_dir`.",
     )
     spill_bytes_per_s: Size = _key(
-        0,
+        256 << 20,
         _POOL,
         "Budget for pages that move to other nodes before the pool evicts them. They go only to a "
         "node with free memory, or with pages that nobody has used for longer still. 0: no page "
@@ -327,7 +327,7 @@ class Config(BaseModel):
         "`both` if no page may be lost with one node.",
     )
     replica_share: Annotated[float, BeforeValidator(values.no_bool)] = _key(
-        0.0,
+        0.1,
         _POOL,
         "Share of the pool for replicas: pages that workers of this node often read from another "
         "node (3 times within 10 minutes) are kept here as well, and read without the network. "

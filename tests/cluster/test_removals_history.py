@@ -50,7 +50,7 @@ def test_reads_never_return_pages_removed_before_they_began(
     stores = zip(disk_options(tmp_path, "abc"), pool_files.options(3), strict=True)
     each = [{**disk, **pool} for disk, pool in stores]
     # Room for half of the keys, so that the others are only on disk.
-    cluster = make_cluster(3, start=False, pool_size="1MiB", each=each)
+    cluster = make_cluster(3, start=False, pool_size="1MiB", replica_share=0.5, each=each)
     if network is not None:
         network.place(cluster)
     for daemon in cluster.daemons:

@@ -76,10 +76,8 @@ def test_without_a_budget_nothing_spills(make_cluster: MakeCluster, attach: Atta
 def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
-    """Its role is all that it needs."""
-    cluster = make_cluster(
-        3, pool_size=POOL, spill_bytes_per_s=BUDGET, each=[{}, {}, {"role": "memory"}]
-    )
+    """Nothing is configured but its role."""
+    cluster = make_cluster(3, pool_size=POOL, each=[{}, {}, {"role": "memory"}])
     lender = cluster[2]
     assert not lender.socket_path.exists()
     keys = keys_of("set at a", 2 * POOL // PAGE)
@@ -124,7 +122,7 @@ def test_removed_pages_that_had_spilled_are_gone_everywhere(make_cluster: MakeCl
 
 def test_pages_removed_and_set_anew_while_they_move_stay(make_cluster: MakeCluster) -> None:
     """The old copy is dropped half a second after it has moved: by its record, not by its key."""
-    cluster = make_cluster(2, spill_bytes_per_s=BUDGET, each=[{"pool_size": "16MiB"}, {}])
+    cluster = make_cluster(2, each=[{"pool_size": "16MiB"}, {}])
     with Versions(cluster[0].socket_path, page_bytes=PAGE, room_pages=32) as worker:
         keys = keys_of("filling", 240)
         for at in range(0, len(keys), 20):
