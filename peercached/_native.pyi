@@ -177,9 +177,12 @@ class Engine:
         """A disk folder or pool file was used with a later state of state_dir, or with another."""
     def removals_since(self, position: int) -> bytes | None:
         """Digests removed behind that position, in order; None if not all are known any more."""
-    def drop_moved(self, records: bytes) -> bytes:
-        """Drops the pages of these records, not those set later under the same keys: their
-        withdrawals. Copies on disk stay."""
+    def give_away(self, records: bytes) -> None:
+        """Tells the owners that these pages are no longer in the pool, although they are still:
+        another node has taken them. Not of those set later under the same keys."""
+    def drop_moved(self, records: bytes) -> None:
+        """Drops these pages from the pool, not those set later under the same keys, and tells the
+        owners. Copies on disk stay."""
     def promote(self, digests: bytes, timeout_ms: int) -> bytes:
         """Reads those from disk that are not in the pool: records of what is there now, kept for a
         moment, and withdrawals of what is not here at all; the rest cannot be had now. Waits for

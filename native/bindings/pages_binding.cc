@@ -49,9 +49,14 @@ nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {
   return pack(unlocked([&] { return engine.local_pages().rows(digests); }));
 }
 
-nb::bytes drop_moved(Engine& engine, const nb::bytes& packed) {
+void give_away(Engine& engine, const nb::bytes& packed) {
   const InPlace<RecordRow> records(packed, "records");
-  return pack(unlocked([&] { return engine.removals().drop_moved(records); }));
+  unlocked([&] { engine.storage().cold().given(records); });
+}
+
+void drop_moved(Engine& engine, const nb::bytes& packed) {
+  const InPlace<RecordRow> records(packed, "records");
+  unlocked([&] { engine.removals().drop_moved(records); });
 }
 
 bool location_cached(Engine& engine, const nb::bytes& digest) {
@@ -131,6 +136,7 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("pool_rows", &pool_rows, nb::arg("owner"), nb::arg("buckets"))
       .def("mark_published", &mark_published, nb::arg("rows"))
       .def("local_rows", &local_rows, nb::arg("digests"))
+      .def("give_away", &give_away, nb::arg("records"))
       .def("drop_moved", &drop_moved, nb::arg("records"))
       .def("location_cached", &location_cached, nb::arg("digest"))
       .def("promote", &promote, nb::arg("digests"), nb::arg("timeout_ms"))

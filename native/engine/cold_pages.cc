@@ -136,15 +136,39 @@ void ColdPages::left_pool(std::span<const RecordRow> rows) {
   if (rows.empty()) return;
   std::vector<RecordRow> told(rows.begin(), rows.end());
   std::lock_guard lock(mutex_);
-  if (!ended_) {
-    for (RecordRow& row : told) {
-      const auto page = find(row.digest);
-      if (!page || !same_content(*page, row)) continue;
-      row.flags = 0;
-      row.offset = 0;
-    }
+  tell_of_disk(told);
+}
+
+void ColdPages::given(std::span<const RecordRow> records) {
+  std::vector<Digest> digests;
+  for (const RecordRow& record : records) digests.push_back(record.digest);
+  std::vector<PinnedPage> pins(digests.size());
+  std::vector<RecordRow> told;
+  std::lock_guard lock(mutex_);
+  pool_.pin(digests, nullptr, false, pins);
+  for (size_t i = 0; i < pins.size(); ++i) {
+    if (!pins[i]) continue;
+    RecordRow row;
+    pool_.rows_of({&pins[i], 1}, {&row, 1});
+    if (row.generation != records[i].generation) continue;  // set anew since
+    row.generation = pool_.next_generation();
+    row.flags = kRecordWithdraw;
+    told.push_back(row);
   }
-  tell_(told);
+  std::erase_if(pins, [](const PinnedPage& pin) { return !pin; });
+  pool_.unpin(pins);
+  tell_of_disk(told);
+}
+
+void ColdPages::tell_of_disk(std::span<RecordRow> withdrawals) {
+  if (withdrawals.empty()) return;
+  for (RecordRow& row : withdrawals) {
+    const auto page = ended_ ? std::nullopt : find(row.digest);
+    if (!page || !same_content(*page, row)) continue;
+    row.flags = 0;
+    row.offset = 0;
+  }
+  tell_(withdrawals);
 }
 
 void ColdPages::left_disk(std::span<const DiskPage> pages) {

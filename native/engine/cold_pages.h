@@ -68,6 +68,9 @@ class ColdPages {
   // Takes withdrawals of pages that left the pool. A page on disk gets a non-resident record
   // instead.
   void left_pool(std::span<const RecordRow> rows);
+  // Another node has taken the pages of these records, and we drop them from the pool soon. Tells
+  // the owners what they shall know then, so that readers go to the other node.
+  void given(std::span<const RecordRow> records);
   // Withdraws pages that the tier has lost, unless they are in the pool or on disk again.
   void left_disk(std::span<const DiskPage> pages);
   // For pages that a peer asked for and this disk does not have: some owner has a wrong record.
@@ -116,6 +119,8 @@ class ColdPages {
   bool write_down(std::span<const Digest> digests);
   // Requires mutex_.
   void remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // Sends them; a page on disk gets a non-resident record instead. Requires mutex_.
+  void tell_of_disk(std::span<RecordRow> withdrawals);
   // A page's write has ended: releases our pin.
   void written(const PinnedPage& page, bool on_disk);
   bool hidden(const DiskPage& page) const {

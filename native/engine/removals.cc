@@ -40,11 +40,10 @@ std::vector<RecordRow> Removals::drop_from_pool(std::span<const Digest> digests)
   return rows;
 }
 
-std::vector<RecordRow> Removals::drop_moved(std::span<const RecordRow> records) {
+void Removals::drop_moved(std::span<const RecordRow> records) {
   std::vector<RecordRow> rows;
   parts_.pool.remove_records(records, rows);
-  parts_.publisher.feed().append(rows);
-  return rows;
+  parts_.cold.left_pool(rows);
 }
 
 void Removals::hold_back() {

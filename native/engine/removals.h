@@ -47,8 +47,9 @@ class Removals {
   bool drop_all();
   // Drops pages from our pool and returns their withdrawals. A copy on disk stays.
   std::vector<RecordRow> drop_from_pool(std::span<const Digest> digests);
-  // The same for pages that another node has taken; not for pages set later under the same keys.
-  std::vector<RecordRow> drop_moved(std::span<const RecordRow> records);
+  // Drops pages from our pool that another node has taken, not pages set later under the same keys,
+  // and tells the owners. A copy on disk stays and can be found.
+  void drop_moved(std::span<const RecordRow> records);
 
   // Hides the pages of an earlier start until release_held(). Those in the pool are dropped. Call
   // before workers are served.

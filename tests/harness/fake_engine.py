@@ -115,6 +115,9 @@ class FakeEngine(NativeDirectory):
         if self.pool.pop(digest, None) is None:
             return b""
         self.published.discard(digest)
+        return self._withdrawal(digest)
+
+    def _withdrawal(self, digest: bytes) -> bytes:
         return ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW)
 
     def post(self, name: str, *fields: Any, left_s: float = 0.0) -> int:
@@ -238,11 +241,16 @@ class FakeEngine(NativeDirectory):
     def drop_from_pool(self, digests: bytes) -> bytes:
         return b"".join(self.drop_page(digests[i : i + 16]) for i in range(0, len(digests), 16))
 
-    def drop_moved(self, records: bytes) -> bytes:
-        here = (
-            row for row in ROW.iter_unpack(records) if self.pool.get(row[0], (0, 0))[0] == row[2]
-        )
-        return self.drop_from_pool(b"".join(row[0] for row in here))
+    def _still_here(self, records: bytes) -> list[bytes]:
+        rows = ROW.iter_unpack(records)
+        return [row[0] for row in rows if self.pool.get(row[0], (0, 0))[0] == row[2]]
+
+    def give_away(self, records: bytes) -> None:
+        for digest in self._still_here(records):
+            self.post("publish", self._withdrawal(digest))
+
+    def drop_moved(self, records: bytes) -> None:
+        self.post("publish", self.drop_from_pool(b"".join(self._still_here(records))))
 
     # --- removals
 

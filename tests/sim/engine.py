@@ -110,9 +110,9 @@ class SimEngine(FakeEngine):
         for at in range(0, len(digests), 16):
             self._node.cluster.hides(digests[at : at + 16], self._node)
 
-    def local_rows(self, digests: bytes) -> bytes:
-        self._hide(digests)  # the caller is about to withdraw these records
-        return super().local_rows(digests)
+    def give_away(self, records: bytes) -> None:
+        self._hide(b"".join(self._still_here(records)))
+        super().give_away(records)
 
     def drop_from_pool(self, digests: bytes) -> bytes:
         self._hide(digests)

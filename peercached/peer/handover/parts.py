@@ -107,10 +107,6 @@ def bytes_of(row: bytes) -> int:
     return int.from_bytes(row[36:40], "little")
 
 
-def generation_of(row: bytes) -> bytes:
-    return row[24:32]
-
-
 def rows_in(packed: bytes) -> Iterator[tuple[bytes, bytes]]:
     for at in range(0, len(packed) - len(packed) % ROW_BYTES, ROW_BYTES):
         yield packed[at : at + DIGEST_BYTES], packed[at : at + ROW_BYTES]

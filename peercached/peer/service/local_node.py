@@ -13,10 +13,8 @@ from peercached.directory.epochs import Epochs
 from peercached.directory.layout import (
     DIGEST_BYTES,
     NO_HOLDER,
-    digests_of,
     holders_of,
     pack_mapping,
-    withdrawals_of,
 )
 from peercached.directory.messages import Ack, Batch
 from peercached.directory.native import Native
@@ -27,7 +25,6 @@ from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.handover.adopts import Adopts
-from peercached.peer.handover.parts import generation_of, rows_in
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
@@ -197,23 +194,18 @@ class LocalNode:
 
     async def drop_here(self, records: bytes) -> None:
         """Drops the pages of these records from the pool after another node took them. Copies on
-        our disk stay, for this node's return."""
-        rows = self._engine.drop_moved(records)
-        if rows:
-            await self.published(rows)
+        our disk stay, and can be found."""
+        self._engine.drop_moved(records)
+        await self.published()
 
     async def withdraw_here(self, records: bytes) -> None:
-        """Withdraws these records at the owners. Readers that looked them up before can still read
-        the pages. A page that was set again meanwhile has another record, which stays."""
-        given = {digest: generation_of(row) for digest, row in rows_in(records)}
-        here = rows_in(self._engine.local_rows(digests_of(records)))
-        rows = withdrawals_of(
-            b"".join(row for digest, row in here if generation_of(row) == given[digest])
-        )
-        if rows:
-            await self.published(rows)
+        """Withdraws these records at the owners, who keep those of copies on our disk. Readers that
+        looked them up before can still read the pages. A page that was set again meanwhile has
+        another record, which stays."""
+        self._engine.give_away(records)
+        await self.published()
 
-    async def published(self, rows: bytes) -> list[str]:
+    async def published(self, rows: bytes = b"") -> list[str]:
         """Sends withdrawals behind all earlier records, and awaits the owners. Returns the node ids
         of owners that may still name this node for the withdrawn pages."""
         # Events with these pages' records may still be queued. Send them first: a record that
