@@ -66,6 +66,19 @@ TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
   EXPECT_EQ(in.memory, out_.memory);
 }
 
+TEST_F(AnotherTry, AHolderIsAskedForItsDiskIfTheOwnersHaveNotHeardOfAnEviction) {
+  a_->set(out_);
+  tell_owners_ = false;
+  a_->engine.removals().drop_from_pool(digests_);
+  promoted_ = [this] {
+    a_->set(out_);
+    return a_->engine.local_pages().rows(digests_);
+  };
+  Pages in("k", 32, 4096);
+  EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
+  EXPECT_EQ(in.memory, out_.memory);
+}
+
 TEST_F(AnotherTry, UnconnectedHolderIsPassedOverForAConnectedOne) {
   a_->set(out_);
   const HolderIndex newcomer = b_->engine.peers().add("newcomer", 1);

@@ -190,6 +190,10 @@ class EnginePair : public ::testing::Test {
         side.engine.nodes().set_suspect(side.peer_index, false);  // the probe succeeded
       } else if (event.kind == EventKind::lookup && &side == b_.get() && while_b_looks_up_) {
         while_b_looks_up_();
+      } else if (event.kind == EventKind::promote && promoted_) {
+        const std::vector<RecordRow> rows = promoted_();
+        const auto bytes = std::as_bytes(std::span(rows));
+        answer.assign(bytes.begin(), bytes.end());
       }
       if (event.ticket != 0) side.engine.control().answer(event.ticket, std::move(answer));
     }
@@ -228,6 +232,8 @@ class EnginePair : public ::testing::Test {
   std::unique_ptr<Side> a_, b_;
   std::vector<std::thread> threads_;
   std::function<void()> while_b_looks_up_;  // on the thread that answers b's requests
+  // The other side's answer to a request to bring pages from its disk.
+  std::function<std::vector<RecordRow>()> promoted_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> deaf_{false};  // the control planes get no events
   std::atomic<bool> tell_owners_{true};
