@@ -48,7 +48,8 @@ def test_reads_never_return_pages_removed_before_they_began(
 ) -> None:
     network = network_if_possible
     stores = zip(disk_options(tmp_path, "abc"), pool_files.options(3), strict=True)
-    each = [{**disk, **pool} for disk, pool in stores]
+    spill = {"spill_bytes_per_s": 256 << 20}
+    each = [{**disk, **pool, **spill} for disk, pool in stores]
     # Room for half of the keys, so that the others are only on disk.
     cluster = make_cluster(3, start=False, pool_size="1MiB", replica_share=0.5, each=each)
     if network is not None:

@@ -9,10 +9,12 @@ from harness.pages import Pages
 from harness.waiting import eventually
 
 
-def disk_options(folder: Path, names: str, **more: str) -> list[dict[str, str | bool]]:
-    """The options of each daemon, for `make_cluster(each=...)`."""
+def disk_options(folder: Path, names: str, **more: str) -> list[dict[str, str | int]]:
+    """The options of each daemon, for `make_cluster(each=...)`. Without spill, so that pages which
+    leave the pool are on that disk only."""
     return [
         {
+            "spill_bytes_per_s": 0,
             "disk_enabled": True,
             "disk_path": str(folder / f"{name}.disk"),
             "disk_size": "256MiB",

@@ -98,7 +98,8 @@ class Chaos:
         self._history = History()
         self._rng = random.Random(seed)
         stores = zip(disk_options(folder, nodes), pools, strict=True)
-        each = [{**disk, **pool} for disk, pool in stores]
+        spill = {"spill_bytes_per_s": 256 << 20}
+        each = [{**disk, **pool, **spill} for disk, pool in stores]
         self.cluster = make_cluster(
             len(nodes), start=False, pool_size="2MiB", replica_share=0.3, each=each
         )

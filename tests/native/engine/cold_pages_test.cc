@@ -23,6 +23,30 @@ TEST_F(ColdPagesTest, EvictedPageOnDiskBecomesNonResidentOtherwiseWithdrawn) {
   EXPECT_EQ(record(skipped), '-');
 }
 
+TEST_F(ColdPagesTest, OfAPageGivenAwayOnlyTheRecordOfItsCopyOnDiskStays) {
+  open(4 << 20, false);
+  const Digest written = digest_of_page(1), skipped = digest_of_page(2), anew = digest_of_page(3);
+  ASSERT_TRUE(set(written));
+  while (tier_->write_one()) {
+  }
+  tier_->queue_max = 0;
+  ASSERT_TRUE(set(skipped));
+  ASSERT_TRUE(set(anew));
+  const Digest all[] = {written, skipped, anew};
+  std::vector<PinnedPage> pages(3);
+  std::vector<RecordRow> rows(3);
+  pool_->pin(all, nullptr, false, pages);
+  pool_->rows_of(pages, rows);
+  pool_->unpin(pages);
+  remove(anew);
+  ASSERT_TRUE(set(anew));
+  cold_->given(rows);
+  EXPECT_EQ(record(written), 'n');
+  EXPECT_EQ(record(skipped), '-');
+  EXPECT_EQ(record(anew), 'r');
+  EXPECT_TRUE(in_pool(written)) << "for readers that know the former record";
+}
+
 TEST_F(ColdPagesTest, APageThatWaitsForItsWriteIsNotEvicted) {
   open(1 << 20, false);
   const Digest waiting = digest_of_page(1);
