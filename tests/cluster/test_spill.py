@@ -82,6 +82,7 @@ def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(
     assert not lender.socket_path.exists()
     keys = keys_of("set at a", 2 * POOL // PAGE)
     set_slowly(cluster[0], attach(cluster[0], page_bytes=PAGE), keys)
+    eventually(lambda: _at_rest(cluster[0]), 20)
     status = lender.status()
     (giver,) = status["taken_from"]
     assert giver["node_id"] == "a"
