@@ -8,6 +8,8 @@ JOBS ?= $(shell nproc)
 # Tests that run at a time. Most of a test's time is waiting, for a TTL or for a dead peer.
 WORKERS ?= $(shell expr 4 \* $(JOBS))
 REPORTS := build/reports
+# One at a time, see tools/bootstrap.
+BUILD := flock build/native/.lock .venv/bin/cmake --build build/native -j $(JOBS)
 
 .PHONY: help demo test setup native-test python-test test-slow test-rdma test-rdma-quick check format asan tsan fuzz bench \
         docs clean
@@ -40,7 +42,7 @@ test-report:
 
 ## make native-test   the C++ unit tests alone
 native-test: setup
-	@.venv/bin/cmake --build build/native -j $(JOBS)
+	@$(BUILD)
 	@mkdir -p $(REPORTS)
 	@.venv/bin/ctest --test-dir build/native --output-on-failure -j $(JOBS) \
 	    --output-junit $(CURDIR)/$(REPORTS)/native.xml >$(REPORTS)/native.log || \
@@ -78,7 +80,7 @@ scaling: setup
 ## make test-disk     the disk tier's tests, native and in clusters [ARGS="-k NAME"]
 .PHONY: test-disk
 test-disk: setup
-	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_test engine_test
+	@$(BUILD) --target disk_test engine_test
 	@build/native/disk_test --gtest_brief=1
 	@build/native/engine_test --gtest_brief=1 --gtest_filter='ColdPages*:Promoter*'
 	@$(PY) -m pytest -m "not slow" $(wildcard tests/*/test_disk_*.py) $(ARGS)
@@ -110,13 +112,13 @@ flapping: setup
 ## make test-rdma     RDMA tests on soft-RoCE, in virtual machines: all on one CPU, some on two
 test-rdma: setup-rdma build/native/rdma_test
 	@tests/rdma/vm --nodes 4 --mem 3072 -- build/native/rdma_test --gtest_brief=1
-	@tests/rdma/vm --nodes 4 --timeout 1800 -- $(PY) -m pytest --timeout 600 tests/rdma $(ARGS)
-	@tests/rdma/vm --engine qemu --smp 2 --nodes 2 --timeout 1800 -- \
+	@tests/rdma/vm --nodes 4 --timeout 3600 -- $(PY) -m pytest --timeout 600 tests/rdma $(ARGS)
+	@tests/rdma/vm --engine qemu --smp 2 --nodes 2 --timeout 3600 -- \
 	    $(PY) -m pytest --timeout 600 -m smp tests/rdma $(ARGS)
 
 ## make test-rdma-quick   those of them that need seconds [ARGS="-k NAME"]
 test-rdma-quick: setup-rdma
-	@tests/rdma/vm --nodes 4 --timeout 1800 -- $(PY) -m pytest -m "not slow" --timeout 600 \
+	@tests/rdma/vm --nodes 4 --timeout 3600 -- $(PY) -m pytest -m "not slow" --timeout 600 \
 	    --junitxml=$(REPORTS)/rdma.xml tests/rdma $(ARGS)
 
 ## make test-sglang   with the real SGLang on a CPU, in .venv-sglang [ARGS="-k NAME"] [TORCH_ARGS=...]
@@ -158,7 +160,7 @@ bench-sglang: setup
 setup-rdma:
 	@tools/bootstrap --rdma
 build/native/rdma_test: setup
-	@.venv/bin/cmake --build build/native -j $(JOBS) --target rdma_test
+	@$(BUILD) --target rdma_test
 
 ## make asan, tsan    native tests and the short Python tests under sanitizers
 .PHONY: setup-asan setup-tsan asan-rdma
@@ -195,7 +197,7 @@ tsan-rdma: setup-rdma setup-tsan
 ## make test-huge     a pool file in huge pages, in an emulated machine: 3 minutes
 .PHONY: test-huge
 test-huge: setup-rdma setup
-	@.venv/bin/cmake --build build/native -j $(JOBS) --target pool_test
+	@$(BUILD) --target pool_test
 	@tests/rdma/vm --engine qemu --mem 2048 --timeout 900 -- bash -c \
 	    'echo 64 >/proc/sys/vm/nr_hugepages && mkdir -p /tmp/huge && \
 	     mount -t hugetlbfs none /tmp/huge && \
@@ -270,21 +272,21 @@ flames: setup
 ## make hit-rate [TRACE=FILE.jsonl.gz]   the pool's hit rate beside LRU's and the best possible
 .PHONY: hit-rate
 hit-rate: setup
-	@.venv/bin/cmake --build build/native -j $(JOBS) --target pool_replay
+	@$(BUILD) --target pool_replay
 	@.venv/bin/pip install -q "matplotlib>=3.8"
 	@PYTHONPATH=tests $(PY) -m costs.hit_rate $(TRACE)
 
 ## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES KIB..."]
 .PHONY: bench-disk
 bench-disk: setup
-	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_bench
+	@$(BUILD) --target disk_bench
 	@build/native/disk_bench $(ARGS)
 
 ## make crash-disk [CRASHES=2000]   the disk tier's process and power dying that often
 CRASHES ?= 2000
 .PHONY: crash-disk
 crash-disk: setup
-	@.venv/bin/cmake --build build/native -j $(JOBS) --target disk_test
+	@$(BUILD) --target disk_test
 	@PEERCACHED_DISK_CRASHES=$(CRASHES) build/native/disk_test \
 	    --gtest_filter='DiskCrash.*:*DiskPowerCut.*'
 
