@@ -27,7 +27,7 @@ def hammered(make_cluster: MakeCluster, **reader_options: str) -> Cluster:
     return make_cluster(
         2,
         each=[
-            {"device_names": devices()[0], "pool_size": "3MiB"},
+            {"device_names": devices()[0], "pool_size": "3MiB", "spill_bytes_per_s": 0},
             {"device_names": devices()[1], **reader_options},
         ],
     )
