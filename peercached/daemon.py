@@ -50,12 +50,8 @@ from peercached.peer.directory.status import DirectoryStatus
 from peercached.peer.directory.streams import Streams
 from peercached.peer.directory.trim import Trim
 from peercached.peer.handover.adopts import Adopts
-from peercached.peer.handover.drain import Drain
-from peercached.peer.handover.giver import Giver
+from peercached.peer.handover.handover import Handover
 from peercached.peer.handover.parts import Offers
-from peercached.peer.handover.push import Push
-from peercached.peer.handover.replicas import Replicas
-from peercached.peer.handover.spill import Spill
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
@@ -196,16 +192,12 @@ class Daemon:
                 Trim(engine, self.placement).tend,
                 finding_events.tend,
                 self._history_keeper.tend,
-                self.push.tend,
+                self.handover.tend,
                 self.curves.tend,
-                self.spill.tend,
-                self.replicas.tend,
             ],
         )
         self.status.add(
-            self.drain,
-            self.push,
-            self.spill,
+            *self.handover.components,
             self._adopts,
             self._membership_status,
             self.departures,
@@ -347,39 +339,20 @@ class Daemon:
             self._handle_events,
         )
         self._build_removals(secret)
-        offers = Offers(self.peers, self.lookups, self.failures, timeout_s)
-        self.drain = Drain(
+        self.handover = Handover(
             engine,
             placement,
-            offers,
-            self._announce_drain,
-            self.node.withdraw_here,
-            self.node.drop_here,
-            self._leave_for_good,
-            lambda: self.removals.vouches,
-        )
-        self.giver = Giver(placement, offers, self.node.withdraw_here, self.node.drop_here)
-
-        def may_give() -> bool:
-            return self.drain.takes_sets and self.removals.vouches
-
-        self.push = Push(engine, self.giver, may_give, config.write_policy)
-        self.spill = Spill(
-            engine,
-            placement,
-            offers,
-            self.giver,
-            may_give,
-            config.pool_size,
-            lambda: settings.config.spill_bytes_per_s,
-        )
-        self.replicas = Replicas(
-            engine,
-            placement,
-            lambda node: pings.vouches(self.peers, node, timeout_s),
-            lambda: int(settings.config.replica_share * config.pool_size),
+            Offers(self.peers, self.lookups, self.failures, timeout_s),
+            lambda: settings.config,
             timeout_s,
+            withdraw=self.node.withdraw_here,
+            drop=self.node.drop_here,
+            announce=self._announce_drain,
+            leave=self._leave_for_good,
+            vouches=lambda: self.removals.vouches,
+            other_vouches=lambda node: pings.vouches(self.peers, node, timeout_s),
         )
+        self.drain = self.handover.drain
         self.operations = Operations(
             engine,
             placement,
@@ -558,11 +531,7 @@ class Daemon:
     async def stop(self) -> None:
         """Flushes the streams, leaves the cluster, and stops all parts, each within a timeout."""
         if self.config.clustered and not self._starting:
-            await self.push.stop()
-            await self.spill.stop()
-            await self.giver.stop()
-            await self.replicas.stop()
-            await self.drain.stop()
+            await self.handover.stop()
             await self._flush()
         if self.config.clustered and (not self._starting or len(self.placement.nodes) > 1):
             # Serve nothing once we have left: removals reach members only.

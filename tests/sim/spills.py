@@ -179,7 +179,7 @@ def play(seed: int, writers: int = 2, nodes: int = 4, rate: float = 8.0, fate: s
 
 
 def _given(node: SimNode) -> int:
-    return int(node.ask(lambda: node.daemon.spill.sections({}))["spill"]["pages"])
+    return int(node.ask(lambda: node.daemon.handover.spill.sections({}))["spill"]["pages"])
 
 
 def _bring(cluster: SpillCluster, fate: str) -> None:

@@ -1,7 +1,11 @@
 """Pages move from one node's pool to another's.
 
+handover         puts the parts together
 drain            a node hands its warmest pages to peers and leaves
 spill            a full node offers the pages that it would evict to peers with room or older pages
+push             pages go to other nodes as soon as they are set
+replicas         pages that are often read here are copied from other nodes
+giver            offers pages to one peer after the other, and drops our copies (spill and push)
 adopts           the side of a peer that takes pages
 parts            what is offered at a time, and the call that offers it
 takers           which peers are asked, in which order

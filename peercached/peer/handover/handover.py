@@ -1,0 +1,83 @@
+"""All ways in which pages of this node come to others, and theirs to it, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from peercached.component import Component
+from peercached.config import Config
+from peercached.directory.placement import Placement
+from peercached.membership import NodeAddress
+from peercached.peer.handover.drain import Drain
+from peercached.peer.handover.giver import Giver
+from peercached.peer.handover.parts import Offers
+from peercached.peer.handover.push import Push
+from peercached.peer.handover.replicas import Replicas
+from peercached.peer.handover.spill import Spill
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+
+class Handover:
+    """Use it on the event loop's thread. `config` is the one in force. `withdraw`, `drop`,
+    `announce` and `leave` are those of Drain. `vouches` says whether this node has missed no
+    removal, and `other_vouches` asks another node."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        offers: Offers,
+        config: Callable[[], Config],
+        timeout_s: float,
+        *,
+        withdraw: Callable[[bytes], Awaitable[None]],
+        drop: Callable[[bytes], Awaitable[None]],
+        announce: Callable[[bool], None],
+        leave: Callable[[], Awaitable[None]],
+        vouches: Callable[[], bool],
+        other_vouches: Callable[[NodeAddress], Awaitable[bool]],
+    ) -> None:
+        self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, vouches)
+        self._giver = Giver(placement, offers, withdraw, drop)
+        pool_bytes = config().pool_size
+
+        def may_give() -> bool:
+            return self.drain.takes_sets and vouches()
+
+        self._push = Push(engine, self._giver, may_give, config().write_policy)
+        self.spill = Spill(
+            engine,
+            placement,
+            offers,
+            self._giver,
+            may_give,
+            pool_bytes,
+            lambda: config().spill_bytes_per_s,
+        )
+        self._replicas = Replicas(
+            engine,
+            placement,
+            other_vouches,
+            lambda: int(config().replica_share * pool_bytes),
+            timeout_s,
+        )
+
+    @property
+    def components(self) -> list[Component]:
+        return [self.drain, self._push, self.spill]
+
+    def tend(self, now: float) -> None:
+        """Call it a few times a second; `now` is monotonic seconds."""
+        self._push.tend(now)
+        self.spill.tend(now)
+        self._replicas.tend(now)
+
+    async def stop(self) -> None:
+        await self._push.stop()
+        await self.spill.stop()
+        await self._giver.stop()
+        await self._replicas.stop()
+        await self.drain.stop()
