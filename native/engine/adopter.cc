@@ -170,7 +170,8 @@ Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline dead
       parts_.pool.replicas().bytes + bytes > *offered.replicas_bytes_max) {
     return refuse("there are as many replicas as there may be");
   }
-  if (!parts_.pool.room().fits(bytes, offered.idle_ms, offered.spilled ? kSpillIdleTimes : 1.0)) {
+  const double times = offered.spilled ? kSpillIdleTimes : 1.0;
+  if (!parts_.pool.room(bytes).fits(bytes, offered.idle_ms, times)) {
     parts_.counters.adopt_refused.fetch_add(missing.size(), std::memory_order_relaxed);
     adopted.why_not = "its pool is full of pages that were used more recently";
     adopted.full = true;

@@ -9,6 +9,7 @@ namespace peercached {
 namespace {
 constexpr uint32_t kSlotsPerTurn = 1024;
 constexpr size_t kColdestMax = 4096;
+constexpr size_t kJudgedMax = 1024;  // a walk under the mutex
 }  // namespace
 
 IdlePage Pool::Impl::idle_page(const Slot& slot, uint32_t at_ms) const {
@@ -108,12 +109,20 @@ void Pool::keeps(std::span<const RecordRow> pages, std::span<Here> states) {
   }
 }
 
-PoolRoom Pool::room() const {
+PoolRoom Pool::room(uint64_t bytes) const {
+  std::vector<uint32_t> next;
   MutexLock lock(impl_->mutex);
   PoolRoom room;
   room.free_bytes = impl_->low_bytes - std::min(impl_->low_bytes, impl_->space.used_bytes());
-  if (const uint32_t coldest = impl_->policy->next(); coldest != kNoSlot)
-    room.coldest_idle_ms = impl_->now_ms() - impl_->slots[coldest].touched_ms;
+  impl_->policy->first(bytes > 1 ? kJudgedMax : 1, next);
+  const uint32_t now_ms = impl_->now_ms();
+  uint64_t gone = 0;
+  for (const uint32_t id : next) {
+    const uint32_t idle_ms = now_ms - impl_->slots[id].touched_ms;
+    room.coldest_idle_ms = gone == 0 ? idle_ms : std::min(room.coldest_idle_ms, idle_ms);
+    gone += impl_->slots[id].length;
+    if (gone >= bytes) break;
+  }
   return room;
 }
 

@@ -111,10 +111,10 @@ struct Adoption {
 
 struct PoolRoom {
   uint64_t free_bytes = 0;       // to the mark at which eviction stops
-  uint32_t coldest_idle_ms = 0;  // since the last use of the page that eviction takes next
+  uint32_t coldest_idle_ms = 0;  // since the last use of any page that eviction takes next
 
-  // Whether to take pages of this size, last used `idle_ms` ago: there is room, or the coldest page
-  // has been idle `times` as long.
+  // Whether to take pages of this size, last used `idle_ms` ago: there is room, or the pages that
+  // must go have been idle `times` as long.
   bool fits(uint64_t bytes, uint32_t idle_ms, double times = 1.0) const {
     return bytes <= free_bytes || coldest_idle_ms > idle_ms * times;
   }
@@ -263,8 +263,8 @@ class Pool {
     leaves,  // it moves elsewhere, or has another length
   };
   void keeps(std::span<const RecordRow> pages, std::span<Here> states);
-  // What the pool has for pages of peers.
-  PoolRoom room() const;
+  // What the pool has for so many bytes of peers' pages.
+  PoolRoom room(uint64_t bytes = 1) const;
   PoolStats::Part replicas() const;
 
   // --- warm restart

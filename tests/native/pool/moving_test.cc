@@ -134,6 +134,15 @@ TEST_F(PoolMoving, RoomTellsWhatIsFreeAndHowOldTheColdestPageIs) {
   EXPECT_GE(room.coldest_idle_ms, 2u);
 }
 
+TEST_F(PoolMoving, AllPagesThatMustGoForThoseOfAPeerCount) {
+  open(4 * kMiB, 1, 1);
+  set(1, kMoved);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  set(2, kMoved);
+  const uint32_t of_both = pool->room(2 * kMoved).coldest_idle_ms;
+  EXPECT_GE(pool->room(kMoved).coldest_idle_ms, of_both + 15);
+}
+
 TEST(PoolRoom, PagesFitIfThereIsRoomOrIfTheColdestPageIsMuchOlder) {
   const PoolRoom room{.free_bytes = 1000, .coldest_idle_ms = 1000};
   EXPECT_TRUE(room.fits(1000, 1'000'000, 1.2));
