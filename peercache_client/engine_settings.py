@@ -1,0 +1,51 @@
+"""The settings that engines' configurations give to vLLM's tier and to LMCache's adapter."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar
+
+from peercache_client.client import DEFAULT_SOCKET_PATH
+from peercache_client.identity import check_text
+
+_TIMEOUT_MAX_S: Final = 60.0
+
+S = TypeVar("S", bound="EngineSettings")
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Keys that are not given have these defaults."""
+
+    socket_path: str = DEFAULT_SOCKET_PATH
+    timeout_s: float = 5.0  # per get or set of up to 128 pages
+    model_revision: str = ""
+    namespace: str = ""
+    tenant: str = ""
+
+    @classmethod
+    def checked(
+        cls: type[S], given: Mapping[str, Any], where: str, others: frozenset[str] = frozenset()
+    ) -> S:
+        """ValueError for an unknown key or an invalid value. `where`: the place of the keys in the
+        engine's configuration. `others`: keys there that the engine itself reads."""
+        known = {field.name for field in fields(cls)}
+        for key in given:
+            if key not in known:
+                raise ValueError(_unknown(key, where, known | others))
+        for key in known - {"timeout_s"}:
+            check_text(key, given.get(key, ""))
+        timeout_s = given.get("timeout_s", cls.timeout_s)
+        if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= _TIMEOUT_MAX_S:
+            raise ValueError(
+                f"timeout_s is {timeout_s!r}: above 0 and at most {_TIMEOUT_MAX_S:g} seconds"
+            )
+        return cls(**given)
+
+
+def _unknown(key: str, where: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(key, sorted(known), 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"unknown key {key!r} in {where}: {hint}known are {', '.join(sorted(known))}"
