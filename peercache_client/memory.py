@@ -171,6 +171,15 @@ def _open_mapped_file(mapping: Mapping) -> Segment:
         except OSError:
             continue  # closed since the listing
     try:
+        # POSIX shared memory has a path, and its owner usually closes the descriptor.
+        segment = Segment.open(mapping.path)
+        device_number, inode = segment.identity
+        device = (os.major(device_number), os.minor(device_number))
+        if (device, inode) == (mapping.device, mapping.inode):
+            return segment
+    except OSError:
+        pass  # no path, deleted, or not ours to open
+    try:
         # Needs no descriptor, but CAP_CHECKPOINT_RESTORE.
         return Segment.open(f"/proc/self/map_files/{mapping.start:x}-{mapping.end:x}")
     except OSError as error:

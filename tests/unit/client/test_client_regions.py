@@ -12,7 +12,7 @@ from harness import ipc_stand_in as ipc
 from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
-from peercache_client import Client, Status, _ipc
+from peercache_client import Client, Status, _ipc, memory
 
 SIZE = 1 << 16
 
@@ -106,12 +106,23 @@ def test_anything_with_the_buffer_protocol_will_do(client: Client, memfd: int) -
     assert (pages[0] == 1.5).all()
 
 
-def test_a_tmpfs_file_will_do(client: Client) -> None:
+def test_a_tmpfs_file_will_do_also_by_its_path_alone(client: Client) -> None:
+    """POSIX shared memory, whose owner may have closed the descriptor."""
     path = Path(f"/dev/shm/peercache-test-{os.getpid()}")
-    with path.open("w+b") as file:
+    path.write_bytes(bytes(SIZE))
+    try:
+        status = path.stat()
+        device = (os.major(status.st_dev), os.minor(status.st_dev))
+        # Nothing is mapped there: the process cannot use /proc/self/map_files either.
+        mapping = memory.Mapping(0, SIZE, True, True, 0, device, status.st_ino, str(path))
+        found = memory._open_mapped_file(mapping)
+        assert found.identity == (status.st_dev, status.st_ino)
+        with pytest.raises(ValueError, match="no open descriptor"):
+            memory._open_mapped_file(mapping._replace(inode=status.st_ino + 1))
+        with path.open("r+b") as file:
+            region = client.register(mmap.mmap(file.fileno(), SIZE))
+    finally:
         path.unlink()
-        os.ftruncate(file.fileno(), SIZE)
-        region = client.register(mmap.mmap(file.fileno(), SIZE))
     assert all(client.batch_set(["k"], region, [0], 4))
 
 
