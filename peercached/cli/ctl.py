@@ -148,6 +148,12 @@ _COMMANDS = {
         "Prints the option of vLLM's launch line that makes it share KV pages through this"
         " daemon, to be pasted into a shell.",
     ),
+    "lmcache-config": _command(
+        "lmcache_config",
+        "lmcache_config",
+        "Prints the option of LMCache's server that makes it share KV pages through this"
+        " daemon, to be pasted into a shell.",
+    ),
     "certs": _command(
         "certs",
         "certs",

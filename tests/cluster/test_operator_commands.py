@@ -72,7 +72,7 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         "top": ("--count", "1", "--interval", "0.2"),
         "locate": (KEY, *test), "trace": (KEY, *test), "exists": (KEY, *test),
         "get": (KEY, "-o", str(tmp_path / "got"), *test), "put": ("k", str(page), *test),
-        "sglang-config": (), "vllm-config": (), "devices": (), "doctor": (),
+        "sglang-config": (), "vllm-config": (), "lmcache-config": (), "devices": (), "doctor": (),
         "completion": ("bash",),
         "certs": (str(tmp_path / "certs"), "a=127.0.0.1"),
         "secret": ("new", str(tmp_path / "secret")),

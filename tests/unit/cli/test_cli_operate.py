@@ -69,7 +69,14 @@ def test_another_node_is_asked_through_this_one(ctl: Bench) -> None:
 
 
 def test_local_commands_refuse_another_node(ctl: Bench) -> None:
-    for command in (["get", "k"], ["doctor"], ["devices"], ["sglang-config"], ["vllm-config"]):
+    for command in (
+        ["get", "k"],
+        ["doctor"],
+        ["devices"],
+        ["sglang-config"],
+        ["vllm-config"],
+        ["lmcache-config"],
+    ):
         result = ctl("--node", "b", *command)
         assert result.exit_code == exits.USAGE, command
         assert "run it on that node" in result.output
