@@ -139,6 +139,12 @@ test-vllm: setup
 	@tools/bootstrap-engine vllm
 	@.venv-vllm/bin/python -m pytest --timeout 900 tests/vllm $(ARGS)
 
+## make test-lmcache  with the real LMCache on a CPU, in .venv-lmcache [ARGS="-k NAME"] [TORCH_ARGS=...]
+.PHONY: test-lmcache
+test-lmcache: setup
+	@tools/bootstrap-engine lmcache
+	@.venv-lmcache/bin/python -m pytest --timeout 300 tests/lmcache $(ARGS)
+
 ## make demo-vllm     two vLLM engines: time to first token with and without the other's pages
 .PHONY: demo-vllm
 demo-vllm: setup
@@ -302,4 +308,4 @@ docs: setup
 	@echo "build/site/index.html"
 
 clean:
-	rm -rf build .venv .venv-asan .venv-tsan .venv-sglang .venv-vllm .venv-docs dist
+	rm -rf build .venv .venv-asan .venv-tsan .venv-lmcache .venv-sglang .venv-vllm .venv-docs dist

@@ -1,0 +1,17 @@
+"""The L2 adapter for LMCache's multi-process server, which loads it as a plugin:
+
+    --l2-adapter '{"type": "plugin", "module_path": "peercache_client.lmcache",
+        "class_name": "PeerCacheAdapter"}'
+
+Importing it needs lmcache. This distribution does not depend on it, because only LMCache imports
+this package. docs/lmcache.md explains the settings, the namespace, and what is copied.
+
+- `adapter`: the methods that LMCache calls, on its controllers' threads
+- `identity`: namespaces and keys, made of all that gives the bytes their meaning
+- `l1_pages`: the objects in LMCache's L1 memory as pages of the daemon
+- `tasks`: the threads on which stores, lookups and loads run
+"""
+
+from peercache_client.lmcache.adapter import PeerCacheAdapter
+
+__all__ = ["PeerCacheAdapter"]

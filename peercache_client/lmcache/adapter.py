@@ -1,0 +1,215 @@
+"""The methods that LMCache calls, as `L2AdapterInterface` of lmcache 0.5.6 defines them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from lmcache import __version__ as lmcache_version  # type: ignore[attr-defined]  # of its package
+from lmcache.lmcache_native import Bitmap
+from lmcache.v1.distributed.internal_api import L2StoreResult
+from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
+from lmcache.v1.platform import create_event_notifier
+
+from peercache_client import Status
+from peercache_client.engine_settings import EngineSettings
+from peercache_client.lmcache.identity import make_key, make_layout_tag
+from peercache_client.lmcache.l1_pages import L1Pages, Memory, Page
+from peercache_client.lmcache.tasks import Tasks
+
+# Requests wait for lookups and loads, so these must not queue behind stores.
+_LOOKUP_THREADS: Final = 2
+_LOAD_THREADS: Final = 4
+_STORE_THREADS: Final = 2
+# The longest wait for a transfer at the end, beyond the timeout of its requests.
+_SHUTDOWN_SLACK_S: Final = 2.0
+
+
+class _Move(NamedTuple):
+    keys: Sequence[Any]  # ObjectKeys
+    objects: Sequence[Any]  # MemoryObjs, one per key
+
+
+class _Lookup(NamedTuple):
+    keys: Sequence[Any]
+    layouts: dict[int, Any]  # MemoryLayoutDesc of each object group
+
+
+class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where there is no lmcache
+    """One per LMCache server. Thread safe. No call waits for the daemon, but `close`.
+
+    After construction nothing raises. A failure of the daemon is logged. It ends as a miss, and the
+    engine computes the chunk.
+
+    LMCache's lock of a page needs nothing of the daemon: LMCache counts a page that is gone when it
+    is loaded as a miss. A hold would even lose hits, because a holder promises only pages that are
+    in its pool, and those only up to a quarter of it.
+    """
+
+    def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
+        """Works without a daemon. `params`: the entry's `adapter_params`, see `EngineSettings`.
+        ValueError if they are invalid."""
+        super().__init__()
+        self._settings = EngineSettings.checked(params, "the adapter_params of the L2 adapter")
+        memory = None if l1_memory_desc is None else Memory(l1_memory_desc.ptr, l1_memory_desc.size)
+        self._pages = L1Pages(
+            self._settings, f"lmcache pid {os.getpid()}", memory, str(lmcache_version)
+        )
+        self._counting = threading.Lock()
+        self._counted: Counter[tuple[str, str]] = Counter()
+        self._store_notifier = create_event_notifier()
+        self._lookup_notifier = create_event_notifier()
+        self._load_notifier = create_event_notifier()
+        self._stores: Tasks[_Move, Any] = Tasks(
+            "peercache-store",
+            _STORE_THREADS,
+            self._store,
+            lambda _: L2StoreResult(False, 0),
+            self._store_notifier.notify,
+        )
+        self._lookups: Tasks[_Lookup, Any] = Tasks(
+            "peercache-lookup",
+            _LOOKUP_THREADS,
+            self._look_up,
+            lambda lookup: Bitmap(len(lookup.keys)),
+            self._lookup_notifier.notify,
+        )
+        self._loads: Tasks[_Move, Any] = Tasks(
+            "peercache-load",
+            _LOAD_THREADS,
+            self._load,
+            lambda move: Bitmap(len(move.keys)),
+            self._load_notifier.notify,
+        )
+
+    # --- event descriptors -----------------------------------------------------------------
+
+    def get_store_event_fd(self) -> int:
+        return int(self._store_notifier.fileno())
+
+    def get_lookup_and_lock_event_fd(self) -> int:
+        return int(self._lookup_notifier.fileno())
+
+    def get_load_event_fd(self) -> int:
+        return int(self._load_notifier.fileno())
+
+    # --- stores ----------------------------------------------------------------------------
+
+    def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
+        return self._stores.submit(_Move(keys, objects))
+
+    def pop_completed_store_tasks(self) -> dict[int, Any]:
+        return self._stores.take_all()
+
+    def _store(self, move: _Move) -> Any:
+        """LMCache knows only whether all pages of a task were stored."""
+        statuses = self._move("store", self._pages.store, move)
+        stored_bytes = sum(
+            each.get_size() for each, status in zip(move.objects, statuses, strict=True) if status
+        )
+        return L2StoreResult(all(statuses), stored_bytes)
+
+    # --- lookups ---------------------------------------------------------------------------
+
+    def submit_lookup_and_lock_task(
+        self, keys: list[Any], group_layout_descs: dict[int, Any]
+    ) -> int:
+        return self._lookups.submit(_Lookup(keys, group_layout_descs))
+
+    def query_lookup_and_lock_result(self, task_id: int) -> Any:
+        return self._lookups.take(task_id)
+
+    def submit_unlock(self, keys: list[Any]) -> None:
+        """Nothing is locked."""
+
+    def _look_up(self, lookup: _Lookup) -> Any:
+        tags = {
+            group: make_layout_tag(layout.shapes, layout.dtypes)
+            for group, layout in lookup.layouts.items()
+        }
+        found = Bitmap(len(lookup.keys))
+        for model, places in _by_model(lookup.keys).items():
+            asked = [place for place in places if lookup.keys[place].object_group_id in tags]
+            keys = [
+                make_key(lookup.keys[place], tags[lookup.keys[place].object_group_id])
+                for place in asked
+            ]
+            for place, present in zip(asked, self._pages.present(model, keys), strict=True):
+                if present:
+                    found.set(place)
+        return found
+
+    # --- loads -----------------------------------------------------------------------------
+
+    def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
+        return self._loads.submit(_Move(keys, objects))
+
+    def query_load_result(self, task_id: int) -> Any:
+        return self._loads.take(task_id)
+
+    def _load(self, move: _Move) -> Any:
+        loaded = Bitmap(len(move.keys))
+        for place, status in enumerate(self._move("load", self._pages.load, move)):
+            if status:
+                loaded.set(place)
+        return loaded
+
+    def _move(
+        self, operation: str, move_pages: Callable[[str, Sequence[Page]], list[Status]], move: _Move
+    ) -> list[Status]:
+        pages = [_page(key, each) for key, each in zip(move.keys, move.objects, strict=True)]
+        statuses = [Status.error] * len(pages)
+        for model, places in _by_model(move.keys).items():
+            moved = move_pages(model, [pages[place] for place in places])
+            for place, status in zip(places, moved, strict=True):
+                statuses[place] = status
+        with self._counting:
+            self._counted.update((operation, status.name) for status in statuses)
+        return statuses
+
+    # --- the rest --------------------------------------------------------------------------
+
+    def report_status(self) -> dict[str, Any]:
+        """Healthy also without a daemon: LMCache goes on, and a restart of it would not help."""
+        with self._counting:
+            counted = dict(self._counted)
+        pages: dict[str, dict[str, int]] = {}
+        for (operation, status), count in sorted(counted.items()):
+            pages.setdefault(operation, {})[status] = count
+        return {
+            "is_healthy": self._stores.alive and self._lookups.alive and self._loads.alive,
+            "type": "PeerCacheAdapter",
+            "socket_path": self._settings.socket_path,
+            "daemon_error": self._pages.last_error,
+            "in_place": self._pages.in_place,
+            "pages": pages,
+        }
+
+    def close(self) -> None:
+        """Stored pages stay in the cache. If the daemon hangs in the middle of a transfer, the
+        threads and their descriptors are left to the end of the process. The daemon then writes
+        into shared memory that LMCache has unmapped, and nothing else has."""
+        end_s = time.monotonic() + self._settings.timeout_s + _SHUTDOWN_SLACK_S
+        ended = [tasks.close(end_s) for tasks in (self._lookups, self._loads, self._stores)]
+        if not all(ended):
+            return
+        self._pages.close()
+        for notifier in (self._store_notifier, self._lookup_notifier, self._load_notifier):
+            notifier.close()
+
+
+def _page(key: Any, memory_object: Any) -> Page:
+    tag = make_layout_tag(memory_object.get_shapes(), memory_object.get_dtypes())
+    return Page(make_key(key, tag), memory_object.data_ptr, memory_object.get_size())
+
+
+def _by_model(keys: Sequence[Any]) -> dict[str, list[int]]:
+    """The places of each model's keys, in order. Usually there is one model."""
+    places: dict[str, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key.model_name, []).append(place)
+    return places

@@ -1,0 +1,215 @@
+"""The objects in LMCache's L1 memory as pages of the daemon: in place, or by a copy.
+
+LMCache's L1 is one piece of memory. If it is POSIX shared memory, it is a region of the daemon, and
+pages go from a peer's pool straight into it. If it is private memory, no other process can map it,
+so each page goes through the client's staging memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from peercache_client import Client, Region, Status, _ipc
+from peercache_client.engine_settings import EngineSettings
+from peercache_client.lmcache.identity import make_model_namespace
+from peercache_client.rate_limited_log import RateLimitedLog
+
+_LOOKUP_TIMEOUT_S: Final = 1.0
+# Of one request to the daemon, which has the settings' timeout.
+_PAGES_MAX: Final = 128
+_BYTES_MAX: Final = 256 << 20
+# Where L1 is private memory. It limits the size of a page.
+_STAGING_BYTES: Final = 256 << 20
+# Each model has a connection of its own, because a connection has one namespace.
+_MODELS_MAX: Final = 16
+# After these, each further request of the same task would wait for nothing.
+_HOPELESS: Final = frozenset({Status.deadline, Status.no_daemon, Status.region_lost})
+
+REMEDY: Final = "start LMCache with --no-l1-use-lazy and a --shm-name"
+
+
+class Page(NamedTuple):
+    key: bytes
+    address: int
+    length: int  # bytes
+
+
+class Memory(NamedTuple):
+    """LMCache's L1."""
+
+    address: int
+    size_bytes: int
+
+
+class _Attached(NamedTuple):
+    client: Client
+    region: Region | None  # None: pages are copied
+
+
+class L1Pages:
+    """Thread safe. It raises nothing: a page that cannot be moved has a falsy status.
+
+    It attaches to the daemon at the first call for a model, on that call's thread. The memory must
+    stay mapped until `close`.
+    """
+
+    def __init__(
+        self, settings: EngineSettings, name: str, memory: Memory | None, lmcache_version: str
+    ) -> None:
+        """`memory`: None if L1 is not one piece of this process's memory."""
+        self._settings = settings
+        self._name = name
+        self._memory = memory
+        self._lmcache_version = lmcache_version
+        self._log_rarely = RateLimitedLog()
+        self._attaching = threading.Lock()
+        self._models: dict[str, _Attached] = {}
+        self._ended = False
+
+    def present(self, model: str, keys: Sequence[bytes]) -> list[bool]:
+        """Whether some node has each of these pages: one request for all. Answers within 1 s."""
+        attached = self._attach(model)
+        if attached is None:
+            return [False] * len(keys)
+        return attached.client.contains(keys, timeout_s=_LOOKUP_TIMEOUT_S)
+
+    def store(self, model: str, pages: Sequence[Page]) -> list[Status]:
+        """Sets each page from its place in L1."""
+        return self._move(True, model, pages)
+
+    def load(self, model: str, pages: Sequence[Page]) -> list[Status]:
+        """Gets each page into its place in L1. When this returns, nothing writes there any
+        more."""
+        return self._move(False, model, pages)
+
+    @property
+    def in_place(self) -> bool | None:
+        """Whether pages are moved without a copy. None: not known before the first task."""
+        attached = next(iter(self._models.values()), None)
+        return None if attached is None else attached.region is not None
+
+    @property
+    def last_error(self) -> str:
+        """Why the daemon cannot be reached; empty while it can, and before the first task."""
+        models = list(self._models.values())
+        return next((each.client.last_error for each in models if each.client.last_error), "")
+
+    def close(self) -> None:
+        """Call it when no other call is running. Later calls move nothing."""
+        with self._attaching:
+            models, self._models = self._models, {}
+            self._ended = True
+        for client, region in models.values():
+            if region is not None:
+                region.close()
+            client.close()
+
+    def _move(self, storing: bool, model: str, pages: Sequence[Page]) -> list[Status]:
+        attached = self._attach(model)
+        if attached is None:
+            return [Status.no_daemon] * len(pages)
+        statuses: list[Status] = []
+        parent: bytes | None = None
+        for part in _parts(pages):
+            statuses += self._move_part(storing, attached, part, parent)
+            if statuses[-1] in _HOPELESS:
+                statuses += [statuses[-1]] * (len(pages) - len(statuses))
+                break
+            parent = part[-1].key
+        self._explain("stored" if storing else "loaded", statuses)
+        return statuses
+
+    def _move_part(
+        self, storing: bool, attached: _Attached, pages: Sequence[Page], parent: bytes | None
+    ) -> list[Status]:
+        client, region = attached
+        keys = [page.key for page in pages]
+        if region is None or not all(map(self._in_memory, pages)):
+            views = [_ipc.view_at(page.address, page.length) for page in pages]
+            copy = client.batch_set_buffers if storing else client.batch_get_buffers
+            return copy(keys, views, parent=parent)
+        assert self._memory is not None, "a region is of some memory"
+        offsets = [page.address - self._memory.address for page in pages]
+        move = client.batch_set if storing else client.batch_get
+        return move(keys, region, offsets, [page.length for page in pages], parent=parent)
+
+    def _in_memory(self, page: Page) -> bool:
+        memory = self._memory
+        return memory is not None and (
+            memory.address <= page.address
+            and page.address + page.length <= memory.address + memory.size_bytes
+        )
+
+    def _explain(self, done: str, statuses: Sequence[Status]) -> None:
+        why = next((status for status in statuses if not status), None)
+        if why is not None:
+            bad = sum(not status for status in statuses)
+            self._log_rarely.say(
+                f"{done} {why}", f"{bad} of {len(statuses)} pages were not {done}: {why}"
+            )
+
+    def _attach(self, model: str) -> _Attached | None:
+        attached = self._models.get(model)
+        if attached is not None:
+            return attached
+        with self._attaching:
+            if model not in self._models and not self._ended:
+                if len(self._models) >= _MODELS_MAX:
+                    self._log_rarely.say(
+                        "models",
+                        f"{model!r} shares no pages: at most {_MODELS_MAX} models of one LMCache "
+                        "server can",
+                    )
+                    return None
+                self._models[model] = self._attach_once(model)
+            return self._models.get(model)
+
+    def _attach_once(self, model: str) -> _Attached:
+        namespace = make_model_namespace(self._settings, model, self._lmcache_version)
+        client = self._make_client(namespace)
+        try:
+            if self._memory is None:
+                raise ValueError("LMCache's L1 is not host memory")
+            return _Attached(client, client.register_memory(*self._memory))
+        except (OSError, ValueError) as error:
+            self._log_rarely.say(
+                "copies",
+                f"each page is copied once more, through staging memory: {error}; {REMEDY}",
+            )
+        client.close()
+        return _Attached(self._make_client(namespace, copies=True), None)
+
+    def _make_client(self, namespace: str, *, copies: bool = False) -> Client:
+        if copies:
+            return Client(
+                self._settings.socket_path,
+                namespace,
+                name=self._name,
+                timeout_s=self._settings.timeout_s,
+                staging_bytes=_STAGING_BYTES,
+            )
+        return Client(
+            self._settings.socket_path,
+            namespace,
+            name=self._name,
+            timeout_s=self._settings.timeout_s,
+            # LMCache reuses the memory of a load as soon as it has ended, also if it failed.
+            silence_timeout_s=None,
+        )
+
+
+def _parts(pages: Sequence[Page]) -> list[Sequence[Page]]:
+    """In requests of bounded size, each with at least one page."""
+    parts: list[Sequence[Page]] = []
+    begin = 0
+    size_bytes = 0
+    for end, page in enumerate(pages):
+        if end > begin and (end - begin == _PAGES_MAX or size_bytes + page.length > _BYTES_MAX):
+            parts.append(pages[begin:end])
+            begin, size_bytes = end, 0
+        size_bytes += page.length
+    if begin < len(pages):
+        parts.append(pages[begin:])
+    return parts

@@ -1,0 +1,187 @@
+"""LMCache's storage manager with our adapter: the right bytes or a miss."""
+
+from typing import Any
+
+import pytest
+from harness import ipc_stand_in as ipc
+from harness.clock import seconds
+from lmcache.v1.distributed.api import ObjectKey
+from storage_node import CHUNK_BYTES, MODEL, StorageNode, eventually_found, keys_of, layout
+
+from peercache_client.lmcache.identity import make_key, make_layout_tag
+from peercache_client.lmcache.l1_pages import Page, _parts
+
+
+def test_chunks_that_one_server_stores_another_loads(make_node: Any, nodes: Any) -> None:
+    first, second = (make_node(nodes[place].socket_path) for place in (0, 1))
+    keys = keys_of("shared", 12)
+    first.prefill(keys)
+    assert first.counted()["store"] == {"ok": 12}
+    eventually_found(second, keys)
+    assert second.counted()["load"]["ok"] >= 12
+
+
+def test_the_daemon_uses_l1_in_place(make_node: Any, nodes: Any) -> None:
+    node: StorageNode = make_node(nodes[0].socket_path, l1_bytes=32 * CHUNK_BYTES)
+    node.prefill(keys_of("in place", 4))
+    assert node.found(keys_of("in place", 4)) == 4
+    assert node.adapter.report_status()["in_place"] is True
+    [worker] = [
+        worker
+        for worker in nodes[0].status()["workers"]
+        if worker["region_bytes"] == 32 * CHUNK_BYTES
+    ]
+    assert worker["name"].startswith("lmcache pid ")
+
+
+def test_private_l1_memory_is_copied(make_node: Any, nodes: Any) -> None:
+    first = make_node(nodes[0].socket_path, shared_memory=False)
+    second = make_node(nodes[1].socket_path)
+    keys = keys_of("private", 6)
+    first.prefill(keys)
+    eventually_found(second, keys)
+    assert first.found(keys) == 6
+    assert first.adapter.report_status()["in_place"] is False
+
+
+def test_a_page_that_goes_after_the_lookup_is_a_miss(
+    make_node: Any, nodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node: StorageNode = make_node(nodes[0].socket_path)
+    keys = keys_of("going", 8)
+    node.prefill(keys)
+    pages = node.adapter._pages
+    present = pages.present
+
+    def present_and_then_gone(model: str, asked: Any) -> list[bool]:
+        answer: list[bool] = present(model, asked)
+        assert all(pages._models[MODEL].client.remove([asked[5]]))
+        return answer
+
+    monkeypatch.setattr(pages, "present", present_and_then_gone)
+    assert node.found(keys) == 5
+    assert node.counted()["load"] == {"ok": 7, "absent": 1}
+    monkeypatch.undo()
+    assert node.found(keys, policy="full") == 7, "those behind it are still there"
+
+
+def test_a_page_of_another_length_is_a_miss(make_node: Any, nodes: Any) -> None:
+    node: StorageNode = make_node(nodes[0].socket_path)
+    keys = keys_of("short page", 4)
+    node.prefill(keys[:2])
+    client = node.adapter._pages._models[MODEL].client
+    tag = make_layout_tag(layout().shapes, layout().dtypes)
+    assert client.set(make_key(keys[2], tag), b"short")
+    assert node.found(keys) == 2
+    assert node.counted()["load"] == {"ok": 2, "length_mismatch": 1}
+
+
+def test_chunks_behind_a_missing_one_are_found_where_lmcache_asks_for_them(
+    make_node: Any, nodes: Any
+) -> None:
+    node: StorageNode = make_node(nodes[0].socket_path)
+    keys = keys_of("hole", 6)
+    node.prefill(keys[:2] + keys[3:])
+    assert node.found(keys) == 2
+    assert node.found(keys, policy="full") == 5
+    assert node.counted()["load"] == {"ok": 7}, "no load of a chunk that is not there"
+
+
+def test_each_rank_and_object_group_has_its_own_pages(make_node: Any, nodes: Any) -> None:
+    node: StorageNode = make_node(nodes[0].socket_path)
+    ranks = [ObjectKey.ComputeKVRank(2, rank, 2, rank) for rank in (0, 1)]
+    rows = [
+        keys_of("rows", 4, kv_rank=rank, object_group_id=group)
+        for group in (0, 1)
+        for rank in ranks
+    ]
+    for row in rows:
+        node.prefill(row)
+    for row in rows:
+        assert node.found(row) == 4
+    client = node.adapter._pages._models[MODEL].client
+    tag = make_layout_tag(layout().shapes, layout().dtypes)
+    assert all(client.remove([make_key(rows[2][1], tag)]))
+    node.forget_l1()
+    handle = node.begin_prefetch([key for row in rows for key in row])
+    assert node.manager.wait_prefetch_status(handle, seconds(60))
+    result = node.manager.query_prefetch_status(handle)
+    assert result is not None
+    assert [row.popcount() for row in result.hit_cells] == [1, 1, 1, 1]
+
+
+def test_several_models_share_one_server(make_node: Any, nodes: Any) -> None:
+    node: StorageNode = make_node(nodes[0].socket_path)
+    prompts = [keys_of("models", 3, model_name=f"model {number}") for number in range(3)]
+    for keys in prompts[:2]:
+        node.prefill(keys)
+    assert [node.found(keys) for keys in prompts] == [3, 3, 0]
+
+
+def test_more_models_than_there_is_room_for_share_nothing(make_node: Any, nodes: Any) -> None:
+    node: StorageNode = make_node(nodes[0].socket_path)
+    prompts = [keys_of("many", 1, model_name=f"model {number}") for number in range(17)]
+    for keys in prompts:
+        node.prefill(keys)
+    assert node.counted()["store"] == {"ok": 16, "no_daemon": 1}
+    assert node.found(prompts[0]) == 1
+    assert node.found(prompts[16]) == 0
+
+
+def test_lookups_are_one_request_to_the_daemon(make_node: Any, stand_in: Any) -> None:
+    node: StorageNode = make_node(stand_in.path)
+    assert node.found(keys_of("batch", 16)) == 0
+    [asked] = stand_in.asked(ipc.EXISTS)
+    assert len(asked.keys) == 16
+
+
+def test_long_prompts_travel_in_requests_of_bounded_size(make_node: Any, stand_in: Any) -> None:
+    """In order, because the daemon evicts the last pages of a prompt first."""
+    node: StorageNode = make_node(stand_in.path)
+    keys = keys_of("long", 200)
+    node.prefill(keys)
+    first, second = stand_in.asked(ipc.SET)
+    assert (len(first.keys), len(second.keys), second.parent) == (128, 72, first.keys[-1])
+    tag = make_layout_tag(layout().shapes, layout().dtypes)
+    assert first.keys + second.keys == [make_key(key, tag) for key in keys]
+    assert node.found(keys) == 200
+
+
+def test_a_page_larger_than_one_request_may_be_travels_alone() -> None:
+    pages = [Page(b"%d" % number, 0, length) for number, length in enumerate([1, 300 << 20, 1, 1])]
+    assert [[page.key for page in part] for part in _parts(pages)] == [[b"0"], [b"1"], [b"2", b"3"]]
+
+
+def test_closing_leaves_the_pages_in_the_cache(make_node: Any, nodes: Any) -> None:
+    keys = keys_of("outlived", 4)
+    first: StorageNode = make_node(nodes[0].socket_path)
+    first.prefill(keys)
+    first.close()
+    assert make_node(nodes[0].socket_path).found(keys) == 4
+
+
+def test_lmcache_can_drop_the_adapter_and_take_another(make_node: Any, nodes: Any) -> None:
+    node: StorageNode = make_node(nodes[0].socket_path)
+    keys = keys_of("dropped", 4)
+    node.prefill(keys)
+    [(descriptor, _)] = node.manager.l2_adapters()
+    node.manager.delete_l2_adapter(descriptor.index)
+    assert node.found(keys) == 0
+    node.manager.add_l2_adapter(descriptor.config)
+    assert node.found(keys) == 4
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"tennant": "acme"}, "did you mean 'tenant'"),
+        ({"tenant": "a\nb"}, "tenant is 'a\\\\nb': printable text"),
+        ({"timeout_s": 0}, "timeout_s is 0"),
+    ],
+    ids=str,
+)
+def test_a_wrong_entry_stops_the_start(
+    make_node: Any, nodes: Any, params: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        make_node(nodes[0].socket_path, params=params)

@@ -1,0 +1,177 @@
+"""LMCache's multi-process server, as a process of its own, with our adapter in its arguments.
+
+The worker's side is LMCache's own client for engines without a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness.clock import seconds
+from harness.loop_node import free_port
+from harness.waiting import eventually
+from lmcache.v1.distributed.api import MemoryLayoutDesc
+from lmcache.v1.multiprocess.custom_types import (
+    IPCCacheServerKey,
+    RegisterEngineDrivenContextPayload,
+)
+from lmcache.v1.multiprocess.transfer_context import (
+    EngineDrivenContextMetadata,
+    create_engine_driven_context,
+)
+from lmcache.v1.multiprocess.transport.factory import RequestClientFactory
+
+MODEL = "test/model"
+CHUNK_TOKENS = 16
+SHAPE = (2, 4, CHUNK_TOKENS, 64)  # K and V, layers, tokens, hidden size
+_INSTANCE = 7
+
+
+class Server:
+    """One server, and one worker of it."""
+
+    def __init__(self, socket_path: Path, log: Path, stack: ExitStack) -> None:
+        port = free_port()
+        command = [sys.executable, "-m", "peercached.cli.ctl", "--socket", str(socket_path)]
+        printed = subprocess.run(
+            [*command, "lmcache-config", "--json"], capture_output=True, check=True, text=True
+        ).stdout
+        arguments = {
+            "--host": "127.0.0.1",
+            "--port": str(port),
+            "--chunk-size": str(CHUNK_TOKENS),
+            "--l1-size-gb": "0.03125",
+            "--eviction-policy": "LRU",
+            "--supported-transfer-mode": "engine_driven",
+            "--shm-name": f"test_{uuid.uuid4().hex[:12]}",
+            "--l2-adapter": json.dumps(json.loads(printed)),
+        }
+        words = [word for argument in arguments.items() for word in argument]
+        command = [sys.executable, "-m", "lmcache.v1.multiprocess.server", "--no-l1-use-lazy"]
+        self.process = subprocess.Popen(
+            [*command, *words, "--disable-metrics"],
+            stdout=stack.enter_context(log.open("wb")),
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "LMCACHE_TRACK_USAGE": "false"},
+        )
+        stack.callback(self._end)
+        self.log = log
+        self._client = RequestClientFactory.create(f"tcp://127.0.0.1:{port}")
+        stack.callback(self._client.close)
+        registered = self._client.register_kv_cache_engine_driven_context(
+            RegisterEngineDrivenContextPayload(
+                _INSTANCE, MODEL, 1, CHUNK_TOKENS, SHAPE[1], SHAPE[3], "bfloat16", False, None
+            )
+        ).result(timeout=seconds(60))
+        layout = MemoryLayoutDesc([torch.Size(SHAPE)], [torch.bfloat16])
+        self._context = create_engine_driven_context(
+            EngineDrivenContextMetadata(layout, CHUNK_TOKENS, False),
+            self._client,
+            seconds(20),
+            registered.shm_name,
+            registered.pool_size,
+        )
+        stack.callback(self._context.close)
+
+    def _end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(seconds(20))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    @staticmethod
+    def _key(tokens: list[int], request: str, worker: int | None, end: int) -> Any:
+        return IPCCacheServerKey(
+            MODEL, 1, worker, tuple(tokens), 0, end, request_id=request, num_kv_readers=1
+        )
+
+    def store(self, tokens: list[int]) -> None:
+        """As a worker that has computed this prompt. LMCache stores it in L2 afterwards."""
+        key = self._key(tokens, uuid.uuid4().hex, 0, len(tokens))
+        prepared = self._context.prepare_store(key, _INSTANCE)
+        assert prepared is not None, "the server's L1 is not shared with the worker"
+        places, numbers = prepared
+        chunks = chunks_of(tokens)
+        for place, number in zip(places, numbers, strict=True):
+            place.copy_(chunks[number].view(place.shape))
+        assert self._context.commit_store(key, _INSTANCE, places)
+
+    def retrieve(self, tokens: list[int]) -> int:
+        """How many chunks of this prompt the server has. Compares their values."""
+        request = uuid.uuid4().hex
+        self._client.lookup(self._key(tokens, request, None, len(tokens)), 1).result(
+            timeout=seconds(20)
+        )
+        found = self._client.wait_prefetch_status(request, seconds(20)).result(timeout=seconds(30))
+        assert found is not None, "LMCache waits for ever"
+        if found:
+            key = self._key(tokens, request, 0, found * CHUNK_TOKENS)
+            loaded = self._context.prepare_retrieve(key, _INSTANCE)
+            assert loaded is not None
+            for chunk, expected in zip(loaded, chunks_of(tokens), strict=False):
+                assert torch.equal(chunk.reshape(SHAPE), expected), "wrong bytes were loaded"
+            assert self._context.commit_retrieve(key, _INSTANCE)
+        self._client.end_session(request).result(timeout=seconds(20))
+        return int(found)
+
+
+def prompt(number: int, chunks: int) -> list[int]:
+    return [1000 * number + place for place in range(chunks * CHUNK_TOKENS)]
+
+
+def chunks_of(tokens: list[int]) -> list[torch.Tensor]:
+    """The values that belong to each chunk of a prompt."""
+    return [
+        torch.randn(SHAPE, generator=torch.Generator().manual_seed(tokens[begin])).bfloat16()
+        for begin in range(0, len(tokens), CHUNK_TOKENS)
+    ]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[Path], Server]]:
+    with ExitStack() as stack:
+
+        def make(socket_path: Path) -> Server:
+            return Server(socket_path, tmp_path / f"{uuid.uuid4().hex}.log", stack)
+
+        yield make
+
+
+def test_a_prompt_of_one_server_comes_from_another(
+    start: Callable[[Path], Server], nodes: Any
+) -> None:
+    first, second = (start(nodes[place].socket_path) for place in (0, 1))
+    tokens = prompt(1, 6)
+    first.store(tokens)
+    eventually(lambda: second.retrieve(tokens) == 6, 30, "the chunks of the other server")
+    assert second.retrieve(prompt(2, 3)) == 0
+    for server in (first, second):
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_a_server_goes_on_without_its_daemon(
+    start: Callable[[Path], Server], one_daemon: Any
+) -> None:
+    one_daemon.start()
+    server = start(one_daemon[0].socket_path)
+    server.store(prompt(1, 4))
+    one_daemon[0].kill()
+    assert server.retrieve(prompt(2, 4)) == 0
+    server.store(prompt(3, 4))
+    assert server.retrieve(prompt(3, 4)) == 4, "from its own L1"
+    one_daemon.start()
+    assert server.retrieve(prompt(4, 4)) == 0
+    assert server.process.poll() is None
+    assert "Traceback" not in server.log.read_text()
