@@ -1,46 +1,16 @@
 """The fixtures of conftest.py."""
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.fixtures import FAST, cluster_maker
-from harness.ipc_stand_in import IpcStandIn
+from harness.engine_fixtures import ignored_without, nodes, one_daemon, stand_in
 
+__all__ = ["collect_ignore_glob", "make_node", "nodes", "one_daemon", "stand_in"]
 
-def _there_is_vllm() -> bool:
-    # This folder itself looks like an empty package of that name.
-    found = importlib.util.find_spec("vllm")
-    return found is not None and found.origin is not None
-
-
-collect_ignore_glob: list[str] = []
-if not _there_is_vllm():
-    collect_ignore_glob.append("test_*.py")
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    """Two daemons that know each other."""
-    with ExitStack() as stack:
-        yield cluster_maker(stack, FAST, start_s=30.0)(2)
-
-
-@pytest.fixture
-def one_daemon() -> Iterator[Any]:
-    """A daemon that this test may harm; not started."""
-    with ExitStack() as stack:
-        yield cluster_maker(stack, FAST, start_s=30.0)(1, start=False)
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path) -> Iterator[IpcStandIn]:
-    """A daemon's socket without the daemon, which can hang in the middle of a write."""
-    with IpcStandIn(tmp_path / "d.sock") as daemon:
-        yield daemon
+collect_ignore_glob = ignored_without("vllm")
 
 
 @pytest.fixture
