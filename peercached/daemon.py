@@ -343,7 +343,7 @@ class Daemon:
             engine,
             placement,
             Offers(self.peers, self.lookups, self.failures, timeout_s),
-            lambda: settings.config,
+            settings,
             timeout_s,
             withdraw=self.node.withdraw_here,
             drop=self.node.drop_here,

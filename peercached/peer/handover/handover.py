@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from peercached.component import Component
 from peercached.config import Config
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+class Settings(Protocol):
+    @property
+    def config(self) -> Config: ...
+
+
 class Handover:
-    """Use it on the event loop's thread. `config` is the one in force. `withdraw`, `drop`,
+    """Use it on the event loop's thread. `settings.config` is the one in force. `withdraw`, `drop`,
     `announce` and `leave` are those of Drain. `vouches` says whether this node has missed no
     removal, and `other_vouches` asks another node."""
 
@@ -30,7 +35,7 @@ class Handover:
         engine: Engine,
         placement: Placement,
         offers: Offers,
-        config: Callable[[], Config],
+        settings: Settings,
         timeout_s: float,
         *,
         withdraw: Callable[[bytes], Awaitable[None]],
@@ -42,12 +47,12 @@ class Handover:
     ) -> None:
         self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, vouches)
         self._giver = Giver(placement, offers, withdraw, drop)
-        pool_bytes = config().pool_size
+        pool_bytes = settings.config.pool_size
 
         def may_give() -> bool:
             return self.drain.takes_sets and vouches()
 
-        self._push = Push(engine, self._giver, may_give, config().write_policy)
+        self._push = Push(engine, self._giver, may_give, settings.config.write_policy)
         self.spill = Spill(
             engine,
             placement,
@@ -55,13 +60,13 @@ class Handover:
             self._giver,
             may_give,
             pool_bytes,
-            lambda: config().spill_bytes_per_s,
+            lambda: settings.config.spill_bytes_per_s,
         )
         self._replicas = Replicas(
             engine,
             placement,
             other_vouches,
-            lambda: int(config().replica_share * pool_bytes),
+            lambda: int(settings.config.replica_share * pool_bytes),
             timeout_s,
         )
 
