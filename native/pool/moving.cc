@@ -113,7 +113,7 @@ PoolRoom Pool::room(uint64_t bytes) const {
   std::vector<uint32_t> next;
   MutexLock lock(impl_->mutex);
   PoolRoom room;
-  room.free_bytes = impl_->low_bytes - std::min(impl_->low_bytes, impl_->space.used_bytes());
+  room.free_bytes = impl_->low_bytes - std::min(impl_->low_bytes, impl_->space.occupied_bytes());
   impl_->policy->first(bytes > 1 ? kJudgedMax : 1, next);
   const uint32_t now_ms = impl_->now_ms();
   uint64_t gone = 0;

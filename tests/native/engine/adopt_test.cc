@@ -134,6 +134,30 @@ TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
   EXPECT_EQ(b_->set(out), (std::vector{PageStatus::ok, PageStatus::ok}));
 }
 
+TEST_F(Adopt, AFullPoolTakesNoPagesThatYoungerOnesWouldHaveToGoFor) {
+  open(4 << 20);
+  Pool& pool = b_->engine.storage().pool();
+  Pages old("old", 1, 4000);
+  b_->set(old);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  for (int i = 0; i < 1200 && pool.room().free_bytes >= 4000; ++i) {
+    Pages young("young" + std::to_string(i), 1, 4000);
+    b_->set(young);
+  }
+  ASSERT_LT(pool.room().free_bytes, 4000u);
+  Pages out("k", 2, 4000);
+  out.fill();
+  a_->set(out);
+  Handover part = offered().at(0);
+  part.spilled = true;
+  const uint32_t oldest_ms = pool.room().coldest_idle_ms;
+  const uint32_t next_ms = pool.room(8000).coldest_idle_ms;
+  part.idle_ms = static_cast<uint32_t>((oldest_ms + next_ms) / 2 / kSpillIdleTimes);
+  EXPECT_TRUE(adopt(part).full);
+  part.rows.resize(1);
+  EXPECT_EQ(adopt(part).held.size(), 1u);
+}
+
 TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
   open(64 << 20);
   Pages out("k", 10, 70'000);
