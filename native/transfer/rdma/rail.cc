@@ -190,6 +190,20 @@ ChannelEnd Rail::describe(const ibv_qp& qp, uint32_t psn) const {
   return end;
 }
 
+ibv_ah_attr path_to(const ChannelEnd& other, int port, int gid_index,
+                    const LinkSettings& settings) {
+  ibv_ah_attr path{};
+  path.port_num = static_cast<uint8_t>(port);
+  path.dlid = other.lid;
+  path.sl = settings.service_level;
+  path.is_global = 1;
+  std::memcpy(path.grh.dgid.raw, other.gid.data(), other.gid.size());
+  path.grh.sgid_index = static_cast<uint8_t>(gid_index);
+  path.grh.hop_limit = settings.hop_limit;
+  path.grh.traffic_class = settings.traffic_class;
+  return path;
+}
+
 void Rail::to_ready_to_receive(ibv_qp* qp, const ChannelEnd& own, const ChannelEnd& other,
                                uint8_t reads) const {
   if (own.link_layer != other.link_layer) {
@@ -207,14 +221,7 @@ void Rail::to_ready_to_receive(ibv_qp* qp, const ChannelEnd& own, const ChannelE
   attr.rq_psn = other.psn;
   attr.max_dest_rd_atomic = reads;
   attr.min_rnr_timer = 12;
-  attr.ah_attr.port_num = static_cast<uint8_t>(port.number);
-  attr.ah_attr.dlid = other.lid;
-  attr.ah_attr.sl = settings.service_level;
-  attr.ah_attr.is_global = 1;
-  std::memcpy(attr.ah_attr.grh.dgid.raw, other.gid.data(), other.gid.size());
-  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(now.gid.index);
-  attr.ah_attr.grh.hop_limit = settings.hop_limit;
-  attr.ah_attr.grh.traffic_class = settings.traffic_class;
+  attr.ah_attr = path_to(other, port.number, now.gid.index, settings);
   const int error =
       Verbs::get().modify_qp(qp, &attr,
                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |

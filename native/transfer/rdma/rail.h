@@ -40,6 +40,9 @@ struct RailAddress {
   friend bool operator==(const RailAddress&, const RailAddress&) = default;
 };
 
+// The way to a peer's port from one of ours, with its GID at this index.
+ibv_ah_attr path_to(const ChannelEnd& other, int port, int gid_index, const LinkSettings& settings);
+
 class Rail {
  public:
   // Opens the device. The rail starts down if the port is not usable now. Throws std::runtime_error
