@@ -1,7 +1,9 @@
 """Daemons that cannot start report why, and do not disturb the others."""
 
 import threading
+from pathlib import Path
 
+import pytest
 from harness.cluster import Cluster
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
@@ -52,6 +54,18 @@ def test_node_without_reachable_head_serves_locally_warns_and_joins_later(
     reader = attach(head)
     eventually(lambda: reader.has(keys), what="what was set alone is found by the others")
     assert not any(head.address in str(line) for line in lonely.status()["health"])
+
+
+@pytest.mark.skipif(
+    any(Path("/sys/class/infiniband").glob("*")), reason="this machine has an RDMA device"
+)
+def test_rdma_without_a_device_refuses_to_start_and_names_the_choice(
+    make_cluster: MakeCluster,
+) -> None:
+    code, log = exits_with(make_cluster(1, start=False, protocol="rdma"), 0)
+    assert code == 1
+    assert "this machine has no RDMA device" in log
+    assert "auto" in log
 
 
 def test_the_socket_of_a_live_daemon_is_refused(make_cluster: MakeCluster, attach: Attach) -> None:
