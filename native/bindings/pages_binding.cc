@@ -51,7 +51,7 @@ nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {
 
 void give_away(Engine& engine, const nb::bytes& packed) {
   const InPlace<RecordRow> records(packed, "records");
-  unlocked([&] { engine.storage().cold().given(records); });
+  unlocked([&] { engine.storage().cold().give_away(records); });
 }
 
 void drop_moved(Engine& engine, const nb::bytes& packed) {

@@ -139,24 +139,27 @@ void ColdPages::left_pool(std::span<const RecordRow> rows) {
   tell_of_disk(told);
 }
 
-void ColdPages::given(std::span<const RecordRow> records) {
+void ColdPages::give_away(std::span<const RecordRow> records) {
   std::vector<Digest> digests;
   for (const RecordRow& record : records) digests.push_back(record.digest);
-  std::vector<PinnedPage> pins(digests.size());
-  std::vector<RecordRow> told;
+  std::vector<PinnedPage> pins(digests.size()), held;
+  std::vector<Generation> given;
   std::lock_guard lock(mutex_);
   pool_.pin(digests, nullptr, false, pins);
   for (size_t i = 0; i < pins.size(); ++i) {
     if (!pins[i]) continue;
-    RecordRow row;
-    pool_.rows_of({&pins[i], 1}, {&row, 1});
-    if (row.generation != records[i].generation) continue;  // set anew since
-    row.generation = pool_.next_generation();
-    row.flags = kRecordWithdraw;
-    told.push_back(row);
+    held.push_back(pins[i]);
+    given.push_back(records[i].generation);
   }
-  std::erase_if(pins, [](const PinnedPage& pin) { return !pin; });
-  pool_.unpin(pins);
+  std::vector<RecordRow> rows(held.size()), told;
+  pool_.rows_of(held, rows);
+  pool_.unpin(held);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].generation != given[i]) continue;  // set anew since
+    rows[i].generation = pool_.next_generation();
+    rows[i].flags = kRecordWithdraw;
+    told.push_back(rows[i]);
+  }
   tell_of_disk(told);
 }
 

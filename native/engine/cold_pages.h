@@ -68,9 +68,9 @@ class ColdPages {
   // Takes withdrawals of pages that left the pool. A page on disk gets a non-resident record
   // instead.
   void left_pool(std::span<const RecordRow> rows);
-  // Another node has taken the pages of these records, and we drop them from the pool soon. Tells
-  // the owners what they shall know then, so that readers go to the other node.
-  void given(std::span<const RecordRow> records);
+  // Another node has taken the pages of these records. We drop them from the pool soon, and tell
+  // the owners now that they have left it, so that readers go to the other node.
+  void give_away(std::span<const RecordRow> records);
   // Withdraws pages that the tier has lost, unless they are in the pool or on disk again.
   void left_disk(std::span<const DiskPage> pages);
   // For pages that a peer asked for and this disk does not have: some owner has a wrong record.

@@ -76,10 +76,10 @@ void GetPath::Run::from_peers(Trust trust) {
       missed({index[k], rows[k]}, PageStatus::length_mismatch, trust);
     } else if (parts.nodes.readable(rows[k].holder)) {
       // The owners may not know yet that it is on that disk only.
-      const auto left = old.find(index[k]);
-      const bool is_old = left != old.end() && left->second == rows[k].generation &&
-                          failed[index[k]] == rows[k].holder;
-      ByHolder& there = rows[k].flags & kRecordResident && !is_old ? resident : cold;
+      const auto left = gone.find(index[k]);
+      const bool is_gone = left != gone.end() && left->second == rows[k].generation &&
+                           failed[index[k]] == rows[k].holder;
+      ByHolder& there = rows[k].flags & kRecordResident && !is_gone ? resident : cold;
       there[rows[k].holder].push_back({index[k], rows[k]});
     } else {
       missed({index[k], rows[k]}, PageStatus::error, trust);
@@ -200,7 +200,7 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
       parts.counters.bytes_got.fetch_add(page.length, std::memory_order_relaxed);
     } else {
       if (ops[o].status == PageStatus::stale && !ops[o].corrupt)
-        old[of_op[o]->page] = of_op[o]->row.generation;
+        gone[of_op[o]->page] = of_op[o]->row.generation;
       missed(*of_op[o], ops[o].status, trust);
     }
   }

@@ -16,13 +16,13 @@ struct GetPath::Run {
   const RequestContext& context;
   std::span<PageRef> pages;
   std::span<const Digest> digests;
-  uint64_t epoch;                      // of the namespace
-  uint64_t removals;                   // Running::changes() before anything was looked up
-  std::vector<HolderIndex> failed;     // by page: the holder that failed to give it
-  std::map<size_t, Generation> old{};  // by page: its record, if it has left that holder's pool
-  std::vector<uint8_t> unread{};       // by page: 1 if a disk has it but gave nothing; or empty
-  Source farthest = Source::nowhere;   // of the places that gave a page
-  Looked looked{};                     // found: the pages given, by place
+  uint64_t epoch;                       // of the namespace
+  uint64_t removals;                    // Running::changes() before anything was looked up
+  std::vector<HolderIndex> failed;      // by page: the holder that failed to give it
+  std::map<size_t, Generation> gone{};  // by page: its record, if it has left that holder's pool
+  std::vector<uint8_t> unread{};        // by page: 1 if a disk has it but gave nothing; or empty
+  Source farthest = Source::nowhere;    // of the places that gave a page
+  Looked looked{};                      // found: the pages given, by place
 
   void from_pool(const Digest* parent);  // get_path.cc
   void from_disk();                      // get_path.cc
