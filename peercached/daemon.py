@@ -352,14 +352,13 @@ class Daemon:
             vouches=lambda: self.removals.vouches,
             other_vouches=lambda node: pings.vouches(self.peers, node, timeout_s),
         )
-        self.drain = self.handover.drain
         self.operations = Operations(
             engine,
             placement,
             self.lookups,
             self.cluster_wide,
             self.removal_driver,
-            self.drain,
+            self.handover.drain,
             self.status,
             self.history,
             self.curves,
@@ -474,7 +473,7 @@ class Daemon:
         out, so a page set here meanwhile could be read after its removal."""
         del now
         is_out = bool(self.cluster.waits) or self.removal_catch_up.is_held_out
-        self.engine.set_taking(self.drain.takes_sets and not is_out)
+        self.engine.set_taking(self.handover.drain.takes_sets and not is_out)
 
     def _log_notices(self, now: float) -> None:
         del now

@@ -105,7 +105,7 @@ async def run(
         hand_over = stop.hand_over and not config.pool_file
         seconds = settings.config.stop_drain_s if hand_over else 0.0
         stopping(seconds + STOP_S)
-        await daemon.drain.before_stop(seconds)
+        await daemon.handover.drain.before_stop(seconds)
     finally:
         await daemon.web.stop()
         await admin.stop()

@@ -54,7 +54,7 @@ def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
                 empty: Any = left.engine
                 empty.handovers = lambda bytes_max: ([], 0)
                 left.daemon.operations.start_drain(1 << 30, 10.0, stay=False)
-                await eventually(lambda: left.daemon.drain.progress.state == "left")
+                await eventually(lambda: left.daemon.handover.drain.progress.state == "left")
                 holder = await stack.enter_async_context(LoopNode("c", free_port(), [b]))
                 await in_sync(known, holder)
             await holder.set("x")

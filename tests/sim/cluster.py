@@ -121,7 +121,7 @@ class SimNode(InProcess):
 
     async def _stop(self, seconds: float) -> None:
         """Stops in the same order as run.py."""
-        await self.daemon.drain.before_stop(seconds)
+        await self.daemon.handover.drain.before_stop(seconds)
         for digest in self.engine.pool:
             self.cluster.hides(digest, self)
         await self.daemon.stop()

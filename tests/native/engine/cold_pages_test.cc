@@ -40,7 +40,7 @@ TEST_F(ColdPagesTest, OfAPageGivenAwayOnlyTheRecordOfItsCopyOnDiskStays) {
   pool_->unpin(pages);
   remove(anew);
   ASSERT_TRUE(set(anew));
-  cold_->given(rows);
+  cold_->give_away(rows);
   EXPECT_EQ(record(written), 'n');
   EXPECT_EQ(record(skipped), '-');
   EXPECT_EQ(record(anew), 'r');
