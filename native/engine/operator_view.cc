@@ -145,7 +145,7 @@ void write_tcp_server(JsonWriter& json, const TcpServerStats& tcp) {
   json.field("refused", tcp.refused).field("bad_hellos", tcp.bad_hellos);
   json.field("bad_frames", tcp.bad_frames).field("pages", tcp.pages).field("bytes", tcp.bytes);
   json.field("crowded", tcp.crowded).field("unauthorised", tcp.unauthorised);
-  json.field("late_hellos", tcp.late_hellos);
+  json.field("late_hellos", tcp.late_hellos).field("kernel_sealed", tcp.kernel_sealed);
   json.field("stale", tcp.stale).field("stalls", tcp.stalls).close('}');
 }
 

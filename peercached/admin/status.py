@@ -383,6 +383,7 @@ class TcpServer(Part):
     crowded: int = 0  # refused because one address or peer has too many
     unauthorised: int = 0  # bad hellos without a handshake's token
     late_hellos: int = 0
+    kernel_sealed: int = 0  # channels whose pages the kernel encrypts
     pages: int = 0
     bytes: int = 0
     stale: int = 0

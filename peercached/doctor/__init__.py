@@ -4,7 +4,7 @@ finding.py    one result of a check: level, sentence, remedy
 probe.py      run by the system's Python: the RDMA devices that pyverbs finds, as JSON
 devices.py    runs probe.py and parses its output
 memory.py     checks: locked memory, huge pages
-kernel.py     checks: drivers, /dev/infiniband
+kernel.py     checks: drivers, /dev/infiniband, the kernel's TLS
 ports.py      checks: active ports, GIDs, MTU
 firewall.py   checks: packet filters of this host
 peers.py      checks: whether the peers' ports can be reached

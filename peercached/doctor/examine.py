@@ -36,6 +36,9 @@ def examine(
             config.huge_pages, status is not None, config.pool_size, free, page_bytes
         )
     )
+    if config.data_sealed:
+        protocols = Path("/proc/sys/net/ipv4/tcp_available_ulp")
+        findings.append(kernel.check_tls(protocols.read_text() if protocols.exists() else ""))
     findings.append(_firewall(config, rdma=config.protocol != "tcp" and bool(rdma_devices())))
     findings += peers.check_heads(peers.ask(_heads(config)))
     if status is not None:

@@ -1,4 +1,4 @@
-"""Drivers, and access to the device files in /dev/infiniband."""
+"""Drivers, access to the device files in /dev/infiniband, and the kernel's TLS."""
 
 from __future__ import annotations
 
@@ -66,3 +66,15 @@ def check_doors(doors: Mapping[str, bool], devices: Collection[str], needed: boo
             )
         ]
     return [Finding(check, "ok", f"{len(doors)} of /dev/infiniband/uverbs* may be opened")]
+
+
+def check_tls(protocols: str) -> Finding:
+    """`protocols`: /proc/sys/net/ipv4/tcp_available_ulp."""
+    if "tls" in protocols.split():
+        text = "the kernel encrypts pages for data_port"
+    else:
+        text = (
+            "the daemon encrypts pages for data_port by itself, with more processor time: the "
+            "kernel's module tls is not loaded (modprobe tls)"
+        )
+    return Finding("kernel TLS", "ok", text)

@@ -72,6 +72,12 @@ _SINGLES = (
         "Pages peers asked for that were here no more.",
     ),
     Single("counter", "tcp_accepted", lambda s: s.tcp_server.accepted, "TCP channels accepted."),
+    Single(
+        "counter",
+        "tcp_kernel_sealed",
+        lambda s: s.tcp_server.kernel_sealed,
+        "TCP channels accepted whose pages the kernel encrypts.",
+    ),
     Single("counter", "tcp_refused", lambda s: s.tcp_server.refused, "TCP channels refused."),
     Single(
         "counter", "tcp_bad_hellos", lambda s: s.tcp_server.bad_hellos, "TCP channels not proven."

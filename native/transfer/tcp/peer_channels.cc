@@ -40,7 +40,7 @@ Channel* PeerChannels::replace(Channel* dead) {
 
 void PeerChannels::give_back(Channel* channel, bool reusable) {
   MutexLock lock(mutex_);
-  if (reusable && !closed()) {
+  if (reusable && !closed() && !channel->stream().is_worn()) {
     if (channel->state() == Channel::State::ready) channel->set_pooled();
     idle_.push_back(channel);
   } else {

@@ -1,5 +1,6 @@
 #include "transfer/tcp/seal.h"
 
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <sys/socket.h>
 
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <string_view>
 
 #include "common/fault_guard.h"
 
@@ -62,7 +64,7 @@ bool scatter(std::span<const iovec> places, size_t skip, std::span<const std::by
 
 // One context for each role, for the life of the process.
 struct SealContexts {
-  static Seal& seal_of(SSL* ssl) { return *static_cast<Seal*>(SSL_get_app_data(ssl)); }
+  static Seal& seal_of(const SSL* ssl) { return *static_cast<Seal*>(SSL_get_app_data(ssl)); }
 
   static int offer(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* bytes,
                    SSL_SESSION** session) {
@@ -91,6 +93,10 @@ struct SealContexts {
   static int write(BIO* bio, const char* from, int bytes) {
     const Seal& seal = *static_cast<Seal*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
+    if (seal.in_kernel_ && !seal.is_reader()) {  // an alert; the kernel has the key
+      errno = EPROTO;
+      return -1;
+    }
     ssize_t n;
     do {
       n = ::send(seal.fd_, from, static_cast<size_t>(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -124,6 +130,21 @@ struct SealContexts {
     }
   }
 
+  // Gets lines "LABEL CLIENT_RANDOM SECRET" in hexadecimal.
+  static void learnt(const SSL* ssl, const char* line) {
+    Seal& seal = seal_of(ssl);
+    const bool wanted = seal.is_reader() ? seal.policy_.kernel_receives : seal.policy_.kernel_sends;
+    const std::string_view text(line);
+    if (!wanted || !text.starts_with("SERVER_TRAFFIC_SECRET_0 ")) return;
+    const char* hex = line + text.rfind(' ') + 1;
+    TrafficSecret& secret = seal.secret_.emplace();
+    size_t bytes = 0;
+    if (OPENSSL_hexstr2buf_ex(secret.data(), secret.size(), &bytes, hex, '\0') != 1 ||
+        bytes != secret.size()) {
+      seal.secret_.reset();
+    }
+  }
+
   static BIO_METHOD* socket() {
     static BIO_METHOD* const method = [] {
       BIO_METHOD* one = made(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket"));
@@ -142,6 +163,7 @@ struct SealContexts {
       throw std::runtime_error(std::string("OpenSSL of this system has no ") + kCipherSuite);
     }
     SSL_CTX_set_msg_callback(context, heard);
+    SSL_CTX_set_keylog_callback(context, learnt);
     // Accept an end without a TLS alert: frames carry their length, so a truncated one is noticed.
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
     SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
@@ -149,7 +171,6 @@ struct SealContexts {
     SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(context, 0);
-    SSL_CTX_set_read_ahead(context, 1);
     SSL_CTX_set_default_read_buffer_len(context, kReadAheadBytes);
     return context;
   }
@@ -182,6 +203,12 @@ Seal::Seal(SSL_CTX* context, int fd, std::string token)
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_.get(), bio, bio);
+}
+
+Seal::Policy Seal::policy;
+
+Seal::~Seal() {
+  if (secret_) OPENSSL_cleanse(secret_->data(), secret_->size());
 }
 
 std::unique_ptr<Seal> Seal::of_reader(int fd, const Hello& who, std::string token) {
@@ -231,8 +258,7 @@ bool Seal::fail(int rc) {
   }
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   trouble_ = std::string("TLS: ") + (reason != nullptr ? reason : "it ended the connection");
-  const bool is_reader = token_of_ == nullptr;
-  token_unknown_ = !SSL_is_init_finished(ssl_.get()) && (is_reader || stranger_);
+  token_unknown_ = !SSL_is_init_finished(ssl_.get()) && (is_reader() || stranger_);
   if (token_unknown_) trouble_ += ": no session token in common: shake hands again";
   errno = EPROTO;
   return false;
@@ -243,11 +269,27 @@ bool Seal::shake() {
   errno = 0;
   const int rc = SSL_do_handshake(ssl_.get());
   if (rc != 1) return fail(rc);
-  stranger_ = false;
+  shaken();
   return true;
 }
 
+// Until now OpenSSL has read no byte beyond the records that it has opened. So the kernel can go
+// on.
+void Seal::shaken() {
+  stranger_ = false;
+  if (secret_) {
+    in_kernel_ = give_to_kernel(fd_, is_reader() ? TlsWay::receive : TlsWay::send, *secret_);
+    OPENSSL_cleanse(secret_->data(), secret_->size());
+    secret_.reset();
+  }
+  if (!in_kernel_ || !is_reader()) SSL_set_read_ahead(ssl_.get(), 1);
+}
+
 bool Seal::change_key() {
+  if (in_kernel_ && !is_reader()) {
+    errno = ENOTSUP;
+    return false;
+  }
   ERR_clear_error();
   errno = 0;
   if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
@@ -284,6 +326,7 @@ std::span<const std::byte> Seal::next_record(std::span<const iovec> pieces, size
 }
 
 ssize_t Seal::send(std::span<const iovec> pieces) {
+  if (in_kernel_ && !is_reader()) return send_by_kernel(pieces);
   size_t sent = 0;
   while (true) {
     const auto plain = next_record(pieces, sent);
@@ -293,7 +336,39 @@ ssize_t Seal::send(std::span<const iovec> pieces) {
   }
 }
 
+ssize_t Seal::send_by_kernel(std::span<const iovec> pieces) {
+  if (records_ >= kRecordsPerKernelKey) {
+    trouble_ = "TLS: the key is used up, and the reader opens no new connection";
+    errno = EPROTO;
+    return -1;
+  }
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());  // only read
+  message.msg_iovlen = pieces.size();
+  const ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n > 0) records_ += 1 + static_cast<size_t>(n) / kRecordBytes;
+  return n;
+}
+
+ssize_t Seal::receive_from_kernel(std::span<const iovec> places) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(places.data());  // only read
+  message.msg_iovlen = places.size();
+  const ssize_t n = ::recvmsg(fd_, &message, MSG_DONTWAIT);
+  if (n > 0) received_records_ += 1 + static_cast<size_t>(n) / kRecordBytes;
+  if (n < 0 && errno == EIO) {
+    trouble_ = "TLS: it sent an alert or a key update";
+    errno = EPROTO;
+  } else if (n < 0 && (errno == EBADMSG || errno == EMSGSIZE || errno == EINVAL)) {
+    trouble_ = "TLS: it sent a bad record";
+    errno = EPROTO;
+  }
+  return n;
+}
+
 ssize_t Seal::receive(std::span<const iovec> places) {
+  if (in_kernel_ && is_reader()) return receive_from_kernel(places);
+  const bool greeting = !SSL_is_init_finished(ssl_.get());
   size_t wanted = 0, got = 0;
   for (const iovec& place : places) wanted += place.iov_len;
   starved_ = false;
@@ -301,8 +376,9 @@ ssize_t Seal::receive(std::span<const iovec> places) {
     ERR_clear_error();
     errno = 0;
     size_t n = 0;
-    const int rc =
-        SSL_read_ex(ssl_.get(), record_.data(), std::min(wanted - got, record_.size()), &n);
+    const int rc = greeting ? SSL_do_handshake(ssl_.get())
+                            : SSL_read_ex(ssl_.get(), record_.data(),
+                                          std::min(wanted - got, record_.size()), &n);
     if (rc != 1) {
       if (SSL_get_error(ssl_.get(), rc) == SSL_ERROR_ZERO_RETURN) {
         over_ = 0;
@@ -317,7 +393,12 @@ ssize_t Seal::receive(std::span<const iovec> places) {
       }
       continue;
     }
+    if (greeting) {
+      shaken();
+      return receive(places);
+    }
     key_changes_ = 0;
+    ++received_records_;
     if (!scatter(places, got, {record_.data(), n})) {
       errno = EFAULT;
       return -1;

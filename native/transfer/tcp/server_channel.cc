@@ -169,6 +169,7 @@ bool ServerChannel::shake(Deadline deadline) {
     }
     return false;
   }
+  counters_.kernel_sealed += stream_.seal()->is_in_kernel();
   return true;
 }
 

@@ -24,7 +24,7 @@ namespace peercached::tcp {
 struct ServerCounters {
   std::atomic<uint64_t> channels{0}, accepted{0}, refused{0}, bad_hellos{0}, bad_frames{0};
   std::atomic<uint64_t> pages{0}, bytes{0}, stale{0}, stalls{0};
-  std::atomic<uint64_t> crowded{0}, unauthorised{0}, late_hellos{0};
+  std::atomic<uint64_t> crowded{0}, unauthorised{0}, late_hellos{0}, kernel_sealed{0};
 };
 
 class ServerChannel {

@@ -35,6 +35,8 @@ class Stream {
   ssize_t receive(void* to, size_t bytes);
   // Data has arrived that poll() does not report.
   bool has_more() const { return seal_ && seal_->has_more(); }
+  // The reader must use another connection from now on.
+  bool is_worn() const { return seal_ && seal_->is_worn(); }
   // The reason behind an errno of send() or receive().
   std::string error_text(int error) const;
   bool token_unknown() const { return seal_ && seal_->token_unknown(); }

@@ -219,6 +219,7 @@ TcpServerStats TcpServer::stats() const {
   stats.crowded = c.crowded;
   stats.unauthorised = c.unauthorised;
   stats.late_hellos = c.late_hellos;
+  stats.kernel_sealed = c.kernel_sealed;
   return stats;
 }
 

@@ -43,6 +43,7 @@ struct TcpServerStats {
   // `crowded`, part of `refused`: too many of one address or peer. `unauthorised` and
   // `late_hellos`, parts of `bad_hellos`: no valid token, or too late.
   uint64_t crowded = 0, unauthorised = 0, late_hellos = 0;
+  uint64_t kernel_sealed = 0;  // channels, part of `accepted`: the kernel encrypts their pages
 };
 
 class TcpServer {

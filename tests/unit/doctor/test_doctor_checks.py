@@ -132,6 +132,13 @@ def test_drivers_that_are_missing_are_named() -> None:
     assert kernel.check_drivers([], [], False, True).level == "failure"
 
 
+def test_kernel_tls_is_told_of_either_way() -> None:
+    assert kernel.check_tls("mptcp tls\n").text == "the kernel encrypts pages for data_port"
+    for without in ("", "mptcp\n"):
+        found = kernel.check_tls(without)
+        assert (found.level, "modprobe tls" in found.text) == ("ok", True)
+
+
 def test_device_files_may_be_opened() -> None:
     path = "/dev/infiniband/uverbs0"
     assert kernel.check_doors({}, [], True) == []

@@ -4,6 +4,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string_view>
 
 #include "says.h"
@@ -67,6 +69,11 @@ class Wiretap {
   ScriptedHolder taps_;
 };
 
+bool kernel_has_tls() {
+  std::ifstream file("/proc/sys/net/ipv4/tcp_available_ulp");
+  return std::string(std::istreambuf_iterator(file), {}).find("tls") != std::string::npos;
+}
+
 class Sealed : public ::testing::Test {
  protected:
   std::unique_ptr<TransferEngine> reader_of(const PeerEndpoint& endpoint) {
@@ -74,8 +81,42 @@ class Sealed : public ::testing::Test {
     engine->add_peer(kPeer, endpoint);
     return engine;
   }
+  void TearDown() override { tcp::Seal::policy = {}; }
   RecordingWatcher watcher;
 };
+
+// tests/rdma runs this where the kernel has TLS.
+TEST_F(Sealed, EachEndLeavesItsPagesToTheKernelOrNot) {
+  for (const auto& [sends, receives] :
+       {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
+    tcp::Seal::policy.kernel_sends = sends;
+    tcp::Seal::policy.kernel_receives = receives;
+    Holder holder(256 << 20, sealed());
+    auto engine = reader_of(holder.endpoint());
+    read_mixes(holder, [&](const std::vector<RecordRow>& rows, uint64_t first) {
+      Reading reading(rows);
+      reading.read(*engine);
+      expect_pages(reading, first);
+    });
+    EXPECT_TRUE(watcher.troubles().empty()) << watcher.troubles()[0];
+    EXPECT_EQ(holder.server->stats().kernel_sealed != 0, sends && kernel_has_tls());
+    if (!kernel_has_tls()) return;  // all pairs are the same
+  }
+}
+
+TEST_F(Sealed, AConnectionWhoseKeyIsUsedUpIsReplaced) {
+  tcp::Seal::policy.received_records_max = 20;
+  Holder holder(8 << 20, sealed());
+  auto engine = reader_of(holder.endpoint());
+  const std::vector<RecordRow> rows = holder.set_many(1, 8, 200'000);
+  for (int round = 0; round < 10; ++round) {
+    Reading reading(rows);
+    reading.read(*engine);
+    expect_pages(reading, 1);
+  }
+  EXPECT_GT(holder.server->stats().accepted, 4u);
+  EXPECT_TRUE(watcher.troubles().empty());
+}
 
 TEST_F(Sealed, WiretapHearsNoPageBytesWhenSealed) {
   for (const bool is_sealed : {false, true}) {
@@ -169,6 +210,7 @@ TEST_F(Sealed, StallingPeerIsCutOff) {
 
 // A holder that greets correctly, and then changes its key for ever.
 TEST_F(Sealed, PeerThatOnlyChangesItsKeyIsDropped) {
+  tcp::Seal::policy.kernel_sends = false;  // its kernel could not
   const tcp::Seal::TokenOf token_of = [](auto&, Incarnation) { return kToken; };
   ScriptedHolder holder([&](Wire& wire, int) {
     const auto seal = tcp::Seal::of_holder(wire.fd(), token_of);
@@ -189,10 +231,18 @@ TEST_F(Sealed, PeerThatOnlyChangesItsKeyIsDropped) {
   endpoint.sealed = true;
   RecordRow row;
   row.length = 1000;
-  Reading reading({row});
-  reading.read(*reader_of(endpoint), 60'000);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
-  EXPECT_TRUE(says(watcher.troubles().at(0), "only key updates and no data"));
+  for (const bool receives : {false, true}) {
+    tcp::Seal::policy.kernel_receives = receives;
+    RecordingWatcher watching;
+    auto engine = make_reader(watching);
+    engine->add_peer(kPeer, endpoint);
+    Reading reading({row});
+    reading.read(*engine, 60'000);
+    EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+    const char* trouble =
+        receives && kernel_has_tls() ? "an alert or a key update" : "only key updates and no data";
+    EXPECT_TRUE(says(watching.troubles().at(0), trouble)) << watching.troubles()[0];
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "transfer/tcp/seal.h"
 #include "transfer/tcp/socket.h"
 #include "transfer/tcp_fixture.h"
 
@@ -88,9 +89,14 @@ Raw measure_raw(unsigned streams, const std::byte* from, std::byte* to, size_t b
   return {gigabytes / seconds_since(start), (cpu_seconds() - cpu) / gigabytes};
 }
 
-void run(unsigned lanes, unsigned movers, bool sealed) {
+enum class Mode { in_clear, sealed, sealed_by_kernel };
+
+void run(unsigned lanes, unsigned movers, Mode mode) {
+  constexpr const char* kNames[] = {"in clear", "sealed", "sealed by the kernel"};
   TcpServerConfig port;
-  port.sealed = sealed;
+  port.sealed = mode != Mode::in_clear;
+  const bool kernel = mode == Mode::sealed_by_kernel;
+  tcp::Seal::policy.kernel_sends = tcp::Seal::policy.kernel_receives = kernel;
   Holder holder(kPoolBytes, port);
   RecordingWatcher watcher;
   TcpEngineConfig config;
@@ -107,7 +113,7 @@ void run(unsigned lanes, unsigned movers, bool sealed) {
     std::printf("raw loopback, %u streams: %5.2f GB/s, %.3f cpu s/GB\n", streams,
                 raw.gigabytes_per_second, raw.cpu_seconds_per_gigabyte);
   }
-  std::printf("%s, lanes %u, movers %u\n%10s %6s %8s %8s %8s %9s\n", sealed ? "sealed" : "in clear",
+  std::printf("%s, lanes %u, movers %u\n%10s %6s %8s %8s %8s %9s\n", kNames[static_cast<int>(mode)],
               lanes, movers, "page", "batch", "GB/s", "of raw", "cpu s/GB", "us/batch");
 
   uint64_t number = 0;
@@ -139,6 +145,10 @@ void run(unsigned lanes, unsigned movers, bool sealed) {
       readings.push_back(std::move(reading));
     }
     for (auto& reading : readings) reading->read(*engine);  // warm up
+    if (kernel && holder.server->stats().kernel_sealed == 0) {
+      std::printf("this kernel has no TLS: modprobe tls\n");
+      return;
+    }
     const TimePoint start = Clock::now();
     const double cpu = cpu_seconds();
     size_t rounds = 0, bad = 0;
@@ -164,6 +174,7 @@ int main(int argc, char** argv) {
     return argc > i ? static_cast<unsigned>(std::atoi(argv[i])) : fallback;
   };
   peercached::install_fault_guard();
-  for (const bool sealed : {false, true})
-    peercached::testing::run(number(1, 4), number(2, 2), sealed);
+  using peercached::testing::Mode;
+  for (const Mode mode : {Mode::in_clear, Mode::sealed, Mode::sealed_by_kernel})
+    peercached::testing::run(number(1, 4), number(2, 2), mode);
 }

@@ -1,0 +1,42 @@
+"""This machine's kernel has TLS, so it encrypts the pages that travel over sealed TCP.
+
+Needs no RDMA device, but most hosts' kernels have no TLS, and a container cannot load it.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness.certificates import Certificates
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+
+TRANSFER_TEST = Path(__file__).parents[2] / "build" / "native" / "transfer_test"
+
+
+def test_pages_that_the_kernel_encrypts_arrive_whole(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    nodes = make_cluster(
+        2, protocol="tcp", each=[certificates.options(name) for name in ("a", "b")]
+    )
+    for holder, reader in (nodes.daemons, nodes.daemons[::-1]):
+        keys = keys_of(f"of {holder.node_id}", 32)
+        assert all(attach(holder).set(keys))
+        assert attach(reader).has(keys)
+        served = holder.status()["tcp_server"]
+        assert served["pages"] >= len(keys)
+        assert served["kernel_sealed"] > 0
+        assert (served["bad_frames"], served["stalls"]) == (0, 0)
+
+
+@pytest.mark.slow
+def test_whatever_is_tested_of_sealed_reads_holds_with_the_kernel() -> None:
+    done = subprocess.run(
+        [TRANSFER_TEST, "--gtest_brief=1", "--gtest_filter=Sealed*:*TcpRead*:TcpHostile*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr
