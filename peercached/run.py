@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from peercached.admin.server import AdminServer
 from peercached.config import Config
 from peercached.daemon import Daemon
-from peercached.data_plane.make import listen, make_engine
+from peercached.data_plane.make import listen, make_engine, set_quotas
 from peercached.data_plane.recovery import recovery_of, told
 from peercached.data_plane.transport import describe
 from peercached.directory.ring import Ring
@@ -77,6 +77,7 @@ async def run(
         log.info("%s", line)
     # Listen before joining: peers ask the data port for records once a view includes this node.
     listen(engine, config)
+    settings.on_change(lambda config: set_quotas(engine, config))
     ring = Ring()
     daemon = Daemon(
         settings,

@@ -47,7 +47,7 @@ void set_quotas(
   for (const auto& [pattern, pool_bytes, disk_bytes] : rules) {
     all.push_back({pattern, pool_bytes, disk_bytes});
   }
-  engine.storage().quotas().set_rules(std::move(all));
+  unlocked([&] { engine.storage().quotas().set_rules(std::move(all)); });
 }
 
 nb::object parse_json(const std::string& text) {

@@ -2,22 +2,44 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+
 namespace peercached {
 
+void Quotas::set_rules(std::vector<QuotaRule> rules) {
+  const std::lock_guard lock(mutex_);
+  rules_ = std::move(rules);
+  for (const auto& [pool_slot, open] : open_) apply(pool_slot, open);
+}
+
 void Quotas::opened(const Namespace& ns, uint32_t pool_slot) {
-  for (const QuotaRule& rule : rules_) {
-    if (::fnmatch(rule.pattern.c_str(), ns.name().c_str(), 0) != 0) continue;
-    pool_.set_quota(pool_slot, rule.pool_bytes);
-    if (rule.disk_bytes && cold_.enabled()) cold_.tier().set_quota(ns.id(), *rule.disk_bytes);
-    const std::lock_guard lock(mutex_);
-    holders_[pool_slot] = {ns.name(), ns.id()};
-    return;
+  const std::lock_guard lock(mutex_);
+  apply(pool_slot, open_[pool_slot] = {ns.name(), ns.id()});
+}
+
+void Quotas::apply(uint32_t pool_slot, const Open& open) {
+  const auto rule = std::ranges::find_if(rules_, [&](const QuotaRule& one) {
+    return ::fnmatch(one.pattern.c_str(), open.name.c_str(), 0) == 0;
+  });
+  const bool had = told_.contains(pool_slot);
+  if (rule == rules_.end()) {
+    if (!had) return;
+    told_.erase(pool_slot);
+    pool_.drop_quota(pool_slot);
+  } else {
+    told_.try_emplace(pool_slot, 0);
+    pool_.set_quota(pool_slot, rule->pool_bytes);
+  }
+  const bool on_disk = rule != rules_.end() && rule->disk_bytes;
+  if (cold_.enabled() && (had || on_disk)) {
+    cold_.tier().set_quota(open.id, on_disk ? *rule->disk_bytes : UINT64_MAX);
   }
 }
 
 void Quotas::void_slot(uint32_t pool_slot) {
   const std::lock_guard lock(mutex_);
-  if (holders_.erase(pool_slot) != 0) pool_.drop_quota(pool_slot);
+  open_.erase(pool_slot);
+  if (told_.erase(pool_slot) != 0) pool_.drop_quota(pool_slot);
 }
 
 namespace {
@@ -31,8 +53,9 @@ void Quotas::write(JsonWriter& json) const {
   json.key("quotas").open('[');
   const std::lock_guard lock(mutex_);
   size_t shown = 0;
-  for (const auto& [pool_slot, holder] : holders_) {
+  for (const auto& [pool_slot, refused] : told_) {
     if (++shown > kShownMax) break;
+    const Open& holder = open_.at(pool_slot);
     const NamespaceUse use = pool_.use_of(pool_slot);
     json.open('{').field("namespace", holder.name).field("bytes", use.bytes);
     json.field("quota_bytes", use.quota_bytes).field("evictions", use.evictions);
@@ -47,14 +70,14 @@ void Quotas::tell(Notices& notices, TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (now - told_at_ < kTellEvery) return;
   told_at_ = now;
-  for (auto& [pool_slot, holder] : holders_) {
+  for (auto& [pool_slot, told] : told_) {
     const NamespaceUse use = pool_.use_of(pool_slot);
-    if (use.refused == holder.told) continue;
-    notices.say("quota", "refused " + std::to_string(use.refused - holder.told) +
-                             " pages of namespace '" + holder.name + "': its quota of " +
+    if (use.refused == told) continue;
+    notices.say("quota", "refused " + std::to_string(use.refused - told) + " pages of namespace '" +
+                             open_.at(pool_slot).name + "': its quota of " +
                              std::to_string(use.quota_bytes) +
                              " bytes is full of pages in use, or a page is larger than the quota");
-    holder.told = use.refused;
+    told = use.refused;
   }
 }
 

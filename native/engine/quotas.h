@@ -31,8 +31,9 @@ class Quotas {
 
   Quotas(Pool& pool, ColdPages& cold) : pool_(pool), cold_(cold) {}
 
-  // Call before any namespace is opened.
-  void set_rules(std::vector<QuotaRule> rules) { rules_ = std::move(rules); }
+  // They hold for open namespaces at once. A namespace above a lower quota stays there until it
+  // sets its next page.
+  void set_rules(std::vector<QuotaRule> rules);
   // The namespace has that pool slot from now on.
   void opened(const Namespace& ns, uint32_t pool_slot);
   // The slot's pages are void, so its quota ends.
@@ -42,16 +43,18 @@ class Quotas {
   void tell(Notices& notices, TimePoint now = Clock::now());
 
  private:
-  struct Holder {
+  struct Open {
     std::string name;
     Digest id;
-    uint64_t told = 0;  // pages refused, as of the last tell()
   };
+  void apply(uint32_t pool_slot, const Open& open);  // with mutex_
   Pool& pool_;
   ColdPages& cold_;
-  std::vector<QuotaRule> rules_;
   mutable std::mutex mutex_;
-  std::map<uint32_t, Holder> holders_;  // namespaces with a quota, by pool slot
+  std::vector<QuotaRule> rules_;
+  std::map<uint32_t, Open> open_;  // by pool slot
+  // Those with a quota: pages refused, as of the last tell().
+  std::map<uint32_t, uint64_t> told_;
   TimePoint told_at_{};
 };
 

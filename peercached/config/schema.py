@@ -292,8 +292,9 @@ class Config(BaseModel):
         "for anything, slashes too; the first pattern that fits counts. A namespace at its quota "
         "makes room among its own pages; below it, it competes for the pool like any other. At "
         "its quota of the disk, pages that are set are not written there, until older ones have "
-        "left it.",
+        "left it. A lower quota that is reloaded evicts with the namespace's next set.",
         "Several models or tenants share a node, and one of them must not push the others out.",
+        live=True,
     )
     pool_file: str = _key(
         "",

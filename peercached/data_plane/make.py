@@ -64,5 +64,10 @@ def _guard(engine: Engine, config: Config) -> None:
         [user_number(name) for name in config.worker_users],
         [group_number(name) for name in config.worker_groups],
     )
+    set_quotas(engine, config)
+
+
+def set_quotas(engine: Engine, config: Config) -> None:
+    """Sets `namespace_quotas`, at the start and with each reload."""
     quotas = [split_quota(rule) for rule in config.namespace_quotas]
     engine.set_quotas([quota.in_bytes(config.pool_size, config.disk_size) for quota in quotas])

@@ -1,6 +1,7 @@
 """A namespace that sets without end, next to one within its quota. It evicts only its own pages,
 and uses no more of the disk than its quota."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
+from peercache_client import Status
+from peercached.admin.client import AdminClient
 from peercached.config import ConfigError, load
 
 PAGE = 64 << 10
@@ -91,6 +94,43 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
     fill(node, greedy, ours[:room])
     assert quota(node)["disk_bytes"] == room * PAGE_ROOM
     assert quota(node)["disk_skipped"] == 16
+
+
+def test_reloaded_quotas_hold_for_open_namespaces(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.toml"
+
+    def reload(*rules: str) -> None:
+        file.write_text(f"namespace_quotas = {json.dumps(rules)}\n")
+        with AdminClient(str(node.admin_path)) as admin:
+            assert admin.reload() == (["namespace_quotas"], [], [])
+
+    file.write_text("")
+    (options,) = disk_options(tmp_path, "a", disk_size="64MiB", config=str(file))
+    node = make_cluster(1, pool_size="16MiB", each=[options])[0]
+    one = attach(node, namespace="greedy/one")
+    keys = keys_of("one", 160)
+    fill(node, one, keys)
+    assert node.status()["quotas"] == []
+
+    reload("greedy/*=0.25:0.125", "*=0.5")
+    now = quota(node)
+    assert (now["quota_bytes"], now["disk_quota_bytes"]) == (QUOTA, 8 << 20)
+    assert now["bytes"] > QUOTA  # until its next set
+    assert one.set(keys_of("more", 1)) == [Status.ok]
+    assert quota(node)["bytes"] <= QUOTA
+    wait_written(node)
+    assert quota(node)["disk_skipped"] == 1
+
+    # The first rule that fits, now without a limit on disk, and then no rule.
+    reload("greedy/one=0.5", "greedy/*=0.25:0.125")
+    now = quota(node)
+    assert (now["quota_bytes"], now["disk_quota_bytes"]) == (2 * QUOTA, 0)
+    reload("other=0.5")
+    assert node.status()["quotas"] == []
+    fill(node, one, keys_of("again", 160))
+    assert found(one, keys_of("again", 160)) == 160
 
 
 WRONG = ["a", "a=", "a=0", "a=1.5", "=0.5", "a=b", "a=1:", "a=:1", "a=1:2", "a=1:0", "a=1:1:1"]
