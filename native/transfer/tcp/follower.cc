@@ -147,6 +147,11 @@ class Follower::Lane {
     asked_ = false;
     reader_.is_up_to_date(holder_, number_, asked_at_);
     signs_.answered(dial_.hello.expected, part.sign, now);
+    if (channel_->stream().is_worn()) {
+      channel_.reset();
+      due_ = now;
+      return false;
+    }
     return true;
   }
 

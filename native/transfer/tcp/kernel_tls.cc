@@ -9,8 +9,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <string>
 #include <string_view>
+
+#include "common/clock.h"
 
 // Older headers than the kernel that runs us.
 #ifndef TCP_ULP
@@ -39,6 +44,17 @@ bool expand(const TrafficSecret& secret, std::string_view label, unsigned char b
               out.data(), nullptr) != nullptr;
 }
 
+// To ask for an absent module may run modprobe, so not with each connection.
+constexpr std::chrono::minutes kAskAgain{1};
+
+bool take_tls(int fd) {
+  static std::atomic<TimePoint> ask_at{TimePoint::min()};
+  if (Clock::now() < ask_at.load(std::memory_order_relaxed)) return false;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", sizeof "tls") == 0) return true;
+  if (errno == ENOENT) ask_at.store(Clock::now() + kAskAgain, std::memory_order_relaxed);
+  return false;
+}
+
 }  // namespace
 
 bool give_to_kernel(int fd, TlsWay way, const TrafficSecret& secret) {
@@ -53,8 +69,7 @@ bool give_to_kernel(int fd, TlsWay way, const TrafficSecret& secret) {
   std::copy_n(iv.begin(), sizeof keys.salt, keys.salt);
   std::copy_n(iv.begin() + sizeof keys.salt, sizeof keys.iv, keys.iv);
   const int option = way == TlsWay::send ? TLS_TX : TLS_RX;
-  given = given && setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", sizeof "tls") == 0 &&
-          setsockopt(fd, SOL_TLS, option, &keys, sizeof keys) == 0;
+  given = given && take_tls(fd) && setsockopt(fd, SOL_TLS, option, &keys, sizeof keys) == 0;
   OPENSSL_cleanse(&keys, sizeof keys);
   OPENSSL_cleanse(&key, sizeof key);
   OPENSSL_cleanse(&iv, sizeof iv);

@@ -1,7 +1,7 @@
 // TLS records made or opened by the kernel, after OpenSSL has shaken hands.
 //
-// It saves copies: the kernel encrypts out of the pool, and OpenSSL's buffers fall away. It needs
-// the kernel's module `tls`. Keys cannot change: most kernels know no key updates.
+// It saves a copy at each end: the kernel encrypts out of the pool, and OpenSSL's buffer falls
+// away. It needs the kernel's module `tls`. Keys cannot change: most kernels know no key updates.
 #pragma once
 
 #include <array>

@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/err.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -258,7 +259,7 @@ bool Seal::fail(int rc) {
   }
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   trouble_ = std::string("TLS: ") + (reason != nullptr ? reason : "it ended the connection");
-  token_unknown_ = !SSL_is_init_finished(ssl_.get()) && (is_reader() || stranger_);
+  token_unknown_ = !shaken_ && (is_reader() || stranger_);
   if (token_unknown_) trouble_ += ": no session token in common: shake hands again";
   errno = EPROTO;
   return false;
@@ -276,6 +277,7 @@ bool Seal::shake() {
 // Until now OpenSSL has read no byte beyond the records that it has opened. So the kernel can go
 // on.
 void Seal::shaken() {
+  shaken_ = true;
   stranger_ = false;
   if (secret_) {
     in_kernel_ = give_to_kernel(fd_, is_reader() ? TlsWay::receive : TlsWay::send, *secret_);
@@ -337,11 +339,6 @@ ssize_t Seal::send(std::span<const iovec> pieces) {
 }
 
 ssize_t Seal::send_by_kernel(std::span<const iovec> pieces) {
-  if (records_ >= kRecordsPerKernelKey) {
-    trouble_ = "TLS: the key is used up, and the reader opens no new connection";
-    errno = EPROTO;
-    return -1;
-  }
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());  // only read
   message.msg_iovlen = pieces.size();
@@ -350,12 +347,26 @@ ssize_t Seal::send_by_kernel(std::span<const iovec> pieces) {
   return n;
 }
 
+// Some kernels report the bytes of an incomplete record as readable, although they cannot be read
+// yet. So poll() shall wait for more than those, or we would spin. Keeps errno.
+void Seal::await_more(bool nothing_now) {
+  const int error = errno;
+  int have = 0;
+  if (nothing_now && ::ioctl(fd_, FIONREAD, &have) != 0) have = 0;
+  if (const int wanted = have + 1; wanted != low_water_bytes_) {
+    low_water_bytes_ = wanted;
+    (void)setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
+  }
+  errno = error;
+}
+
 ssize_t Seal::receive_from_kernel(std::span<const iovec> places) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(places.data());  // only read
   message.msg_iovlen = places.size();
   const ssize_t n = ::recvmsg(fd_, &message, MSG_DONTWAIT);
   if (n > 0) received_records_ += 1 + static_cast<size_t>(n) / kRecordBytes;
+  await_more(n < 0 && errno == EAGAIN);
   if (n < 0 && errno == EIO) {
     trouble_ = "TLS: it sent an alert or a key update";
     errno = EPROTO;
@@ -368,7 +379,7 @@ ssize_t Seal::receive_from_kernel(std::span<const iovec> places) {
 
 ssize_t Seal::receive(std::span<const iovec> places) {
   if (in_kernel_ && is_reader()) return receive_from_kernel(places);
-  const bool greeting = !SSL_is_init_finished(ssl_.get());
+  const bool greeting = !shaken_;
   size_t wanted = 0, got = 0;
   for (const iovec& place : places) wanted += place.iov_len;
   starved_ = false;

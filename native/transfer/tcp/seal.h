@@ -59,6 +59,8 @@ class Seal {
   bool has_more() const { return over_ || (!starved_ && SSL_has_pending(ssl_.get()) == 1); }
   // Reader: the holder's key is used up, see Policy.
   bool is_worn() const { return received_records_ >= policy_.received_records_max; }
+  // Holder: it must not begin another answer, because its kernel cannot change the key.
+  bool is_spent() const { return in_kernel_ && !is_reader() && records_ >= kRecordsPerKernelKey; }
   // The kernel makes the records of this holder, or opens them at this reader.
   bool is_in_kernel() const { return in_kernel_; }
 
@@ -74,7 +76,7 @@ class Seal {
   static constexpr size_t kRecordBytes = 16384;
   // AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5).
   static constexpr uint64_t kRecordsPerKey = 1 << 22;
-  // For a holder whose reader does not stop there.
+  // For a holder whose reader does not stop at Policy::received_records_max. One more answer fits.
   static constexpr uint64_t kRecordsPerKernelKey = 1 << 24;
   // Limit of the other end's key changes with no data between them.
   static constexpr unsigned kKeyChangesMax = 16;
@@ -88,6 +90,7 @@ class Seal {
   bool is_reader() const { return token_of_ == nullptr; }
   bool fail(int rc);
   void shaken();
+  void await_more(bool nothing_now);
   ssize_t send_by_kernel(std::span<const iovec> pieces);
   ssize_t receive_from_kernel(std::span<const iovec> places);
   std::span<const std::byte> next_record(std::span<const iovec> pieces, size_t skip);
@@ -100,7 +103,9 @@ class Seal {
   std::string token_;
   const TokenOf* token_of_ = nullptr;    // the holder's, for the handshake only; null at the reader
   std::optional<TrafficSecret> secret_;  // of the holder's records, during the handshake
+  bool shaken_ = false;
   bool in_kernel_ = false;
+  int low_water_bytes_ = 1;  // SO_RCVLOWAT
   std::string trouble_;
   bool token_unknown_ = false;
   bool stranger_ = false;

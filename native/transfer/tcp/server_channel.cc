@@ -242,6 +242,7 @@ bool ServerChannel::refuse(Refusal reason, std::string_view text) {
 }
 
 bool ServerChannel::serve_request() {
+  if (stream_.seal() != nullptr && stream_.seal()->is_spent()) return false;  // between requests
   if (!wait_for_request()) return false;
   // After its first byte, a frame must arrive within the stall timeout, or it is a bad frame.
   const Deadline deadline = Deadline::after_ms(config_.stall_timeout_ms);

@@ -37,6 +37,10 @@ class Holder : public PagePool {
             },
             [this](Incarnation peer, uint64_t fence, std::span<const RecordRow> rows) {
               return publish && publish(peer, fence, rows);
+            },
+            [this](Incarnation peer, const tcp::LifeSign& sign, uint64_t position, uint32_t wait_ms,
+                   const auto& answer) {
+              return follow && follow(peer, sign, position, wait_ms, answer);
             }});
   }
 
@@ -50,6 +54,7 @@ class Holder : public PagePool {
   // Set before the first request.
   TcpServer::Lookup lookup;
   TcpServer::Publish publish;
+  TcpServer::Follow follow;
   std::unique_ptr<TcpServer> server;
 };
 

@@ -11,6 +11,7 @@
 #include "says.h"
 #include "transfer/scripted_peer.h"
 #include "transfer/tcp/dialer.h"
+#include "transfer/tcp/follower.h"
 
 namespace peercached::testing {
 namespace {
@@ -38,11 +39,13 @@ class Wiretap {
   }
   // Flips a bit at this offset of the holder's bytes; 0: none.
   std::atomic<size_t> flip_at{0};
+  // Withholds the holder's bytes from this offset on.
+  std::atomic<size_t> stop_at{SIZE_MAX};
+  std::atomic<size_t> said{0};  // the holder's bytes that the reader got
 
  private:
   void carry(const Wire& reader, const Wire& holder) {
     std::vector<char> bytes(1 << 16);
-    size_t said = 0;
     pollfd waits[] = {{reader.fd(), POLLIN, 0}, {holder.fd(), POLLIN, 0}};
     while (::poll(waits, 2, -1) > 0) {
       for (int side : {0, 1}) {
@@ -56,9 +59,10 @@ class Wiretap {
         }
         const size_t flip = flip_at;
         if (side == 1 && flip != 0 && flip >= said && flip < said + count) bytes[flip - said] ^= 1;
-        if (side == 1) said += count;
+        const size_t passed = side == 1 ? std::min(count, stop_at - said) : count;
         const Wire& other = side == 0 ? holder : reader;
-        if (!other.send(std::as_bytes(std::span(bytes).first(count)))) return;
+        if (!other.send(std::as_bytes(std::span(bytes).first(passed)))) return;
+        if (side == 1) said += passed;
       }
     }
   }
@@ -104,6 +108,27 @@ TEST_F(Sealed, EachEndLeavesItsPagesToTheKernelOrNot) {
   }
 }
 
+TEST_F(Sealed, HalfARecordWakesNobody) {
+  Holder holder(8 << 20, sealed());
+  Wiretap between(holder);
+  const RecordRow row = holder.set(1, 200'000);
+  tcp::Channel channel(tcp::Dialer(as_reader()).dial_to(between.endpoint()));
+  ASSERT_TRUE(eventually([&] {
+    channel.catch_up();
+    return channel.state() == tcp::Channel::State::ready;
+  }));
+  between.stop_at = between.said + 20'000;
+  std::vector<std::byte> request, page(300'000);
+  tcp::append_read(request, 1, {{{row.offset, row.digest, row.generation, row.length, 0}}});
+  ASSERT_EQ(channel.stream().send(request), static_cast<ssize_t>(request.size()));
+  ASSERT_TRUE(eventually([&] { return between.said == between.stop_at; }));
+  EXPECT_TRUE(eventually([&] {
+    pollfd wait{channel.fd(), POLLIN, 0};
+    return channel.stream().receive(page.data(), page.size()) < 0 && errno == EAGAIN &&
+           !channel.stream().has_more() && ::poll(&wait, 1, 50) == 0;
+  }));
+}
+
 TEST_F(Sealed, AConnectionWhoseKeyIsUsedUpIsReplaced) {
   tcp::Seal::policy.received_records_max = 20;
   Holder holder(8 << 20, sealed());
@@ -116,6 +141,30 @@ TEST_F(Sealed, AConnectionWhoseKeyIsUsedUpIsReplaced) {
   }
   EXPECT_GT(holder.server->stats().accepted, 4u);
   EXPECT_TRUE(watcher.troubles().empty());
+}
+
+struct CountingFeed : FeedReader {
+  uint64_t asks() override { return ++asked; }
+  bool begins(HolderIndex) override { return true; }
+  bool changes(HolderIndex, std::span<const RecordRow>) override { return true; }
+  void is_up_to_date(HolderIndex, uint64_t, TimePoint) override {}
+  void is_lost(HolderIndex) override { ++lost; }
+  std::atomic<uint64_t> asked{0}, lost{0};
+};
+
+TEST_F(Sealed, AFollowerReplacesAConnectionWhoseKeyIsUsedUpAndLosesNothing) {
+  tcp::Seal::policy.received_records_max = 20;
+  Holder holder(1 << 20, sealed());
+  holder.follow = [](Incarnation, const tcp::LifeSign&, uint64_t, uint32_t, const auto& answer) {
+    return answer({});
+  };
+  CountingFeed feed;
+  tcp::LifeSigns signs;
+  tcp::Follower follower(feed, signs, as_reader(), std::chrono::milliseconds(10));
+  follower.follow(kPeer, holder.endpoint());
+  EXPECT_TRUE(eventually([&] { return feed.asked >= 100; }));
+  EXPECT_GT(holder.server->stats().accepted, 3u);
+  EXPECT_EQ(feed.lost, 0u);
 }
 
 TEST_F(Sealed, WiretapHearsNoPageBytesWhenSealed) {
@@ -212,7 +261,7 @@ TEST_F(Sealed, StallingPeerIsCutOff) {
 TEST_F(Sealed, PeerThatOnlyChangesItsKeyIsDropped) {
   tcp::Seal::policy.kernel_sends = false;  // its kernel could not
   const tcp::Seal::TokenOf token_of = [](auto&, Incarnation) { return kToken; };
-  ScriptedHolder holder([&](Wire& wire, int) {
+  const auto change_for_ever = [&](Wire& wire, int) {
     const auto seal = tcp::Seal::of_holder(wire.fd(), token_of);
     const auto say = [&](const std::vector<std::byte>& frame) {
       const iovec piece{const_cast<std::byte*>(frame.data()), frame.size()};
@@ -226,13 +275,14 @@ TEST_F(Sealed, PeerThatOnlyChangesItsKeyIsDropped) {
     tcp::append_hello_ok(frame, kHolderIncarnation);
     if (!say(frame)) return;
     while (seal->change_key() || errno == EAGAIN) std::this_thread::yield();
-  });
-  PeerEndpoint endpoint = holder.endpoint();
-  endpoint.sealed = true;
+  };
   RecordRow row;
   row.length = 1000;
   for (const bool receives : {false, true}) {
     tcp::Seal::policy.kernel_receives = receives;
+    ScriptedHolder holder(change_for_ever);
+    PeerEndpoint endpoint = holder.endpoint();
+    endpoint.sealed = true;
     RecordingWatcher watching;
     auto engine = make_reader(watching);
     engine->add_peer(kPeer, endpoint);
