@@ -166,8 +166,9 @@ def test_unknown_epochs_begin_empty(
 ) -> None:
     cluster = make_cluster(1, each=pool_files.options(1))
     assert all(attach(cluster[0]).set(KEYS))
-    cluster[0].kill()
     epochs = cluster[0].state_dir / f"epochs-{cluster[0].node_id}.json"
+    eventually(epochs.exists, 20, "the first save of the epochs")
+    cluster[0].kill()
     epochs.write_text(epochs.read_text()[:-1])
     again(cluster, 0)
     assert "cannot be read" in recovery(cluster[0])["why_fresh"]
