@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 namespace peercached::disk {
@@ -278,7 +277,9 @@ void WriteBehind::append(std::vector<LogItem>& items, AlignedBuffer& buffer, IoC
 }
 
 void WriteBehind::finish(std::vector<LogItem>& items) {
-  for (LogItem& item : items | std::views::reverse) {  // requeued removals keep their order
+  // Backwards, so that requeued removals keep their order.
+  for (auto at = items.rbegin(); at != items.rend(); ++at) {
+    LogItem& item = *at;
     const bool written = item.outcome == LogItem::Outcome::written;
     if (item.entry.kind != RecordKind::page) {
       if (!written) again(item);
