@@ -67,7 +67,11 @@ std::map<Digest, uint64_t> NamespaceNumbers::floors() const {
 
 void NamespaceNumbers::set_quota(const Digest& id, uint64_t bytes) {
   WriterLock lock(mutex_);
-  quotas_[id].bytes = bytes;
+  if (bytes == UINT64_MAX) {
+    quotas_.erase(id);
+  } else {
+    quotas_[id].bytes = bytes;
+  }
 }
 
 bool NamespaceNumbers::admit(const Digest& id, uint32_t length) {

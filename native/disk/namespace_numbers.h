@@ -37,7 +37,7 @@ class NamespaceNumbers {
   std::map<Digest, uint64_t> floors() const;
 
   // Limit for all live epochs together.
-  void set_quota(const Digest& id, uint64_t bytes);
+  void set_quota(const Digest& id, uint64_t bytes);  // UINT64_MAX: none
   // False, and counted, if the page would exceed the quota.
   bool admit(const Digest& id, uint32_t length);
   DiskNamespaceUse use_of(const Digest& id) const;

@@ -21,18 +21,17 @@ void Quotas::apply(uint32_t pool_slot, const Open& open) {
   const auto rule = std::ranges::find_if(rules_, [&](const QuotaRule& one) {
     return ::fnmatch(one.pattern.c_str(), open.name.c_str(), 0) == 0;
   });
-  const bool had = told_.contains(pool_slot);
-  if (rule == rules_.end()) {
-    if (!had) return;
-    told_.erase(pool_slot);
-    pool_.drop_quota(pool_slot);
-  } else {
+  const bool has_rule = rule != rules_.end();
+  if (has_rule) {
     told_.try_emplace(pool_slot, 0);
     pool_.set_quota(pool_slot, rule->pool_bytes);
+  } else if (told_.erase(pool_slot) != 0) {
+    pool_.drop_quota(pool_slot);
   }
-  const bool on_disk = rule != rules_.end() && rule->disk_bytes;
-  if (cold_.enabled() && (had || on_disk)) {
-    cold_.tier().set_quota(open.id, on_disk ? *rule->disk_bytes : UINT64_MAX);
+  // The disk knows namespaces by id, also those that were open under other rules.
+  if (cold_.enabled()) {
+    const auto disk_bytes = has_rule ? rule->disk_bytes : std::nullopt;
+    cold_.tier().set_quota(open.id, disk_bytes.value_or(UINT64_MAX));
   }
 }
 

@@ -132,6 +132,13 @@ def test_reloaded_quotas_hold_for_open_namespaces(
     fill(node, one, keys_of("again", 160))
     assert found(one, keys_of("again", 160)) == 160
 
+    # A rule goes while no worker has the namespace open.
+    reload("greedy/*=0.25:0.0625")
+    one.client.clear()
+    reload("other=0.5")
+    fill(node, one, keys)
+    assert found(one, keys) == 160
+
 
 WRONG = ["a", "a=", "a=0", "a=1.5", "=0.5", "a=b", "a=1:", "a=:1", "a=1:2", "a=1:0", "a=1:1:1"]
 
