@@ -309,8 +309,8 @@ class Config(BaseModel):
         256 << 20,
         _POOL,
         "Budget for pages that move to other nodes before the pool evicts them. They go only to a "
-        "node with free memory, or with pages that nobody has used for longer still. 0: no page "
-        "moves, so what is evicted here is gone, unless it is on the disk.",
+        "node with free memory, or whose coldest pages are older. 0: no page moves. Then a page "
+        "that the pool evicts is gone, unless it is on the disk.",
         "More if some nodes set pages faster than this while others have memory to spare (prefill "
         "and decode nodes, memory-only nodes): what the network can carry beside reads.",
         unit="bytes/s",
@@ -376,9 +376,10 @@ class Config(BaseModel):
     disk_sync: Literal["never", "segment", "batch"] = _key(
         "segment",
         _DISK,
-        "When pages are forced to the medium. Whatever it is, a killed daemon loses only what was "
-        "not written yet. Power cuts: `segment` loses the file that was being filled, `batch` "
-        "nothing that was reported as written, `never` what the kernel had not written back.",
+        "When pages are forced to the medium. With each value, a daemon that is killed loses only "
+        "what it had not written yet. Power cuts: `segment` loses the file that was being filled, "
+        "`batch` nothing that was reported as written, `never` what the kernel had not written "
+        "back.",
         "`batch` on disks whose flushes are cheap (power-loss protection); `never` where the pages "
         "need not outlive the machine's power.",
     )
@@ -413,8 +414,8 @@ class Config(BaseModel):
         4_000_000,
         _DIRECTORY,
         "Records of other nodes' pages that this node keeps copies of, about 48 bytes each; memory "
-        "grows only as used. What it has a copy of, it finds without asking an owner. Nodes whose "
-        "records do not fit are not copied. 0: none are.",
+        "grows only as used. It finds the pages of these records without asking an owner. Nodes "
+        "whose records do not fit are not copied. 0: none are.",
         "Raise it where `peercached_copies_without_room_total` grows and memory is free.",
         unit="records",
         ge=0,
