@@ -35,6 +35,7 @@ Engine::Engine(const EngineConfig& config)
                [this](std::span<const RecordRow> rows) { publisher_->tell(rows); }),
       transports_(config, storage_.pool(), nodes_, control_),
       locations_(config.location_cache_entries, running_),
+      speeds_(config.incarnation),
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify),
       readers_(transports_) {
@@ -66,16 +67,16 @@ Engine::Engine(const EngineConfig& config)
 }
 
 void Engine::make_paths() {
-  locator_ = std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, copies_.get(),
-                                                      running_, control_, transports_.engine(),
-                                                      counters_});
+  locator_ = std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, speeds_,
+                                                      copies_.get(), running_, control_,
+                                                      transports_.engine(), counters_});
   set_path_ = std::make_unique<SetPath>(
       SetPath::Parts{taking_, storage_.pool(), storage_.cold(), running_, *publisher_, note_sets_,
                      fresh_, control_, janitor_, crew_, counters_, latencies_});
-  get_path_ = std::make_unique<GetPath>(
-      GetPath::Parts{serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_,
-                     *removals_, running_, *locator_, locations_, nodes_, transports_.engine(),
-                     verifier_, control_, used_pages_, hot_reads_, crew_, counters_, latencies_});
+  get_path_ = std::make_unique<GetPath>(GetPath::Parts{
+      serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *removals_,
+      running_, *locator_, locations_, speeds_, nodes_, transports_.engine(), verifier_, control_,
+      used_pages_, hot_reads_, crew_, counters_, latencies_});
   exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *locator_,
       locations_, nodes_, transports_.engine(), control_, counters_, latencies_});

@@ -155,6 +155,7 @@ class Engine final : public RequestHandler {
   Transports transports_;
   Running running_;
   LocationCache locations_;
+  HolderSpeeds speeds_;
   UsedPages used_pages_;
   HotReads hot_reads_;
   std::atomic<bool> note_sets_{false};

@@ -12,6 +12,7 @@
 #include "engine/control.h"
 #include "engine/counters.h"
 #include "engine/crew.h"
+#include "engine/holder_speeds.h"
 #include "engine/hot_reads.h"
 #include "engine/latencies.h"
 #include "engine/local_pages.h"
@@ -41,6 +42,7 @@ class GetPath {
     const Running& running;
     const Locator& locator;
     LocationCache& locations;
+    HolderSpeeds& speeds;
     NodeTable& nodes;
     TransferEngine& reads;
     VerifyingSink& verifier;

@@ -19,6 +19,43 @@ namespace {
 constexpr uint64_t kPromoteBytes = 8 << 20;
 constexpr size_t kPromotePages = 1024;
 
+// Passes pages on to another sink, and notes when the last one of each batch came.
+class Stopwatch final : public PageSink {
+ public:
+  // `batches` are in the order of their peers.
+  Stopwatch(PageSink& next, std::span<const ReadBatch> batches)
+      : next_(next), batches_(batches), last_(batches.size()) {}
+
+  void landed(const ReadBatch& batch, ReadOp& op) override {
+    next_.landed(batch, op);
+    const auto timed =
+        std::lower_bound(batches_.begin(), batches_.end(), batch.peer,
+                         [](const ReadBatch& one, HolderIndex peer) { return one.peer < peer; });
+    last_[static_cast<size_t>(timed - batches_.begin())].store(
+        Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  bool sums() const override { return next_.sums(); }
+
+  // Tells how long the pages of each batch took, if all have come.
+  void tell(HolderSpeeds& speeds) const {
+    for (size_t b = 0; b < batches_.size(); ++b) {
+      uint64_t bytes = 0;
+      for (const ReadOp& op : batches_[b].ops) {
+        bytes = op.status == PageStatus::ok ? bytes + op.length : 0;
+        if (bytes == 0) break;
+      }
+      const TimePoint last{TimePoint::duration(last_[b].load(std::memory_order_relaxed))};
+      speeds.note(batches_[b].peer, bytes, last - began_, last);
+    }
+  }
+
+ private:
+  PageSink& next_;
+  const std::span<const ReadBatch> batches_;
+  const TimePoint began_ = Clock::now();
+  std::vector<std::atomic<TimePoint::rep>> last_;  // by batch
+};
+
 }  // namespace
 
 struct GetPath::Run::Asked {
@@ -188,7 +225,9 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
   }
   if (batches.empty()) return;
   TraceStep step(context.trace, "read");
-  parts.reads.read(batches, context.deadline, *context.gate, parts.verifier);
+  Stopwatch stopwatch(parts.verifier, batches);
+  parts.reads.read(batches, context.deadline, *context.gate, stopwatch);
+  stopwatch.tell(parts.speeds);
   step.done(ops[0].status, batches[0].peer);
 
   for (size_t o = 0; o < ops.size(); ++o) {

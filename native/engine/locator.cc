@@ -27,14 +27,14 @@ std::vector<RecordRow> rows_of(std::span<const std::byte> packed) {
 }
 
 // Chooses one of a digest's records, at a usable node. Prefers another holder than `failed`, then a
-// resident page. Among equal ones the digest decides, so that readers spread.
+// resident page, then a holder that is quick.
 const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
-                        HolderIndex failed, PageStatus& why) {
+                        const HolderSpeeds& speeds, TimePoint now, HolderIndex failed,
+                        PageStatus& why) {
   const RecordRow* best = nullptr;
   int best_rank = -1;
-  const size_t start = records.empty() ? 0 : records[0].digest.hi % records.size();
-  for (size_t i = 0; i < records.size(); ++i) {
-    const RecordRow& record = records[(start + i) % records.size()];
+  double best_cost = 0;
+  for (const RecordRow& record : records) {
     const bool resident = record.flags & kRecordResident;
     if (record.holder == kSelfHolder) {
       // It was not in our pool when we looked: it has just come, or is just being withdrawn.
@@ -46,9 +46,12 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
       continue;
     }
     const int rank = 2 * (record.holder != failed) + resident;
-    if (rank <= best_rank) continue;
+    if (rank < best_rank) continue;
+    const double cost = records.size() == 1 ? 0 : speeds.cost(record.digest, record.holder, now);
+    if (rank == best_rank && cost >= best_cost) continue;
     best = &record;
     best_rank = rank;
+    best_cost = cost;
   }
   return best;
 }
@@ -121,8 +124,8 @@ struct Locator::Search {
   void run();
 
   // The steps.
-  void in_cache();
   void in_copies();
+  void in_cache();
   void in_own_shard();
   void at_owners();
   void ask(const std::vector<Part>& parts);
@@ -153,8 +156,8 @@ void Locator::locate(std::span<const Digest> digests, std::span<const HolderInde
 }
 
 void Locator::Search::run() {
-  if (trust != Trust::nothing) in_cache();
-  if (trust != Trust::nothing && open > 0 && sources.copies != nullptr) in_copies();
+  if (trust != Trust::nothing && sources.copies != nullptr) in_copies();
+  if (trust != Trust::nothing && open > 0) in_cache();
   if (open > 0 && ring) in_own_shard();
   if (open > 0 && ring && !alone && !is_decided()) at_owners();
   if (open > 0 && !alone && !is_decided()) by_control_plane();
@@ -170,18 +173,6 @@ void Locator::Search::take(size_t i, const RecordRow& record) {
   --open;
 }
 
-void Locator::Search::in_cache() {
-  TraceStep step(trace, "location cache");
-  const TimePoint since = trust == Trust::recent ? now - kRecent : TimePoint::min();
-  for (size_t i = 0; i < digests.size(); ++i) {
-    RecordRow cached;
-    if (sources.locations.find(digests[i], since, cached) && sources.nodes.usable(cached.holder)) {
-      take(i, cached);
-    }
-  }
-  found_so_far(step);
-}
-
 void Locator::Search::in_copies() {
   TraceStep step(trace, "copies");
   std::vector<RecordRow> found;
@@ -195,6 +186,19 @@ void Locator::Search::in_copies() {
   found_so_far(step);
 }
 
+void Locator::Search::in_cache() {
+  TraceStep step(trace, "location cache");
+  const TimePoint since = trust == Trust::recent ? now - kRecent : TimePoint::min();
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (why[i] == PageStatus::ok) continue;
+    RecordRow cached;
+    if (sources.locations.find(digests[i], since, cached) && sources.nodes.usable(cached.holder)) {
+      take(i, cached);
+    }
+  }
+  found_so_far(step);
+}
+
 void Locator::Search::merge(std::vector<RecordRow>& found) {
   std::stable_sort(found.begin(), found.end(),
                    [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; });
@@ -205,7 +209,8 @@ void Locator::Search::merge(std::vector<RecordRow>& found) {
     auto last = first;
     while (last != found.end() && last->digest == digests[i]) ++last;
     const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
-    if (const RecordRow* record = choose({first, last}, sources.nodes, failed_at, why[i])) {
+    if (const RecordRow* record =
+            choose({first, last}, sources.nodes, sources.speeds, now, failed_at, why[i])) {
       take(i, *record);
       sources.locations.put(*record, now, removals);
     }

@@ -1,7 +1,8 @@
 // Finds where pages are that this node does not hold, for `get` and `exists`. A search asks in
-// turn: the location cache, the copies of other nodes' records, our own shard, the owners in frames
+// turn: the copies of other nodes' records, the location cache, our own shard, the owners in frames
 // of the data channels, and the control plane. The control plane knows former owners, hedges, and
-// waits for late answers.
+// waits for late answers. A copy names all holders of a page, so it goes before the cache, which
+// names one.
 //
 // Thread safe.
 #pragma once
@@ -16,6 +17,7 @@
 #include "engine/copies.h"
 #include "engine/counters.h"
 #include "engine/directory.h"
+#include "engine/holder_speeds.h"
 #include "engine/locations.h"
 #include "engine/nodes.h"
 #include "removals/running.h"
@@ -35,6 +37,7 @@ class Locator {
     NodeTable& nodes;
     Directory& directory;
     LocationCache& locations;
+    const HolderSpeeds& speeds;
     const Copies* copies;  // may be null
     const Running& running;
     ControlQueue& control;

@@ -51,7 +51,7 @@ def test_copies_answer_lookups_without_asking_owners(
         elsewhere = keys[0] if daemon is not cluster[0] else keys[-1]
         with AdminClient(str(daemon.admin_path)) as admin:
             steps = [step.name for step in admin.trace("test", elsewhere).steps]
-        assert steps == ["pool", "location cache", "copies", "read"]
+        assert steps == ["pool", "copies", "read"]
         reader = attach(daemon, page_bytes=PAGE_BYTES, room_pages=128)
         assert reader.client.batch_exists(keys) == 128
         assert reader.has(keys)

@@ -126,6 +126,25 @@ class Network:
     def heal(self, host: str) -> None:
         self._set_port(host, _BRIDGE_PORT_FORWARDING)
 
+    def slow_down(self, host: str, bits_per_s: int) -> None:
+        """Limits what this host sends."""
+        rate = ("rate", f"{bits_per_s}bit", "burst", "128k", "latency", "100ms")
+        netns = self.netns(host)
+        _run(
+            "ip",
+            "netns",
+            "exec",
+            netns,
+            "tc",
+            "qdisc",
+            "replace",
+            "dev",
+            "eth0",
+            "root",
+            "tbf",
+            *rate,
+        )
+
     def split(self, hosts: Sequence[str]) -> None:
         """Silently separates these hosts from the rest, until `unite`. Each side stays whole."""
         self._move(hosts, "other")

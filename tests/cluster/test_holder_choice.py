@@ -1,0 +1,60 @@
+"""A page with several holders is read from the one that answers quickly."""
+
+from collections.abc import Iterator
+
+import pytest
+from harness.cluster import Cluster
+from harness.fixtures import Attach, MakeCluster
+from harness.netns import Network
+from harness.pages import Pages, keys_of
+from harness.waiting import eventually
+
+pytestmark = pytest.mark.netns
+
+PAGE = 64 << 10
+PAGES = 400
+AT_ONCE = 16
+SLOW_BITS_PER_S = 40_000_000
+
+
+@pytest.fixture
+def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
+    cluster = make_cluster(3, start=False, replica_share=0)
+    network.start(cluster)
+    yield cluster
+    for daemon in cluster.daemons:
+        daemon.clean_up()
+
+
+def pages_read(cluster: Cluster) -> dict[str, int]:
+    """By the third node, from the others."""
+    return {peer["node_id"]: peer["pages"] for peer in cluster[2].status()["transfer"]}
+
+
+def read_all(reader: Pages, keys: list[bytes]) -> None:
+    for first in range(0, len(keys), AT_ONCE):
+        assert reader.has(keys[first : first + AT_ONCE])
+
+
+def test_equal_holders_share_the_reads_and_a_slow_one_gets_few(
+    network: Network, hosts: Cluster, attach: Attach
+) -> None:
+    keys = keys_of("held twice", PAGES)
+    for holder in hosts.daemons[:2]:
+        writer = attach(holder, page_bytes=PAGE)
+        for first in range(0, PAGES, 50):
+            assert all(writer.set(keys[first : first + 50]))
+    reader = attach(hosts[2], page_bytes=PAGE)
+    eventually(lambda: hosts[2].status()["copies"]["records"] >= 2 * PAGES, 10)
+
+    read_all(reader, keys)
+    before = pages_read(hosts)
+    assert min(before["a"], before["b"]) > PAGES // 5, before
+
+    network.slow_down("a", SLOW_BITS_PER_S)
+    read_all(reader, keys)
+    slowed = pages_read(hosts)
+    read_all(reader, keys)
+    after = pages_read(hosts)
+    assert after["a"] - slowed["a"] < PAGES // 4, (before, slowed, after)
+    assert after["a"] + after["b"] - before["a"] - before["b"] == 2 * PAGES
