@@ -242,7 +242,12 @@ bool ServerChannel::refuse(Refusal reason, std::string_view text) {
 }
 
 bool ServerChannel::serve_request() {
-  if (stream_.seal() != nullptr && stream_.seal()->is_spent()) return false;  // between requests
+  if (stream_.seal() != nullptr && stream_.seal()->is_spent()) {  // between requests
+    note("tcp key spent", "ended a connection of node '" + node_id() +
+                              "' to data_port: its TLS key is used up. Readers open a new "
+                              "connection long before that; is the node of an older version?");
+    return false;
+  }
   if (!wait_for_request()) return false;
   // After its first byte, a frame must arrive within the stall timeout, or it is a bad frame.
   const Deadline deadline = Deadline::after_ms(config_.stall_timeout_ms);
