@@ -55,6 +55,7 @@ class Options:
     heartbeat_s: float
     nodes: int
     writers: int | None
+    set_all: bool
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,11 @@ class Workload:
     help="Only so many of the daemons have workers; the others lend their memory. Replays twice, "
     "first without spill.",
 )
+@click.option(
+    "--set-all",
+    is_flag=True,
+    help="Workers also set the pages that they have found, like an engine that does not ask first.",
+)
 @click.option("--seed", default=1, show_default=True, help="Of conversations and spreading.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else.")
 def main(as_json: bool, **values: Any) -> None:
@@ -190,7 +196,7 @@ async def _run(options: Options, console: Console, more: Mapping[str, int]) -> d
                         WorkerProcess.running(
                             f"{role} on {daemon.node_id}",
                             daemon.socket_path,
-                            WorkerOptions(page_bytes=page_bytes),
+                            WorkerOptions(page_bytes=page_bytes, set_all=options.set_all),
                         )
                     )
                     for daemon in cluster.daemons[: options.writers]

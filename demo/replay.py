@@ -38,6 +38,7 @@ class WorkerOptions:
     batch_pages: int = 128
     timeout_s: float = 2.0
     salt: str = "demo"
+    set_all: bool = False
 
 
 class WorkerProcess:
@@ -63,6 +64,7 @@ class WorkerProcess:
             f"--batch-pages={options.batch_pages}",
             f"--timeout-s={options.timeout_s}",
             f"--salt={options.salt}",
+            *(["--set-all"] if options.set_all else []),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES_MAX,

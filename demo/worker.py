@@ -55,8 +55,11 @@ class Outcome:
 class Worker:
     """Does jobs with one client and one region. Not thread safe."""
 
-    def __init__(self, client: Client, *, page_bytes: int, batch_pages: int, salt: str) -> None:
+    def __init__(
+        self, client: Client, *, page_bytes: int, batch_pages: int, salt: str, set_all: bool = False
+    ) -> None:
         self._client = client
+        self._set_all = set_all
         self._page_bytes = page_bytes
         self._batch_pages = batch_pages
         self._salt = salt
@@ -77,8 +80,9 @@ class Worker:
             keys = [self.key(block) for block in chain]
             outcome.promised_pages = self._exists(keys, outcome)
             outcome.hit_pages = self._get(keys[: outcome.promised_pages], outcome)
-            rest = [*keys[outcome.hit_pages :], *(self.key(block) for block in answer)]
-            parent = keys[outcome.hit_pages - 1] if outcome.hit_pages else None
+            known = 0 if self._set_all else outcome.hit_pages
+            rest = [*keys[known:], *(self.key(block) for block in answer)]
+            parent = keys[known - 1] if known else None
             self._set(rest, parent, outcome)
         except Exception as error:
             outcome.error = f"{type(error).__name__}: {error}"
@@ -153,6 +157,7 @@ def main() -> None:
     parser.add_argument("--batch-pages", type=int, required=True)
     parser.add_argument("--timeout-s", type=float, required=True)
     parser.add_argument("--salt", required=True)
+    parser.add_argument("--set-all", action="store_true")
     options = parser.parse_args()
     with Client(
         options.socket, namespace=NAMESPACE, name=options.name, timeout_s=options.timeout_s
@@ -162,6 +167,7 @@ def main() -> None:
             page_bytes=options.page_bytes,
             batch_pages=options.batch_pages,
             salt=options.salt,
+            set_all=options.set_all,
         )
         print(json.dumps({"ready": options.name}), flush=True)
         for line in sys.stdin:

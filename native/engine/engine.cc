@@ -70,9 +70,9 @@ void Engine::make_paths() {
   locator_ = std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, speeds_,
                                                       copies_.get(), running_, control_,
                                                       transports_.engine(), counters_});
-  set_path_ = std::make_unique<SetPath>(
-      SetPath::Parts{taking_, storage_.pool(), storage_.cold(), running_, *publisher_, note_sets_,
-                     fresh_, control_, janitor_, crew_, counters_, latencies_});
+  set_path_ = std::make_unique<SetPath>(SetPath::Parts{
+      taking_, storage_.pool(), storage_.cold(), running_, *publisher_, nodes_, copies_.get(),
+      note_sets_, fresh_, control_, janitor_, crew_, counters_, latencies_});
   get_path_ = std::make_unique<GetPath>(GetPath::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *removals_,
       running_, *locator_, locations_, speeds_, nodes_, transports_.engine(), verifier_, control_,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct SetPath::Run {
   std::vector<Reservation> reservations{};
   std::vector<size_t> reserved{};  // by place in `reservations`
   std::vector<PinnedPage> committing{}, unpublished{}, aborting{}, pinned{};
+  std::vector<Digest> committing_digests{};
   std::vector<uint64_t> checksums{};
   std::vector<RecordRow> rows{};
 
@@ -49,6 +51,8 @@ struct SetPath::Run {
   void store(std::span<const size_t> piece, const Digest* parent);
   void reserve(const Digest* parent);
   void fill();
+  // By place in `committing`: 1 if another node has the page in its pool.
+  std::vector<uint8_t> held_elsewhere() const;
   void commit();
   bool drop_removed();
   void publish(bool in_frames);
@@ -126,6 +130,7 @@ void SetPath::Run::store(std::span<const size_t> piece, const Digest* parent) {
   fill();
   commit();
   for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
+  committing_digests.clear();
   checksums.clear();
   rows.clear();
   // The namespace was cleared meanwhile. Nobody could ever find pages that were committed after the
@@ -192,6 +197,7 @@ void SetPath::Run::fill() {
     if (page.status == PageStatus::ok) {
       committing.push_back(slot);
       committing.back().checksum = sums[j];
+      committing_digests.push_back(digests[chosen[reserved[j]]]);
       checksums.push_back(sums[j]);
       parts.counters.bytes_set.fetch_add(page.length, std::memory_order_relaxed);
     } else {
@@ -200,11 +206,31 @@ void SetPath::Run::fill() {
   }
 }
 
+std::vector<uint8_t> SetPath::Run::held_elsewhere() const {
+  if (parts.copies == nullptr || committing.empty()) return {};
+  std::vector<RecordRow> rows_elsewhere;
+  parts.copies->find(committing_digests, rows_elsewhere);
+  if (rows_elsewhere.empty()) return {};
+  std::unordered_map<Digest, uint32_t, DigestHash> lengths;
+  for (const RecordRow& row : rows_elsewhere) {
+    if (row.flags & kRecordResident && parts.nodes.usable(row.holder)) {
+      lengths[row.digest] = row.length;
+    }
+  }
+  std::vector<uint8_t> elsewhere(committing.size(), 0);
+  for (size_t i = 0; i < committing.size(); ++i) {
+    const auto length = lengths.find(committing_digests[i]);
+    elsewhere[i] = length != lengths.end() && length->second == committing[i].length ? 1 : 0;
+  }
+  return elsewhere;
+}
+
 void SetPath::Run::commit() {
   parts.pool.abort(aborting);
+  const std::vector<uint8_t> elsewhere = held_elsewhere();
   const UnderWay::Work work(parts.publisher.commits());
   rows.resize(committing.size());
-  parts.pool.commit(committing, checksums, rows);
+  parts.pool.commit(committing, checksums, rows, {}, elsewhere);
   parts.publisher.feed().append(rows);
   std::vector<RecordRow> fresh;
   if (parts.note_sets.load(std::memory_order_relaxed)) fresh = rows;

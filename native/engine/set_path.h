@@ -11,6 +11,7 @@
 
 #include "engine/cold_pages.h"
 #include "engine/control.h"
+#include "engine/copies.h"
 #include "engine/counters.h"
 #include "engine/crew.h"
 #include "engine/janitor.h"
@@ -31,6 +32,8 @@ class SetPath {
     ColdPages& cold;
     const Running& running;
     Publisher& publisher;
+    const NodeTable& nodes;
+    const Copies* copies;                // may be null
     const std::atomic<bool>& note_sets;  // whether `fresh` gets the pages
     PartQueue& fresh;
     ControlQueue& control;

@@ -32,6 +32,8 @@ class EvictionPolicy {
   virtual void used(uint32_t id, uint32_t before, uint32_t now_ms) = 0;
   // Committed, but last used on another node, at `touched_ms`. `before`: of this batch.
   virtual void adopted(uint32_t id, uint32_t before, uint32_t touched_ms) = 0;
+  // Committed now, while another pool has the page, too. `before`: of this batch, also such a page.
+  virtual void duplicated(uint32_t id, uint32_t before, uint32_t now_ms) = 0;
   // Comes from an earlier process.
   virtual void restored(uint32_t id, uint64_t stamp) = 0;
   // Its last pin has ended.

@@ -230,12 +230,13 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
 }
 
 void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
-                  std::span<RecordRow> rows, const std::optional<Adoption>& adoption) {
+                  std::span<RecordRow> rows, const std::optional<Adoption>& adoption,
+                  std::span<const uint8_t> elsewhere) {
   assert(checksums.size() >= pages.size() && rows.size() >= pages.size());
   for (const PinnedPage& page : pages) __builtin_prefetch(page.header, 1);
   MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
-  uint32_t before = kNoSlot;
+  uint32_t before = kNoSlot, duplicate_before = kNoSlot;
   for (size_t i = 0; i < pages.size(); ++i) {
     const uint32_t id = pages[i].slot;
     impl_->enter(id, impl_->next_generation(), checksums[i]);
@@ -245,11 +246,15 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
                             : adoption->replica ? Origin::copied
                                                 : Origin::moved);
     const uint32_t chain_parent = impl_->slots.parent_of(id);
-    if (adoption)
+    if (adoption) {
       impl_->policy->adopted(id, before, now_ms - std::min(now_ms, adoption->idle_ms));
-    else
+    } else if (!elsewhere.empty() && elsewhere[i] != 0) {
+      impl_->policy->duplicated(id, duplicate_before, now_ms);
+      duplicate_before = id;
+    } else {
       impl_->policy->committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms,
                                impl_->evicted_keys.pools_needed(slot.digest) != 0);
+    }
     if (impl_->memory.file() != nullptr) stamp_note(impl_->note_of(slot), slot.stamp);
     rows[i] = impl_->row_of(slot);
     before = id;

@@ -184,8 +184,11 @@ class Pool {
   // Writes the header last, in release order, and fills rows[i] with the record to publish. The
   // slots stay pinned for the caller, so that no withdrawal can overtake the publication. Give
   // `idle_ms` for pages last used elsewhere, that long ago; without it they count as used now.
+  // `elsewhere` may be empty; elsewhere[i] is 1 if another pool has the page, too. Then our copy is
+  // one of those that go soon, until it is used here.
   void commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
-              std::span<RecordRow> rows, const std::optional<Adoption>& adoption = {});
+              std::span<RecordRow> rows, const std::optional<Adoption>& adoption = {},
+              std::span<const uint8_t> elsewhere = {});
   void abort(std::span<const PinnedPage> pages);
   // Waits until no thread has `digest` reserved; false at the deadline.
   bool wait_settled(const Digest& digest, Deadline deadline);

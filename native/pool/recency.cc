@@ -16,6 +16,8 @@ constexpr int kClassStepsMax = 16;
 
 // Most steps from one aged page's place to the next. Bounds the time under the mutex.
 constexpr int kAgedStepsMax = 4096;
+// A duplicate counts as used after a tenth of the time since the use of the coldest page.
+constexpr uint32_t kDuplicatesOlder = 10;
 
 // Pinned pages to skip at the cold end of a namespace with a quota.
 constexpr int kPinnedStepsMax = 1024;
@@ -48,6 +50,12 @@ void Recency::adopted(uint32_t id, uint32_t before, uint32_t touched_ms) {
     place_behind(id, anchor, touched_ms);
   if (!follows) finger_ = id;
   place_in_namespace(id, slots_[id].recency.hotter);
+}
+
+void Recency::duplicated(uint32_t id, uint32_t before, uint32_t now_ms) {
+  const uint32_t coldest = pages_.once.coldest();
+  const uint32_t coldest_ms = coldest == kNoSlot ? now_ms : slots_[coldest].touched_ms;
+  adopted(id, before, coldest_ms + (now_ms - coldest_ms) / kDuplicatesOlder);
 }
 
 void Recency::place(uint32_t id, uint32_t before, uint32_t now_ms) {

@@ -13,6 +13,9 @@
 // (colder than) its predecessor while that is still among the hottest; otherwise it goes to the
 // front. Each class keeps the same order among its own pages.
 //
+// A page that another pool has, too, is placed near the cold end: if it goes, the cluster still has
+// it. A use moves it up like any other page (docs/spill.md).
+//
 // Eviction "parks" a pinned page that it meets at the cold end: it takes the page off the lists. So
 // later evictions do not meet it again. Its last unpin puts it back at the cold end.
 //
@@ -36,6 +39,8 @@ class Recency final : public EvictionPolicy {
   void used(uint32_t id, uint32_t before, uint32_t now_ms) override;
   // Placed directly behind `before`, however old that is, or among the pages set at that time.
   void adopted(uint32_t id, uint32_t before, uint32_t touched_ms) override;
+  // Placed like a page that was used nearly as long ago as the one to be evicted next.
+  void duplicated(uint32_t id, uint32_t before, uint32_t now_ms) override;
   // In the order of the stamps, which tells nothing of later uses.
   void restored(uint32_t id, uint64_t stamp) override;
   void unpinned(uint32_t id) override;

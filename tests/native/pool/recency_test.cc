@@ -22,6 +22,15 @@ class PoolRecency : public PageFixture {
       unpin(reservation.page);
     }
   }
+  // Sets pages that another pool has, too.
+  void set_duplicates(const std::vector<uint64_t>& numbers) {
+    std::vector<PinnedPage> pages;
+    for (uint64_t number : numbers) pages.push_back(reserve(number, kPage).page);
+    const std::vector<uint64_t> sums(pages.size());
+    std::vector<RecordRow> rows(pages.size());
+    pool->commit(pages, sums, rows, {}, std::vector<uint8_t>(pages.size(), 1));
+    for (const PinnedPage& page : pages) unpin(page);
+  }
   // Waits until a page set now counts as younger than the pool.
   void let_a_moment_pass() {
     const TimePoint until = Clock::now() + std::chrono::milliseconds(5);
@@ -134,6 +143,36 @@ TEST_F(PoolRecency, AdoptedPagesKeepTheirPlaceAfterReadsAndRemovals) {
   adopt({24}, kLongAgo);
   expect_evicted_before({24}, {1, 2, 3, 20, 21});
   expect_evicted_before({3, 2, 1}, {20, 21});
+}
+
+TEST_F(PoolRecency, PagesThatAnotherPoolHasTooGoBeforeMostOthers) {
+  open(4 * kMiB);
+  set_batch({1, 2}, kPage);
+  let_a_moment_pass();
+  let_a_moment_pass();
+  set_batch({10, 11}, kPage);
+  set_duplicates({20, 21, 22});
+  set_batch({12, 13}, kPage);
+  expect_evicted_before({1, 2, 20, 21, 22}, {10, 11, 12, 13});
+}
+
+TEST_F(PoolRecency, APageThatAnotherPoolHasTooStaysOnceItIsUsedHere) {
+  open(4 * kMiB);
+  set_batch({1, 2}, kPage);
+  let_a_moment_pass();
+  let_a_moment_pass();
+  set_batch({10, 11}, kPage);
+  set_duplicates({20, 21});
+  touch({20});
+  expect_evicted_before({1, 2, 21}, {10, 11, 20});
+}
+
+TEST_F(PoolRecency, PagesThatOtherPoolsHaveTooFillAnEmptyPool) {
+  open(4 * kMiB);
+  set_duplicates({1, 2, 3});
+  let_a_moment_pass();
+  set_duplicates({4, 5, 6});
+  for (uint64_t number : {1, 2, 3, 4, 5, 6}) EXPECT_TRUE(held(number));
 }
 
 TEST_F(PoolRecency, OldAdoptedPagesGoFirstAmongMixedSizes) {
