@@ -22,13 +22,8 @@
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 namespace peercached {
-
-#ifdef __x86_64__
 
 namespace {
 // Chosen before main. A page fault may leave a copy by a long jump (common/fault_guard.h), which
@@ -61,7 +56,7 @@ void RunningCopy::advance(size_t have_bytes) {
   best_kernel.mix(acc_, dest_ == nullptr ? nullptr : dest_ + taken_bytes_, source_ + taken_bytes_,
                   (upto - taken_bytes_) / kStripeBytes);
   taken_bytes_ = upto;
-  if (dest_ != nullptr) _mm_sfence();  // as in finish_sum
+  if (dest_ != nullptr) fence_copied_bytes();
 }
 
 uint64_t RunningCopy::finish(size_t page_bytes) {
@@ -70,36 +65,5 @@ uint64_t RunningCopy::finish(size_t page_bytes) {
   return dest_ == nullptr ? checksum(source_, page_bytes)
                           : copy_and_checksum(dest_, source_, page_bytes);
 }
-
-#else
-
-uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes) {
-  constexpr size_t kBlockBytes = 8192;  // well inside the first-level cache
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  auto* to = static_cast<std::byte*>(dest);
-  const auto* from = static_cast<const std::byte*>(source);
-  for (size_t at = 0; at < bytes; at += kBlockBytes) {
-    const size_t block_bytes = bytes - at < kBlockBytes ? bytes - at : kBlockBytes;
-    std::memcpy(to + at, from + at, block_bytes);
-    XXH3_64bits_update(&state, from + at, block_bytes);
-  }
-  return XXH3_64bits_digest(&state);
-}
-
-uint64_t checksum(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
-
-void RunningCopy::advance(size_t have_bytes) {
-  if (dest_ != nullptr && have_bytes > taken_bytes_)
-    std::memcpy(dest_ + taken_bytes_, source_ + taken_bytes_, have_bytes - taken_bytes_);
-  taken_bytes_ = have_bytes;
-}
-
-uint64_t RunningCopy::finish(size_t page_bytes) {
-  advance(page_bytes);
-  return checksum(source_, page_bytes);
-}
-
-#endif
 
 }  // namespace peercached

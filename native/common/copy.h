@@ -1,7 +1,7 @@
 // Copies a page and makes its checksum (XXH3-64) in one pass. It goes block by block, so that the
 // second use of every byte finds it in the cache.
 //
-// The best kernel for this processor is chosen at startup (AVX-512, AVX2, SSE2).
+// The best kernel for this processor is chosen at startup (AVX-512, AVX2, SSE2; NEON on aarch64).
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace peercached {
 
-// Uses non-temporal stores, for pages that this core will not read again soon. `dest` and `source`
-// must not overlap. Any alignment works; 64 bytes is fastest.
+// Uses non-temporal stores on x86-64, for pages that this core will not read again soon. `dest` and
+// `source` must not overlap. Any alignment works; 64 bytes is fastest.
 uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes);
 
 // The checksum alone.

@@ -6,10 +6,8 @@
 // scrambled. The last 64 bytes are mixed in once more. A kernel does the stripes, because there
 // every byte passes through a register that can also be stored. The ends are shared code.
 //
-// Only for x86-64. Elsewhere copy.cc goes block by block through the library.
+// x86-64 and aarch64 have kernels, each in a file of its own.
 #pragma once
-
-#ifdef __x86_64__
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +21,7 @@ inline constexpr size_t kStripesPerBlock = 16;
 struct CopyKernel {
   const char* name;
   // Mixes `stripes` stripes into `acc`, scrambling after each full block. With a `dest` it also
-  // stores them there, non-temporally if `dest` is 64-byte aligned.
+  // stores them there: on x86-64 non-temporally, if `dest` is 64-byte aligned.
   void (*mix)(uint64_t acc[8], std::byte* dest, const std::byte* source, size_t stripes);
 };
 
@@ -32,8 +30,9 @@ std::span<const CopyKernel> copy_kernels();
 
 // A page in steps. begin_sum() sets the accumulators. mix() takes whole blocks, but never the
 // page's last byte. finish_sum() takes the rest behind `mixed_bytes`, and fences all stores. To
-// publish bytes before that, fence them first (_mm_sfence).
+// publish bytes before that, fence them first.
 void begin_sum(uint64_t acc[8]);
+void fence_copied_bytes();
 uint64_t finish_sum(const CopyKernel& kernel, uint64_t acc[8], std::byte* dest,
                     const std::byte* source, size_t mixed_bytes, size_t bytes);
 
@@ -43,5 +42,3 @@ uint64_t run_kernel(const CopyKernel& kernel, std::byte* dest, const std::byte* 
                     size_t bytes);
 
 }  // namespace peercached
-
-#endif  // __x86_64__
