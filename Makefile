@@ -241,22 +241,41 @@ fuzz: setup
 bench: setup
 	@.venv/bin/peercache-bench $(ARGS)
 
-## make dist          dist/: the source distribution, and wheels that bring their shared libraries
-## [PYTHONS="python3.10 python3.12"]   from 3.12 on, one wheel fits all later Pythons
+## make dist          dist/: the source distribution, and wheels for glibc 2.28 and newer
+## [PYTHONS="python3.10 python3.12"] [ARCHS="x86_64 aarch64"]   from 3.12 on, one wheel fits all later Pythons
 PYTHONS ?= $(CURDIR)/.venv/bin/python
+ARCHS ?= $(shell uname -m)
 .PHONY: dist
 dist: setup
-	@tools/dist dist $(PYTHONS)
+	@ARCHS="$(ARCHS)" tools/bootstrap --dist
+	@ARCHS="$(ARCHS)" tools/dist dist $(PYTHONS)
+
+## make dist-all      the same for x86_64 and aarch64, and all Pythons of this machine
+.PHONY: dist-all
+dist-all: ARCHS := x86_64 aarch64
+ALL_PYTHONS = $(if $(filter command line,$(origin PYTHONS)),$(PYTHONS),$(shell tools/pythons))
+dist-all: setup
+	@ARCHS="$(ARCHS)" tools/bootstrap --dist
+	@ARCHS="$(ARCHS)" tools/dist dist $(ALL_PYTHONS)
 
 ## make deb           dist/: a Debian package for this release of Debian or Ubuntu
 .PHONY: deb
 deb: setup
+	@ARCHS="$$(uname -m)" tools/bootstrap --dist
 	@tools/deb dist
 
-## make test-install  the wheels in bare environments, and in a bare Debian under a real systemd (root)
+## make test-install  the wheels in bare environments, those of aarch64 under QEMU; a bare Debian under systemd (root)
 .PHONY: test-install
-test-install: dist deb
-	@PYTHONS="$(PYTHONS)" $(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP tests/install $(ARGS)
+test-install: dist-all deb
+	@.venv/bin/python -c 'import abi3audit' 2>/dev/null || \
+	    .venv/bin/pip install -q --disable-pip-version-check 'abi3audit>=0.0.20'
+	@PYTHONS="$(ALL_PYTHONS)" $(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP -rs tests/install $(ARGS)
+
+## make native-test-aarch64   the native tests for aarch64, under QEMU: 12 minutes
+.PHONY: native-test-aarch64
+native-test-aarch64: setup
+	@ARCHS=aarch64 tools/bootstrap --dist --emulator
+	@tools/emulated-native $(ARGS)
 
 ## make test-image    deploy/container's image built, and run as deploy/kubernetes asks for it (root)
 .PHONY: test-image

@@ -81,16 +81,13 @@ def lowest(requirement: str) -> str:
     return f"{name}=={oldest.partition(',')[0]}" + (f";{marker}" if marker else "")
 
 
-def test_wheel_contains_its_libraries_and_operator_files(wheel: Path) -> None:
+def test_wheel_contains_operator_files_and_no_shared_libraries(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for library in ("libsodium", "libssl", "liburing"):
-        assert any(name.startswith(f"peercached.libs/{library}") for name in names), library
-    assert not any("libibverbs" in name for name in names), "it must be the system's"
     for wanted in ("deploy/systemd/peercached.service", "docs/operations.md"):
         assert any(name.endswith(f"share/peercached/{wanted}") for name in names), wanted
+    # The modules contain the others. libibverbs must be the system's.
+    assert not any(name.startswith("peercached.libs/") for name in names)
     assert not any(name.startswith(("tests/", "demo/")) for name in names)
-    # Older systems have an older C library and C++ runtime: RHEL 9 has 2.34.
-    assert "-manylinux_2_34_" in wheel.name
 
 
 def test_the_source_distribution_has_every_tracked_file(sdist: Path) -> None:
