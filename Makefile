@@ -271,7 +271,7 @@ test-install: dist-all deb
 	    .venv/bin/pip install -q --disable-pip-version-check 'abi3audit>=0.0.20'
 	@PYTHONS="$(ALL_PYTHONS)" $(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP -rs tests/install $(ARGS)
 
-## make native-test-aarch64   the native tests for aarch64, under QEMU: 12 minutes
+## make native-test-aarch64   the native tests for aarch64, under QEMU: 10 minutes
 .PHONY: native-test-aarch64
 native-test-aarch64: setup
 	@ARCHS=aarch64 tools/bootstrap --dist --emulator
