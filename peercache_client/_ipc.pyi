@@ -64,12 +64,15 @@ class Session:
         segments: Sequence[Segment],
         end: float,
         silence_s: float | None,
+        caller: bytes,
     ) -> tuple[int, int, int, bytes]:
         """(result, error code, value, body or sentence); results: see session.py.
 
         `segments`: a list, of one for all pages or of each page's; their ids go behind the first
         part of a SET's or a GET's body. `silence_s`: for how long a GET that is given up waits for
         the daemon to end its last write; None: without limit.
+
+        `caller`: the caller's span, or empty. A daemon that does not know spans is not told of it.
         """
     def sweep(self, end: float) -> None:
         """Tells the daemon of segments that nobody holds any more."""

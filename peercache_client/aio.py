@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from peercache_client import spans
 from peercache_client.batch import Lengths
 from peercache_client.client import DEFAULT_STAGING_BYTES, DEFAULT_TIMEOUT_S, Client
 from peercache_client.not_copied import NotCopied
@@ -86,7 +87,7 @@ class AsyncClient(NotCopied):
         return done
 
     async def _run(self, call: Callable[[], T]) -> T:
-        started = self._start(call)
+        started = self._start(spans.carried(call))
         result = asyncio.wrap_future(started)
         try:
             return await asyncio.shield(result)
@@ -138,10 +139,17 @@ class AsyncClient(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        traceparent: str | None = None,
     ) -> list[Status]:
         return await self._run(
             lambda: self._client.batch_get(
-                keys, region, offsets, lengths, parent=parent, timeout_s=timeout_s
+                keys,
+                region,
+                offsets,
+                lengths,
+                parent=parent,
+                timeout_s=timeout_s,
+                traceparent=traceparent,
             )
         )
 
@@ -166,10 +174,11 @@ class AsyncClient(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        traceparent: str | None = None,
     ) -> list[Status]:
         return await self._run(
             lambda: self._client.batch_get_buffers(
-                keys, buffers, parent=parent, timeout_s=timeout_s
+                keys, buffers, parent=parent, timeout_s=timeout_s, traceparent=traceparent
             )
         )
 
@@ -186,9 +195,16 @@ class AsyncClient(NotCopied):
         )
 
     async def get(
-        self, key: Key, length: int | None = None, *, timeout_s: float | None = None
+        self,
+        key: Key,
+        length: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        traceparent: str | None = None,
     ) -> bytes | None:
-        return await self._run(lambda: self._client.get(key, length, timeout_s=timeout_s))
+        return await self._run(
+            lambda: self._client.get(key, length, timeout_s=timeout_s, traceparent=traceparent)
+        )
 
     async def batch_exists(
         self,

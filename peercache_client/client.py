@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import time
 from array import array
@@ -13,12 +12,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from peercache_client import _ipc, memory, wire
+from peercache_client import _ipc, memory, spans, wire
 from peercache_client._ipc import Segment, Segments
+from peercache_client.answers import mark_quarantined, statuses_of
 from peercache_client.batch import (
-    KeyFrame,
     Lengths,
     Place,
+    exists_request,
     key_frames,
     overlapping,
     overlapping_places,
@@ -32,7 +32,7 @@ from peercache_client.region import Region, RegionIndex
 from peercache_client.session import SILENCE_TIMEOUT_S, Reply, Session
 from peercache_client.socket_path import existing_socket_path
 from peercache_client.staging import Staging
-from peercache_client.status import STATUS_OF_BYTE, Status
+from peercache_client.status import Status
 from peercache_client.wire import Flag, Key, Op
 
 if TYPE_CHECKING:
@@ -209,14 +209,20 @@ class Client(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        traceparent: str | None = None,
     ) -> list[Status]:
         """Reads each page into its place. Returns one Status per key; a page that is not `ok` may
         hold any bytes.
 
         When this returns, nothing writes there any more, except into pages that are `region_lost`.
+
+        `traceparent`: the request that this get is part of, as in W3C Trace Context, for the
+        daemon's spans (docs/operations.md). By default the current span of OpenTelemetry.
         """
         place = place_pages(keys, region, offsets, lengths)
-        return self._move(self._session(), Op.get, keys, place, parent, self._end(timeout_s))
+        session, end = self._session(), self._end(timeout_s)
+        move = partial(self._move, session, Op.get, keys, place, parent, end)
+        return spans.within("peercache get", traceparent, move)
 
     # --- pages in any buffers --------------------------------------------------------------
 
@@ -239,6 +245,7 @@ class Client(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        traceparent: str | None = None,
     ) -> list[Status]:
         """Reads page keys[i] into buffers[i]. The lengths must be equal, else the page is a
         miss."""
@@ -246,7 +253,8 @@ class Client(NotCopied):
         for i, view in enumerate(views):
             if view.readonly:
                 raise ValueError(f"buffers[{i}] is read-only: a page cannot be put there")
-        return self._move_buffers(Op.get, keys, views, parent, timeout_s)
+        move = partial(self._move_buffers, Op.get, keys, views, parent, timeout_s)
+        return spans.within("peercache get", traceparent, move)
 
     def set(
         self,
@@ -259,7 +267,12 @@ class Client(NotCopied):
         return self.batch_set_buffers([key], [data], parent=parent, timeout_s=timeout_s)[0]
 
     def get(
-        self, key: Key, length: int | None = None, *, timeout_s: float | None = None
+        self,
+        key: Key,
+        length: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        traceparent: str | None = None,
     ) -> bytes | None:
         """The page's bytes. None for a miss, or if the page has another length. Without a `length`
         the daemon is asked for it first."""
@@ -276,7 +289,9 @@ class Client(NotCopied):
         if not self._staging().takes(length):
             return None
         page = bytearray(length)
-        status = self.batch_get_buffers([key], [page], timeout_s=timeout_s)[0]
+        [status] = self.batch_get_buffers(
+            [key], [page], timeout_s=timeout_s, traceparent=traceparent
+        )
         return bytes(page) if status else None
 
     # --- keys ------------------------------------------------------------------------------
@@ -304,7 +319,7 @@ class Client(NotCopied):
         present = 0
         for frame in key_frames(keys, parent):
             count = frame.keys
-            flags, body = _exists_request(frame, hold_s, page_tokens, page_keys)
+            flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
             reply = session.ask(Op.exists, flags, count, end, body)
             if not isinstance(reply, Reply):
                 return present
@@ -328,7 +343,7 @@ class Client(NotCopied):
         end, session = self._end(timeout_s), self._session()
         found: list[bool] = []
         for frame in key_frames(keys, parent):
-            flags, body = _exists_request(frame, hold_s, page_tokens, page_keys)
+            flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
             reply = session.ask(Op.exists, flags | Flag.bitmap, frame.keys, end, body)
             if isinstance(reply, Reply) and len(reply.body) == frame.keys:
                 found += map(bool, reply.body)
@@ -368,7 +383,7 @@ class Client(NotCopied):
                     logging.WARNING, "remove: %s", reply.body[frame.keys :].decode(errors="replace")
                 )
                 reply = Reply(reply.value, reply.body[: frame.keys])
-            statuses += _statuses(reply, frame.keys)
+            statuses += statuses_of(reply, frame.keys)
         return statuses
 
     # --- everything else -------------------------------------------------------------------
@@ -457,7 +472,9 @@ class Client(NotCopied):
         place: Place,
         parent: Key | None,
         end: float,
+        caller: bytes = b"",
     ) -> list[Status]:
+        """`caller`: see spans.CallSpan."""
         statuses: list[Status] = []
         frames = key_frames(keys, parent)
         clashing: set[int] = set()
@@ -473,9 +490,9 @@ class Client(NotCopied):
                 part = place.part(frame.begin, frame.begin + frame.keys)
             body = (frame.lengths, part.offsets, part.lengths, frame.parent, frame.joined)
             reply = session.ask(
-                op, frame.flags, frame.keys, end, body, part.segments, self._silence_s
+                op, frame.flags, frame.keys, end, body, part.segments, self._silence_s, caller
             )
-            statuses += _mark_quarantined(_statuses(reply, frame.keys), part.segments)
+            statuses += mark_quarantined(statuses_of(reply, frame.keys), part.segments)
         for i in clashing:
             statuses[i] = Status.bad_range
         return statuses
@@ -487,6 +504,7 @@ class Client(NotCopied):
         views: list[memoryview],
         parent: Key | None,
         timeout_s: float | None,
+        caller: bytes = b"",
     ) -> list[Status]:
         end = self._end(timeout_s)
         wire.check_keys(keys)
@@ -511,8 +529,8 @@ class Client(NotCopied):
             found = [place for place in places if place is not None]
             lengths = [view.nbytes for view in views]
             return self._move_placed(
-                session, op, keys, [one for one, _ in found], [at for _, at in found], lengths,
-                parent, end,
+                session, caller, op, keys, [one for one, _ in found], [at for _, at in found],
+                lengths, parent, end,
             )  # fmt: skip
         clashing = set[int]()
         if op == Op.get and len(views) > 1:
@@ -526,7 +544,7 @@ class Client(NotCopied):
         try:
             statuses = self._staging().move(
                 op, keys, views, places, parent, end,
-                partial(self._move_placed, session), partial(self._staging_region, end),
+                partial(self._move_placed, session, caller), partial(self._staging_region, end),
             )  # fmt: skip
         except OSError as error:
             say(logging.WARNING, "no memory for buffers to travel through: %s", error)
@@ -543,6 +561,7 @@ class Client(NotCopied):
     def _move_placed(
         self,
         session: Session,
+        caller: bytes,
         op: Op,
         keys: Sequence[Key],
         regions: list[Region],
@@ -556,46 +575,10 @@ class Client(NotCopied):
         except ValueError:
             # Another thread has closed one of the regions since the lookup.
             return [Status.bad_region] * len(keys)
-        return self._move(session, op, keys, place, parent, end)
+        return self._move(session, op, keys, place, parent, end, caller)
 
 
 def _checked_timeout(timeout_s: float) -> float:
     if not 0 < timeout_s <= 3600:
         raise ValueError(f"timeout_s is {timeout_s}: above 0 and at most 3600 seconds")
     return float(timeout_s)
-
-
-def _exists_request(
-    frame: KeyFrame, hold_s: float, page_tokens: int, page_keys: int
-) -> tuple[int, tuple[bytes, ...]]:
-    """Flags and body."""
-    flags, body = frame.flags, frame.body
-    if hold_s > 0:
-        hold_ms = math.ceil(min(1000 * hold_s, wire.HOLD_MS_MAX))
-        flags, body = flags | Flag.hold, (*body, wire.HOLD_MS.pack(hold_ms))
-    if page_tokens:
-        if not (0 < page_tokens < 1 << 16 and 0 < page_keys < 1 << 16):
-            raise ValueError(f"a page of {page_tokens} tokens under {page_keys} keys: 1 to 65535")
-        flags, body = flags | Flag.page, (*body, wire.PAGE.pack(page_tokens, page_keys))
-    return flags, body
-
-
-def _statuses(reply: Reply | Status, count: int) -> list[Status]:
-    if not isinstance(reply, Reply):
-        return [reply] * count
-    body = reply.body
-    if len(body) != count:
-        return [Status.error] * count
-    if reply.value == count:
-        return [Status.ok] * count
-    return [STATUS_OF_BYTE[byte] for byte in body]
-
-
-def _mark_quarantined(statuses: list[Status], segments: list[Segment]) -> list[Status]:
-    quarantined = {segment for segment in set(segments) if segment.quarantined}
-    if quarantined:
-        one_for_all = len(segments) == 1
-        for i in range(len(statuses)):
-            if segments[0 if one_for_all else i] in quarantined:
-                statuses[i] = Status.region_lost
-    return statuses

@@ -50,11 +50,12 @@ class Session:
         body: tuple[bytes, ...] = (),
         segments: Sequence[_ipc.Segment] = (),
         silence_s: float | None = SILENCE_TIMEOUT_S,
+        caller: bytes = b"",
     ) -> Reply | Status:
         """Returns the reply, or a Status that applies to all pages. `end` is a time.monotonic()
-        time."""
+        time. `caller`: see spans.CallSpan."""
         result, error, value, answer = self._native.ask(
-            op, flags, count, body, list(segments), end, silence_s
+            op, flags, count, body, list(segments), end, silence_s, caller
         )
         self._say_notes()
         if result == _REPLY:

@@ -203,6 +203,29 @@ class Engine:
         """Gets one page into memory of its own: (status, begin, end, steps), each step (name,
         begin, end, holder, status); times are time.monotonic()'s. Blocks: not on the event loop's
         thread, which answers the lookups of a get."""
+    def trace_calls(self, on: bool) -> None:
+        """Whether gets with a caller's span are traced."""
+    def take_traced_calls(
+        self,
+    ) -> list[
+        tuple[
+            bytes,
+            bytes,
+            str,
+            int,
+            int,
+            int,
+            int,
+            int,
+            list[tuple[str, int, int, int, int, int, int]],
+            int,
+        ]
+    ]:
+        """Traced gets since the last call: (trace id, span id, namespace, begin, end, pages, ok,
+        bytes, steps, steps left out), each step (name, begin, end, holder, status, pages, found).
+        Times are time.monotonic_ns()'s."""
+    @property
+    def traced_calls_dropped(self) -> int: ...
     def set_taking(self, taking: bool) -> None:
         """While false, sets are answered `draining` at once."""
     def handovers(self, bytes_max: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:

@@ -127,6 +127,7 @@ void bind_engine(nb::module_& module) {
   bind_namespaces(engine);
   bind_directory(engine);
   bind_operator(engine);
+  bind_traces(engine);
   bind_events(module, engine);
   module.attr("CONFIG_KEYS") = config_keys();
   module.def("latency_bounds_us", &latency_bounds_us);

@@ -133,6 +133,7 @@ void bind_build(nb::module_& module);
 void bind_layouts(nb::module_& module);
 void bind_events(nb::module_& module, nb::class_<Engine>& engine);
 void bind_operator(nb::class_<Engine>& engine);
+void bind_traces(nb::class_<Engine>& engine);
 void bind_directory(nb::class_<Engine>& engine);
 void bind_namespaces(nb::class_<Engine>& engine);
 void bind_pages(nb::class_<Engine>& engine);

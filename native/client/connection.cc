@@ -98,6 +98,19 @@ size_t reply_bytes_max(uint16_t op, uint32_t count) {
   }
 }
 
+// An older daemon names no features in its answer to a HELLO.
+uint32_t features_of(const std::string& hello) {
+  ipc::HelloReply reply;
+  if (hello.size() < sizeof(reply)) return 0;
+  std::memcpy(&reply, hello.data(), sizeof(reply));
+  uint32_t features = 0;
+  const size_t at = sizeof(reply) + size_t{reply.version_bytes};
+  if (hello.size() >= at + sizeof(features)) {
+    std::memcpy(&features, hello.data() + at, sizeof(features));
+  }
+  return features;
+}
+
 class NoWaits : public Waits {
  public:
   bool ready(int, short, TimePoint) override { return false; }
@@ -128,6 +141,7 @@ Connection::Connection(const std::string& path, const Token& token, const std::s
   }
   ipc::HelloHead head;
   head.protocol_version = ipc::kProtocolVersion;
+  head.features = ipc::kFeatures;
   std::copy(token.begin(), token.end(), head.token);
   head.namespace_bytes = static_cast<uint32_t>(ns.size());
   head.name_bytes = static_cast<uint32_t>(name.size());
@@ -273,6 +287,7 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
                 std::string(reply_.data() + sizeof(header), header.body_bytes)};
   if (reply_.size() > kReceiveBytes) reply_ = std::vector<char>(kReceiveBytes);
   state_ = State::idle;
+  if (of_hello && error == ErrorCode::none) features_ = features_of(answer.body);
   if (error != ErrorCode::none) {
     answer.outcome = Outcome::refused;
     if (before_any || closes(error)) state_ = State::ended;

@@ -66,6 +66,8 @@ class Connection {
   Answer receive(TimePoint until, Waits& waits);
 
   bool idle() const { return state_ == State::idle; }
+  // Whether the daemon takes requests with this feature (ipc::Features).
+  bool has(ipc::Features feature) const { return (features_ & feature) != 0; }
   // Whether another socket is at the path now than the one it connected to.
   bool has_moved(const std::string& path) const { return place_of(path) != place_; }
 
@@ -96,6 +98,7 @@ class Connection {
   uint16_t op_ = 0;
   uint32_t count_ = 0;
   uint32_t request_id_ = 0;
+  uint32_t features_ = 0;  // of the daemon
   std::vector<char> reply_;
   size_t received_ = 0;  // bytes of reply_
   Descriptor socket_;

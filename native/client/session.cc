@@ -276,6 +276,10 @@ Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
       ids = ids_of_pages(*lease.attachment, request);
       frame.body.insert(frame.body.begin() + 1, std::as_bytes(std::span(ids)));
     }
+    if (!request.caller.empty() && lease.connection->has(ipc::kFeatureSpan)) {
+      frame.flags |= ipc::kFlagSpan;
+      frame.body.push_back(request.caller);
+    }
     answer = lease.connection->ask(frame, request.end, waits);
     if (answer.outcome != Outcome::reply) break;
     if (!forget_unknown_ids(*lease.attachment, request, ids, answer.body)) break;

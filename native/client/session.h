@@ -32,6 +32,8 @@ struct Request {
   std::vector<std::span<const std::byte>> body{};
   std::vector<std::shared_ptr<Segment>> segments{};
   std::vector<uint32_t> segment_of{};  // an index for each page; empty: all are in the first one
+  // The caller's span (CallerSpan), or empty. A daemon that does not know spans is not told of it.
+  std::span<const std::byte> caller{};
   TimePoint end;
   // How long a GET that is given up waits until the daemon has written its last piece. After that
   // its segments are in quarantine. nullopt: it waits as long as it takes.

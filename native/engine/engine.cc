@@ -82,6 +82,24 @@ void Engine::make_paths() {
       locations_, nodes_, transports_.engine(), control_, counters_, latencies_});
 }
 
+void Engine::get_traced(const RequestContext& context, std::span<PageRef> pages) {
+  TracedCall call;
+  call.caller = *context.caller;
+  call.ns = context.ns->name();
+  call.pages = static_cast<uint32_t>(pages.size());
+  RequestContext traced = context;
+  traced.trace = &call.trace;
+  call.begin = Clock::now();
+  get_path_->get(traced, pages);
+  call.end = Clock::now();
+  for (const PageRef& page : pages) {
+    if (page.status != PageStatus::ok) continue;
+    ++call.ok;
+    call.bytes += page.length;
+  }
+  call_traces_.add(std::move(call));
+}
+
 Engine::~Engine() {
   stop();
   peers_.reset();  // its thread writes into the copies

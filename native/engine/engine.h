@@ -23,6 +23,7 @@
 //   readers.h        nodes that read from us, and the data port
 //   workers.h        our workers, and their socket
 //   operator_view.h  status, latencies, sentences for the log
+//   call_traces.h    gets whose callers record a span
 //
 // The control plane (Python) decides which nodes are in the cluster, and talks to them. It calls
 // the parts through native/bindings.
@@ -36,6 +37,7 @@
 
 #include "common/notices.h"
 #include "engine/adopter.h"
+#include "engine/call_traces.h"
 #include "engine/config.h"
 #include "engine/control.h"
 #include "engine/copies.h"
@@ -92,6 +94,7 @@ class Engine final : public RequestHandler {
     set_path_->set(context, pages);
   }
   void get(const RequestContext& context, std::span<PageRef> pages) override {
+    if (context.caller != nullptr && call_traces_.on()) return get_traced(context, pages);
     get_path_->get(context, pages);
   }
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override {
@@ -134,9 +137,11 @@ class Engine final : public RequestHandler {
   Readers& readers() { return readers_; }
   Workers& workers() { return workers_; }
   OperatorView& operator_view() { return *operator_view_; }
+  CallTraces& call_traces() { return call_traces_; }
 
  private:
   void make_paths();
+  void get_traced(const RequestContext& context, std::span<PageRef> pages);
 
   // The destructor ends the threads that use other parts. Then the parts end in reverse order.
   const EngineConfig config_;
@@ -145,6 +150,7 @@ class Engine final : public RequestHandler {
   Notices notices_;
   OperationCounters counters_;
   Latencies latencies_;
+  CallTraces call_traces_;
   ControlQueue control_;
   NodeTable nodes_;
   Janitor janitor_;

@@ -27,16 +27,22 @@ void GetPath::Run::from_pool(const Digest* parent) {
     index.push_back(i);
   }
   if (wanted.empty()) return;
-  TraceStep step(context.trace, "pool");
+  TraceStep step(context.trace, "pool", wanted.size());
   std::vector<PinnedPage> pins(wanted.size());
   parts.pool.pin(wanted, parent, true, pins);
   copy_out(pins, index, Source::pool);
   parts.pool.unpin(pins);
   if (context.trace != nullptr) {
-    const PageStatus status = pages[0].status;
+    const PageStatus status = pages[index[0]].status;
     step.done(status == PageStatus::pending ? PageStatus::absent : status,
-              pins.empty() || !pins[0] ? kNoHolder : kSelfHolder);
+              pins[0] ? kSelfHolder : kNoHolder, index.size(), count_ok(index));
   }
+}
+
+size_t GetPath::Run::count_ok(std::span<const size_t> index) const {
+  return static_cast<size_t>(std::count_if(index.begin(), index.end(), [this](size_t page) {
+    return pages[page].status == PageStatus::ok;
+  }));
 }
 
 void GetPath::Run::copy_out(std::span<const PinnedPage> pins, std::span<const size_t> index,
@@ -52,6 +58,8 @@ void GetPath::Run::copy_out(std::span<const PinnedPage> pins, std::span<const si
     held.push_back(k);
     bytes += pins[k].length;
   }
+  if (held.empty()) return;
+  TraceStep step(context.trace, "copy", held.size());
   parts.crew.run(held.size(), bytes, [&](size_t j) {
     const PinnedPage& pin = pins[held[j]];
     PageRef& page = pages[index[held[j]]];
@@ -60,6 +68,7 @@ void GetPath::Run::copy_out(std::span<const PinnedPage> pins, std::span<const si
     const bool bad = copied.status == PageStatus::ok && copied.checksum != pin.checksum;
     page.status = bad ? PageStatus::stale : copied.status;
   });
+  step.done(pages[index[held[0]]].status, kSelfHolder);
 
   for (size_t k : held) {
     PageRef& page = pages[index[k]];
@@ -84,15 +93,16 @@ void GetPath::Run::from_disk() {
     if (wanted.empty()) return;
     const TimePoint now = Clock::now();
     const Deadline deadline{now + (context.deadline.at - now) / kDiskShare};
-    TraceStep step(context.trace, "disk");
+    TraceStep step(context.trace, "disk", wanted.size());
     const Promotions promotions = parts.local.promote_now(wanted, deadline);
     copy_out(promotions.pages, index, Source::disk);
     for (size_t k = 0; k < index.size(); ++k) {
       if (disk_gave_nothing(promotions.statuses[k])) not_read(index[k]);
     }
     if (context.trace != nullptr) {
-      const PageStatus status = pages[0].status;
-      step.done(status == PageStatus::pending ? PageStatus::error : status, kSelfHolder);
+      const PageStatus status = pages[index[0]].status;
+      step.done(status == PageStatus::pending ? PageStatus::error : status, kSelfHolder,
+                index.size(), count_ok(index));
     }
     wanted.clear();
     index.clear();

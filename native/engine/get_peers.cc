@@ -157,18 +157,20 @@ void GetPath::Run::ask(ByHolder& cold, std::deque<Asked>& asked) {
 }
 
 void GetPath::Run::take_answer(Asked& asked, Trust trust, ByHolder& promoted, ByHolder& cold) {
-  TraceStep step(context.trace, "promote");
+  TraceStep step(context.trace, "promote", asked.pages.size());
   const auto answer = asked.question.wait();
-  step.done(!answer           ? PageStatus::deadline
-            : answer->empty() ? PageStatus::absent
-                              : PageStatus::ok,
-            asked.holder);
   if (!answer) {
+    step.done(PageStatus::deadline, asked.holder);
     for (const Found& found : asked.pages) missed(found, PageStatus::deadline, trust);
     return;
   }
   std::vector<RecordRow> rows(answer->size() / sizeof(RecordRow));
   if (!rows.empty()) std::memcpy(rows.data(), answer->data(), rows.size() * sizeof(RecordRow));
+  const auto given = std::count_if(rows.begin(), rows.end(), [](const RecordRow& row) {
+    return row.flags != 0 && (row.flags & kRecordWithdraw) == 0;
+  });
+  step.done(rows.empty() ? PageStatus::absent : PageStatus::ok, asked.holder, asked.pages.size(),
+            static_cast<size_t>(given));
   const auto by_digest = [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; };
   std::sort(rows.begin(), rows.end(), by_digest);
 
@@ -228,7 +230,12 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
   Stopwatch stopwatch(parts.verifier, batches);
   parts.reads.read(batches, context.deadline, *context.gate, stopwatch);
   stopwatch.tell(parts.speeds);
-  step.done(ops[0].status, batches[0].peer);
+  for (const ReadBatch& batch : batches) {
+    if (context.trace == nullptr) break;
+    const auto ok = std::count_if(batch.ops.begin(), batch.ops.end(),
+                                  [](const ReadOp& op) { return op.status == PageStatus::ok; });
+    step.done(batch.ops[0].status, batch.peer, batch.ops.size(), static_cast<size_t>(ok));
+  }
 
   for (size_t o = 0; o < ops.size(); ++o) {
     PageRef& page = pages[of_op[o]->page];

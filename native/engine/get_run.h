@@ -44,6 +44,7 @@ struct GetPath::Run {
   // Copies our pinned pages into the region: pins[k] is the index[k]-th page.
   void copy_out(std::span<const PinnedPage> pins, std::span<const size_t> index, Source source);
   void hit(Source source);
+  size_t count_ok(std::span<const size_t> index) const;
   void not_read(size_t page);  // a disk has it, but gave nothing
   // Reads `resident` pages. In turns, has `cold` pages promoted and reads them.
   void promote_and_read(const ByHolder& resident, ByHolder& cold, Trust trust);

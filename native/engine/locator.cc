@@ -139,8 +139,9 @@ struct Locator::Search {
   std::vector<size_t> open_places() const;
   size_t first_hole() const;
   bool is_decided() const;  // it is known where the prefix ends
-  // Traces the first digest. A traced search has only one.
-  void found_so_far(TraceStep& step) const;
+  // Ends a step. Its status is that of the first digest.
+  void found_so_far(TraceStep& step);
+  size_t told = 0;  // digests that earlier steps have found
 };
 
 void Locator::locate(std::span<const Digest> digests, std::span<const HolderIndex> failed,
@@ -163,8 +164,13 @@ void Locator::Search::run() {
   if (open > 0 && !alone && !is_decided()) by_control_plane();
 }
 
-void Locator::Search::found_so_far(TraceStep& step) const {
-  if (trace != nullptr) step.done(why[0], rows[0].holder);
+void Locator::Search::found_so_far(TraceStep& step) {
+  if (trace == nullptr) return;
+  const auto found = static_cast<size_t>(std::count(why.begin(), why.end(), PageStatus::ok));
+  // Many pages may be at many nodes, and the READs name those.
+  const HolderIndex holder = digests.size() == 1 ? rows[0].holder : kNoHolder;
+  step.done(why[0], holder, digests.size() - told, found - std::min(found, told));
+  told = found;
 }
 
 void Locator::Search::take(size_t i, const RecordRow& record) {
@@ -308,7 +314,10 @@ void Locator::Search::ask(const std::vector<Part>& parts) {
                               : batch.located.rows.empty() ? PageStatus::absent
                                                            : PageStatus::ok;
     const TimePoint end = batch.answered ? batch.answered_at : Clock::now();
-    trace->steps.push_back({"owner", began, end, batch.peer, status});
+    // A digest may have several rows.
+    const size_t known = std::min(batch.digests.size(), batch.located.rows.size());
+    trace->add({"owner", began, end, batch.peer, status,
+                static_cast<uint32_t>(batch.digests.size()), static_cast<uint32_t>(known)});
   }
 }
 

@@ -147,6 +147,8 @@ Connection::Answer Connection::hello(const Frame& frame) {
   reply.regions_max = state_.config.regions_per_attachment_max;
   body_.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
   body_ += state_.config.version;
+  // An older client would take no more bytes than it knows of.
+  if (wanted.features != 0) body_.append(reinterpret_cast<const char*>(&kFeatures), 4);
   return {0, 0, body_};
 }
 
@@ -185,6 +187,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
   context.page = {columns.page_tokens, columns.page_keys};
   if (op == Op::exists) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
+  context.caller = columns.caller ? &*columns.caller : nullptr;
   context.deadline =
       Deadline::after_ms(std::min(frame.header.deadline_ms, state_.config.deadline_ms_max));
 

@@ -44,12 +44,13 @@ struct RequestContext {
   uint32_t user = kNoUser;
   Deadline deadline;
   WriteGate* gate = nullptr;
-  std::string_view parent_key;  // empty: none given
-  uint32_t hold_ms = 0;         // exists: how long to keep the pages present
-  PageTokens page{};            // exists: see PageTokens
-  bool gets_only = false;       // get: the worker has never called exists
-  bool lengths = false;         // exists: fill ExistsAnswer::lengths
-  Trace* trace = nullptr;       // get: records its steps here
+  std::string_view parent_key;         // empty: none given
+  uint32_t hold_ms = 0;                // exists: how long to keep the pages present
+  PageTokens page{};                   // exists: see PageTokens
+  bool gets_only = false;              // get: the worker has never called exists
+  bool lengths = false;                // exists: fill ExistsAnswer::lengths
+  Trace* trace = nullptr;              // get: records its steps here
+  const CallerSpan* caller = nullptr;  // get: the span that it is part of; null: not recorded
 };
 
 struct ExistsAnswer {

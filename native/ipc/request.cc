@@ -20,6 +20,20 @@ uint32_t take_last_word(std::span<const std::byte>& body, const char* what) {
   return word;
 }
 
+// Cuts the caller's span off the body.
+CallerSpan take_span(std::span<const std::byte>& body) {
+  CallerSpan span;
+  if (body.size() < sizeof(span)) {
+    bad_frame("a body of " + std::to_string(body.size()) + " bytes has no span");
+  }
+  std::memcpy(&span, body.data() + body.size() - sizeof(span), sizeof(span));
+  if (span.trace_id == decltype(span.trace_id){} || span.span_id == decltype(span.span_id){}) {
+    bad_frame("the number of a trace or a span is 0: W3C Trace Context forbids that");
+  }
+  body = body.first(body.size() - sizeof(span));
+  return span;
+}
+
 }  // namespace
 
 bool is_page_op(Op op) {
@@ -47,6 +61,7 @@ void check_header(const RequestHeader& header) {
   }
   unsigned known = is_page_op(op) ? kFlagParent : 0;
   if (op == Op::exists) known |= kFlagBitmap | kFlagHold | kFlagPage | kFlagLengths;
+  if (op == Op::get) known |= kFlagSpan;
   if ((header.flags & ~known) != 0) {
     bad_frame("flags " + std::to_string(header.flags) + " are not known for op " +
               std::to_string(header.op));
@@ -83,6 +98,7 @@ Hello parse_hello(std::span<const std::byte> body) {
   }
   Hello hello;
   std::memcpy(hello.token.data(), head.token, sizeof(head.token));
+  hello.features = head.features;
   const auto* names = reinterpret_cast<const char*>(body.data() + sizeof(head));
   hello.ns = {names, head.namespace_bytes};
   hello.name = {names + head.namespace_bytes, head.name_bytes};
@@ -104,6 +120,7 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   const uint64_t n = header.count;
   const uint64_t columns_bytes = n * (pages.has_memory ? 20 : 4);
   const bool has_parent = (header.flags & kFlagParent) != 0;
+  if ((header.flags & kFlagSpan) != 0) pages.caller = take_span(body);
   if ((header.flags & kFlagPage) != 0) {
     const uint32_t page = take_last_word(body, "tokens and keys of a page");
     pages.page_tokens = static_cast<uint16_t>(page);

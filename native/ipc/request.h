@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include "common/trace.h"
 #include "ipc/wire.h"
 
 namespace peercached::ipc {
@@ -49,6 +51,7 @@ class Column {
 
 struct Hello {
   std::array<uint8_t, 16> token;
+  uint32_t features = 0;
   std::string_view ns, name;
 };
 
@@ -62,6 +65,7 @@ struct PageColumns {
   std::string_view parent_key;
   uint32_t hold_ms = 0;
   uint16_t page_tokens = 0, page_keys = 1;
+  std::optional<CallerSpan> caller;
   std::string_view keys;  // concatenated; key_bytes must sum to their size
 };
 

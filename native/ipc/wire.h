@@ -41,7 +41,15 @@ enum RequestFlags : uint16_t {
   kFlagHold = 4,      // EXISTS: the body ends with how long to keep present pages, u32 ms
   kFlagPage = 8,      // EXISTS: then with the tokens and the keys of a page, u16 each
   kFlagLengths = 16,  // EXISTS: the reply has the length of each key's page, u32
+  kFlagSpan = 32,     // GET: the body ends with the caller's span (CallerSpan, common/trace.h)
 };
+
+// What a client or daemon can do beyond the first version of this protocol. A daemon closes the
+// connection after an unknown flag, so a client uses a flag only if the daemon has named it.
+enum Features : uint32_t {
+  kFeatureSpan = 1,  // kFlagSpan
+};
+inline constexpr uint32_t kFeatures = kFeatureSpan;
 
 enum class ErrorCode : uint16_t {
   none = 0,
@@ -80,14 +88,16 @@ static_assert(sizeof(ReplyHeader) == 24);
 
 struct HelloHead {  // then namespace bytes, then name bytes
   uint32_t protocol_version = 0;
-  uint32_t reserved = 0;
+  uint32_t features = 0;   // of the client
   uint8_t token[16] = {};  // zeros: a new attachment
   uint32_t namespace_bytes = 0;
   uint32_t name_bytes = 0;
 };
 static_assert(sizeof(HelloHead) == 32);
 
-struct HelloReply {  // then version_bytes of the daemon's version
+// Then version_bytes of the daemon's version. Then the daemon's features, u32, unless the client's
+// are 0.
+struct HelloReply {
   uint32_t protocol_version = 0;
   uint32_t version_bytes = 0;
   uint8_t token[16] = {};

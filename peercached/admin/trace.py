@@ -12,7 +12,8 @@ from peercached.admin.status import SCHEMA_VERSION, Hex128, Part
 class TraceStep(Part):
     """One step. With `within` it is a part of the step before it."""
 
-    # "pool", "copies", "location cache", "own shard", "owners", "control plane", "owner", "read"
+    # "pool", "copies", "location cache", "own shard", "owners", "control plane", "owner",
+    # "promote", "disk", "copy", "read"
     name: str = ""
     at_us: float = 0.0  # since the start of the get
     took_us: float = 0.0

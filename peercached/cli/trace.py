@@ -12,7 +12,12 @@ from peercached.cli.command import ctl_command, key_bytes, namespace_option, sho
 from peercached.cli.connection import Target
 from peercached.cli.output import print_json, print_table, size
 
-_WORDS = {"pool": "this node's pool", "own shard": "this node's shard", "owner": "  owner"}
+_WORDS = {
+    "pool": "this node's pool",
+    "own shard": "this node's shard",
+    "owner": "  owner",
+    "copy": "  copy",
+}
 
 
 @ctl_command("trace")

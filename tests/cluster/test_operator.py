@@ -63,7 +63,7 @@ def test_a_get_is_followed_through_lookup_and_read(
     again = document(cluster[0], "trace", KEYS[0].decode(), "-n", "test")
     assert [s["name"] for s in again["steps"]] == ["pool", "location cache", "read"]  # type: ignore[attr-defined]
     local = document(cluster[1], "trace", KEYS[0].decode(), "-n", "test")
-    assert [s["name"] for s in local["steps"]] == ["pool"]  # type: ignore[attr-defined]
+    assert [s["name"] for s in local["steps"]] == ["pool", "copy"]  # type: ignore[attr-defined]
     assert ctl(cluster[0], "trace", "no such key").exit_code == exits.ABSENT
     # The same from another node.
     assert document(cluster[2], "--node", "b", "trace", KEYS[0].decode(), "-n", "test") | {

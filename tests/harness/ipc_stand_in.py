@@ -205,8 +205,11 @@ class IpcStandIn:
     def _hello(
         self, body: bytes, attachment: Attachment | None
     ) -> tuple[int, bytes, Attachment | None]:
-        version, reserved, token, namespace_bytes, name_bytes = struct.unpack_from("<II16sII", body)
-        assert (version, reserved) == (1, 0) and attachment is None
+        # It has no features: it is a daemon of the first version of the protocol.
+        version, _features, token, namespace_bytes, name_bytes = struct.unpack_from(
+            "<II16sII", body
+        )
+        assert version == 1 and attachment is None
         assert len(body) == 32 + namespace_bytes + name_bytes
         with self._lock:
             if token == bytes(16):

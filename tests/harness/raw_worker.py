@@ -128,9 +128,14 @@ class RawWorker:
         return file
 
     def hello(
-        self, *, version: int = PROTOCOL_VERSION, token: bytes = bytes(16), namespace: bytes = b"t"
+        self,
+        *,
+        version: int = PROTOCOL_VERSION,
+        features: int = 0,
+        token: bytes = bytes(16),
+        namespace: bytes = b"t",
     ) -> Reply:
-        head = struct.pack("<II16sII", version, 0, token, len(namespace), 3)
+        head = struct.pack("<II16sII", version, features, token, len(namespace), 3)
         gate = self.memfd(4096)
         self.gate = mmap.mmap(gate, 4096)
         return self.ask(HELLO, head + namespace + b"raw", files=[gate])

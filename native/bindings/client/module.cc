@@ -94,7 +94,8 @@ nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text
 std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
 nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tuple& body,
-              const nb::list& segments, double end_s, std::optional<double> silence_s) {
+              const nb::list& segments, double end_s, std::optional<double> silence_s,
+              const nb::bytes& caller) {
   Request request;
   request.op = static_cast<ipc::Op>(op);
   request.flags = static_cast<uint16_t>(flags);
@@ -110,6 +111,7 @@ nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tup
     if (segments.size() > 1) request.segment_of.push_back(at->second);
   }
   request.end = time_point(end_s);
+  request.caller = span_of(caller);
   if (silence_s) request.silence = microseconds(static_cast<int64_t>(*silence_s * 1e6));
   PythonWaits waits;
   Reply reply = session.ask(request, waits);
@@ -192,7 +194,7 @@ NB_MODULE(_ipc, module) {
           },
           nb::arg("path"), nb::arg("namespace_"), nb::arg("name"))
       .def("ask", &ask, nb::arg("op"), nb::arg("flags"), nb::arg("count"), nb::arg("body"),
-           nb::arg("segments"), nb::arg("end"), nb::arg("silence_s").none())
+           nb::arg("segments"), nb::arg("end"), nb::arg("silence_s").none(), nb::arg("caller"))
       .def(
           "sweep",
           [](Session& session, double end_s) {

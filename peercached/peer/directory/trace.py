@@ -80,7 +80,7 @@ def _steps(
             "took_us": _us(end - begin),
             "node_id": node.address.node_id if node is not None else "",
             "outcome": _word(status),
-            "within": name == "owner",
+            "within": name in ("owner", "copy"),
         }
         if name == "read" and node is not None and holder != SELF:
             step["transport"] = "rdma" if own.rails and node.address.rails else "tcp"

@@ -71,6 +71,30 @@ TEST(Request, EveryTruncationAndExtensionOfABodyIsRefused) {
   }
 }
 
+TEST(Request, AGetMayEndWithTheSpanOfItsCaller) {
+  std::string body = pack_pages({{"one", 1, 2, 3}}, "parent");
+  const std::string plain = body;
+  for (int i = 1; i <= 24; ++i) body.push_back(static_cast<char>(i));
+  const uint16_t flags = kFlagParent | kFlagSpan;
+  const PageColumns pages = parse_pages(header_of(Op::get, body, 1, flags), bytes_of(body));
+  ASSERT_TRUE(pages.caller);
+  EXPECT_EQ(pages.caller->trace_id[0], 1);
+  EXPECT_EQ(pages.caller->span_id[7], 24);
+  EXPECT_EQ(pages.keys, "one");
+  EXPECT_FALSE(
+      parse_pages(header_of(Op::get, plain, 1, kFlagParent), bytes_of(plain)).caller.has_value());
+  EXPECT_THROW(parse_pages(header_of(Op::get, plain, 1, flags), bytes_of(plain)), RequestError);
+  EXPECT_THROW(parse_pages(header_of(Op::get, "short", 1, kFlagSpan), bytes_of("short")),
+               RequestError);
+  for (const auto& [at, size] : {std::pair<size_t, size_t>{24, 16}, {8, 8}}) {
+    std::string zero = body;
+    zero.replace(zero.size() - at, size, size, 0);
+    EXPECT_THROW(parse_pages(header_of(Op::get, zero, 1, flags), bytes_of(zero)), RequestError);
+  }
+  EXPECT_NO_THROW(check_header(header_of(Op::get, body, 1, flags)));
+  EXPECT_THROW(check_header(header_of(Op::set, body, 1, flags)), RequestError);
+}
+
 TEST(Request, OnlyPageRequestsAreBoundedByPagesMax) {
   EXPECT_THROW(check_header(header_of(Op::get, "", kPagesMax + 1)), RequestError);
   EXPECT_NO_THROW(check_header(header_of(Op::unregister_region, "", UINT32_MAX)))

@@ -1,0 +1,31 @@
+"""The statuses of pages, from the daemon's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from peercache_client._ipc import Segment
+from peercache_client.session import Reply
+from peercache_client.status import STATUS_OF_BYTE, Status
+
+
+def statuses_of(reply: Reply | Status, count: int) -> list[Status]:
+    if not isinstance(reply, Reply):
+        return [reply] * count
+    body = reply.body
+    if len(body) != count:
+        return [Status.error] * count
+    if reply.value == count:
+        return [Status.ok] * count
+    return [STATUS_OF_BYTE[byte] for byte in body]
+
+
+def mark_quarantined(statuses: list[Status], segments: Sequence[Segment]) -> list[Status]:
+    """Changes the statuses of pages whose memory the daemon may still write."""
+    quarantined = {segment for segment in set(segments) if segment.quarantined}
+    if quarantined:
+        one_for_all = len(segments) == 1
+        for i in range(len(statuses)):
+            if segments[0 if one_for_all else i] in quarantined:
+                statuses[i] = Status.region_lost
+    return statuses
