@@ -76,6 +76,7 @@ from peercached.peer.service.servicer import PeerServicer
 from peercached.periodic import Periodic
 from peercached.removals.store import RemovalStore
 from peercached.service.settings import Settings
+from peercached.tracing.tracing import Tracing
 from peercached.view_changes import ViewChanges
 from peercached.web.api import api_routes
 from peercached.web.dashboard import dashboard_routes
@@ -137,6 +138,7 @@ class Daemon:
         self.status = NodeStatus(engine)
         self.history = EventLog(config.node_id)
         self.curves = Curves(config.node_id, engine)
+        self.tracing = Tracing(engine, self.placement, config.otlp_endpoint)
         self._build_rpc(secret, tls)
         self._last_view = remembered  # of an earlier start
         self._build_membership(address, rank, tls)
@@ -194,6 +196,7 @@ class Daemon:
                 self._history_keeper.tend,
                 self.handover.tend,
                 self.curves.tend,
+                self.tracing.tend,
             ],
         )
         self.status.add(
@@ -213,6 +216,7 @@ class Daemon:
             TransportStatus(engine, self.placement, self.connects, self.accepts, config.protocol),
             DataPlaneStatus(engine, config.faults),
             DiskStatus(config.disk_path, self.promotes),
+            self.tracing,
             LastReload(settings),
             Identity(config, self.placement, self.web, lambda: self._starting),
             self.web,
@@ -486,6 +490,7 @@ class Daemon:
         """OSError or RuntimeError with the remedy if the node cannot start."""
         self.views.apply(self.cluster.view)
         self._ticker.start()
+        self.tracing.start()
         self.events.start()
         if self.config.clustered:
             await self.server.start(self.config.host, self.config.meta_port)
@@ -546,6 +551,7 @@ class Daemon:
             self.accepts.stop,
             self.links.stop,
             self._ticker.stop,
+            self.tracing.stop,
             self.removal_catch_up.stop,
             self.removal_driver.stop,
             self.removals.stop,

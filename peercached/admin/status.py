@@ -534,6 +534,16 @@ class Metrics(Part):
     failed: int = 0  # errors in our handlers
 
 
+class Tracing(Part):
+    """Export of traced gets to an OpenTelemetry collector; counters since the start."""
+
+    endpoint: str = ""  # the key otlp_endpoint; empty: off
+    exported_spans: int = 0
+    failed_spans: int = 0  # that the collector did not take
+    dropped_calls: int = 0  # traced gets for which there was no room
+    error: str = ""  # why the last spans were not taken, or why nothing is exported
+
+
 class Control(Part):
     """The control plane's part in the workers' requests."""
 
@@ -671,6 +681,7 @@ class Status(Part):
     spill: Spill = Field(default_factory=Spill)
     holds: Holds = Field(default_factory=Holds)
     metrics: Metrics = Field(default_factory=Metrics)
+    tracing: Tracing = Field(default_factory=Tracing)
     demand: Demand = Field(default_factory=Demand)
     operations: Operations = Field(default_factory=Operations)
     namespaces: list[Namespace] = []  # those with the most memory

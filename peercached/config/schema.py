@@ -21,6 +21,7 @@ Mode = Annotated[str, BeforeValidator(values.parse_mode)]
 NodeId = Annotated[str, AfterValidator(values.check_node_id)]
 Host = Annotated[str, AfterValidator(values.check_host)]
 Listen = Annotated[str, AfterValidator(values.check_listen)]
+Url = Annotated[str, AfterValidator(values.check_url)]
 Account = Annotated[str, BeforeValidator(values.account)]
 Accounts = Annotated[
     list[str], BeforeValidator(values.split_list), AfterValidator(values.check_accounts)
@@ -599,6 +600,17 @@ class Config(BaseModel):
         "Whether the same port also serves a page for people at `/` and its JSON below `/api/v1/`: "
         "this node, the whole cluster, and where the page of a key is.",
         "Whoever reaches the port may read metrics but not ask about keys.",
+    )
+
+    otlp_endpoint: Url = _key(
+        "",
+        _MONITORING,
+        "URL of an OpenTelemetry collector that takes OTLP over HTTP, for example "
+        "`http://127.0.0.1:4318`. Gets that are part of a sampled trace send their steps there as "
+        "spans. Needs `pip install 'peercached[otel]'`. Empty: nothing is traced.",
+        "Your engines are traced with OpenTelemetry, and you want to see their gets in the same "
+        "traces.",
+        default_text="off",
     )
 
     stop_drain_s: Seconds = _key(

@@ -9,6 +9,7 @@ import pwd
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 SIZE_FORMS = "plain bytes (1073741824) or a number with a unit of 1024s (512MiB, 8gb, 1.5T)"
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp])(?:i?b)?|b)?", re.IGNORECASE)
@@ -158,6 +159,21 @@ def check_listen(value: str) -> str:
     """Checks an address to listen on. Empty: another key's value is used."""
     if value and not is_host(value):
         raise ValueError("is neither a host name nor an address; give one of this host, or 0.0.0.0")
+    return value
+
+
+def check_url(value: str) -> str:
+    """Checks the URL of an HTTP server. Empty: none."""
+    if not value:
+        return value
+    try:
+        url = urlsplit(value)
+        right = url.scheme in ("http", "https") and is_host(url.hostname or "")
+        right = right and url.port != 0 and not url.query and not url.fragment
+    except ValueError:  # of the port
+        right = False
+    if not right:
+        raise ValueError("is no URL of an HTTP server; give one such as http://127.0.0.1:4318")
     return value
 
 

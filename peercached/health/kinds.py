@@ -249,6 +249,17 @@ PEERS_IN_CLEAR = Kind(
     "Some peers do not encrypt pages, because `tls_data_port` is off there.",
 )
 
+TRACING_OFF = Kind(
+    "tracing_off",
+    "warning",
+    "`otlp_endpoint` is set, but the packages that export traces are not installed.",
+)
+TRACES_LOST = Kind(
+    "traces_lost",
+    "warning",
+    "The OpenTelemetry collector does not answer, or not quickly enough. Calls do not wait for it.",
+)
+
 RELOAD_FAILED = Kind(
     "reload_failed", "warning", "The new configuration is not valid. The old one stays in force."
 )
@@ -331,6 +342,10 @@ SECTIONS: dict[str, tuple[Kind, ...]] = {
         META_PORT_STRANGERS,
         RDMA_IN_CLEAR,
         PEERS_IN_CLEAR,
+    ),
+    "Tracing": (
+        TRACING_OFF,
+        TRACES_LOST,
     ),
     "Configuration": (
         RELOAD_FAILED,
