@@ -69,6 +69,8 @@ class Lives:
         self._lives: dict[str, list[Life]] = {}  # oldest first
         self.changed = False  # must be saved at once; the caller saves and resets it
         self.has_news = False  # may be saved a moment later
+        # Lives that an operator had forgotten and that are back: where they owe removals from.
+        self._returned: dict[tuple[str, int], int] = {}
         for life in known:
             self._lives.setdefault(life.node_id, []).append(life)
 
@@ -160,6 +162,8 @@ class Lives:
             self.changed = True
             self._trim()
         elif found.presence is not Presence.HERE:
+            if found.presence is Presence.FORGOTTEN and found.owed_from:
+                self._returned[found.name] = found.owed_from
             found.presence = Presence.HERE
             self.changed = True
         # Only one process can listen at an address, so earlier lives there have ended.
@@ -178,7 +182,13 @@ class Lives:
                 del self._lives[node_id]
                 return
 
+    def returned(self, node_id: str, incarnation: int) -> int:
+        """The first position in our journal that this life missed, because removals did not wait
+        for it: an operator had forgotten it, but it still ran. 0: it missed none; or NOT_KNOWN."""
+        return self._returned.get((node_id, incarnation), 0)
+
     def _gone(self, life: Life, has_left: bool) -> None:
+        self._returned.pop(life.name, None)
         life.presence = Presence.ENDED if has_left else Presence.SILENT
         self.changed = True
 

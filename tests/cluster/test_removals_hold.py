@@ -539,6 +539,56 @@ def test_a_host_that_is_gone_for_good_can_be_forgotten(
     assert all(worker(c).set(KEYS, NEW))
 
 
+def test_a_frozen_node_cannot_be_forgotten(make_cluster: MakeCluster, worker: Worker) -> None:
+    """When it goes on it beats again, is a member again, and has the removed pages."""
+    cluster = make_cluster(3)
+    a, b, c = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    a.freeze()
+    for daemon in (b, c):
+        daemon.wait_members(["b", "c"])
+    at_b = worker(b, timeout_s=seconds(2.0))
+    assert set(at_b.remove(KEYS)) == {Status.removing}
+    for daemon in (b, c):
+        refused = ctl(daemon, "forget", "a", "--yes")
+        assert refused.exit_code == exits.FAILED, refused.output
+        assert f"something still takes connections at {a.address}" in refused.stderr
+    assert b.status()["removals"]["missing"] == {"a": "it went without a word"}
+    a.thaw()
+    a.wait_members(["a", "b", "c"])
+    assert ctl(b, "forget", "a", "--yes").exit_code == exits.FAILED, "it is a member"
+    removed(at_b)
+    assert worker(a).get(KEYS) == [None] * len(KEYS)
+
+
+@pytest.mark.netns
+def test_a_forgotten_node_that_comes_back_has_no_removed_page(
+    network: Network, make_cluster: MakeCluster, worker: Worker
+) -> None:
+    """The operator was wrong: it was only cut off, and goes on beating."""
+    cluster = make_cluster(3, start=False)
+    network.start(cluster)
+    a, b, c = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    network.cut("a")
+    for daemon in (b, c):
+        daemon.wait_members(["b", "c"])
+    at_b = worker(b, timeout_s=seconds(2.0))
+    assert set(at_b.remove(KEYS)) == {Status.removing}
+    assert ctl(b, "forget", "a", "--yes").exit_code == exits.OK
+    removed(at_b)
+    network.heal("a")
+    for daemon in (a, b, c):
+        daemon.wait_members(["a", "b", "c"])
+    for daemon in (b, c, a):
+        reader = worker(daemon)
+        eventually(lambda: reader.get(KEYS) == [None] * len(KEYS), 30)  # noqa: B023
+    assert "an operator had forgotten it" in b.log_text()
+    # What is set from now on stays.
+    assert all(worker(a).set(KEYS, NEW))
+    assert all(page is not None for page in worker(c).get(KEYS))
+
+
 # --- draining nodes ---------------------------------------------------------------------------
 
 

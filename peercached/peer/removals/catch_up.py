@@ -119,8 +119,11 @@ class RemovalCatchUp:
             self._comparing = asyncio.ensure_future(self._compare_with(new))
 
     async def _compare_with(self, nodes: list[Node]) -> None:
-        await asyncio.gather(*(self._ask(node, life=0) for node in nodes))
+        replies = await asyncio.gather(*(self._ask(node, life=0) for node in nodes))
         await self._drop_if_old()
+        for node, reply in zip(nodes, replies, strict=True):
+            if reply is not None:
+                await self._remove(reply.digests, node.address.node_id)
 
     async def _drop_if_old(self) -> None:
         if self._removals.vouches and self._state_is_old:
@@ -368,6 +371,7 @@ class RemovalCatchUp:
             running=running_of(removals),
         )
         if known is None:
+            reply.digests = await self._missed_while_forgotten(caller)
             return reply
         digests: bytes | None = b""
         if known.owed_from:
@@ -378,6 +382,21 @@ class RemovalCatchUp:
         if digests is not None:
             reply.known, reply.digests = True, digests
         return reply
+
+    async def _missed_while_forgotten(self, caller: NodeAddress) -> bytes:
+        """Pages that were removed while an operator had forgotten the caller, which was only cut
+        off. It must drop them, or they would be found again."""
+        owed_from = self._removals.lives.returned(caller.node_id, caller.incarnation)
+        if owed_from in (0, NOT_KNOWN):
+            return b""
+        log.warning(
+            "node %s is back, although an operator had forgotten it: telling it what was removed "
+            "meanwhile. Forget only nodes whose host is off or gone",
+            caller.node_id,
+        )
+        loop = asyncio.get_running_loop()
+        digests = await loop.run_in_executor(None, self._engine.removals_since, owed_from - 1)
+        return digests or b""
 
 
 def _name(node: Node) -> tuple[str, int]:

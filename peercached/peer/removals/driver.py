@@ -22,7 +22,8 @@ from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.placement import Change, Node, Placement
 from peercached.health import Say
 from peercached.membership import NodeAddress
-from peercached.peer.removals.ended import Ended
+from peercached.membership.view import join_host_port
+from peercached.peer.removals.ended import Ended, Found
 from peercached.peer.removals.member import ORPHANED_S, Removals, id_message, split
 from peercached.peer.removals.told import ToldByAll
 from peercached.peer.rpc import wire
@@ -474,9 +475,15 @@ class RemovalDriver(Component):
     async def forget_everywhere(self, node_id: str) -> list[str]:
         """Implements `peercachectl forget`: tells all members that no removal need wait for this
         node. Returns the node ids of members that could not be told. Raises ValueError if the node
-        to forget is a member, or if this daemon has never met it."""
+        to forget is a member or still takes connections, or if this daemon has never met it."""
         if node_id in self._placement.view.by_id:
             raise ValueError(f"{node_id} is a member: only a node that is gone can be forgotten")
+        if at := await self._still_at(node_id):
+            raise ValueError(
+                f"{node_id} is not gone: something still takes connections at {at}. A daemon that "
+                "is frozen would come back with removed pages. End it, and removals go on by "
+                "themselves"
+            )
         known = self._member.forget(node_id) or any(
             life.node_id == node_id for life in self._member.lives
         )
@@ -494,6 +501,13 @@ class RemovalDriver(Component):
             for node, answer in zip(others, answers, strict=True)
             if isinstance(answer, str)
         ]
+
+    async def _still_at(self, node_id: str) -> str:
+        """The address at which a life of this node may still run. Empty: none is known to."""
+        for life in self._member.to_ask_for():
+            if life.node_id == node_id and await self._ended.find(life) is Found.LISTENING:
+                return join_host_port(life.host, life.peer_port)
+        return ""
 
     # --- calls
 

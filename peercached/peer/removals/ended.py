@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import time
 
 from peercached.membership.view import join_host_port
@@ -21,32 +22,43 @@ ASK_AGAIN_S = 0.5
 CONNECT_S = 1.0
 
 
+class Found(enum.Enum):
+    """What is at the address of a process that vanished."""
+
+    ENDED = "ended"  # nothing listens there, or another node does
+    LISTENING = "listening"  # something takes connections: the process may run, or be frozen
+    NO_ANSWER = "no answer"  # of the host
+
+
 class Ended:
     def __init__(self, peers: Peers, timeout_s: float) -> None:
         self._peers = peers
         self._timeout_s = min(timeout_s, CONNECT_S)
-        self._asked: dict[tuple[str, int], tuple[float, asyncio.Task[bool]]] = {}
+        self._asked: dict[tuple[str, int], tuple[float, asyncio.Task[Found]]] = {}
 
     async def has_ended(self, life: Life) -> bool:
+        return await self.find(life) is Found.ENDED
+
+    async def find(self, life: Life) -> Found:
         now = time.monotonic()
         asked = self._asked.get(life.name)
         if asked is None or (asked[1].done() and now - asked[0] > ASK_AGAIN_S):
             asked = (now, asyncio.ensure_future(self._ask(life)))
             self._asked[life.name] = asked
-        ended = await asyncio.shield(asked[1])
-        if ended:
+        found = await asyncio.shield(asked[1])
+        if found is Found.ENDED:
             self._asked.pop(life.name, None)
-        return ended
+        return found
 
-    async def _ask(self, life: Life) -> bool:
+    async def _ask(self, life: Life) -> Found:
         try:
             _, writer = await asyncio.wait_for(
                 asyncio.open_connection(life.host, life.peer_port), self._timeout_s
             )
         except ConnectionRefusedError:
-            return True
+            return Found.ENDED
         except (OSError, asyncio.TimeoutError):
-            return False
+            return Found.NO_ANSWER
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
@@ -54,6 +66,7 @@ class Ended:
         try:
             await asyncio.wait_for(link.ready(), self._timeout_s)
         except (CallFailed, asyncio.TimeoutError):
-            return False
+            return Found.LISTENING
         who = link.identity
-        return who is not None and who.node_id != life.node_id
+        is_another = who is not None and who.node_id != life.node_id
+        return Found.ENDED if is_another else Found.LISTENING
