@@ -123,9 +123,7 @@ class EtcdView:
         self._replace(node_id, None, now)
         has_ended = old is None or old.state >= State.LEAVING
         if old is not None and old.state is State.LEFT:
-            self._left[node_id] = old.address.incarnation
-            if len(self._left) > MEMBERS_MAX:
-                del self._left[next(iter(self._left))]
+            self.left(node_id, old.address.incarnation)
         # Do not extend a running wait: a steady flow of losses would keep dead nodes in the view.
         if not has_ended and self._return_until <= now:
             self._return_until = now + self._timing.heartbeat_interval_s
@@ -148,6 +146,13 @@ class EtcdView:
             self._return_until = float("-inf")
         else:
             self._changed(now)
+
+    def left(self, node_id: str, incarnation: int) -> None:
+        """That process has said goodbye."""
+        self._left.pop(node_id, None)
+        self._left[node_id] = incarnation
+        if len(self._left) > MEMBERS_MAX:
+            del self._left[next(iter(self._left))]
 
     def has_left(self, node_id: str, incarnation: int) -> bool:
         """Whether that process has said goodbye."""

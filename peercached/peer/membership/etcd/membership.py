@@ -30,10 +30,12 @@ from peercached.membership import (
 )
 from peercached.membership.etcd_view import EtcdView
 from peercached.membership.view import VIEW_NUMBER_MAX
+from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.etcd import report as etcd_report
 from peercached.peer.membership.etcd.client import EtcdClient, EtcdError
 from peercached.peer.membership.etcd.epochs import EtcdEpochs
 from peercached.peer.membership.etcd.first_to_fail import first_to_fail
+from peercached.peer.membership.etcd.goodbyes import EtcdGoodbyes
 from peercached.peer.membership.etcd.joins import EtcdJoins, WaitOver
 from peercached.peer.membership.etcd.keys import EtcdKeys
 from peercached.peer.membership.etcd.own_key import EtcdOwnKey, Taken, value_of
@@ -75,12 +77,14 @@ class EtcdMembership:
         self._client = client
         self._timing = timing
         self._peers = peers
+        self._local_epochs = epochs
         self._epochs = EtcdEpochs(client, prefix, timing, epochs)
         self._on_view = on_view
         self._on_refused = on_refused
         self._state = EtcdView(address, timing)
         self._keys = EtcdKeys(prefix, address.node_id, self._state)
         self._joins = EtcdJoins(client, prefix, address.node_id, timing)
+        self._goodbyes = EtcdGoodbyes(client, prefix, address, self._state)
         self._own_key = EtcdOwnKey(client, self._keys, self._state, self._joins, address, timing)
         self._remembered = remembered
         self._lease = 0
@@ -111,13 +115,27 @@ class EtcdMembership:
 
     async def leave(self, timeout_s: float) -> None:
         await self._end()
-        if self._lease:
-            with contextlib.suppress(EtcdError, asyncio.TimeoutError):
-                await within(timeout_s, self._say_goodbye())
+        if not self._lease:
+            return
+        try:
+            await within(timeout_s, self._say_goodbye())
+        except (EtcdError, asyncio.TimeoutError):
+            await self._tell_others(timeout_s)
+
+    async def _tell_others(self, timeout_s: float) -> None:
+        """Without etcd, says goodbye to the other nodes themselves. When our lease ends, they know
+        that this node is not lost."""
+        self._announce(State.LEFT)
+        beat = Heartbeat(self.own, self.view.number)
+        others = [m.address for m in self.view.members if m.node_id != self.own.node_id]
+        calls = MemberCalls(self._peers, self._local_epochs, timeout_s)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await calls.goodbye({address.endpoint: beat for address in others}, timeout_s)
 
     async def _say_goodbye(self) -> None:
         """Writes LEFT before the key goes: the other nodes wait for a key that just vanishes."""
         if self._own_key.is_there:
+            await self._goodbyes.say()
             self._announce(State.LEFT)
             await self._client.put(self._keys.own, value_of(self.own), self._lease)
         await self._client.revoke(self._lease)
@@ -183,6 +201,7 @@ class EtcdMembership:
         if not self._lease or not await self._client.keep_alive(self._lease):
             self._lease = await self._client.grant(math.ceil(self._timing.member_ttl_s))
         found, revision = await self._client.read(self._keys.stamp)
+        await self._goodbyes.hear()
         own_key = self._keys.reset(found, revision, time.monotonic())
         async with self._client.watch(self._keys.stamp, revision + 1) as changes:
             is_in = await self._own_key.put(self.own, own_key, self._lease)
@@ -272,6 +291,8 @@ class EtcdMembership:
         return await reaches(self._peers, target, self._timing.call_deadline_s)
 
     def on_heartbeat(self, beat: Heartbeat) -> HeartbeatAnswer:
+        if beat.sender.state is State.LEFT:
+            self._state.left(beat.sender.node_id, beat.sender.address.incarnation)
         raise LookupError("this node's membership is kept by etcd: set membership alike everywhere")
 
     def has_left(self, node_id: str, incarnation: int) -> bool:
