@@ -467,8 +467,10 @@ class Daemon:
         return node.address if node is not None else None
 
     def _secret_changed(self) -> None:
-        self.peers.secret_changed()
+        dropped = self.peers.secret_changed()
         self.sessions.secret_changed()
+        # Heads put such a peer out of the view. With etcd it stays, and nobody else might call it.
+        self.failures.ask(dropped)
 
     # --- periodic
 

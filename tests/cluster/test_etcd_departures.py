@@ -7,6 +7,7 @@ from harness.cluster import Cluster, Daemon
 from harness.etcd import Etcd, names, reason_to_skip, with_etcd
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
+
 from peercached.admin.client import AdminClient
 
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from harness.certificates import Certificates
 from harness.cluster import Cluster, Daemon
+from harness.etcd import with_etcd
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
@@ -43,6 +44,19 @@ def files(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def nodes(make_cluster: MakeCluster, files: list[Path]) -> Cluster:
     return make_cluster(3, each=[{"cluster_secret_file": str(path)} for path in files])
+
+
+@pytest.fixture
+def nodes_in_etcd(request: pytest.FixtureRequest, files: list[Path]) -> Cluster:
+    etcd, make_cluster = map(request.getfixturevalue, ("etcd", "make_cluster"))
+    options = [{"cluster_secret_file": str(path)} for path in files]
+    return with_etcd(make_cluster, etcd.endpoint, 3, each=options)
+
+
+@pytest.fixture(params=["nodes", "nodes_in_etcd"])
+def any_nodes(request: pytest.FixtureRequest) -> Any:
+    """Clusters with each kind of membership."""
+    return request.getfixturevalue(request.param)
 
 
 def security(daemon: Daemon) -> dict[str, Any]:
@@ -111,8 +125,9 @@ def test_secret_is_replaced_under_tls(
 
 
 def test_secret_is_replaced_in_three_steps_without_a_miss(
-    nodes: Cluster, files: list[Path], attach: Attach
+    any_nodes: Cluster, files: list[Path], attach: Attach
 ) -> None:
+    nodes = any_nodes
     keys, later = replace_beside_reads(nodes, files, attach), keys_of("under both", 8)
     assert all(attach(nodes[1]).set(later))
     for daemon in nodes.daemons:
@@ -161,10 +176,40 @@ def test_member_that_missed_the_new_file_is_out_until_it_has_it(
     eventually(lambda: attach(a).has(its_own), 20)
 
 
+def test_with_etcd_a_member_that_missed_the_new_file_is_suspected_until_it_has_it(
+    nodes_in_etcd: Cluster, files: list[Path], attach: Attach
+) -> None:
+    """etcd alone decides who is a member, so it stays in the view."""
+    a, b, c = nodes_in_etcd.daemons
+    theirs, its_own = keys_of("of the others", 16), keys_of("of the one that missed it", 16)
+    assert all(attach(a).set(theirs))
+    assert all(attach(c).set(its_own))
+    for step in (ADDED, USED, DROPPED):
+        for daemon, path in zip((a, b), files, strict=False):
+            write_secret(path, step)
+            eventually(partial(uses, daemon, step), 20)
+    for daemon in (a, b):
+        eventually(lambda: suspects(daemon) == ["c"], 30)  # noqa: B023
+        assert attach(daemon).has(theirs)
+        assert not any(attach(daemon).get(its_own))
+    assert not any(attach(c).get(theirs))
+    write_secret(files[2], DROPPED)
+    for daemon in (a, b, c):
+        eventually(lambda: not suspects(daemon), 60)  # noqa: B023
+    eventually(lambda: attach(c).has(theirs), 20)
+    eventually(lambda: attach(a).has(its_own), 20)
+
+
+def suspects(daemon: Daemon) -> list[str]:
+    members = daemon.status()["membership"]["members"]
+    return [member["node_id"] for member in members if member["suspect"]]
+
+
 def test_a_node_that_is_too_early_proves_the_new_secret_later(
-    nodes: Cluster, files: list[Path]
+    any_nodes: Cluster, files: list[Path]
 ) -> None:
     """Until the others know it, they go on with the sessions that they have."""
+    nodes = any_nodes
     b = nodes[1]
     for step in (ADDED, USED):
         write_secret(files[1], step)

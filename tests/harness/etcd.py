@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -161,10 +162,15 @@ class Etcd:
 
 
 def with_etcd(
-    make_cluster: MakeCluster, endpoint: str, size: int, *, start: bool = True
+    make_cluster: MakeCluster, endpoint: str, size: int, *, start: bool = True, **options: Any
 ) -> Cluster:
     cluster = make_cluster(
-        size, start=False, membership="etcd", etcd_endpoints=endpoint, member_ttl_s=TTL_REFERENCE_S
+        size,
+        start=False,
+        membership="etcd",
+        etcd_endpoints=endpoint,
+        member_ttl_s=TTL_REFERENCE_S,
+        **options,
     )
     for daemon in cluster.daemons:
         daemon.heads = []

@@ -387,17 +387,21 @@ class Peers:
         for listener in self._session_listeners:
             listener(link)
 
-    def secret_changed(self) -> None:
+    def secret_changed(self) -> list[str]:
         """Proves the new secret to all peers, whose sessions go on meanwhile. Ends the sessions of
-        peers that have proved only a secret which is not accepted any more."""
+        peers that have proved only a secret which is not accepted any more, and returns their
+        endpoints."""
+        dropped = []
         for link in self._links.values():
             if link.is_dropped:
+                dropped.append(link.endpoint)
                 link.forget_session()
                 for listener in self._loss_listeners:
                     listener(link)
             elif link.proves_older and link not in self._shaking_again:
                 self._shaking_again.add(link)
                 self._tasks.spawn(self._shake_again(link))
+        return dropped
 
     async def _shake_again(self, link: PeerLink) -> None:
         pause_s = SHAKE_AGAIN_FIRST_S

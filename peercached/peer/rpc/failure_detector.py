@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from peercached.component import Component, Stats
@@ -69,6 +69,22 @@ class FailureDetector(Component):
         if node is not None and node.suspect and self.suspects.calls(node):
             self._peers.try_at_once(node.address.endpoint)
             self._schedule()
+
+    def ask(self, endpoints: Collection[str]) -> None:
+        """Pings these peers once. A peer that does not answer becomes suspect, even if nobody else
+        calls it."""
+        for node in self._placement.nodes.values():
+            if node is not self._placement.own and node.address.endpoint in endpoints:
+                self._tasks.spawn(self._ask(node))
+
+    async def _ask(self, node: Node) -> None:
+        link = self._peers.link(node.address.endpoint)
+        try:
+            await link.call_within("Ping", pb.PingRequest(), PING_TIMEOUT_S, expect=node.address)
+        except (Unreachable, AuthError) as error:
+            self.failed(node, error)
+        except CallFailed as error:
+            log.info("%s refuses a ping: %s", node.address.node_id, error)
 
     def view_changed(self, change: Change) -> None:
         for node in change.removed:
