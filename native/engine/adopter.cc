@@ -107,7 +107,10 @@ void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const D
   parts.cold.left_pool(withdrawals);
   commit.reset();
   // The holder of a replica's page has written it to its disk.
-  if (!replica) parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
+  if (replica)
+    parts.pool.unpin(pinned);
+  else
+    parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
   if (question && !question->wait()) {
     parts.counters.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
     adopted.why_not = "the owners did not accept the records in time";

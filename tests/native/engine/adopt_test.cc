@@ -181,6 +181,7 @@ TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
   EXPECT_FALSE(b_->engine.hot().any());
   read_often();
   EXPECT_EQ(replicas(10 * 70'000), 10u);
+  EXPECT_EQ(b_->engine.storage().pool().stats().pins, 0u) << "replicas can be evicted";
   a_->remove(out);  // only there
   for (const PageStatus status : b_->get(in)) EXPECT_EQ(status, PageStatus::ok);
   EXPECT_EQ(in.memory, out.memory);
