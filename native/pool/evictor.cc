@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "pool/pool_impl.h"
+#include "pool/reads.h"
 #include "pool/slot_header.h"
 
 namespace peercached {
@@ -22,10 +23,12 @@ void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
   row.flags = kRecordWithdraw;
   row.generation = next_generation();
   rows.push_back(row);
+  end_keep(slot);
   slot.generation = row.generation;  // for withdrawals_of(), while pins keep the slot
 
   slots.erase(id);
   policy->removed(id);
+  forget_reads(slot);
   --counters.keys;
   --namespaces.pages[slot.namespace_slot].keys;
   counters.payload_bytes -= slot.length;

@@ -88,6 +88,16 @@ std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
   return pages;
 }
 
+std::vector<IdlePage> Pool::idle_pages(std::span<const Digest> digests) const {
+  std::vector<IdlePage> pages;
+  MutexLock lock(impl_->mutex);
+  const uint32_t now_ms = impl_->now_ms();
+  for (const Digest& digest : digests)
+    if (const uint32_t id = impl_->find_committed(digest); id != kNoSlot)
+      pages.push_back(impl_->idle_page(impl_->slots[id], now_ms));
+  return pages;
+}
+
 void Pool::set_moves(std::span<const Digest> digests, uint8_t moves) {
   MutexLock lock(impl_->mutex);
   for (const Digest& digest : digests)

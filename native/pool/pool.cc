@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "pool/pool_impl.h"
+#include "pool/reads.h"
 #include "pool/slot_header.h"
 
 namespace peercached {
@@ -91,7 +92,7 @@ bool Pool::Impl::is_reserved(const Digest& digest) const {
 
 bool Pool::Impl::is_pinned_otherwise(const Digest& digest, uint32_t length) const {
   const uint32_t id = find_committed(digest);
-  return id != kNoSlot && slots[id].length != length && slots[id].pins > 0;
+  return id != kNoSlot && slots[id].length != length && is_in_use(slots[id]);
 }
 
 void Pool::Impl::pin(uint32_t id) {
@@ -122,7 +123,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
     if (slots[id].state == SlotState::reserved) return ReserveOutcome::busy;
     if (slots[id].length == request.length) return ReserveOutcome::held;
     // Same key, another length: the old page is wrong for everyone who asks now.
-    if (slots[id].pins > 0) return ReserveOutcome::busy;
+    if (is_in_use(slots[id])) return ReserveOutcome::busy;
   }
   if (request.length > kPageBytesMax || stride > space.capacity_bytes())
     return ReserveOutcome::too_large;
@@ -348,6 +349,7 @@ void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch
     if (touch) {
       if (before == kNoSlot) before = impl_->slots.parent_of(id);
       impl_->use(id, before, now_ms);
+      count_read(impl_->slots[id], now_ms);
       before = id;
     }
     impl_->pin(id);
@@ -361,7 +363,11 @@ PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation ge
   if (id == kNoSlot) return {};
   const Slot& slot = impl_->slots[id];
   if (slot.offset != offset || slot.generation != generation) return {};
-  if (slot.moves != kMovesElsewhere) impl_->use(id, impl_->slots.parent_of(id), impl_->now_ms());
+  if (slot.moves != kMovesElsewhere) {
+    const uint32_t now_ms = impl_->now_ms();
+    impl_->use(id, impl_->slots.parent_of(id), now_ms);
+    count_read(impl_->slots[id], now_ms);
+  }
   impl_->pin(id);
   return impl_->page_of(id);
 }
@@ -374,7 +380,8 @@ void Pool::unpin(std::span<const PinnedPage> pages) {
   impl_->wake_evictor();
 }
 
-void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out) {
+void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out,
+                    bool read) {
   assert(out.size() >= digests.size());
   MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
@@ -384,6 +391,7 @@ void Pool::contains(std::span<const Digest> digests, bool touch, std::span<uint8
     const uint32_t id = impl_->find_committed(digests[i]);
     out[i] = id != kNoSlot;
     if (id == kNoSlot || !touch) continue;
+    if (read) count_read(impl_->slots[id], now_ms);
     if (before == kNoSlot) before = impl_->slots.parent_of(id);
     impl_->use(id, before, now_ms);
     before = id;

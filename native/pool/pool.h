@@ -74,6 +74,24 @@ struct PinnedPage {
   explicit operator bool() const { return slot != UINT32_MAX; }
 };
 
+// A page that Pool::keep() keeps from eviction.
+struct KeptPage {
+  Digest digest;
+  Generation generation = 0;  // 0: it is not here
+  uint32_t length = 0;
+  uint32_t namespace_slot = 0;
+  explicit operator bool() const { return generation != 0; }
+};
+
+// A page in the result of hottest().
+struct HotPage {
+  Digest digest;
+  uint32_t length = 0;
+  uint32_t namespace_slot = 0;
+  uint32_t reads = 0;    // lately (reads.h), by workers here and by peers
+  uint32_t idle_ms = 0;  // since its last use
+};
+
 enum class ReserveOutcome : uint8_t {
   reserved,   // fill the payload, then commit or abort
   held,       // already committed here with this length; pinned for the caller
@@ -215,10 +233,23 @@ class Pool {
   PinnedPage pin_record(uint64_t offset, const Digest& digest, Generation generation);
   void unpin(std::span<const PinnedPage> pages);
   // Tests presence only: out[i] = 1 if committed here. `touch` refreshes recency as in pin.
-  void contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out);
+  // `read`: peers have read these pages.
+  void contains(std::span<const Digest> digests, bool touch, std::span<uint8_t> out,
+                bool read = false);
 
   // out[i]: the length of the page if it is committed here, else 0. Recency stays.
   void lengths(std::span<const Digest> digests, std::span<uint32_t> out) const;
+
+  // --- pages kept for a while (engine/holds.h) ------------------------------------------
+  // Keeps committed pages from eviction until release(), as pins do, and uses them. A page has one
+  // keep, however often it is kept. Unlike a pin, a keep holds up nobody: it ends when the page is
+  // removed or gets another length. out[i] is empty for a page that is not here.
+  void keep(std::span<const Digest> digests, std::span<KeptPage> out);
+  void release(std::span<const KeptPage> pages);
+  // The pages whose keep has ended by itself since the last call.
+  std::vector<KeptPage> take_ended();
+  // The pages read most lately, at most `limit` of them. `namespace_slot` 0: of all namespaces.
+  std::vector<HotPage> hottest(size_t limit, uint32_t namespace_slot = 0) const;
 
   // --- removal ------------------------------------------------------------------------
   // Appends the withdrawals of the removed pages to `rows`.
@@ -256,6 +287,8 @@ class Pool {
   // The pages that eviction takes while `bytes` more are set, at most 4096 of them. Not those that
   // are pinned, have moved `moves_max` times, or move elsewhere.
   std::vector<IdlePage> coldest(uint64_t bytes, uint8_t moves_max) const;
+  // Those of these pages that are here, as for a drain.
+  std::vector<IdlePage> idle_pages(std::span<const Digest> digests) const;
   // How often these pages have moved, or kMovesElsewhere; holds until they are used here again.
   // While a page moves elsewhere, a peer that reads it does not use it.
   void set_moves(std::span<const Digest> digests, uint8_t moves);

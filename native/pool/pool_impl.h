@@ -49,6 +49,10 @@ struct Pool::Impl {
 
   void enter(uint32_t id, Generation generation, uint64_t checksum) REQUIRES(mutex);
   void settled() REQUIRES(mutex);
+  // Pins that wait for nobody but their holders: keeps do not count.
+  bool is_in_use(const Slot& slot) const { return slot.pins > (slot.kept ? 1u : 0u); }
+  // The keep of a page that leaves ends; the page's last pin frees the slot as usual.
+  void end_keep(Slot& slot) REQUIRES(mutex);
   void use(uint32_t id, uint32_t before, uint32_t now_ms) REQUIRES(mutex);
 
   // --- a pool in a file (restore.cc)
@@ -97,7 +101,8 @@ struct Pool::Impl {
   VictimFinder victims GUARDED_BY(mutex);
   std::vector<uint32_t> chosen GUARDED_BY(mutex);  // scratch of take_slot
   PoolStats counters GUARDED_BY(mutex);
-  RecoveryReport recovery;  // constant after construction
+  std::vector<KeptPage> ended GUARDED_BY(mutex);  // take_ended(); each was kept once since then
+  RecoveryReport recovery;                        // constant after construction
 
   CondVar pressure;
   // The evictor works from the high watermark down to the low one.

@@ -21,6 +21,10 @@ constexpr uint32_t kDuplicatesOlder = 10;
 
 // Pinned pages to skip at the cold end of a namespace with a quota.
 constexpr int kPinnedStepsMax = 1024;
+
+// Kept pages to move from there to the hot end. Each is met once in a turn of the list. If they
+// stayed, more of them than kPinnedStepsMax would hide all pages behind them.
+constexpr int kKeptStepsMax = 16384;
 }  // namespace
 
 void Recency::committed(uint32_t id, uint32_t before, uint32_t now_ms, bool evicted_lately) {
@@ -169,6 +173,12 @@ uint32_t Recency::next_of(SizeClass& size_class) { return coldest_unpinned(size_
 uint32_t Recency::next_of(NamespacePages& own) {
   uint32_t found = kNoSlot;
   for (auto* list : {&own.pages.once, &own.pages.reused}) {
+    for (int steps = 0; !list->empty() && slots_[list->coldest()].kept; ++steps) {
+      if (steps == kKeptStepsMax) break;
+      const uint32_t kept = list->coldest();
+      list->remove(slots_.data(), kept);
+      list->push_hottest(slots_.data(), kept);
+    }
     uint32_t id = list->coldest();
     for (int steps = 0; id != kNoSlot && slots_[id].pins > 0; ++steps)
       id = steps < kPinnedStepsMax ? slots_[id].in_namespace.hotter : kNoSlot;

@@ -51,6 +51,7 @@ struct alignas(64) Slot {
   uint32_t touched_ms = 0;  // its last use
   uint8_t moves = 0;        // from pool to pool since its last use; or kMovesElsewhere
   Origin origin = Origin::set;
+  bool kept = false;  // one of its pins is that of Pool::keep()
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
   uint64_t stamp = 0;               // greater: worth more
@@ -62,6 +63,9 @@ struct alignas(64) Slot {
   // The page before this one in its chain, if it had a slot when this one was reserved.
   uint32_t parent = kNoSlot;
   uint32_t parent_uses = 0;
+  // Reads in this window of time and in the one before it (reads.h).
+  uint32_t window = 0;
+  uint16_t reads = 0, reads_before = 0;
 };
 static_assert(sizeof(Slot) == 128);
 

@@ -48,6 +48,24 @@ TEST_F(PoolQuota, TheTailOfAChainGoesBeforeItsHead) {
   EXPECT_FALSE(held(3));
 }
 
+TEST_F(PoolQuota, KeptPagesHideNoneOfThePagesBehindThem) {
+  open(64 * kMiB);
+  constexpr uint64_t kKept = 1100, kOthers = 50;  // more than eviction skips of pinned pages
+  std::vector<Digest> kept;
+  for (uint64_t i = 0; i < kKept + kOthers; ++i) {
+    set_in(kOurs, i);
+    if (i < kKept) kept.push_back(digest_for(i));
+  }
+  std::vector<KeptPage> pages(kept.size());
+  pool->keep(kept, pages);
+  for (uint64_t i = kKept; i < kKept + kOthers; ++i) touch({i});
+  pool->set_quota(kOurs, bytes(kOurs));
+  for (uint64_t i = 0; i < 3 * kOthers; ++i) set_in(kOurs, 10'000 + i);
+  for (uint64_t i = 0; i < kKept; ++i) ASSERT_TRUE(held(i)) << i;
+  EXPECT_EQ(pool->use_of(kOurs).refused, 0u);
+  pool->release(pages);
+}
+
 TEST_F(PoolQuota, PinnedPagesStayAndTheNewPageIsRefused) {
   open(8 * kMiB);
   for (uint64_t i = 0; i < 4; ++i) set_in(kOurs, i);

@@ -101,10 +101,10 @@ class PagePool {
   explicit PagePool(uint64_t bytes, Incarnation incarnation_ = kHolderIncarnation)
       : incarnation(incarnation_), pool(pool_config(bytes, incarnation_), [](auto) {}) {}
 
-  RecordRow set(uint64_t number, uint32_t length) {
+  RecordRow set(uint64_t number, uint32_t length, uint32_t namespace_slot = 0) {
     const PageRequest request{digest_of_page(number), length};
     Reservation reserved;
-    pool.reserve({&request, 1}, nullptr, 0, {&reserved, 1});
+    pool.reserve({&request, 1}, nullptr, namespace_slot, {&reserved, 1});
     EXPECT_EQ(reserved.outcome, ReserveOutcome::reserved);
     fill_page(reserved.page.payload(), length, number);
     const uint64_t sum = checksum(reserved.page.payload(), length);
