@@ -258,6 +258,22 @@ class AsyncClient(NotCopied):
     async def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
         return await self._run(lambda: self._client.remove(keys, timeout_s=timeout_s))
 
+    async def pin(
+        self,
+        keys: Sequence[Key],
+        for_s: float,
+        *,
+        prefix: bool = False,
+        here: bool = False,
+        timeout_s: float | None = None,
+    ) -> list[Status]:
+        return await self._run(
+            lambda: self._client.pin(keys, for_s, prefix=prefix, here=here, timeout_s=timeout_s)
+        )
+
+    async def unpin(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
+        return await self._run(lambda: self._client.unpin(keys, timeout_s=timeout_s))
+
     async def clear(self, *, timeout_s: float | None = None) -> bool:
         return await self._run(lambda: self._client.clear(timeout_s=timeout_s))
 

@@ -28,6 +28,7 @@ from peercache_client.names import encoded_name
 from peercache_client.not_copied import NotCopied
 from peercache_client.notes import say
 from peercache_client.packed_keys import PackedKeys
+from peercache_client.pins import pin_pages, unpin_pages
 from peercache_client.region import Region, RegionIndex
 from peercache_client.session import SILENCE_TIMEOUT_S, Reply, Session
 from peercache_client.socket_path import existing_socket_path
@@ -385,6 +386,30 @@ class Client(NotCopied):
                 reply = Reply(reply.value, reply.body[: frame.keys])
             statuses += statuses_of(reply, frame.keys)
         return statuses
+
+    def pin(
+        self,
+        keys: Sequence[Key],
+        for_s: float,
+        *,
+        prefix: bool = False,
+        here: bool = False,
+        timeout_s: float | None = None,
+    ) -> list[Status]:
+        """Keeps pages from eviction for `for_s` seconds from now on, at most 3600, at a node that
+        holds them. With `here`, brings missing pages to this node and pins them here.
+
+        `prefix`: only the keys before the first one that no node has; the others are `absent`.
+        Without it, each key counts by itself. Pinning a page again sets its time anew.
+
+        `no_space`: beyond the bound of pins (docs/client.md); the log has the value and the limit.
+        A removal, a clear, or a drain of the node that holds the page ends its pin.
+        """
+        return pin_pages(self._session(), keys, for_s, prefix, here, self._end(timeout_s))
+
+    def unpin(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
+        """Ends pins at all holders. `absent`: the page was not pinned."""
+        return unpin_pages(self._session(), keys, self._end(timeout_s))
 
     # --- everything else -------------------------------------------------------------------
 

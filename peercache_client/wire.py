@@ -21,6 +21,8 @@ LENGTH_BYTES_MAX: Final = (1 << 32) - 1
 HOLD_MS_MAX: Final = 30_000
 KEY_BYTES: Final = struct.Struct("<I")
 HOLD_MS: Final = struct.Struct("<I")  # follows the keys
+PIN_S_MAX: Final = 3600
+PIN_MS: Final = struct.Struct("<I")  # follows the keys; 0: the pins end
 PAGE: Final = struct.Struct("<HH")  # then tokens and keys of a page
 
 
@@ -35,6 +37,7 @@ class Op(IntEnum):
     remove = 8
     clear = 9
     stats = 10
+    pin = 11
 
 
 class Flag(IntFlag):
@@ -44,6 +47,8 @@ class Flag(IntFlag):
     hold = 4
     page = 8
     lengths = 16
+    prefix = 64
+    here = 128
 
 
 def check_keys(keys: Sequence[Key]) -> None:

@@ -254,6 +254,39 @@ class Engine:
         """Reads, verifies and publishes pages of a node that drains: (digests that are here now,
         why the others are not, whether that is for want of room). ValueError for more than a part,
         or for what cannot be pages."""
+    def parts_of(self, digests: bytes) -> list[tuple[bytes, int, int, int, bytes]]:
+        """Parts, as of handovers(), of those of these pages that are in our pool."""
+    def removal_changes(self) -> int:
+        """Grows with each removal. What was looked up at a lower value may be removed."""
+    def fetch(
+        self,
+        holder: int,
+        namespace_id: bytes,
+        epoch: int,
+        learnt_at: int,
+        rows: bytes,
+        timeout_ms: int,
+    ) -> tuple[bytes, str]:
+        """Copies pages of a node that keeps its own: (digests that are here now, why the others
+        are not). `learnt_at`: removal_changes() before the rows were looked up. ValueError as in
+        adopt()."""
+
+    # --- pins (engine/holds.h)
+    def pin(self, digests: bytes, for_ms: int, bytes_max: int) -> tuple[bytes, str]:
+        """Keeps pages from eviction: (a page status for each: ok, absent or no_space, and why some
+        were refused). `bytes_max`: of all pinned pages."""
+    def unpin(self, digests: bytes) -> bytes:
+        """A page status for each: ok, or absent if it was not pinned."""
+    def pinned(self, limit: int, namespace_id: bytes) -> list[tuple[bytes, bytes, int, float]]:
+        """(digest, namespace id, bytes, seconds left), of one namespace or, if it is empty, of
+        all; those that end first."""
+    def pinned_by_namespace(self) -> list[tuple[bytes, int, int]]:
+        """(namespace id, pages, bytes)"""
+    def hottest(
+        self, limit: int, namespace_id: bytes
+    ) -> list[tuple[bytes, bytes, int, int, float]]:
+        """(digest, namespace id, bytes, reads lately, seconds since the last use), of one
+        namespace or of all; the most reads first."""
     def hot_holders(self) -> list[int]:
         """Indexes of the nodes that have pages for replicate()."""
     def replicate(self, holders: list[int], bytes_max: int, timeout_ms: int) -> None:

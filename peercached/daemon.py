@@ -60,6 +60,8 @@ from peercached.peer.membership.etcd.client import EtcdClient
 from peercached.peer.membership.etcd.membership import EtcdMembership
 from peercached.peer.membership.status import MembershipStatus
 from peercached.peer.membership.view_keeper import ViewKeeper
+from peercached.peer.pins.pins import Pins
+from peercached.peer.pins.prefetch import Prefetch
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.removals.member import Removals
@@ -155,6 +157,7 @@ class Daemon:
             self.connects,
             self.promotes,
             self.removal_driver,
+            self.pins,
         )
         # All are told in one step of the event loop, so their order does not matter.
         self.views = ViewChanges(
@@ -201,6 +204,7 @@ class Daemon:
         )
         self.status.add(
             *self.handover.components,
+            self.pins,
             self._adopts,
             self._membership_status,
             self.departures,
@@ -327,6 +331,17 @@ class Daemon:
             config.max_masters,
         )
         self._adopts = Adopts(engine, placement, self.epochs, timeout_s)
+        self.pins = Pins(
+            engine,
+            placement,
+            self.lookups,
+            self.promotes,
+            Prefetch(engine, self.promotes, self._other_vouches),
+            self.peers,
+            self.failures,
+            lambda: int(settings.config.pin_share * config.pool_size),
+            timeout_s,
+        )
         self.node = LocalNode(
             engine,
             native,
@@ -339,6 +354,7 @@ class Daemon:
             self._adopts,
             self.overview,
             self.promotes,
+            self.pins,
             timeout_s,
             self._handle_events,
         )
@@ -354,7 +370,7 @@ class Daemon:
             announce=self._announce_drain,
             leave=self._leave_for_good,
             vouches=lambda: self.removals.vouches,
-            other_vouches=lambda node: pings.vouches(self.peers, node, timeout_s),
+            other_vouches=self._other_vouches,
         )
         self.operations = Operations(
             engine,
@@ -362,7 +378,8 @@ class Daemon:
             self.lookups,
             self.cluster_wide,
             self.removal_driver,
-            self.handover.drain,
+            self.handover,
+            self.pins,
             self.status,
             self.history,
             self.curves,
@@ -458,6 +475,9 @@ class Daemon:
         if self._has_left:
             return "it has left the cluster"
         return "it is not a member yet" if self.cluster.outside else ""
+
+    async def _other_vouches(self, node: NodeAddress) -> bool:
+        return await pings.vouches(self.peers, node, self._timeout_s)
 
     def _summary(self) -> Summary:
         return summary_of(Status.model_validate(self.status.document()))

@@ -23,6 +23,8 @@ from peercached.peer.directory.cluster_wide import ClusterWide, describe_unreach
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.directory.streams import Streams
+from peercached.peer.handover.parts import digests_in
+from peercached.peer.pins.pins import Pins, Wish
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import ReadFailed, TokenUnknown
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TAKE = 256
+# Share of a worker's time that its pin may take, so that the answer comes in time.
+_SHARE = 0.9
 T = TypeVar("T")
 
 
@@ -50,6 +54,7 @@ class Events:
         connects: Connects,
         promotes: Promotes,
         removals: RemovalDriver,
+        pins: Pins,
     ) -> None:
         self._engine = engine
         self._placement = placement
@@ -61,6 +66,7 @@ class Events:
         self._connects = connects
         self._promotes = promotes
         self._removals = removals
+        self._pins = pins
         self._tasks = Tasks()
         self.handlers: dict[str, Callable[..., None]] = {
             "publish": self._publish,
@@ -71,6 +77,7 @@ class Events:
             "lost_updates": self._lost_updates,
             "connect_channel": self._connect_channel,
             "promote": self._promote,
+            "pin": self._pin,
         }
 
     def start(self) -> None:
@@ -153,6 +160,25 @@ class Events:
             self._answer_later(ticket, self._promotes.ask(holder, digests, left_s))
         else:
             self._promotes.warm(holder, digests)
+
+    def _pin(
+        self,
+        ticket: int,
+        left_s: float,
+        namespace_id: bytes,
+        epoch: int,
+        for_ms: int,
+        prefix: bool,
+        here: bool,
+        digests: bytes,
+    ) -> None:
+        async def pin() -> bytes:
+            wanted = list(digests_in(digests))
+            wish = Wish(namespace_id, epoch, wanted, for_ms / 1000, prefix, here)
+            pinned = await self._pins.pin(wish, left_s * _SHARE)
+            return bytes(pinned.statuses[digest] for digest in wanted) + pinned.text.encode()
+
+        self._answer_later(ticket, pin())
 
     def _answer_later(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
         self._tasks.spawn(self._answer(ticket, work, self._engine.answer))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from peercached.config.keys import KEYS
@@ -14,15 +15,21 @@ from peercached.node_status import NodeStatus
 from peercached.peer.directory import trace
 from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.directory.lookups import Lookups
-from peercached.peer.handover.drain import Drain, Limits
+from peercached.peer.handover.drain import Limits
+from peercached.peer.handover.handover import Handover
+from peercached.peer.handover.parts import rows_in
+from peercached.peer.pins.pins import Pins, Wish, check_seconds
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.service.settings import Settings
 
 if TYPE_CHECKING:
     from peercached._native import Engine
 
-# Keys per evict. Their digests are computed on the event loop, so more would block it.
-EVICT_KEYS_MAX = 4096
+# Keys per call. Their digests are computed on the event loop, so more would block it.
+KEYS_MAX = 4096
+# Pages in one list. Their holders are looked up, too.
+LISTED_MAX = 1000
+LOOKUP_S = 2.0
 
 
 class Operations:
@@ -35,7 +42,8 @@ class Operations:
         lookups: Lookups,
         cluster_wide: ClusterWide,
         removal_driver: RemovalDriver,
-        drain: Drain,
+        handover: Handover,
+        pins: Pins,
         status: NodeStatus,
         history: EventLog,
         curves: Curves,
@@ -47,7 +55,9 @@ class Operations:
         self._lookups = lookups
         self._cluster_wide = cluster_wide
         self._removal_driver = removal_driver
-        self._drain = drain
+        self._drain = handover.drain
+        self._move = handover.move
+        self._pins = pins
         self._status = status
         self._history = history
         self._curves = curves
@@ -91,7 +101,94 @@ class Operations:
             seconds,
         )
 
+    async def pages(self, order: str, limit: int, namespace: str) -> Mapping[str, Any]:
+        if order not in ("hot", "pinned"):
+            raise ValueError(f"pages in the order {order!r}: there are hot and pinned")
+        if not 1 <= limit <= LISTED_MAX:
+            raise ValueError(f"a list of {limit} pages: 1 to {LISTED_MAX} can be had")
+        engine = self._engine
+        own = engine.namespace_id(namespace) if namespace else b""
+        loop = asyncio.get_running_loop()
+        pages: list[dict[str, Any]]
+        if order == "hot":
+            hot = await loop.run_in_executor(None, engine.hottest, limit, own)
+            pages = [
+                {"digest": d, "namespace_id": n, "bytes": length, "reads": reads, "idle_s": idle_s}
+                for d, n, length, reads, idle_s in hot
+            ]
+        else:
+            pages = [
+                {"digest": d, "namespace_id": n, "bytes": length, "left_s": left_s}
+                for d, n, length, left_s in engine.pinned(limit, own)
+            ]
+        names = {
+            engine.namespace_id(one["name"]): one["name"]
+            for one in engine.stats().get("namespaces", [])
+        }
+        holders = await self._holders([page["digest"] for page in pages])
+        for page in pages:
+            page["namespace"] = names.get(page["namespace_id"], "")
+            page["holders"] = holders[page["digest"]]
+        return {"order": order, "pages": pages}
+
+    async def _holders(self, digests: list[bytes]) -> dict[bytes, list[str]]:
+        nodes = self._placement.nodes
+        holders = {digest: {self._placement.own.address.node_id} for digest in digests}
+        for digest, row in rows_in(await self._lookups.find(b"".join(digests), LOOKUP_S)):
+            node = nodes.get(int.from_bytes(row[40:42], "little"))
+            if node is not None:
+                holders[digest].add(node.address.node_id)
+        return {digest: sorted(names) for digest, names in holders.items()}
+
     # --- changes
+
+    async def pin(
+        self,
+        namespace: str,
+        keys: list[bytes],
+        seconds: float,
+        prefix: bool,
+        here: bool,
+        timeout_s: float,
+    ) -> tuple[list[str], str]:
+        if seconds <= 0:
+            raise ValueError(f"a pin for {seconds:g} seconds: give a time above 0")
+        check_seconds(seconds)
+        return await self._pin(namespace, keys, seconds, prefix, here, timeout_s)
+
+    async def unpin(
+        self, namespace: str, keys: list[bytes], timeout_s: float
+    ) -> tuple[list[str], str]:
+        return await self._pin(namespace, keys, 0.0, False, False, timeout_s)
+
+    async def _pin(
+        self,
+        namespace: str,
+        keys: list[bytes],
+        seconds: float,
+        prefix: bool,
+        here: bool,
+        timeout_s: float,
+    ) -> tuple[list[str], str]:
+        digests = self._digests(namespace, keys)
+        namespace_id = self._engine.namespace_id(namespace)
+        epoch = self._engine.namespace_epoch(namespace_id)
+        wish = Wish(namespace_id, epoch, digests, seconds, prefix, here)
+        pinned = await self._pins.pin(wish, _checked_timeout(timeout_s))
+        return [pinned.outcome(digest) for digest in digests], pinned.text
+
+    async def move(
+        self, namespace: str, keys: list[bytes], to: str, timeout_s: float
+    ) -> Mapping[str, Any]:
+        digests = self._digests(namespace, keys)
+        return asdict(await self._move.move(digests, to, _checked_timeout(timeout_s)))
+
+    def _digests(self, namespace: str, keys: list[bytes]) -> list[bytes]:
+        if not keys or not all(keys):
+            raise ValueError("give keys, none of them empty")
+        if len(keys) > KEYS_MAX:
+            raise ValueError(f"{len(keys)} keys at once: {KEYS_MAX} are the limit")
+        return [self._engine.digest(namespace, key) for key in keys]
 
     def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         self._drain.start(Limits(bytes_max, seconds, stay))
@@ -112,10 +209,7 @@ class Operations:
         return await self._removal_driver.forget_everywhere(node_id)
 
     async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
-        if len(keys) > EVICT_KEYS_MAX:
-            raise ValueError(f"{len(keys)} keys at once: {EVICT_KEYS_MAX} are the limit")
-        engine = self._engine
-        return engine.evict(b"".join(engine.digest(namespace, key) for key in keys))
+        return self._engine.evict(b"".join(self._digests(namespace, keys)))
 
     async def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
         wanted = 2**63 if bytes_wanted is None else bytes_wanted
@@ -125,3 +219,9 @@ class Operations:
     async def reload(self) -> tuple[list[str], list[str], list[str]]:
         done = await self._settings.reload()
         return done.changed, done.needs_restart, done.problems
+
+
+def _checked_timeout(timeout_s: float) -> float:
+    if not 0 < timeout_s <= 3600:
+        raise ValueError(f"a timeout of {timeout_s:g} seconds: above 0, and at most 3600")
+    return timeout_s

@@ -123,6 +123,7 @@ void bind_engine(nb::module_& module) {
       .def("latencies", &latencies);
   bind_peers(engine);
   bind_pages(engine);
+  bind_pins(engine);
   bind_removals(engine);
   bind_namespaces(engine);
   bind_directory(engine);

@@ -68,6 +68,11 @@ nb::tuple tuple_of(const Event& event, TimePoint now) {
       const auto asked = take_head<PromoteQuestion>(rest);
       return made("promote", asked.holder, pack(rest));
     }
+    case EventKind::pin: {
+      const auto asked = take_head<PinQuestion>(rest);
+      return made("pin", pack(asked.namespace_id), asked.epoch, asked.for_ms, asked.prefix,
+                  asked.here, pack(rest));
+    }
   }
   throw std::logic_error("an event of no kind");
 }
@@ -128,6 +133,8 @@ std::optional<std::vector<std::byte>> sample_payload(EventKind kind) {
       return bytes_of(ChannelQuestion{7, {}, 3}, rdma::ChannelEnd{.rail = 2}, uint32_t{1});
     case EventKind::promote:
       return bytes_of(PromoteQuestion{7}, digest);
+    case EventKind::pin:
+      return bytes_of(PinQuestion{digest, 5, 60'000, true, true}, digest, digest);
   }
   return std::nullopt;
 }

@@ -112,6 +112,22 @@ nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_i
                         adopted.room.coldest_idle_ms);
 }
 
+nb::tuple fetch(Engine& engine, HolderIndex holder, const nb::bytes& namespace_id, uint64_t epoch,
+                uint64_t learnt_at, const nb::bytes& rows, uint32_t timeout_ms) {
+  Handover part{unpack_digest(namespace_id), epoch, 0, 0, false, {}, learnt_at,
+                handover_rows(rows)};
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  const Adopted adopted =
+      unlocked([&] { return engine.adopter().fetch(holder, std::move(part), deadline); });
+  return nb::make_tuple(pack(adopted.held), adopted.why_not);
+}
+
+nb::list parts_of(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  return nb::cast<nb::list>(
+      listed(unlocked([&] { return engine.local_pages().parts_of(digests); }))[0]);
+}
+
 void replicate(Engine& engine, const std::vector<HolderIndex>& holders, uint64_t bytes_max,
                uint32_t timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
@@ -154,6 +170,10 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("note_sets", &Engine::note_sets, nb::arg("on"))
       .def("has_fresh", [](Engine& self) { return self.fresh().any(); })
       .def("take_fresh", &take_fresh)
+      .def("fetch", &fetch, nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"),
+           nb::arg("learnt_at"), nb::arg("rows"), nb::arg("timeout_ms"))
+      .def("removal_changes", [](Engine& self) { return self.adopter().removal_changes(); })
+      .def("parts_of", &parts_of, nb::arg("digests"))
       .def("replicate", &replicate, nb::arg("holders"), nb::arg("bytes_max"), nb::arg("timeout_ms"))
       .def("adopt", &adopt, nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"),
            nb::arg("idle_ms"), nb::arg("moves"), nb::arg("spilled"), nb::arg("rows"),

@@ -128,6 +128,11 @@ Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline dea
   return adopted;
 }
 
+Adopted Adopter::fetch(HolderIndex holder, Handover part, Deadline deadline) {
+  part.replicas_bytes_max = UINT64_MAX;  // the share of replicas bounds those that nobody asked for
+  return take(holder, part, deadline);
+}
+
 void Adopter::replicate(std::span<const HolderIndex> holders, uint64_t bytes_max,
                         Deadline deadline) {
   for (auto& [holder, part] : parts_.hot.take()) {

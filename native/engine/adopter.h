@@ -46,6 +46,11 @@ class Adopter {
 
   explicit Adopter(const Parts& parts) : parts_(parts) {}
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
+  // Copies pages of this node that somebody wants here. The holder keeps its own. `part.learnt_at`
+  // must be set.
+  Adopted fetch(HolderIndex holder, Handover part, Deadline deadline);
+  // Running::changes() now: see Handover::learnt_at.
+  uint64_t removal_changes() const { return parts_.running.changes(); }
   // Makes replicas of pages that workers here often read from these nodes, and forgets those of
   // others. The pool has at most `bytes_max` of replicas.
   void replicate(std::span<const HolderIndex> holders, uint64_t bytes_max, Deadline deadline);

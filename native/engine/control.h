@@ -43,6 +43,9 @@ enum class EventKind : uint8_t {
   // pages now in the holder's pool, and withdrawals of pages that it does not have. A row without
   // flags: its disk failed. Without a ticket the holder warms the pages.
   promote = 8,
+  // payload: PinQuestion; answer: a PageStatus byte for each digest, then a text for the worker's
+  // log
+  pin = 9,
 };
 
 // Followed by a human-readable text.
@@ -59,6 +62,17 @@ struct RemovalQuestion {
   Digest namespace_id;
   uint64_t epoch = 0;
 };
+
+// Followed by the digests to pin, made in this epoch of the namespace.
+struct PinQuestion {
+  Digest namespace_id;
+  uint64_t epoch = 0;
+  uint32_t for_ms = 0;  // 0: the pins end now
+  bool prefix = false;
+  bool here = false;
+  uint8_t reserved[2] = {};
+};
+static_assert(sizeof(PinQuestion) == 32);
 
 // Followed by `held` digests of pages that were there, and a text for the worker's log.
 struct RemovalAnswer {

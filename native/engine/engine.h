@@ -5,6 +5,7 @@
 //   get_path.h     pool, else disk, else a peer: READ, after Promote for pages on a peer's disk
 //   exists_path.h  the same places, without the READ
 //   remove.h       remove and clear: the control plane runs them
+//   pin.h          pins, likewise
 //
 // The other parts. Each knows only those above it, and none knows Engine:
 //
@@ -54,6 +55,7 @@
 #include "engine/nodes.h"
 #include "engine/operator_view.h"
 #include "engine/peers.h"
+#include "engine/pin.h"
 #include "engine/publisher.h"
 #include "engine/readers.h"
 #include "engine/removals.h"
@@ -102,6 +104,9 @@ class Engine final : public RequestHandler {
   }
   std::string remove(const RequestContext& context, std::span<PageRef> keys) override {
     return remove_everywhere(control_, context, keys);
+  }
+  std::string pin(const RequestContext& context, std::span<PageRef> keys) override {
+    return pin_pages(control_, context, keys);
   }
   std::string clear(const RequestContext& context) override {
     return clear_everywhere(control_, context);

@@ -94,6 +94,20 @@ void LocalPages::hold(std::span<const Digest> digests, uint32_t hold_ms, std::sp
   parts_.janitor.watch_holds();
 }
 
+std::string LocalPages::pin(std::span<const Digest> digests, uint32_t pin_ms, uint64_t bytes_max,
+                            std::span<PinOutcome> outcomes) {
+  const TimePoint until = Deadline::after_ms(std::min(pin_ms, kPinMsMax)).at;
+  std::string why = parts_.holds.pin(digests, until, bytes_max, outcomes);
+  parts_.janitor.watch_holds();
+  return why;
+}
+
+Handovers LocalPages::parts_of(std::span<const Digest> digests) const {
+  Handovers found = in_parts(parts_.pool.idle_pages(digests));
+  for (Handover& part : found.parts) part.idle_ms = part.moves = 0;
+  return found;
+}
+
 Promotions LocalPages::promote_now(std::span<const Digest> digests, Deadline deadline) {
   const Timed timed(parts_.latencies.promote);
   return parts_.promoter.promote(digests, Urgency::somebody_waits, deadline);
@@ -128,7 +142,7 @@ std::vector<RecordRow> LocalPages::promote(std::span<const Digest> digests, Dead
 
 void LocalPages::warm(std::span<const Digest> digests) {
   std::vector<uint8_t> present(digests.size());
-  parts_.pool.contains(digests, true, present);
+  parts_.pool.contains(digests, true, present, true);
   parts_.counters.used_elsewhere.fetch_add(
       static_cast<uint64_t>(std::count(present.begin(), present.end(), 1)),
       std::memory_order_relaxed);

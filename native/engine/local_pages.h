@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,12 @@ class LocalPages {
 
   // held[i] = 1: the page stays here for `hold_ms` (holds.h).
   void hold(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
+  // Pins pages for `pin_ms` (holds.h). Returns why some were refused, or "".
+  std::string pin(std::span<const Digest> digests, uint32_t pin_ms, uint64_t bytes_max,
+                  std::span<PinOutcome> outcomes);
+  // Those of these pages that are in our pool, as parts for another node that an operator named.
+  // They count as used now, so that it takes them.
+  Handovers parts_of(std::span<const Digest> digests) const;
   // Reads pages from disk if need be, for a caller that waits, here or at a peer.
   Promotions promote_now(std::span<const Digest> digests, Deadline deadline);
   // The same for a peer. Returns records of pages in our pool now, withdrawals of those not here,

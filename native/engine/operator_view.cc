@@ -105,6 +105,11 @@ void write_holds(JsonWriter& json, const HoldStats& holds) {
   json.field("refused", holds.refused).close('}');
 }
 
+void write_pins(JsonWriter& json, const HoldStats& holds) {
+  json.key("pins").open('{').field("pages", holds.pinned.pages).field("bytes", holds.pinned.bytes);
+  json.field("refused", holds.pins_refused).close('}');
+}
+
 void write_shard(JsonWriter& json, const ShardStats& shard) {
   json.key("shard").open('{');
   json.field("entries", shard.entries).field("dead_entries", shard.dead_entries);
@@ -268,7 +273,9 @@ void OperatorView::write_sections(JsonWriter& json) const {
   if (storage.cold().enabled())
     write_disk(json, storage.cold().tier().stats(), storage.promoter().stats());
   write_handover(json, parts_.counters);
-  write_holds(json, storage.holds().stats());
+  const HoldStats holds = storage.holds().stats();
+  write_holds(json, holds);
+  write_pins(json, holds);
   write_shard(json, parts_.directory.shard().stats());
   write_copies(json, parts_.copies != nullptr ? parts_.copies->stats() : CopiesStats{});
   write_locations(json, parts_.locations);

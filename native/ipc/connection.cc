@@ -184,6 +184,8 @@ Connection::Answer Connection::pages(const Frame& frame) {
   context.gate = &gate_->gate();
   context.parent_key = columns.parent_key;
   context.hold_ms = columns.hold_ms;
+  context.pin = {columns.pin_ms, (frame.header.flags & kFlagPrefix) != 0,
+                 (frame.header.flags & kFlagHere) != 0};
   context.page = {columns.page_tokens, columns.page_keys};
   if (op == Op::exists) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
@@ -217,7 +219,8 @@ Connection::Answer Connection::pages(const Frame& frame) {
       state_.handler.get(context, pages_);
     } else {
       ++state_.others;
-      said = state_.handler.remove(context, pages_);
+      said = op == Op::remove ? state_.handler.remove(context, pages_)
+                              : state_.handler.pin(context, pages_);
     }
     body_.resize(columns.count);
     for (size_t i = 0; i < pages_.size(); ++i) {

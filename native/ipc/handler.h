@@ -39,6 +39,13 @@ struct PageTokens {
   uint64_t tokens_of(uint64_t count) const { return keys == 0 ? 0 : count / keys * tokens; }
 };
 
+// Of a pin: how long, and of which pages.
+struct PinWish {
+  uint32_t for_ms = 0;  // 0: the pin ends now
+  bool prefix = false;  // only the keys before the first one that is nowhere
+  bool here = false;    // bring the pages to this node
+};
+
 struct RequestContext {
   Namespace* ns = nullptr;
   uint32_t user = kNoUser;
@@ -46,6 +53,7 @@ struct RequestContext {
   WriteGate* gate = nullptr;
   std::string_view parent_key;         // empty: none given
   uint32_t hold_ms = 0;                // exists: how long to keep the pages present
+  PinWish pin{};                       // pin: see PinWish
   PageTokens page{};                   // exists: see PageTokens
   bool gets_only = false;              // get: the worker has never called exists
   bool lengths = false;                // exists: fill ExistsAnswer::lengths
@@ -70,6 +78,9 @@ class RequestHandler {
   virtual ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) = 0;
   // Status ok: was present. Returns a sentence about keys that are neither ok nor absent, or "".
   virtual std::string remove(const RequestContext& context, std::span<PageRef> keys) = 0;
+  // Status ok: pinned now, or, with `for_ms` 0, it was pinned; no_space: beyond a bound. Returns a
+  // sentence about keys that are neither ok nor absent, or "".
+  virtual std::string pin(const RequestContext& context, std::span<PageRef> keys) = 0;
   // Empty string: cleared everywhere. Otherwise says which peers could not be reached.
   virtual std::string clear(const RequestContext& context) = 0;
   virtual std::string stats_json(const RequestContext& context) = 0;

@@ -37,7 +37,7 @@ CallerSpan take_span(std::span<const std::byte>& body) {
 }  // namespace
 
 bool is_page_op(Op op) {
-  return op == Op::set || op == Op::get || op == Op::exists || op == Op::remove;
+  return op == Op::set || op == Op::get || op == Op::exists || op == Op::remove || op == Op::pin;
 }
 
 void check_header(const RequestHeader& header) {
@@ -62,6 +62,7 @@ void check_header(const RequestHeader& header) {
   unsigned known = is_page_op(op) ? kFlagParent : 0;
   if (op == Op::exists) known |= kFlagBitmap | kFlagHold | kFlagPage | kFlagLengths;
   if (op == Op::get) known |= kFlagSpan;
+  if (op == Op::pin) known |= kFlagPrefix | kFlagHere;
   if ((header.flags & ~known) != 0) {
     bad_frame("flags " + std::to_string(header.flags) + " are not known for op " +
               std::to_string(header.op));
@@ -129,6 +130,7 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   if ((header.flags & kFlagHold) != 0) {
     pages.hold_ms = std::min(take_last_word(body, "hold time"), kHoldMsMax);
   }
+  if (op == Op::pin) pages.pin_ms = std::min(take_last_word(body, "time of a pin"), kPinMsMax);
   uint64_t used = columns_bytes + (has_parent ? 4 : 0);
   if (body.size() < used) {
     bad_frame("a body of " + std::to_string(body.size()) + " bytes cannot hold the columns of " +

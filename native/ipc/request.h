@@ -55,7 +55,7 @@ struct Hello {
   std::string_view ns, name;
 };
 
-// The pages of SET and GET, or the keys of EXISTS and REMOVE (then has_memory is false).
+// The pages of SET and GET, or the keys of EXISTS, REMOVE and PIN (then has_memory is false).
 struct PageColumns {
   uint32_t count = 0;
   bool has_memory = false;
@@ -64,6 +64,7 @@ struct PageColumns {
   Column<uint32_t> lengths;
   std::string_view parent_key;
   uint32_t hold_ms = 0;
+  uint32_t pin_ms = 0;
   uint16_t page_tokens = 0, page_keys = 1;
   std::optional<CallerSpan> caller;
   std::string_view keys;  // concatenated; key_bytes must sum to their size

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from peercached.admin.curves import Curves
 from peercached.admin.effective import EffectiveConfig
 from peercached.admin.events import Events
+from peercached.admin.pages import Pages
 from peercached.admin.ring import Ring
 from peercached.admin.status import Located, Status
 from peercached.admin.trace import Trace
@@ -69,6 +70,32 @@ class StatusSource(Protocol):
 
     async def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
         """Like evict(), for the coldest pages. None: all pages."""
+
+    async def pages(self, order: str, limit: int, namespace: str) -> Mapping[str, Any]:
+        """`peercached.admin.pages.Pages`: pages of this node's pool. An empty `namespace`: of
+        all."""
+
+    async def pin(
+        self,
+        namespace: str,
+        keys: list[bytes],
+        seconds: float,
+        prefix: bool,
+        here: bool,
+        timeout_s: float,
+    ) -> tuple[list[str], str]:
+        """Pins pages where they are, or brings them here. Returns (an outcome for each key, why
+        some were refused)."""
+
+    async def unpin(
+        self, namespace: str, keys: list[bytes], timeout_s: float
+    ) -> tuple[list[str], str]:
+        """Ends pins at all holders. Returns as pin() does."""
+
+    async def move(
+        self, namespace: str, keys: list[bytes], to: str, timeout_s: float
+    ) -> Mapping[str, Any]:
+        """Hands pages of this node's pool to the node `to`. Returns the fields of MoveReply."""
 
     async def reload(self) -> tuple[list[str], list[str], list[str]]:
         """(keys changed, keys that need a restart, problems)"""
@@ -152,6 +179,33 @@ async def _evict(source: StatusSource, request: pb.EvictRequest) -> Any:
     return pb.EvictReply(pages=pages, bytes=size)
 
 
+async def _pages(source: StatusSource, request: pb.PagesRequest) -> Any:
+    found = await source.pages(request.order, request.limit, request.namespace)
+    return pb.PagesReply(json=_json(Pages, found))
+
+
+async def _pin(source: StatusSource, request: pb.PinRequest) -> Any:
+    outcomes, why_not = await source.pin(
+        request.namespace,
+        list(request.keys),
+        request.seconds,
+        request.prefix,
+        request.here,
+        request.timeout_s,
+    )
+    return pb.PinReply(outcomes=outcomes, why_not=why_not)
+
+
+async def _unpin(source: StatusSource, request: pb.UnpinRequest) -> Any:
+    outcomes, why_not = await source.unpin(request.namespace, list(request.keys), request.timeout_s)
+    return pb.PinReply(outcomes=outcomes, why_not=why_not)
+
+
+async def _move(source: StatusSource, request: pb.MoveRequest) -> Any:
+    moved = await source.move(request.namespace, list(request.keys), request.to, request.timeout_s)
+    return pb.MoveReply(**moved)
+
+
 async def _reload(source: StatusSource, request: pb.ReloadRequest) -> Any:
     changed, needs_restart, problems = await source.reload()
     return pb.ReloadReply(changed=changed, needs_restart=needs_restart, problems=problems)
@@ -166,6 +220,10 @@ CALLS: dict[str, _Call] = {
     # Its messages are like those of Status: an empty request, and a document.
     "Curves": _Call(pb.StatusRequest, _curves),
     "Trace": _Call(pb.TraceRequest, _trace),
+    "Pages": _Call(pb.PagesRequest, _pages),
+    "Pin": _Call(pb.PinRequest, _pin, steers=True),
+    "Unpin": _Call(pb.UnpinRequest, _unpin, steers=True),
+    "Move": _Call(pb.MoveRequest, _move, steers=True),
     "Clear": _Call(pb.ClearRequest, _clear, steers=True),
     "ForgetNode": _Call(pb.ForgetNodeRequest, _forget_node, steers=True),
     "Evict": _Call(pb.EvictRequest, _evict, steers=True),

@@ -16,6 +16,7 @@ from peercached import __version__
 from peercached.admin import NODE_KEY, SERVICE, VERSION_KEY
 from peercached.admin.effective import EffectiveConfig
 from peercached.admin.events import Events
+from peercached.admin.pages import Pages
 from peercached.admin.ring import Ring
 from peercached.admin.status import SCHEMA_VERSION, Located, Status
 from peercached.admin.trace import Trace
@@ -23,8 +24,8 @@ from peercached.proto import admin_pb2 as pb
 
 _REPLY_BYTES_MAX = 64 << 20
 
-_Document = TypeVar("_Document", Status, Located, Ring, EffectiveConfig, Events, Trace)
-# The part of the caller's timeout that a traced get may use.
+_Document = TypeVar("_Document", Status, Located, Ring, EffectiveConfig, Events, Trace, Pages)
+# The part of the caller's timeout that a traced get, a pin or a move may use.
 _OF_THE_TIMEOUT = 0.8
 
 
@@ -54,6 +55,10 @@ class AdminClient:
                 ("grpc.enable_http_proxy", 0),
             ],
         )
+
+    @property
+    def _work_s(self) -> float:
+        return self._timeout_s * _OF_THE_TIMEOUT
 
     def __enter__(self) -> AdminClient:
         return self
@@ -121,6 +126,46 @@ class AdminClient:
     def _evict(self, request: pb.EvictRequest) -> tuple[int, int]:
         reply = self._call("Evict", request, pb.EvictReply)
         return reply.pages, reply.bytes
+
+    def pages(self, order: str, limit: int, namespace: str = "") -> Pages:
+        """Pages of the node's pool, of one namespace or of all: "hot", or "pinned"."""
+        request = pb.PagesRequest(order=order, limit=limit, namespace=namespace)
+        return self._parse(Pages, self._call("Pages", request, pb.PagesReply).json)
+
+    def pin(
+        self,
+        namespace: str,
+        keys: list[bytes],
+        seconds: float,
+        *,
+        prefix: bool = False,
+        here: bool = False,
+    ) -> tuple[list[str], str]:
+        """Pins pages at their holders, or brings them to the node and pins them there. Returns (an
+        outcome for each key: ok, absent, no_space or another page status, and why some were
+        refused)."""
+        request = pb.PinRequest(
+            namespace=namespace,
+            keys=keys,
+            seconds=seconds,
+            prefix=prefix,
+            here=here,
+            timeout_s=self._work_s,
+        )
+        reply = self._call("Pin", request, pb.PinReply)
+        return list(reply.outcomes), reply.why_not
+
+    def unpin(self, namespace: str, keys: list[bytes]) -> tuple[list[str], str]:
+        """Ends pins at all holders. An outcome is `absent` for a page that was not pinned."""
+        request = pb.UnpinRequest(namespace=namespace, keys=keys, timeout_s=self._work_s)
+        reply = self._call("Unpin", request, pb.PinReply)
+        return list(reply.outcomes), reply.why_not
+
+    def move(self, namespace: str, keys: list[bytes], to: str) -> pb.MoveReply:
+        """Hands pages of the node's pool to the node `to`."""
+        request = pb.MoveRequest(namespace=namespace, keys=keys, to=to, timeout_s=self._work_s)
+        reply: pb.MoveReply = self._call("Move", request, pb.MoveReply)
+        return reply
 
     def reload(self) -> tuple[list[str], list[str], list[str]]:
         """(keys changed, keys that need a restart, problems)"""

@@ -522,6 +522,24 @@ class Holds(Part):
     refused: int = 0  # counter since the start of the daemon
 
 
+class PinnedNamespace(Part):
+    """A namespace with pinned pages."""
+
+    id: Hex128 = ""
+    pages: int = 0
+    bytes: int = 0
+
+
+class Pins(Part):
+    """Pages of the pool that an operator or a worker has pinned."""
+
+    pages: int = 0
+    bytes: int = 0
+    bytes_max: int = 0  # by pin_share
+    refused: int = 0  # pages; counter since the start of the daemon
+    namespaces: list[PinnedNamespace] = []  # those with the most pinned bytes
+
+
 class Metrics(Part):
     """Load of the HTTP server for metrics; counters since the start of the daemon."""
 
@@ -680,6 +698,7 @@ class Status(Part):
     push: Push = Field(default_factory=Push)
     spill: Spill = Field(default_factory=Spill)
     holds: Holds = Field(default_factory=Holds)
+    pins: Pins = Field(default_factory=Pins)
     metrics: Metrics = Field(default_factory=Metrics)
     tracing: Tracing = Field(default_factory=Tracing)
     demand: Demand = Field(default_factory=Demand)

@@ -80,6 +80,26 @@ _COMMANDS = {
         "remove",
         "Removes KEYS from all nodes (exit code 1 if one of them was not there).",
     ),
+    "pages": _command(
+        "page_list",
+        "pages",
+        "The hot or the pinned pages of this node's pool, and the nodes that hold them.",
+    ),
+    "pin": _command(
+        "pins",
+        "pin",
+        "Keeps KEYS from eviction for a while, at a node that holds them or here.",
+    ),
+    "unpin": _command(
+        "pins",
+        "unpin",
+        "Ends the pins of KEYS at all nodes that hold them (exit code 1 if one was not pinned).",
+    ),
+    "move": _command(
+        "move",
+        "move",
+        "Hands the pages of KEYS in this node's pool to NODE, as a drain does.",
+    ),
     "evict": _command(
         "evict",
         "evict",

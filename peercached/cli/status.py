@@ -25,6 +25,7 @@ from peercached.cli.output import (
 _MARKS = {"error": "ERROR  ", "warning": "WARNING", "info": "info   "}
 _ORDER = list(_MARKS)
 _COLOURS = {"ERROR": "red", "WARNING": "yellow", "Healthy:": "green"}
+_NAMESPACES_SHOWN_MAX = 8
 _PEERS_SHOWN_MAX = 8
 
 
@@ -125,6 +126,7 @@ def _summary(document: Status) -> list[str]:
             f"{count(pool.evictions)} evicted",
             f"{count(pool.no_space)} found no space" if pool.no_space else "",
         ),
+        *_pins(document),
         *_recovery(document),
         *_disk(document),
         _line(
@@ -148,6 +150,25 @@ def _summary(document: Status) -> list[str]:
     lines.extend(_operations(document))
     lines.extend(_transfers(document))
     return lines
+
+
+def _pins(document: Status) -> list[str]:
+    pins = document.pins
+    if not (pins.pages or pins.refused):
+        return []
+    names = {one.id: one.name for one in document.namespaces}
+    by_namespace = [
+        f"{names.get(one.id) or f'id {one.id}'} {size(one.bytes)}"
+        for one in pins.namespaces[:_NAMESPACES_SHOWN_MAX]
+    ]
+    return [
+        _line(
+            "pinned",
+            f"{plural(pins.pages, 'page')}, {size(pins.bytes)} of at most {size(pins.bytes_max)}",
+            *by_namespace,
+            f"{count(pins.refused)} refused" if pins.refused else "",
+        )
+    ]
 
 
 def _recovery(document: Status) -> list[str]:

@@ -339,6 +339,17 @@ class Config(BaseModel):
         ge=0.0,
         le=1.0,
     )
+    pin_share: Annotated[float, BeforeValidator(values.no_bool)] = _key(
+        0.125,
+        _POOL,
+        "Share of the pool that pins may keep from eviction (`peercachectl pin`, and `pin` of the "
+        "client). One namespace may have half of it, and half of its quota. 0: nobody may pin.",
+        "More if many agents pause and come back to long prompts; 0 if workers that you do not "
+        "trust share the pool.",
+        live=True,
+        ge=0.0,
+        le=0.5,
+    )
     copy_threads: Count = _key(
         0,
         _POOL,

@@ -31,6 +31,9 @@ class FakeSource:
         self.settings: dict[str, Any] = {}
         self.reloaded: tuple[list[str], list[str], list[str]] = ([], [], [])
         self.evicted = (0, 0)
+        self.listed: list[dict[str, Any]] = []
+        self.pinned: tuple[list[str], str] = ([], "")
+        self.moved: dict[str, Any] = {}
         self.unreached: list[str] = []
         self.seen: list[dict[str, Any]] = []
         self.asked: list[tuple[Any, ...]] = []
@@ -82,6 +85,34 @@ class FakeSource:
     async def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
         self.asked.append(("evict_coldest", bytes_wanted))
         return self.evicted
+
+    async def pages(self, order: str, limit: int, namespace: str) -> dict[str, Any]:
+        self.asked.append(("pages", order, limit, namespace))
+        return {"order": order, "pages": self.listed}
+
+    async def pin(
+        self,
+        namespace: str,
+        keys: list[bytes],
+        seconds: float,
+        prefix: bool,
+        here: bool,
+        timeout_s: float,
+    ) -> tuple[list[str], str]:
+        self.asked.append(("pin", namespace, keys, seconds, prefix, here))
+        return self.pinned
+
+    async def unpin(
+        self, namespace: str, keys: list[bytes], timeout_s: float
+    ) -> tuple[list[str], str]:
+        self.asked.append(("unpin", namespace, keys))
+        return self.pinned
+
+    async def move(
+        self, namespace: str, keys: list[bytes], to: str, timeout_s: float
+    ) -> dict[str, Any]:
+        self.asked.append(("move", namespace, keys, to))
+        return self.moved
 
     async def reload(self) -> tuple[list[str], list[str], list[str]]:
         self.asked.append(("reload",))

@@ -45,6 +45,7 @@ NATIVE_SECTIONS = (
     "tcp_server",
     "handover",
     "holds",
+    "pins",
     "demand",
     "operations",
 )
@@ -324,6 +325,9 @@ class FakeEngine(NativeDirectory):
 
     def local_rows(self, digests: bytes) -> bytes:
         return b"".join(self._row(d) for d in each(digests) if d in self.pool)
+
+    def pinned_by_namespace(self) -> list[tuple[bytes, int, int]]:
+        return []
 
     # --- namespaces
 

@@ -46,6 +46,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("ForgetNode", pb.ForgetNodeRequest()),
         ("Promote", pb.PromoteRequest()),
         ("Adopt", pb.AdoptRequest()),
+        ("PinPages", pb.PinPagesRequest()),
         (
             "RaiseEpoch",
             pb.RaiseEpochRequest(epoch=pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)),

@@ -5,6 +5,7 @@ drain            a node hands its warmest pages to peers and leaves
 spill            a full node offers the pages that it would evict to peers with room or older pages
 push             pages go to other nodes as soon as they are set
 replicas         pages that are often read here are copied from other nodes
+move             hands single pages to a node that an operator named
 giver            offers pages to one peer after the other, and drops our copies (spill and push)
 adopts           the side of a peer that takes pages
 parts            what is offered at a time, and the call that offers it

@@ -42,6 +42,7 @@ class Given:
     bytes: int = 0
     refused: int = 0  # pages
     busy: bool = False  # the peer takes other pages at the moment
+    why_not: str = ""  # why it did not take the refused ones
 
 
 class Giver:
@@ -90,7 +91,13 @@ class Giver:
             records = b"".join(taken)
             await self._withdraw(records)
             self._drops.spawn(self._drop_later(records))
-        return Given(len(taken), sum(map(bytes_of, taken)), offered - len(taken), answer.busy)
+        return Given(
+            len(taken),
+            sum(map(bytes_of, taken)),
+            offered - len(taken),
+            answer.busy,
+            answer.why_not,
+        )
 
     def has_room(self, node: Node) -> bool:
         """Whether its pool is not full, as far as we know."""

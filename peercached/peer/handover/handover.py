@@ -11,6 +11,7 @@ from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress
 from peercached.peer.handover.drain import Drain
 from peercached.peer.handover.giver import Giver
+from peercached.peer.handover.move import Move
 from peercached.peer.handover.parts import Offers
 from peercached.peer.handover.push import Push
 from peercached.peer.handover.replicas import Replicas
@@ -47,6 +48,7 @@ class Handover:
     ) -> None:
         self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, vouches)
         self._giver = Giver(placement, offers, withdraw, drop)
+        self.move = Move(engine, placement, self._giver, vouches)
         pool_bytes = settings.config.pool_size
 
         def may_give() -> bool:

@@ -26,6 +26,7 @@ from peercached.peer.channels.accepts import Accepts
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.handover.adopts import Adopts
 from peercached.peer.membership.cluster import Cluster
+from peercached.peer.pins.pins import Pins
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.peer.service.servicer import SendAck
@@ -64,6 +65,7 @@ class LocalNode:
         adopts: Adopts,
         overview: Overview,
         promotes: Promotes,
+        pins: Pins,
         timeout_s: float,
         handle_events: Callable[[], None],
     ) -> None:
@@ -78,6 +80,7 @@ class LocalNode:
         self._adopts = adopts
         self._overview = overview
         self._promotes = promotes
+        self._pins = pins
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[Node, tuple[int, SendAck]] = {}
@@ -191,6 +194,9 @@ class LocalNode:
 
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         return await self._promotes.serve(digests, timeout_ms, warm)
+
+    async def pin_here(self, digests: bytes, for_ms: int, timeout_ms: int) -> tuple[bytes, str]:
+        return await self._pins.serve(digests, for_ms, timeout_ms)
 
     async def drop_here(self, records: bytes) -> None:
         """Drops the pages of these records from the pool after another node took them. Copies on

@@ -72,6 +72,9 @@ class NodeService(Protocol):
     async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         """Returns packed rows. Unable: not now."""
 
+    async def pin_here(self, digests: bytes, for_ms: int, timeout_ms: int) -> tuple[bytes, str]:
+        """Returns (page statuses, why some were refused)."""
+
     async def adopt_here(self, caller: NodeAddress, offer: pb.AdoptRequest) -> pb.AdoptReply:
         """Returns (digests now here, why others are not, whether room is lacking). Unable."""
 
@@ -340,6 +343,16 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self._session(context)
             rows = await self._node.promote_here(request.digests, request.timeout_ms, request.warm)
             return pb.PromoteReply(rows=rows)
+        except Exception as error:
+            await self._refuse(context, error)
+
+    async def PinPages(self, request: Any, context: Any) -> Any:
+        try:
+            self._session(context)
+            statuses, why_not = await self._node.pin_here(
+                request.digests, request.for_ms, request.timeout_ms
+            )
+            return pb.PinPagesReply(statuses=statuses, why_not=why_not)
         except Exception as error:
             await self._refuse(context, error)
 

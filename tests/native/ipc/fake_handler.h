@@ -86,6 +86,17 @@ class FakeHandler final : public RequestHandler {
     return said_of_removal;
   }
 
+  // Pins a key that is there, and says with how long and how.
+  std::string pin(const RequestContext& context, std::span<PageRef> keys) override {
+    const std::lock_guard lock(mutex_);
+    for (PageRef& key : keys) {
+      const bool there = pages_.contains(context.ns->name + "/" + std::string(key.key));
+      key.status = there ? PageStatus::ok : PageStatus::absent;
+    }
+    return std::to_string(context.pin.for_ms) + " ms" + (context.pin.prefix ? ", prefix" : "") +
+           (context.pin.here ? ", here" : "");
+  }
+
   std::string clear(const RequestContext& context) override {
     const std::lock_guard lock(mutex_);
     std::erase_if(

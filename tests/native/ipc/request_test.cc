@@ -59,6 +59,21 @@ TEST(Request, HoldTimeAndPageFollowTheKeysOfExists) {
                RequestError);
 }
 
+TEST(Request, TimeOfAPinFollowsItsKeysAndIsCutToTheLongestPin) {
+  for (const auto& [asked_ms, given_ms] :
+       {std::pair{700u, 700u}, {0u, 0u}, {UINT32_MAX, kPinMsMax}}) {
+    std::string body = pack_keys({"a", "bc"});
+    body.append(reinterpret_cast<const char*>(&asked_ms), 4);
+    const RequestHeader header = header_of(Op::pin, body, 2, kFlagPrefix | kFlagHere);
+    EXPECT_NO_THROW(check_header(header));
+    const PageColumns pages = parse_pages(header, bytes_of(body));
+    EXPECT_EQ(pages.pin_ms, given_ms);
+    EXPECT_EQ(pages.keys, "abc");
+  }
+  EXPECT_THROW(check_header(header_of(Op::get, "", 0, kFlagHere)), RequestError);
+  EXPECT_THROW(parse_pages(header_of(Op::pin, "xy", 0), bytes_of("xy")), RequestError);
+}
+
 TEST(Request, EveryTruncationAndExtensionOfABodyIsRefused) {
   const std::string body = pack_pages({{"one", 1, 2, 3}, {"three", 4, 5, 6}}, "parent");
   for (size_t length = 0; length <= body.size() + 8; ++length) {

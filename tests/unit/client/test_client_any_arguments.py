@@ -40,6 +40,8 @@ CALLS: dict[
     "batch_exists": (lambda c: c.batch_exists, 1, ()),
     "contains": (lambda c: c.contains, 1, ()),
     "remove": (lambda c: c.remove, 1, ()),
+    "pin": (lambda c: c.pin, 2, ()),
+    "unpin": (lambda c: c.unpin, 1, ()),
     "alloc": (lambda c: c.alloc, 1, (OSError,)),
     "register": (lambda c: c.register, 1, (OSError,)),
     "register_memory": (lambda c: c.register_memory, 2, (OSError,)),

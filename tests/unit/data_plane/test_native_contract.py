@@ -24,6 +24,7 @@ from peercached.data_plane.make import make_engine
 from peercached.directory import layout
 from peercached.events import Events
 from peercached.peer.channels import ends as channel_ends
+from peercached.peer.pins.pins import Pinned, Wish
 from peercached.peer.removals import driver
 
 PACKAGE = Path(peercached.__file__).parent
@@ -78,6 +79,7 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
     parts.removals.remove = AsyncMock(return_value=(0, b"held", "text"))
     parts.cluster_wide.clear = AsyncMock(return_value=[])
     parts.promotes.ask = AsyncMock(return_value=b"promoted")
+    parts.pins.pin = AsyncMock(return_value=Pinned({digest: 6}, {"full": None}))
     parts.engine.take_events.side_effect = [_native.sample_events(), []]
     node = SimpleNamespace(address=SimpleNamespace(incarnation=9))
     placement = SimpleNamespace(nodes={7: node})
@@ -92,6 +94,7 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
         parts.connects,
         parts.promotes,
         parts.removals,
+        parts.pins,
     )
 
     async def drain() -> None:
@@ -113,12 +116,15 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
     holder, connect_id, end, closed = wish.args
     assert (holder, connect_id, channel_ends.rail_of(end), closed) == (7, 3, 2, b"\1\0\0\0")
     parts.promotes.ask.assert_called_once_with(7, digest, 2.0)
+    parts.pins.pin.assert_called_once()
+    assert parts.pins.pin.call_args.args[0] == Wish(digest, 5, [digest] * 2, 60.0, True, True)
     assert parts.engine.give_up.call_args_list == []
     parts.engine.answer_removal.assert_called_once_with(1, 0, b"held", "text")
     assert parts.engine.answer.call_args_list == [
         call(1, b"rows"),
         call(1, b""),
         call(1, b"promoted"),
+        call(1, b"\6\6full"),
     ]
 
 

@@ -24,7 +24,7 @@ def test_late_answer_after_a_cancelled_wait_is_harmless() -> None:
         placement = cast(Any, SimpleNamespace(nodes={}))
         node = LocalNode(
             *(nothing, nothing, placement, nothing, publisher, nothing, nothing, nothing),
-            *(nothing, nothing, nothing),
+            *(nothing, nothing, nothing, nothing),
             timeout_s=1.0,
             handle_events=lambda: None,
         )

@@ -1,0 +1,88 @@
+"""`peercachectl pin` and `unpin`: pages stay in a pool for a while."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import click
+
+from peercached.cli import exits
+from peercached.cli.command import ctl_command, key_bytes, namespace_option, shown
+from peercached.cli.connection import Target
+from peercached.cli.output import duration, plural, print_json
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def seconds_of(text: str) -> float:
+    """Seconds from `600`, `90s`, `10m` or `1h`. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|m|min|h|)", text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not a time; give seconds, or 90s, 10m, 1h")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+@ctl_command("pin")
+@click.argument("keys", nargs=-1, required=True)
+@namespace_option
+@click.option(
+    "--for",
+    "time",
+    metavar="TIME",
+    required=True,
+    help="How long from now on: 90s, 10m; at most 1h.",
+)
+@click.option("--here", is_flag=True, help="Bring the pages to this node, and pin them here.")
+@click.option("--prefix", is_flag=True, help="Only the keys before the first one that is nowhere.")
+def pin(
+    target: Target,
+    as_json: bool,
+    keys: tuple[str, ...],
+    namespace: str,
+    time: str,
+    here: bool,
+    prefix: bool,
+) -> None:
+    """Keeps KEYS from eviction for a while, at a node that holds them or here.
+
+    Pinning a page again sets its time anew. `remove` and `clear` win over a pin. Exit code 1 if one
+    of KEYS is nowhere, 4 if one was beyond the bound of pins (pin_share, the namespace's quota).
+    """
+    try:
+        seconds = seconds_of(time)
+    except ValueError as error:
+        raise exits.Failure(f"--for: {error}", exits.USAGE) from error
+    with target.admin() as admin:
+        outcomes, why_not = admin.pin(
+            namespace, [key_bytes(key) for key in keys], seconds, prefix=prefix, here=here
+        )
+    _report(as_json, keys, outcomes, why_not, f"pinned for {duration(seconds)}")
+    beyond = [outcome for outcome in outcomes if outcome not in ("ok", "absent")]
+    if beyond:
+        raise exits.Failure(f"{plural(len(beyond), 'page')} not pinned: {why_not}", exits.FAILED)
+    sys.exit(exits.ABSENT if "absent" in outcomes else exits.OK)
+
+
+@ctl_command("unpin")
+@click.argument("keys", nargs=-1, required=True)
+@namespace_option
+def unpin(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str) -> None:
+    """Ends the pins of KEYS at all nodes that hold them (exit code 1 if one was not pinned)."""
+    with target.admin() as admin:
+        outcomes, why_not = admin.unpin(namespace, [key_bytes(key) for key in keys])
+    _report(as_json, keys, outcomes, why_not, "unpinned")
+    if any(outcome not in ("ok", "absent") for outcome in outcomes):
+        raise exits.Failure(f"not all holders were reached: {why_not}", exits.FAILED)
+    sys.exit(exits.OK if all(outcome == "ok" for outcome in outcomes) else exits.ABSENT)
+
+
+def _report(
+    as_json: bool, keys: tuple[str, ...], outcomes: list[str], why_not: str, done: str
+) -> None:
+    if as_json:
+        print_json({"outcome": dict(zip(keys, outcomes, strict=True)), "why_not": why_not})
+        return
+    words = {"ok": done}
+    for key, outcome in zip(keys, outcomes, strict=True):
+        click.echo(f"{words.get(outcome, outcome)}  {shown(key)}")

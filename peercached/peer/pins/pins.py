@@ -1,0 +1,304 @@
+"""Pins pages at the nodes that hold them, or here: finds the holders, and asks each.
+
+The data plane keeps the pages and ends the pins (native/engine/holds.h). A pin is a promise of one
+node's pool. It ends there when the page is removed, cleared or handed to another node, and with the
+process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from peercached.component import Component, Stats
+from peercached.directory.layout import DIGEST_BYTES, RESIDENT, SELF, check_packed
+from peercached.directory.placement import Node, Placement
+from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.promotes import Promotes
+from peercached.peer.handover.parts import bytes_of, rows_in
+from peercached.peer.pins.prefetch import Prefetch
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import CallFailed, Refused, Unable, Unreachable
+from peercached.proto import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+# As kPinMsMax in native/common/types.h.
+SECONDS_MAX = 3600
+# Pages that a holder is asked for at a time.
+DIGESTS_MAX = 4096
+# What is brought here at a time, as in a hand-over (native/engine/handover.h).
+PART_PAGES = 256
+PART_BYTES = 8 << 20
+# Namespaces that `status` shows, those with the most pinned bytes.
+NAMESPACES_SHOWN_MAX = 256
+
+# Same numbers as PageStatus in native/common/types.h.
+OK, ABSENT, SUSPECT, ERROR, NO_SPACE = 0, 1, 4, 5, 6
+_NAMES = {OK: "ok", ABSENT: "absent", SUSPECT: "suspect", NO_SPACE: "no_space"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Raises ValueError for a time out of range."""
+
+    namespace_id: bytes
+    epoch: int
+    digests: Sequence[bytes]
+    seconds: float  # 0: the pins end now
+    prefix: bool = False  # only the pages before the first one that is nowhere
+    here: bool = False  # bring the pages to this node
+
+    def __post_init__(self) -> None:
+        check_seconds(self.seconds)
+
+
+def check_seconds(seconds: float) -> None:
+    """Raises ValueError."""
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise ValueError(f"a pin for {seconds:g} seconds: at most {SECONDS_MAX} can be had")
+
+
+@dataclass(slots=True)
+class Pinned:
+    """`statuses`: of each digest, a PageStatus."""
+
+    statuses: dict[bytes, int]
+    why: dict[str, None] = field(default_factory=dict)  # sentences, in order
+
+    @property
+    def text(self) -> str:
+        return "; ".join(self.why)
+
+    def outcome(self, digest: bytes) -> str:
+        return _NAMES.get(self.statuses[digest], "error")
+
+    def take(self, digests: Sequence[bytes], statuses: bytes, why: str) -> None:
+        self.statuses.update(zip(digests, statuses, strict=True))
+        if why:
+            self.why[why] = None
+
+
+Records = dict[bytes, list[tuple[Node, bytes]]]  # by digest, the best holder first
+
+
+class Pins(Component):
+    """Use it on the event loop's thread. `bytes_max`: of all pinned pages here. `timeout_s` bounds
+    each call to a peer."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        placement: Placement,
+        lookups: Lookups,
+        promotes: Promotes,
+        prefetch: Prefetch,
+        peers: Peers,
+        failures: FailureDetector,
+        bytes_max: Callable[[], int],
+        timeout_s: float,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._lookups = lookups
+        self._promotes = promotes
+        self._prefetch = prefetch
+        self._peers = peers
+        self._failures = failures
+        self._bytes_max = bytes_max
+        self._timeout_s = timeout_s
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        own = sorted(self._engine.pinned_by_namespace(), key=lambda one: one[2], reverse=True)
+        return {
+            "pins": {
+                **stats.get("pins", {}),
+                "bytes_max": self._bytes_max(),
+                "namespaces": [
+                    {"id": namespace_id, "pages": pages, "bytes": pinned_bytes}
+                    for namespace_id, pages, pinned_bytes in own[:NAMESPACES_SHOWN_MAX]
+                ],
+            }
+        }
+
+    # --- for workers and operators here
+
+    async def pin(self, wish: Wish, left_s: float) -> Pinned:
+        """Pins pages, or ends their pins, within `left_s`."""
+        until = time.monotonic() + left_s
+        done = Pinned(dict.fromkeys(wish.digests, ABSENT))
+        learnt_at = self._prefetch.changes()
+        records = await self._find(list(done.statuses), left_s)
+        if wish.seconds == 0:
+            await self._unpin(records, done, until)
+            return done
+        wanted = list(done.statuses)
+        if wish.prefix:
+            hole = next((i for i, d in enumerate(wanted) if d not in records), len(wanted))
+            wanted = wanted[:hole]
+        found = {digest: records[digest] for digest in wanted if digest in records}
+        if wish.here:
+            await self._pin_here(wish, found, done, learnt_at, until)
+            return done
+        at: defaultdict[Node, list[bytes]] = defaultdict(list)
+        for digest, holders in found.items():
+            at[holders[0][0]].append(digest)
+        for_ms = _for_ms(wish)
+        await asyncio.gather(
+            *(self._ask(node, each, for_ms, done, until) for node, each in at.items())
+        )
+        return done
+
+    async def _find(self, digests: list[bytes], left_s: float) -> Records:
+        """Who holds these pages: our pool first, then other pools, our disk, other disks."""
+        packed = b"".join(digests)
+        own, nodes = self._placement.own, self._placement.nodes
+        here = dict(rows_in(self._engine.local_rows(packed)))
+        ranked: defaultdict[bytes, list[tuple[int, int, bytes]]] = defaultdict(list)
+        for digest, row in here.items():
+            ranked[digest].append((0, SELF, row))
+        for digest, row in rows_in(await self._lookups.find(packed, left_s)):
+            index = int.from_bytes(row[40:42], "little")
+            node = nodes.get(index)
+            resident = bool(row[42] & RESIDENT)
+            if node is None or node.suspect or (node is own and (resident or digest in here)):
+                continue
+            ranked[digest].append((1 if resident else 2 + (node is not own), index, row))
+        return {
+            digest: [(nodes[index], row) for _, index, row in sorted(holders)]
+            for digest, holders in ranked.items()
+        }
+
+    async def _unpin(self, records: Records, done: Pinned, until: float) -> None:
+        at: defaultdict[Node, list[bytes]] = defaultdict(list)
+        for digest, holders in records.items():
+            for node, _ in holders:
+                at[node].append(digest)
+        was: list[Pinned] = [Pinned({}) for _ in at]
+        await asyncio.gather(
+            *(
+                self._ask(node, digests, 0, each, until)
+                for (node, digests), each in zip(at.items(), was, strict=True)
+            )
+        )
+        for each in was:
+            done.why |= each.why
+            # One holder has had it pinned: then it was pinned. A silent holder may have it, still.
+            for digest, status in each.statuses.items():
+                if done.statuses[digest] != OK and status != ABSENT:
+                    done.statuses[digest] = status
+
+    async def _ask(
+        self, node: Node, digests: Sequence[bytes], for_ms: int, done: Pinned, until: float
+    ) -> None:
+        for first in range(0, len(digests), DIGESTS_MAX):
+            some = digests[first : first + DIGESTS_MAX]
+            left_s = min(max(until - time.monotonic(), 0.001), self._timeout_s)
+            if node.index == SELF:
+                statuses, why = await self.pin_own(b"".join(some), for_ms, left_s)
+            else:
+                statuses, why = await self._call(node, b"".join(some), for_ms, left_s)
+            done.take(some, statuses, why)
+
+    async def _call(
+        self, node: Node, digests: bytes, for_ms: int, left_s: float
+    ) -> tuple[bytes, str]:
+        count = len(digests) // DIGEST_BYTES
+        request = pb.PinPagesRequest(
+            digests=digests, for_ms=for_ms, timeout_ms=max(round(800 * left_s), 1)
+        )
+        link = self._peers.link(node.address.endpoint)
+        try:
+            reply = await link.call("PinPages", request, left_s, expect=node.address)
+        except Unreachable as error:
+            self._failures.failed(node, error)
+            return bytes([SUSPECT] * count), str(error)
+        except CallFailed as error:
+            why = str(error)
+            if isinstance(error, Refused) and error.code is grpc.StatusCode.UNIMPLEMENTED:
+                why = f"{node.address.node_id} runs an older version, which pins no pages"
+            return bytes([ERROR] * count), why
+        if len(reply.statuses) != count:
+            return bytes([ERROR] * count), f"{node.address.node_id} gave a malformed answer"
+        why = f"{node.address.node_id}: {reply.why_not}" if reply.why_not else ""
+        return bytes(reply.statuses), why
+
+    async def _pin_here(
+        self, wish: Wish, found: Records, done: Pinned, learnt_at: int, until: float
+    ) -> None:
+        """A part at a time, so that at most a part is brought here for nothing if a bound is
+        met."""
+        for part in _parts(found):
+            missing = {d: holders[0] for d, holders in part.items() if holders[0][0].index != SELF}
+            on_own_disk = {
+                d: (node, row)
+                for d, ((node, row), *_) in part.items()
+                if node.index == SELF and not row[42] & RESIDENT
+            }
+            why = await self._prefetch.bring(
+                wish.namespace_id, wish.epoch, missing | on_own_disk, learnt_at, until
+            )
+            digests = list(part)
+            statuses, full = self._engine.pin(b"".join(digests), _for_ms(wish), self._bytes_max())
+            done.take(digests, statuses, full or why)
+            if full:
+                rest = [d for d in found if done.statuses[d] == ABSENT]
+                done.take(rest, bytes([NO_SPACE] * len(rest)), "")
+                return
+
+    # --- as a holder
+
+    async def serve(self, digests: bytes, for_ms: int, timeout_ms: int) -> tuple[bytes, str]:
+        """Pins our pages for a peer: statuses, and why some were refused. Raises ValueError for a
+        malformed request."""
+        check_packed(digests, DIGEST_BYTES, "digests")
+        if len(digests) > DIGESTS_MAX * DIGEST_BYTES:
+            raise ValueError(
+                f"{len(digests) // DIGEST_BYTES} pages to pin at once; {DIGESTS_MAX} are the limit"
+            )
+        check_seconds(for_ms / 1000)
+        return await self.pin_own(digests, for_ms, min(timeout_ms / 1000, self._timeout_s))
+
+    async def pin_own(self, digests: bytes, for_ms: int, left_s: float) -> tuple[bytes, str]:
+        if for_ms == 0:
+            return self._engine.unpin(digests), ""
+        statuses, why = self._engine.pin(digests, for_ms, self._bytes_max())
+        absent = [i for i, status in enumerate(statuses) if status == ABSENT]
+        if not absent or why:
+            return statuses, why
+        on_disk = b"".join(digests[DIGEST_BYTES * i :][:DIGEST_BYTES] for i in absent)
+        try:
+            await self._promotes.serve(on_disk, round(1000 * left_s), False)
+        except Unable:
+            return statuses, why
+        again, why = self._engine.pin(on_disk, for_ms, self._bytes_max())
+        merged = bytearray(statuses)
+        for i, status in zip(absent, again, strict=True):
+            merged[i] = status
+        return bytes(merged), why
+
+
+def _for_ms(wish: Wish) -> int:
+    return max(round(1000 * wish.seconds), 1)
+
+
+def _parts(found: Records) -> Iterator[Mapping[bytes, list[tuple[Node, bytes]]]]:
+    part: Records = {}
+    part_bytes = 0
+    for digest, holders in found.items():
+        length = bytes_of(holders[0][1])
+        if part and (len(part) == PART_PAGES or part_bytes + length > PART_BYTES):
+            yield part
+            part, part_bytes = {}, 0
+        part[digest] = holders
+        part_bytes += length
+    if part:
+        yield part

@@ -1,0 +1,112 @@
+"""`peercachectl move` with real daemons: single pages go to a node, and readers miss nothing."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from harness.background import Background
+from harness.cluster import Daemon
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.admin.client import AdminClient, Refused
+
+
+def ctl(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket"]
+    return subprocess.run(
+        [*command, str(daemon.admin_path), *words], capture_output=True, text=True, check=False
+    )
+
+
+def pool_pages(daemon: Daemon) -> int:
+    return int(daemon.status()["pool"]["keys"])
+
+
+def test_moved_pages_are_at_the_named_node_only_and_a_steady_reader_misses_none(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    keys = keys_of("page", 64)
+    assert all(attach(cluster[0]).set(keys))
+    reader = attach(cluster[2])
+    missed: list[bytes] = []
+
+    def read() -> None:
+        missed.extend(key for key, ok in zip(keys, reader.get(keys), strict=True) if not ok)
+
+    with Background(read), AdminClient(str(cluster[0].admin_path)) as admin:
+        moved = admin.move("test", keys[:48], cluster[1].node_id)
+        eventually(lambda: pool_pages(cluster[0]) == 16, what="our copies to go")
+    assert (moved.pages, moved.bytes, moved.absent, moved.refused) == (48, 48 * 65_536, 0, 0)
+    assert missed == []
+    assert [pool_pages(daemon) for daemon in cluster.daemons] == [16, 48, 0]
+    with AdminClient(str(cluster[2].admin_path)) as admin:
+        holders = admin.locate("test", keys[0]).holders
+    assert [holder.node_id for holder in holders] == [cluster[1].node_id]
+
+
+def test_moving_ends_a_pin_here(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(2)
+    keys = keys_of("page", 4)
+    pages = attach(cluster[0])
+    assert all(pages.set(keys))
+    assert all(pages.client.pin(keys, 600))
+    with AdminClient(str(cluster[0].admin_path)) as admin:
+        assert admin.move("test", keys, cluster[1].node_id).pages == 4
+    eventually(lambda: pool_pages(cluster[0]) == 0, what="our copies to go")
+    assert cluster[0].status()["pins"]["pages"] == 0
+    assert pages.has(keys)
+
+
+def test_pages_that_are_not_here_are_counted(make_cluster: MakeCluster, attach: Attach) -> None:
+    cluster = make_cluster(3)
+    assert all(attach(cluster[0]).set([b"here"]))
+    assert all(attach(cluster[2]).set([b"elsewhere"]))
+    said = ctl(
+        cluster[0], "move", "here", "elsewhere", "nowhere", "-n", "test", "--to", cluster[1].node_id
+    )
+    assert said.returncode == 1
+    assert said.stdout.splitlines() == [
+        f"Moved 1 page (64 KiB) to {cluster[1].node_id}.",
+        "2 pages not in the pool of this node.",
+    ]
+
+
+def test_a_node_that_cannot_have_pages_is_refused_in_words(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    assert all(attach(cluster[0]).set([b"k"]))
+    own, draining = cluster[0].node_id, cluster[2].node_id
+    with AdminClient(str(cluster[2].admin_path)) as admin:
+        admin.drain(0, 1, True)
+    with AdminClient(str(cluster[0].admin_path)) as admin:
+        names = ", ".join(sorted(daemon.node_id for daemon in cluster.daemons))
+        with pytest.raises(Refused, match=f"there is no member 'nobody': there are {names}"):
+            admin.move("test", [b"k"], "nobody")
+        with pytest.raises(Refused, match=f"{re.escape(own)} is this node"):
+            admin.move("test", [b"k"], own)
+
+        def says_that_it_drains() -> bool:
+            with pytest.raises(Refused) as refused:
+                admin.move("test", [b"k"], draining)
+            return f"{draining} drains, so it takes no pages" in str(refused.value)
+
+        member = next(
+            one
+            for one in cluster[0].status()["membership"]["members"]
+            if one["node_id"] == draining
+        )
+        assert member["state"] in ("alive", "leaving")
+        eventually(
+            lambda: any(
+                one["node_id"] == draining and one["state"] == "leaving"
+                for one in cluster[0].status()["membership"]["members"]
+            ),
+            what="the drain to be heard of",
+        )
+        assert says_that_it_drains()
+    assert pool_pages(cluster[0]) == 1
