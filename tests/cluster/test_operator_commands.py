@@ -77,13 +77,15 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         "certs": (str(tmp_path / "certs"), "a=127.0.0.1"),
         "secret": ("new", str(tmp_path / "secret")),
         "support-bundle": ("-o", str(tmp_path / "bundle.tar.gz")),
-        "evict": ("k", *test), "drain": ("--stay", "--seconds", "5"), "undrain": (),
+        "pin": ("k", "--for", "1m", *test), "pages": ("--pinned",), "unpin": ("k", *test),
+        "evict": ("k", *test), "move": ("k", "--to", nodes[0].node_id, *test),
+        "drain": ("--stay", "--seconds", "5"), "undrain": (),
         "remove": (KEY, *test), "clear": (*test, "--yes"),
     }  # fmt: skip
     # `forget` needs a dead node (test_removals_hold.py), and `events` has a document per line.
     assert set(commands) | {"forget", "events"} == set(main.table)
     # These check this host, which may lack RDMA.
-    judging = {"devices": {0, 4, 5}, "doctor": {0, 1, 2}}
+    judging = {"devices": {0, 4, 5}, "doctor": {0, 1, 2}, "move": {exits.ABSENT}}  # evicted before
     for name, arguments in commands.items():
         result = ctl(nodes[1], name, *arguments, "--json")
         assert result.exit_code in judging.get(name, {exits.OK}), (name, result.output)

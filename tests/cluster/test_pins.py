@@ -171,7 +171,7 @@ def test_a_pin_here_stops_at_the_bound(make_cluster: MakeCluster, attach: Attach
     statuses = reader.client.pin(keys, 600, here=True)
     assert statuses == [Status.ok] * PINNED_MAX + [Status.no_space] * 32
     brought = cluster[1].status()["handover"]["replicated"]
-    assert brought <= PINNED_MAX + 32, "at most a part beyond the bound"
+    assert brought == 32, "the first part of 8 MiB, and no second one"
 
 
 def test_a_removal_wins_over_a_pin(make_cluster: MakeCluster, attach: Attach) -> None:

@@ -203,6 +203,27 @@ TEST_F(Adopt, NoReplicaIsMadeOfARecordThatIsOlderThanARemoval) {
   EXPECT_EQ(replicas_at_b({b_->peer_index}, 1 << 30), 0u);
 }
 
+TEST_F(Adopt, PagesFetchedForSomebodyAreReplicasBeyondTheirShareUnlessARemovalCameBetween) {
+  open(64 << 20);
+  Pages out("k", 3, 70'000);
+  out.fill();
+  a_->set(out);
+  Handover part = offered().at(0);
+  part.learnt_at = b_->engine.adopter().removal_changes();
+  const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, "another")};
+  std::vector<RecordRow> rows;
+  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::kept);
+  b_->engine.removals().end(one);
+  const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  const Adopted late = b_->engine.adopter().fetch(b_->peer_index, part, deadline);
+  EXPECT_TRUE(late.held.empty());
+  EXPECT_EQ(late.why_not, "pages were removed since these were read");
+  part.learnt_at = b_->engine.adopter().removal_changes();
+  EXPECT_EQ(b_->engine.adopter().fetch(b_->peer_index, part, deadline).held.size(), 3u);
+  EXPECT_EQ(b_->engine.storage().pool().replicas().keys, 3u);
+  EXPECT_EQ(b_->engine.storage().pool().stats().pins, 0u);
+}
+
 TEST_F(Adopt, NothingIsTakenOrSetWhileDraining) {
   open(64 << 20);
   Pages out("k", 2, 70'000);

@@ -67,7 +67,13 @@ def test_unpin_says_which_pages_were_pinned(ctl: Bench) -> None:
 
 def test_pages_takes_one_list(ctl: Bench) -> None:
     ctl.source.listed = [
-        {"digest": bytes(16), "namespace_id": bytes(16), "bytes": 4096, "reads": 5, "holders": ["a"]}
+        {
+            "digest": bytes(16),
+            "namespace_id": bytes(16),
+            "bytes": 4096,
+            "reads": 5,
+            "holders": ["a"],
+        }
     ]
     assert ctl("pages").exit_code == exits.USAGE
     assert ctl("pages", "--hot", "--pinned").exit_code == exits.USAGE
