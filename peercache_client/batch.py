@@ -206,18 +206,3 @@ def _split(keys: Sequence[Key]) -> list[tuple[int, int]]:
         size += key_cost
     ranges.append((begin, len(keys)))
     return ranges
-
-
-def exists_request(
-    frame: KeyFrame, hold_s: float, page_tokens: int, page_keys: int
-) -> tuple[int, tuple[bytes, ...]]:
-    """Flags and body."""
-    flags, body = frame.flags, frame.body
-    if hold_s > 0:
-        hold_ms = math.ceil(min(1000 * hold_s, wire.HOLD_MS_MAX))
-        flags, body = flags | Flag.hold, (*body, wire.HOLD_MS.pack(hold_ms))
-    if page_tokens:
-        if not (0 < page_tokens < 1 << 16 and 0 < page_keys < 1 << 16):
-            raise ValueError(f"a page of {page_tokens} tokens under {page_keys} keys: 1 to 65535")
-        flags, body = flags | Flag.page, (*body, wire.PAGE.pack(page_tokens, page_keys))
-    return flags, body
