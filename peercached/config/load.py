@@ -87,7 +87,7 @@ def load(
     problems.extend(unfound)
     problems.extend(
         Problem(each.key, each.what, each.remedy, each.value, sources[each.key])
-        for each in impossible(config, memory_limit_bytes())
+        for each in impossible(config, memory_limit_bytes(huge_pages=config.huge_pages))
     )
     if problems:
         raise ConfigError(problems)

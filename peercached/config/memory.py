@@ -12,12 +12,15 @@ from peercached.config.values import format_size
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def memory_limit_bytes() -> int | None:
-    """The smallest of the host's memory and our cgroups' limits; None if unknown."""
+def memory_limit_bytes(*, huge_pages: bool) -> int | None:
+    """How large a pool may be: the smallest of the host's memory and our cgroups' limits; None if
+    unknown. A cgroup counts reserved huge pages apart from its other memory, so they have no part
+    in its limit."""
     limits = []
     with contextlib.suppress(OSError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    limits.extend(_cgroup_limits())
+    if not huge_pages:
+        limits.extend(_cgroup_limits())
     return min(limits, default=None)
 
 

@@ -102,14 +102,24 @@ def test_the_available_memory_is_read_from_meminfo(tmp_path: Path) -> None:
     file.write_text("MemTotal:  8 kB\nMemAvailable:       3 kB\n")
     assert available_bytes(file) == 3072
     assert available_bytes(tmp_path / "none") is None
-    here, limit = available_bytes(), memory_limit_bytes()
+    here, limit = available_bytes(), memory_limit_bytes(huge_pages=False)
     assert here is not None and limit is not None and here > 0
 
 
 def test_the_memory_limit_is_known_here() -> None:
-    limit = memory_limit_bytes()
+    limit = memory_limit_bytes(huge_pages=False)
     assert limit is not None
     assert limit > 1 << 20
+
+
+def test_a_pool_of_huge_pages_may_be_larger_than_the_containers_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("peercached.config.memory._cgroup_limits", lambda: [32 << 20])
+    options = {"pool_size": "64MiB", "socket_path": str(tmp_path / "sock")}
+    with pytest.raises(ConfigError, match="do not fit the 33554432 bytes"):
+        load(None, {}, options)
+    assert load(None, {}, {**options, "huge_pages": True}).config.huge_pages
 
 
 def test_tls_is_all_or_nothing(tmp_path: Path) -> None:
