@@ -27,7 +27,7 @@ demo: setup
 ## make test          everything below up to test-rdma-quick
 .PHONY: forget-reports
 test: forget-reports check native-test
-	@tools/bootstrap --etcd --prometheus --rdma
+	@tools/bootstrap --etcd --prometheus --helm --rdma
 	@tests/rdma/vm --prepare
 	@# The virtual machine has one processor, and the other tests wait most of the time.
 	@$(MAKE) --no-print-directory --output-sync=target -j2 python-test test-rdma-quick
@@ -51,7 +51,7 @@ native-test: setup
 
 ## make python-test   the Python tests alone [ARGS="-k NAME"]
 python-test: setup
-	@tools/bootstrap --etcd --prometheus
+	@tools/bootstrap --etcd --prometheus --helm
 	@$(PY) -m pytest -m "not slow" -n $(WORKERS) --maxschedchunk 2 \
 	    --junitxml=$(REPORTS)/python.xml $(ARGS)
 

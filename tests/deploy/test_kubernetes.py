@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from harness.fixtures import MakeCluster
-from harness.manifest import container, of_kind, pod, resources
+from harness.manifest import container, of_kind, on_this_machine, pod, resources
 from harness.scrape import get
 
 from peercached.config import load
@@ -27,14 +26,7 @@ def test_every_resource_fits_its_schema_strictly(version: str) -> None:
 
 
 def test_its_configuration_is_one_the_daemon_takes(tmp_path: Path) -> None:
-    text = of_kind("ConfigMap")["data"]["peercached.toml"]
-    # This machine has neither the node's secret nor memory for its pool.
-    secret = tmp_path / "cluster.secret"
-    secret.write_bytes(b"0123456789abcdef")
-    secret.chmod(0o600)
-    text = re.sub(r'"/etc/peercached-secret/cluster.secret"', f'"{secret}"', text)
-    text = re.sub(r'pool_size = "\w+"', 'pool_size = "64MiB"', text)
-    text = re.sub(r'"/(run|var/lib)/peercached', rf'"{tmp_path}', text)
+    text = on_this_machine(of_kind("ConfigMap")["data"]["peercached.toml"], tmp_path)
     file = tmp_path / "p.toml"
     file.write_text(text)
     variables = {each["name"]: "10.0.0.3" for each in container()["env"]}

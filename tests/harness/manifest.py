@@ -1,5 +1,6 @@
 """Reads the manifest in deploy/kubernetes for tests."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,13 @@ def container() -> dict[str, Any]:
     (found,) = pod()["containers"]
     assert isinstance(found, dict)
     return found
+
+
+def on_this_machine(configuration: str, folder: Path) -> str:
+    """The configuration of a pod, but with its paths in `folder`, and a pool that fits here."""
+    secret = folder / "cluster.secret"
+    secret.write_bytes(b"0123456789abcdef")
+    secret.chmod(0o600)
+    text = configuration.replace('"/etc/peercached-secret/cluster.secret"', f'"{secret}"')
+    text = re.sub(r'pool_size = "\w+"', 'pool_size = "64MiB"', text)
+    return re.sub(r'"(/(run|var/lib)/peercached|/pool)', rf'"{folder}', text)

@@ -1,0 +1,71 @@
+"""Values of the chart that cannot work are refused before anything is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from harness.helm import CHART, Helm
+
+from peercached.config import Config
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+KEYS: dict[str, Any] = SCHEMA["definitions"]["config"]["properties"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"image": {"repository": ""}}, "image.repository is empty: name the image"),
+        ({"heads": []}, "heads is empty: name two or three nodes as host:31998"),
+        ({"heads": ["10.0.0.1"]}, 'heads: "10.0.0.1" is no address with a port'),
+        ({"heads": ["a:1"], "etcdEndpoints": ["b:2"]}, "heads and etcdEndpoints are both set"),
+        ({"hostNetwork": False}, "heads need fixed addresses: set etcdEndpoints"),
+        ({"networkPolicy": {"enabled": True}}, "use the hosts' firewall"),
+        ({"gpuNodes": {"enabled": False}}, "both false: enable one"),
+        (
+            {"memoryNodes": {"enabled": True, "nodeSelector": {"peercached": "yes"}}},
+            "a node can run one daemon only",
+        ),
+        ({"gpuNodes": {"pool": {"size": "64G"}}}, 'gpuNodes.pool.size: "64G" is no size'),
+        ({"gpuNodes": {"pool": {"size": "0GiB"}}}, 'gpuNodes.pool.size: "0GiB" is no size'),
+        ({"gpuNodes": {"pool": {"backing": "shm"}}}, '"memory", "hugepages", "file"'),
+        ({"config": {"pol_size": "1GiB"}}, "config: Additional property pol_size is not allowed"),
+        ({"config": {"verify": "all"}}, 'config.verify must be one of the following: "checksum"'),
+        (
+            {"config": {"metrics_port": 0}},
+            "config.metrics_port: Must be greater than or equal to 1",
+        ),
+        ({"memoryNodes": {"config": {"vnodes": "1"}}}, "memoryNodes.config.vnodes: Invalid type"),
+        ({"gpuNodes": {"node_selector": {}}}, "Additional property node_selector is not allowed"),
+        ({"updateStrategy": {"maxUnavailable": 0}}, "maxUnavailable: Must be greater"),
+        ({"clusterSecret": {"name": ""}}, "clusterSecret.name: String length must be"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_to_do(
+    helm: Helm, values: dict[str, Any], said: str
+) -> None:
+    assert said in helm.refusal(values)
+
+
+def test_the_schema_knows_the_keys_of_the_daemon_and_their_bounds() -> None:
+    assert KEYS.keys() == Config.model_fields.keys()
+    real = Config.model_json_schema()["properties"]
+    for name, rule in KEYS.items():
+        if rule is True:  # the chart sets it
+            continue
+        assert rule.get("enum") == real[name].get("enum"), name
+        for bound in ("minimum", "maximum"):
+            if bound in rule and (name, bound) not in {
+                ("data_port", "minimum"),  # any free port, which the pod could not name
+                ("metrics_port", "minimum"),
+            }:
+                assert rule[bound] == real[name][bound], name
+
+
+def test_each_key_that_the_chart_sets_is_refused_with_what_to_set_instead(helm: Helm) -> None:
+    for name in (name for name, rule in KEYS.items() if rule is True):
+        said = helm.refusal({"gpuNodes": {"config": {name: "x"}}})
+        assert re.search(rf"gpuNodes.config.{name}: the chart sets this key; remove it: \w", said)
