@@ -14,7 +14,7 @@ pytestmark = pytest.mark.netns
 PAGE = 64 << 10
 PAGES = 400
 AT_ONCE = 16
-SLOW_BITS_PER_S = 40_000_000
+SLOW_BITS_PER_S = 10_000_000
 
 
 @pytest.fixture

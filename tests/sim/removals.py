@@ -63,17 +63,16 @@ class DiskStore:
 
 
 def replace_ended(cluster: SimCluster, stack: ExitStack) -> None:
-    async def has_ended(_: Any, life: Life) -> bool:
-        """The answer of the process's host to a connection attempt. True if the process has
-        ended."""
+    async def find(_: Any, life: Life) -> ended.Found:
+        """The answer of the process's host to a connection attempt."""
         asker = this_process().name
         there = cluster.nodes.get(life.node_id)
         cut = {(asker, life.node_id), (life.node_id, asker)} & cluster.net.cuts
-        if cut or cluster.dark(life.node_id) or (there is not None and there.hung):
-            return False
-        return there is None
+        if cut or cluster.dark(life.node_id):
+            return ended.Found.NO_ANSWER
+        return ended.Found.ENDED if there is None else ended.Found.LISTENING
 
-    stack.enter_context(mock.patch.object(ended.Ended, "_ask", has_ended))
+    stack.enter_context(mock.patch.object(ended.Ended, "_ask", find))
 
 
 def check_over(cluster: SimCluster) -> None:
