@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ PLOT = DOCS / "cluster.svg"
 KEYS, SMALL_BYTES = 128, 4096
 PAGES, PAGE_BYTES = 32, 128 << 10
 ROUNDS = 60
+LOOKUPS = 240  # as many as fit into a pool
 IDLE_S = 10.0
 START_S = 240.0
 ONE_ADDRESS_MAX = 32
@@ -83,14 +85,27 @@ def median_us(action: Callable[[], object], count: int) -> float:
     return statistics.median(took) * 1e6
 
 
-def processor_s(pids: list[int]) -> float:
-    """Of all their threads."""
-    total_ns = 0
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                total_ns += int((task / "schedstat").read_text().split()[0])
-    return total_ns / 1e9
+@dataclass(frozen=True)
+class Usage:
+    """Processor time of all threads of some processes. To read it takes a second on 64 nodes."""
+
+    at_s: float  # when the reading began
+    busy_s: float
+
+    @staticmethod
+    def of(pids: list[int]) -> Usage:
+        at_s = time.perf_counter()
+        total_ns = 0
+        for pid in pids:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    total_ns += int((task / "schedstat").read_text().split()[0])
+        return Usage(at_s, total_ns / 1e9)
+
+    def since(self, before: Usage) -> Usage:
+        """Both readings take equally long, so they see each thread about as far apart as they
+        began."""
+        return Usage(self.at_s - before.at_s, self.busy_s - before.busy_s)
 
 
 class Workers:
@@ -147,16 +162,17 @@ def measure(nodes: int) -> dict[str, float]:
     with started(nodes) as cluster:
         pids = [daemon.pid for daemon in cluster.daemons]
         workers = Workers(cluster)
-        known = [workers.set(KEYS, SMALL_BYTES) for _ in range(ROUNDS)]
-        idle_before, began = processor_s(pids), time.perf_counter()
+        known = [workers.set(KEYS, SMALL_BYTES) for _ in range(LOOKUPS)]
+        before = Usage.of(pids)
         time.sleep(IDLE_S)
-        idle = (processor_s(pids) - idle_before) / (time.perf_counter() - began)
+        rest = Usage.of(pids).since(before)
+        idle = rest.busy_s / rest.at_s
 
-        before, began = processor_s(pids), time.perf_counter()
+        before = Usage.of(pids)
         keys = iter(known)
-        exists_us = median_us(lambda: workers.exists(next(keys)), ROUNDS)
-        idle_meanwhile = idle * (time.perf_counter() - began)
-        exists_cpu_us = (processor_s(pids) - before - idle_meanwhile) / ROUNDS * 1e6
+        exists_us = median_us(lambda: workers.exists(next(keys)), LOOKUPS)
+        busy = Usage.of(pids).since(before)
+        exists_cpu_us = (busy.busy_s - idle * busy.at_s) / LOOKUPS * 1e6
 
         single = iter([workers.set(1, PAGE_BYTES) for _ in range(3 * ROUNDS)])
         get_us = median_us(lambda: workers.get(next(single), PAGE_BYTES), 3 * ROUNDS)
