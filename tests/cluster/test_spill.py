@@ -1,44 +1,17 @@
 """A full node's pages move to nodes with room before it evicts them."""
 
 from collections.abc import Sequence
-from time import sleep
 
 from harness.clock import seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
+from harness.spilling import BATCH, BUDGET, PAGE, POOL, at_rest, set_slowly, spilled
 from harness.versions import Versions
 from harness.waiting import eventually
 
 from peercache_client import Status
 from peercached.admin.client import AdminClient
-
-POOL = 32 << 20
-PAGE = 64 << 10
-BUDGET = 1 << 30
-BATCH = 2  # pages
-EVICTED_AT_ONCE = 12  # pages between the pool's two marks
-
-
-def spilled(daemon: Daemon) -> dict[str, int]:
-    found: dict[str, int] = daemon.status()["spill"]
-    return found
-
-
-def set_slowly(daemon: Daemon, pages: Pages, keys: Sequence[bytes]) -> None:
-    """Sets no batch before the pool has enough pages that others have, too."""
-    number_set = 0
-
-    def is_ready() -> bool:
-        status = daemon.status()
-        pool = status["pool"]
-        only_here = number_set - int(status["spill"]["pages"])
-        is_full = pool["used_bytes"] > 0.975 * pool["capacity_bytes"]
-        return not is_full or only_here <= pool["keys"] - BATCH - EVICTED_AT_ONCE
-
-    for number_set in range(0, len(keys), BATCH):
-        eventually(is_ready, 60)
-        assert all(pages.set(keys[number_set : number_set + BATCH]))
 
 
 def count_found(pages: Pages, keys: Sequence[bytes]) -> int:
@@ -82,7 +55,7 @@ def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(
     assert not lender.socket_path.exists()
     keys = keys_of("set at a", 2 * POOL // PAGE)
     set_slowly(cluster[0], attach(cluster[0], page_bytes=PAGE), keys)
-    eventually(lambda: _at_rest(cluster[0]), 20)
+    eventually(lambda: at_rest(cluster[0]), 20)
     status = lender.status()
     (giver,) = status["taken_from"]
     assert giver["node_id"] == "a"
@@ -134,16 +107,9 @@ def test_pages_removed_and_set_anew_while_they_move_stay(make_cluster: MakeClust
             oldest, keys = keys[:20], keys[20:] + fresh
             assert set(worker.remove(oldest)) <= {Status.ok, Status.absent}
             assert all(worker.set(oldest, 2))
-            eventually(lambda: _at_rest(cluster[0]), 20)
+            eventually(lambda: at_rest(cluster[0]), 20)
             assert worker.get(oldest) == [2] * len(oldest)
         assert spilled(cluster[0])["pages"] > 0
-
-
-def _at_rest(daemon: Daemon) -> bool:
-    """Whether no page has moved for longer than copies stay."""
-    before = spilled(daemon)
-    sleep(1.0)
-    return spilled(daemon) == before
 
 
 def _held(cluster: Cluster) -> int:
