@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import compress
 
 from harness.clock import seconds
@@ -15,12 +15,13 @@ from harness.history import History, Span
 from harness.pages import keys_of
 from harness.versions import Versions
 from peercache_client import Status
-from peercached.admin.client import AdminClient
+from peercached.admin.client import AdminClient, Refused, Unreachable
 
 KEYS = keys_of("contested", 200)
 GONE = (Status.ok, Status.absent)
 DECIDED = (Status.ok, Status.removing, Status.draining, Status.no_space)
 BATCH = 20
+PINNED_S = 5.0
 
 
 class ContestingWorker:
@@ -52,6 +53,10 @@ class ContestingWorker:
         chance = self._rng.random()
         if chance < 0.002:
             self.clear(node_id)
+        elif chance < 0.02:
+            self.keep(node_id, keys)
+        elif chance < 0.03:
+            self.move(node_id, keys)
         elif chance < 0.35:
             self.set(node_id, keys)
         elif chance < 0.5:
@@ -85,6 +90,22 @@ class ContestingWorker:
                 self._history.removed(key, removal)
             elif status == Status.removing:
                 self._history.removing(key, removal, node_id)
+
+    def keep(self, node_id: str, keys: Sequence[bytes]) -> None:
+        """Pins or unpins pages, and perhaps copies them to that node first."""
+        client = self._at[node_id].client
+        if self._rng.random() < 0.2:
+            client.unpin(keys)
+            return
+        for_s, here = self._rng.uniform(0.1, PINNED_S), self._rng.random() < 0.5
+        self._history.pinned += sum(map(bool, client.pin(keys, for_s, here=here)))
+
+    def move(self, node_id: str, keys: Sequence[bytes]) -> None:
+        """Pages of that node's pool, if it is up and knows the other one."""
+        (daemon,) = (one for one in self._cluster.daemons if one.node_id == node_id)
+        to = self._rng.choice([other for other in self._at if other != node_id])
+        with suppress(Refused, Unreachable), AdminClient(str(daemon.admin_path), 1.0) as admin:
+            self._history.moved += admin.move("test", list(keys), to).pages
 
     def clear(self, node_id: str) -> None:
         removal = Span(time.monotonic(), where=f"{node_id}, cleared")

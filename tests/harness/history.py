@@ -33,6 +33,8 @@ class History:
     removals: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))
     operations: int = 0  # of single keys
     hits: int = 0
+    pinned: int = 0  # pages, as all of these
+    moved: int = 0
     sure: int = 0  # removals that were answered ok
     sets_of: dict[Hashable, list[Span]] = field(default_factory=lambda: defaultdict(list))  # by key
     clears: list[Span] = field(default_factory=list)  # each until all nodes know of it

@@ -46,6 +46,8 @@ class Figures:
     reads: int = 0  # of pages, with every byte checked
     operations: int = 0  # of single keys
     removals: int = 0
+    pinned: int = 0
+    moved: int = 0
     nemeses: int = 0
     wrong: int = 0
     old: int = 0
@@ -226,6 +228,7 @@ class Chaos:
         history = self._history
         self.figures.reads, self.figures.operations = history.hits, history.operations
         self.figures.removals = history.sure
+        self.figures.pinned, self.figures.moved = history.pinned, history.moved
         for daemon in self.cluster.daemons:
             log = daemon.log_text()
             self.figures.tracebacks += log.count("Traceback (most recent call last)")
