@@ -107,8 +107,8 @@ struct Event {
 inline constexpr size_t kBehindEvents = 64;
 inline constexpr size_t kBehindBytes = 256 << 10;
 // Records that nobody waits for wake the control plane after this time, or at this many bytes.
-inline constexpr auto kToldWithin = std::chrono::milliseconds(50);
-inline constexpr size_t kToldTogether = 128 << 10;
+inline constexpr auto kToldWithin = std::chrono::milliseconds(200);
+inline constexpr size_t kToldTogether = 512 << 10;
 
 class ControlQueue {
  public:
