@@ -132,6 +132,13 @@ class Engine:
     def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
         """(holder, fraction of the digests of which it is among the first `owners` owners)"""
 
+    # --- prompts (native/engine/prefixes.h)
+    def prefixes(self, digests: bytes, rows: bytes) -> tuple[int, list[tuple[int, int, int]]]:
+        """(pages up to the first that no node has, [(holder index, pages up to the first that it
+        has not, of these in its pool)]): from our own pages, the copies, and these rows."""
+    def copied(self) -> list[int]:
+        """Indexes of the nodes whose records are copied here and up to date."""
+
     # --- our shard of the directory
     def shard_apply(self, holder: int, rows: bytes) -> tuple[int, int, int, int, int]:
         """(added, changed, withdrawn, old, full)"""
@@ -312,6 +319,8 @@ class Engine:
 
     # --- namespaces
     def digest(self, namespace: str, key: bytes) -> bytes: ...
+    def digests(self, namespace: str, keys: list[str]) -> bytes:
+        """Packed. ValueError names a key that is none. Opens no namespace."""
     def namespace_epoch(self, namespace_id: bytes) -> int:
         """0: it was never cleared."""
     def epochs_mark(self) -> int:

@@ -45,6 +45,7 @@ from peercached.peer.channels.status import TransportStatus
 from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.directory.epoch_catch_up import catch_up
 from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.prefixes import Prefixes
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.directory.status import DirectoryStatus
 from peercached.peer.directory.streams import Streams
@@ -82,6 +83,7 @@ from peercached.tracing.tracing import Tracing
 from peercached.view_changes import ViewChanges
 from peercached.web.api import api_routes
 from peercached.web.dashboard import dashboard_routes
+from peercached.web.prefix import prefix_routes
 from peercached.web.routes import routes
 from peercached.web.server import Handler, WebServer
 
@@ -403,7 +405,9 @@ class Daemon:
             self.relay.answer,
         )
         self.server = PeerServer(self.servicer, tls)
-        self.web = WebServer(config.metrics_host, config.metrics_port, self._web_routes())
+        self.web = WebServer(
+            config.metrics_host, config.metrics_port, self._web_routes(), self._web_posts()
+        )
 
     def _build_removals(self, secret: Secret) -> None:
         config, engine, placement = self.config, self.engine, self.placement
@@ -455,6 +459,12 @@ class Daemon:
             found |= api_routes(self.operations, timed, self.overview.document, self.relay.ask)
             found |= dashboard_routes()
         return found
+
+    def _web_posts(self) -> dict[str, Handler]:
+        if not self.config.metrics_dashboard:
+            return {}
+        prefixes = Prefixes(self.engine, self.placement, self.lookups)
+        return prefix_routes(prefixes.digests, prefixes.find)
 
     # --- what one part asks of others that are built later
 

@@ -13,6 +13,25 @@ std::shared_ptr<const Ring> ring_of(Engine& engine) {
   return ring;
 }
 
+// (pages present on any node, [(holder, pages, of these in its pool)])
+nb::tuple prefixes(Engine& engine, const nb::bytes& digests, const nb::bytes& rows) {
+  const InPlace<Digest> asked(digests, "digests");
+  const InPlace<RecordRow> learnt(rows, "rows");
+  const ClusterPrefix found = unlocked([&] { return engine.prefixes().find(asked, learnt); });
+  nb::list nodes;
+  for (const NodePrefix& node : found.nodes) {
+    nodes.append(nb::make_tuple(node.holder, node.pages, node.in_pool));
+  }
+  return nb::make_tuple(found.present, nodes);
+}
+
+nb::list copied(Engine& engine) {
+  nb::list list;
+  if (engine.copies() == nullptr) return list;
+  for (const HolderIndex holder : engine.copies()->holders()) list.append(holder);
+  return list;
+}
+
 }  // namespace
 
 void bind_directory(nb::class_<Engine>& engine) {
@@ -66,6 +85,8 @@ void bind_directory(nb::class_<Engine>& engine) {
           [](Engine& self, unsigned owners) { return shares_list(*ring_of(self), owners); },
           nb::arg("owners") = 1)
 
+      .def("prefixes", &prefixes, nb::arg("digests"), nb::arg("rows"))
+      .def("copied", &copied)
       .def(
           "shard_apply",
           [](Engine& self, HolderIndex holder, const nb::bytes& rows) {

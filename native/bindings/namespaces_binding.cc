@@ -1,8 +1,10 @@
 // Namespaces: their names, epochs, and the digests of their keys.
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <vector>
 
 #include "bindings/packed.h"
 #include "engine/engine.h"
@@ -28,6 +30,24 @@ nb::bytes key_digest(Engine& engine, const std::string& name, const nb::bytes& k
   return pack(digest_of(ns->current().key, std::string_view(key.c_str(), key.size())));
 }
 
+// Of many keys, for a caller that is not authenticated: opens no namespace.
+nb::bytes key_digests(Engine& engine, const std::string& name,
+                      const std::vector<std::string>& keys) {
+  check_namespace(name);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].empty() || keys[i].size() > kKeyBytesMax) {
+      throw std::invalid_argument("key " + std::to_string(i) + " has " +
+                                  std::to_string(keys[i].size()) + " bytes: 1 to " +
+                                  std::to_string(kKeyBytesMax) + " are possible");
+    }
+  }
+  const Key128 key = engine.storage().namespaces().key_of(name);
+  std::vector<Digest> digests;
+  digests.reserve(keys.size());
+  for (const std::string& one : keys) digests.push_back(digest_of(key, one));
+  return pack(digests);
+}
+
 nb::bytes id_of_namespace(Engine& engine, const std::string& name) {
   check_namespace(name);
   return pack(engine.storage().namespaces().id_of(name));
@@ -43,6 +63,7 @@ nb::dict namespace_epochs(Engine& engine) {
 
 void bind_namespaces(nb::class_<Engine>& engine) {
   engine.def("digest", &key_digest, nb::arg("namespace"), nb::arg("key"))
+      .def("digests", &key_digests, nb::arg("namespace"), nb::arg("keys"))
       .def("namespace_id", &id_of_namespace, nb::arg("namespace"))
       .def(
           "namespace_epoch",

@@ -91,18 +91,41 @@ void Copies::drop(HolderIndex holder) {
 }
 
 void Copies::find(std::span<const Digest> digests, std::vector<RecordRow>& out) const {
-  const TimePoint now = Clock::now();
   std::shared_lock lock(mutex_);
   if (numbers_.empty()) return;
-  const size_t before = out.size();
+  const size_t first = out.size();
   shard_.lookup(digests, out);
+  keep_useful(out, first);
+}
+
+void Copies::find_all(std::span<const Digest> digests, std::vector<RecordRow>& out) const {
+  std::shared_lock lock(mutex_);
+  if (numbers_.empty()) return;
+  const size_t first = out.size();
+  shard_.lookup_all(digests, out);
+  keep_useful(out, first);
+}
+
+void Copies::keep_useful(std::vector<RecordRow>& rows, size_t first) const {
+  const TimePoint now = Clock::now();
   const auto useless = [&](RecordRow& row) {
     const Copy& copy = copies_[row.holder];
     row.holder = copy.holder;
-    return !copy.up_to_date || now >= copy.fresh_until || !speaks_of(copy, row.digest);
+    return !answers(copy, now) || !speaks_of(copy, row.digest);
   };
-  out.erase(std::remove_if(out.begin() + static_cast<ptrdiff_t>(before), out.end(), useless),
-            out.end());
+  rows.erase(std::remove_if(rows.begin() + static_cast<ptrdiff_t>(first), rows.end(), useless),
+             rows.end());
+}
+
+std::vector<HolderIndex> Copies::holders() const {
+  const TimePoint now = Clock::now();
+  std::vector<HolderIndex> holders;
+  std::shared_lock lock(mutex_);
+  for (const auto& [holder, number] : numbers_) {
+    const Copy& copy = copies_[number];
+    if (answers(copy, now) && copy.asked >= all_removed_) holders.push_back(holder);
+  }
+  return holders;
 }
 
 bool Copies::speaks_of(const Copy& copy, const Digest& digest) const {

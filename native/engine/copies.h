@@ -51,6 +51,10 @@ class Copies final : public FeedReader {
 
   // Appends records of these digests, at most three each. Records of one digest are adjacent.
   void find(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
+  // The same, with the records of all holders.
+  void find_all(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
+  // Holders whose copy answers now.
+  std::vector<HolderIndex> holders() const;
 
   // The removals of these digests are over: every holder has dropped the pages. A copy may be older
   // than that and still name them. So it says nothing of them until its holder has answered a
@@ -72,6 +76,11 @@ class Copies final : public FeedReader {
 
   HolderIndex new_number();
   void drop(HolderIndex holder);
+  bool answers(const Copy& copy, TimePoint now) const {
+    return copy.up_to_date && now < copy.fresh_until;
+  }
+  // Gives the rows from `first` on the numbers of their holders, and drops those of no use.
+  void keep_useful(std::vector<RecordRow>& rows, size_t first) const;
   bool speaks_of(const Copy& copy, const Digest& digest) const;
   void forgive();  // forgets removals that all holders were asked after
 

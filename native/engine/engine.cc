@@ -70,6 +70,8 @@ void Engine::make_paths() {
   locator_ = std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, speeds_,
                                                       copies_.get(), running_, control_,
                                                       transports_.engine(), counters_});
+  prefixes_ = std::make_unique<Prefixes>(
+      Prefixes::Parts{serving_, storage_.pool(), storage_.cold(), nodes_, copies_.get(), running_});
   set_path_ = std::make_unique<SetPath>(SetPath::Parts{
       taking_, storage_.pool(), storage_.cold(), running_, *publisher_, nodes_, copies_.get(),
       note_sets_, fresh_, control_, janitor_, crew_, counters_, latencies_});

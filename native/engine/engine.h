@@ -17,6 +17,7 @@
 //   transports.h     READs and messages, over TCP and RDMA
 //   publisher.h      our records, on their way to owners and followers
 //   locator.h        where pages of other nodes are
+//   prefixes.h       how much of a prompt each node has
 //   local_pages.h    our pages, as peers and the control plane ask for them
 //   removals.h       removals at this node
 //   adopter.h        takes over pages of a draining node
@@ -56,6 +57,7 @@
 #include "engine/operator_view.h"
 #include "engine/peers.h"
 #include "engine/pin.h"
+#include "engine/prefixes.h"
 #include "engine/publisher.h"
 #include "engine/readers.h"
 #include "engine/removals.h"
@@ -131,6 +133,8 @@ class Engine final : public RequestHandler {
   Publisher& publisher() { return *publisher_; }
   LocationCache& locations() { return locations_; }
   LocalPages& local_pages() { return *local_pages_; }
+  const Copies* copies() const { return copies_.get(); }  // may be null
+  const Prefixes& prefixes() const { return *prefixes_; }
   UsedPages& used_pages() { return used_pages_; }
   PartQueue& hot() { return hot_reads_.hot(); }
   PartQueue& fresh() { return fresh_; }
@@ -174,6 +178,7 @@ class Engine final : public RequestHandler {
   CopyCrew crew_;
   VerifyingSink verifier_;
   std::unique_ptr<Locator> locator_;
+  std::unique_ptr<Prefixes> prefixes_;
   std::unique_ptr<LocalPages> local_pages_;
   std::unique_ptr<Removals> removals_;
   std::unique_ptr<Adopter> adopter_;

@@ -79,6 +79,10 @@ class NamespaceTable {
   std::shared_ptr<Namespace> open(std::string_view name, uint32_t user);
 
   Digest id_of(std::string_view name) const { return namespace_id(cluster_key_, name); }
+  // The key of its current epoch. Opens no namespace.
+  Key128 key_of(std::string_view name) const {
+    return derive_namespace_key(cluster_key_, name, epoch_of(id_of(name)));
+  }
   // Whether pages of that epoch may be found, because it is the highest one known.
   bool in_force(const Digest& id, uint64_t epoch) const;
   // The highest epoch known, also of a namespace that was never opened here; 0 if it was never

@@ -26,6 +26,17 @@ unsigned FurtherHolders::read(const Digest& digest, const HolderTable& holders,
   return found;
 }
 
+void FurtherHolders::append(const Digest& digest, const HolderTable& holders,
+                            std::vector<RecordRow>& out) const {
+  const auto at = by_key_.find(key_of(digest));
+  if (at == by_key_.end()) return;
+  for (const PackedRecord& record : at->second) {
+    if (!holders.live(record.holder())) continue;
+    out.push_back(record.row());
+    out.back().digest = digest;
+  }
+}
+
 void FurtherHolders::add(const PackedRecord& record) {
   Records& records = by_key_[key_of(record)];
   // Most digests have one or two: doubling, as vectors do, would waste memory.

@@ -34,6 +34,8 @@ class FurtherHolders {
   // Writes live records, at most three; returns how many.
   unsigned read(const Digest& digest, const HolderTable& holders,
                 RecordRow out[kHoldersPerDigestMax]) const;
+  // Appends all live records of the digest.
+  void append(const Digest& digest, const HolderTable& holders, std::vector<RecordRow>& out) const;
   void add(const PackedRecord& record);
   void remove(const PackedRecord& record);
   // Takes out the newest live record of the digest of `gone`; false if there is none. Removes and

@@ -59,6 +59,21 @@ unsigned Piece::read(const Digest& digest, const HolderTable& holders,
   return found > 0 ? static_cast<unsigned>(found) : further_.read(digest, holders, out);
 }
 
+void Piece::read_all(const Digest& digest, const HolderTable& holders,
+                     std::vector<RecordRow>& out) const {
+  RecordRow rows[kHoldersPerDigestMax];
+  if (further_.empty()) {
+    const unsigned found = read(digest, holders, rows);
+    out.insert(out.end(), rows, rows + found);
+    return;
+  }
+  MutexLock lock(mutex);
+  bool dead_seen = false;
+  const int found = try_read(digest, holders, rows, dead_seen);
+  out.insert(out.end(), rows, rows + std::max(found, 0));
+  further_.append(digest, holders, out);
+}
+
 // -1: a writer changed something it read.
 int Piece::try_read(const Digest& digest, const HolderTable& holders,
                     RecordRow out[kHoldersPerDigestMax], bool& dead_seen) const {

@@ -166,6 +166,12 @@ uint64_t Shard::find(std::span<const Digest> digests, std::vector<RecordRow>& ou
   return hits;
 }
 
+void Shard::lookup_all(std::span<const Digest> digests, std::vector<RecordRow>& out) const {
+  for (const Digest& digest : digests) {
+    impl_->pieces[impl_->piece_of(digest)].read_all(digest, impl_->holders, out);
+  }
+}
+
 size_t Shard::sweep(size_t records_max) {
   MutexLock cursor_lock(impl_->sweep_mutex);
   size_t visited = 0;

@@ -76,6 +76,10 @@ class Shard {
   // records add nothing.
   void lookup(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
 
+  // As lookup(), with the records of all holders, and not counted. Slower for pages with more than
+  // 3 holders.
+  void lookup_all(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
+
   // Removes all records of these digests, of any holder. Records added meanwhile may stay; whoever
   // adds them must withdraw them.
   void forget(std::span<const Digest> digests);

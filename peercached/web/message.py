@@ -16,11 +16,12 @@ HTML = "text/html; charset=utf-8"
 
 @dataclass(frozen=True)
 class Request:
-    """A GET. `path` is not decoded; `query` is the text after the `?`."""
+    """`path` is not decoded; `query` is the text after the `?`; only a POST has a `body`."""
 
     path: str
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    body: bytes = b""
 
     @property
     def arguments(self) -> dict[str, str]:

@@ -1,12 +1,13 @@
-"""Serves GET requests. The port is unauthenticated, so everything is limited.
+"""Serves GET and POST requests. The port is unauthenticated, so everything is limited.
 
 At most CONNECTIONS_MAX connections are open, PER_HOST_MAX of them from one address. One more
 replaces the connection that has been silent for longest, so that silent clients lock out no
 scraper. If none is silent, the new connection may only ask for a probe (health.py). A probe's
 answer is a few bytes and fits any socket buffer, so clients that do not read lock out no probe.
 
-A request head is limited to HEAD_BYTES_MAX and HEAD_S, and bodies are refused. A client that does
-not take its answer within WRITE_S is disconnected. Handlers run on the event loop. They must await
+A request head is limited to HEAD_BYTES_MAX and HEAD_S. The body of a POST is limited to
+BODY_BYTES_MAX and HEAD_S; other bodies are refused. A client that does not take its answer within
+WRITE_S is disconnected. Handlers run on the event loop. They must await
 between pieces of work that take more than a few milliseconds.
 """
 
@@ -33,6 +34,7 @@ PER_HOST_MAX = 24
 PROBES = frozenset({"/healthz", "/readyz"})
 PROBES_MAX = 16  # connections beyond the limits, for one probe each
 HEAD_BYTES_MAX = 16 << 10
+BODY_BYTES_MAX = 512 << 10
 # Time limit for a head, from its first byte; for a connection's first head, from its accept.
 HEAD_S = 5.0
 IDLE_S = 75.0  # between requests; longer than the usual scrape interval
@@ -64,10 +66,18 @@ class WebCounters:
 class WebServer(Component):
     """Call start() and stop() once each, on one event loop."""
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Handler]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        routes: Mapping[str, Handler],
+        posts: Mapping[str, Handler] | None = None,
+    ) -> None:
+        """`routes`: for GET and HEAD; `posts`: for POST. A path is in one of them."""
         self._host = host
         self._asked_port = port
         self._routes = routes
+        self._posts = posts or {}
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], str] = {}  # task -> client address
         self._probes: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # oldest first
@@ -199,7 +209,8 @@ class WebServer(Component):
             request = await self._head(link, reader, silent_s)
             if request is None:
                 return False
-            await asyncio.wait_for(self._end(link, reader), HEAD_S)
+            limit = 0 if probe or request.method != b"POST" else BODY_BYTES_MAX
+            body = await asyncio.wait_for(self._body(link, reader, writer, limit), HEAD_S)
             self._silent.pop(_this_task(), None)
         except h11.RemoteProtocolError as error:
             self.counters.bad += 1
@@ -209,7 +220,7 @@ class WebServer(Component):
                 )
             return False
         self.counters.requests += 1
-        response = await self._answer(request, probe)
+        response = await self._answer(request, body, probe)
         await self._send(link, writer, response, request.method)
         return link.our_state is h11.DONE and link.their_state is h11.DONE
 
@@ -232,42 +243,68 @@ class WebServer(Component):
                 until = asyncio.get_running_loop().time() + HEAD_S
             link.receive_data(received)
 
-    async def _end(self, link: h11.Connection, reader: asyncio.StreamReader) -> None:
-        """Reads to the end of the request, which must have no body."""
+    async def _body(
+        self,
+        link: h11.Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        bytes_max: int,
+    ) -> bytes:
+        """Reads to the end of the request."""
+        body = bytearray()
         while True:
             event = link.next_event()
             if isinstance(event, h11.EndOfMessage):
-                return
+                return bytes(body)
             if isinstance(event, h11.Data):
-                raise h11.RemoteProtocolError("a request here has no body", 413)
+                body += event.data
+                if len(body) > bytes_max:
+                    raise h11.RemoteProtocolError(
+                        f"a body of more than {bytes_max} bytes: ask for less at once"
+                        if bytes_max
+                        else "a request here has no body",
+                        413,
+                    )
             if event is h11.NEED_DATA:
+                if link.they_are_waiting_for_100_continue:
+                    go_on = h11.InformationalResponse(status_code=100, headers=[])
+                    writer.write(link.send(go_on) or b"")
                 link.receive_data(await reader.read(_READ_BYTES))
 
-    async def _answer(self, asked: h11.Request, probe: bool) -> Response:
-        if asked.method not in (b"GET", b"HEAD"):
-            return Response(
-                b"only GET\n", status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "GET, HEAD"}
-            )
+    async def _answer(self, asked: h11.Request, body: bytes, probe: bool) -> Response:
         path, _, query = asked.target.decode("latin-1").partition("?")
         if probe and path not in PROBES:
             self.counters.refused += 1
             _log.warning("refused %s at the metrics port: too many connections", path)
             return text("too many connections: only probes", HTTPStatus.SERVICE_UNAVAILABLE)
-        handler = self._routes.get(path)
-        if handler is None:
-            there = ", ".join(sorted(self._routes))
-            return text(f"nothing is here; there is {there}", HTTPStatus.NOT_FOUND)
+        is_post = asked.method == b"POST"
+        handler = (self._posts if is_post else self._routes).get(path)
+        if handler is None or asked.method not in (b"GET", b"HEAD", b"POST"):
+            return self._nothing(path)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
         try:
-            return await asyncio.wait_for(handler(Request(path, query, headers)), HANDLE_S)
+            request = Request(path, query, headers, body)
+            return await asyncio.wait_for(handler(request), HANDLE_S)
         except (asyncio.TimeoutError, TimeoutError):
             return text("this took too long", HTTPStatus.GATEWAY_TIMEOUT)
         except ValueError as error:
             return text(str(error), HTTPStatus.BAD_REQUEST)
         except Exception as error:
             self.counters.failed += 1
-            _log.error("GET %s failed", path, exc_info=error)
+            _log.error("%s %s failed", asked.method.decode(), path, exc_info=error)
             return text("failed; the daemon's log says why", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _nothing(self, path: str) -> Response:
+        """The path takes another method, or is not there."""
+        allowed = "POST" if path in self._posts else "GET, HEAD" if path in self._routes else ""
+        if allowed:
+            return Response(
+                f"only {allowed}\n".encode(),
+                status=HTTPStatus.METHOD_NOT_ALLOWED,
+                headers={"Allow": allowed},
+            )
+        there = ", ".join(sorted([*self._routes, *self._posts]))
+        return text(f"nothing is here; there is {there}", HTTPStatus.NOT_FOUND)
 
     async def _send(
         self, link: h11.Connection, writer: asyncio.StreamWriter, answer: Response, method: bytes

@@ -3,6 +3,7 @@
 streams          sends the records of this node to their owners
 lookups          asks owners where pages are
 promotes         asks holders to bring pages from their disks into memory
+prefixes         how much of a prompt's beginning each node has
 cluster_wide     clears a namespace on all members, and locates one key
 epoch_catch_up   learns at start which namespaces were cleared while the node was away
 trace            times the steps of one get

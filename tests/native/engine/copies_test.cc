@@ -50,6 +50,26 @@ TEST_F(TheseCopies, ReportedRecordsAreFoundWithTheirHolders) {
   EXPECT_EQ(holders_of(3), Holders{});
 }
 
+TEST_F(TheseCopies, FindAllNamesAllHoldersOfAPage) {
+  for (HolderIndex holder = 1; holder <= 6; ++holder) tell(holder, {row_of(1)});
+  EXPECT_EQ(holders_of(1).size(), 3u);
+  copies.is_lost(4);
+  const Digest digest = digest_of(1);
+  std::vector<RecordRow> found;
+  copies.find_all({&digest, 1}, found);
+  Holders holders;
+  for (const RecordRow& row : found) holders.push_back(row.holder);
+  std::sort(holders.begin(), holders.end());
+  EXPECT_EQ(holders, (Holders{1, 2, 3, 5, 6}));
+  Holders answering = copies.holders();
+  std::sort(answering.begin(), answering.end());
+  EXPECT_EQ(answering, holders);
+  copies.forget(5);
+  found.clear();
+  copies.find_all({&digest, 1}, found);
+  EXPECT_EQ(found.size(), 4u);
+}
+
 TEST_F(TheseCopies, WithdrawnRecordIsGone) {
   tell(kA, {row_of(1)});
   RecordRow gone = row_of(1, 2);

@@ -34,6 +34,11 @@ async def _wrong(_: Request) -> Response:
     raise ValueError("key: is empty; give one")
 
 
+async def _echo(request: Request) -> Response:
+    return Response(request.body)
+
+
+POSTS: dict[str, web.Handler] = {"/echo": _echo}
 ROUTES: dict[str, web.Handler] = {
     "/hello": _hello,
     "/big": _big,
@@ -44,7 +49,7 @@ ROUTES: dict[str, web.Handler] = {
 
 def with_server(story: Callable[[web.WebServer], Awaitable[None]]) -> None:
     async def tell() -> None:
-        server = web.WebServer("127.0.0.1", 0, ROUTES)
+        server = web.WebServer("127.0.0.1", 0, ROUTES, POSTS)
         await server.start()
         try:
             await asyncio.wait_for(story(server), seconds(20))
@@ -85,6 +90,37 @@ def test_a_get_is_answered_by_its_route() -> None:
     with_server(story)
 
 
+def post(path: str, body: bytes, *, more: str = "") -> bytes:
+    head = get(path, more=f"Content-Length: {len(body)}\r\n{more}").replace(b"GET", b"POST", 1)
+    return head + body
+
+
+def test_a_post_has_its_body_and_a_client_that_waits_is_told_to_send_it() -> None:
+    async def story(server: web.WebServer) -> None:
+        body = b"x" * web.BODY_BYTES_MAX
+        answer = await exchange(server, post("/echo", body))
+        assert answer.split(b"\r\n\r\n", 1)[1] == body
+        waits = post("/echo", b"abc", more="Expect: 100-continue\r\n")
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(waits[:-3])
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        writer.write(b"abc")
+        assert (await reader.read()).endswith(b"\r\n\r\nabc")
+        writer.close()
+
+    with_server(story)
+
+
+def test_a_slow_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "HEAD_S", seconds(0.1))
+
+    async def story(server: web.WebServer) -> None:
+        assert await exchange(server, post("/echo", b"abc")[:-1]) == b""
+        assert server.counters.cut == 1
+
+    with_server(story)
+
+
 def test_one_connection_serves_request_after_request() -> None:
     async def story(server: web.WebServer) -> None:
         first = b"GET /hello?who=%d HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -110,6 +146,10 @@ def test_head_has_the_length_and_no_body() -> None:
         (get("/nowhere"), b"404"),
         (get("/hello").replace(b"GET", b"DELETE", 1), b"405"),
         (get("/hello", more="Content-Length: 3\r\n") + b"abc", b"413"),
+        (post("/echo", b"x" * (web.BODY_BYTES_MAX + 1)), b"413"),
+        (post("/hello", b"{}"), b"405"),
+        (post("/nowhere", b"{}"), b"404"),
+        (get("/echo"), b"405"),
         (get("/hello", more=f"X: {'y' * (20 << 10)}\r\n"), b"431"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 nonsense\r\n\r\n", b"400"),
         (get("/broken"), b"500"),
