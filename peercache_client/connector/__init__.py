@@ -10,6 +10,7 @@ It needs only the standard library, not sglang. See docs/connector.md.
 - `interface`: the RFC's methods; `connector`: what they do
 - `metadata`: the connector's settings
 - `prefetch_queue`, `store_queue`: many requests at a time; `agreement`: alike on all TP ranks
+- `keys`: the namespace and the keys of pages; `prefix_index`: for routers, which node has a prefix
 - `buffers`: the addresses of a page's pieces
 - `plan`, `tokens`: check the pages, tokens and salt of a call
 - `page_chain`, `requests`: a request's hashes and its running calls
@@ -22,6 +23,7 @@ from peercache_client.connector.connector import RemoteKVConnector
 from peercache_client.connector.interface import Moved, RemoteKVConnectorBase
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.prefetch_queue import AsyncKVPrefetchQueue, Prefetched
+from peercache_client.connector.prefix_index import PrefixIndex
 from peercache_client.connector.store_queue import AsyncKVStoreQueue, Stored
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "ConnectorMetadata",
     "Moved",
     "Prefetched",
+    "PrefixIndex",
     "RemoteKVConnector",
     "RemoteKVConnectorBase",
     "Stored",

@@ -14,11 +14,12 @@ from peercache_client.connector.buffers import HostBuffers, KvBuffers, buffers_o
 from peercache_client.connector.calls import Calls, failed
 from peercache_client.connector.chunks import move_in_chunks
 from peercache_client.connector.interface import Moved, RemoteKVConnectorBase
+from peercache_client.connector.keys import namespace_of, suffixes_of
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.plan import PageToTokens, make_plan
 from peercache_client.connector.requests import Call, Requests
 from peercache_client.connector.tokens import Salt, count_tokens, first_tokens, seed_of
-from peercache_client.identity import Topology, make_namespace, make_tag, rank_fields
+from peercache_client.identity import Topology
 from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
 
@@ -49,9 +50,7 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         self.metadata = metadata
         self._client = Client(
             metadata.socket_path,
-            make_namespace(
-                metadata.model_name, metadata.model_revision, metadata.namespace, metadata.tenant
-            ),
+            namespace_of(metadata),
             name=f"connector tp{metadata.tp_rank} pp{metadata.pp_rank} pid {os.getpid()}",
             timeout_s=metadata.timeout_s,
             # The engine reuses the pages of a retrieve as soon as its future is done.
@@ -82,17 +81,7 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         self._register(buffers)
 
     def _register(self, buffers: KvBuffers) -> None:
-        metadata = self.metadata
-        fields = rank_fields(
-            Topology.of(metadata), shared_by_tp_ranks=metadata.is_mla_model, split=False
-        )
-        fields += [
-            f"logical_dtype={metadata.kv_cache_dtype}",
-            f"page_size={metadata.page_size}",
-            f"layout={metadata.layout}",
-        ]
-        tag = make_tag("connector", buffers.sizes_bytes, fields)
-        self._suffixes = tuple(f".{tag}.{piece}" for piece in range(len(buffers.sizes_bytes)))
+        self._suffixes = suffixes_of(self.metadata, buffers.sizes_bytes)
         self._buffers = buffers
 
     # --- pages -----------------------------------------------------------------------------

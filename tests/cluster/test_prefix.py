@@ -10,10 +10,12 @@ import pytest
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options
+from harness.engine import PAGE_SIZE, Engine, tokens_of
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
+from peercache_client.connector import PrefixIndex
 from peercached.admin.client import AdminClient
 
 
@@ -185,3 +187,32 @@ def test_the_switch_of_the_dashboard_turns_it_off(make_cluster: MakeCluster) -> 
     with pytest.raises(urllib.error.HTTPError) as refused:
         post(cluster[0], {"namespace": "test", "keys": ["k"]})
     assert refused.value.code == 404
+
+
+@pytest.mark.parametrize("eagle", [False, True])
+def test_a_router_finds_the_tokens_that_engines_have_stored(
+    three_nodes: Cluster, eagle: bool
+) -> None:
+    tokens = tokens_of(f"routed {eagle}", 9, more=3)
+    options: dict[str, Any] = {"model_name": "acme/routed", "tenant": "t", "is_eagle": eagle}
+    with (
+        Engine(three_nodes[0].socket_path, **options) as first,
+        Engine(three_nodes[2].socket_path, **options) as second,
+    ):
+        assert first.register().store("1", tokens, range(4)) == 4 * PAGE_SIZE
+        assert second.register().store("2", tokens, range(9)) == 9 * PAGE_SIZE
+        sizes = [first.page_bytes] * first.buffers
+        url = f"http://{three_nodes[1].metrics_address()}"
+        index = PrefixIndex(first.connector.metadata, sizes, url, timeout_s=seconds(10))
+        truth = {"c": 9 * PAGE_SIZE, "a": 4 * PAGE_SIZE}
+        eventually(lambda: index.prefix_by_node(tokens) == truth, 10)
+        assert list(index.prefix_by_node(tokens)) == ["c", "a"], "the longest first"
+        assert index.prefix_by_node(tokens, cache_salt="another's") == {}
+        assert index.prefix_by_node(tokens[: PAGE_SIZE - 1]) == {}
+        with pytest.raises(ValueError, match="token 0 is -1"):
+            index.prefix_by_node([-1] * 2 * PAGE_SIZE)
+    with pytest.raises(ValueError, match="https://x"):
+        PrefixIndex(first.connector.metadata, sizes, "https://x")
+    away = PrefixIndex(first.connector.metadata, sizes, url + "/nowhere")
+    with pytest.raises(OSError, match="answered 404"):
+        away.prefix_by_node(tokens)
