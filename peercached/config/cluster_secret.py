@@ -14,6 +14,7 @@ look for the same pages under other digests, and neither find nor remove them.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -24,6 +25,7 @@ from pathlib import Path
 SECRET_BYTES_MIN = 16
 FILE_BYTES_MAX = 4096
 _KEY_BYTES = 16
+_ACL = "system.posix_acl_access"
 _WORDS = (b"next", b"former", b"digests")
 _COPY = "copy the file of another node"
 
@@ -161,7 +163,9 @@ def read_secret(path: Path) -> ClusterSecret:
         raise SecretProblem(
             f"cannot be read ({error.strerror})", "name a file that the daemon's user may read"
         ) from error
-    # A secret that every local user can read authenticates nobody.
+    # A secret that every local user can read authenticates nobody. An ACL cannot hide that: its
+    # entry for other users is in the mode. The users and groups that it names count as the file's
+    # group does: an operator chose them.
     if status.st_mode & 0o007:
         mode = status.st_mode & 0o777
         raise SecretProblem(f"is open to every user (mode {mode:04o})", f"chmod 640 {path}")
@@ -204,9 +208,30 @@ def _key(digits: bytes, number: int) -> bytes:
     return key
 
 
+def _copy_acl(path: Path | None, number: int) -> None:
+    """Gives the file `number` the ACL of `path`, or none. A default ACL of the folder would open a
+    file with mode 0640 to the users that it names: the mode's group bits are the ACL's mask."""
+    acl = b""
+    try:
+        if path is not None:
+            acl = os.getxattr(path, _ACL)
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, errno.ENOTSUP):
+            raise
+    try:
+        if acl:
+            os.setxattr(number, _ACL, acl)
+        else:
+            os.removexattr(number, _ACL)
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, errno.ENOTSUP):
+            raise
+
+
 def write_secret(path: Path, secret: ClusterSecret) -> None:
-    """Replaces the file atomically, with its owner and mode; makes a new one with mode 0640. Behind
-    a symbolic link, the file that it names. OSError or SecretProblem if that fails."""
+    """Replaces the file atomically, with its owner, mode and ACL; makes a new one with mode 0640
+    and no ACL. Behind a symbolic link, the file that it names. OSError or SecretProblem if that
+    fails."""
     content = secret.content()
     path = path.resolve()
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -216,8 +241,10 @@ def write_secret(path: Path, secret: ClusterSecret) -> None:
             if path.exists():
                 former = path.stat()
                 os.fchown(file.fileno(), former.st_uid, former.st_gid)
+                _copy_acl(path, file.fileno())
                 os.fchmod(file.fileno(), stat.S_IMODE(former.st_mode))
             else:
+                _copy_acl(None, file.fileno())
                 os.fchmod(file.fileno(), 0o640)
             file.write(content)
             file.flush()

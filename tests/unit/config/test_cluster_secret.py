@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,3 +150,61 @@ def test_unusable_files_are_named_with_a_remedy(tmp_path: Path) -> None:
         read_secret(tmp_path / "none")
     with pytest.raises(SecretProblem, match="is not a file"):
         read_secret(Path("/dev/null"))
+
+
+# --- ACLs (man 5 acl): tag, permissions, user or group -----------------------------------------
+
+NOBODY = 0xFFFFFFFF
+OWNER, USER, GROUP, MASK, OTHER = 1, 2, 4, 0x10, 0x20
+READ = 4
+
+
+def set_acl(path: Path, kind: str, others: int) -> None:
+    """Lets the user 12345 read, and `others`."""
+    entries = [
+        (OWNER, 6, NOBODY),
+        (USER, READ, 12345),
+        (GROUP, 0, NOBODY),
+        (MASK, READ, NOBODY),
+        (OTHER, others, NOBODY),
+    ]
+    packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(path, f"system.posix_acl_{kind}", packed)
+    except OSError as error:
+        pytest.skip(f"no ACLs at {path}: {error}")
+
+
+def acl_of(path: Path) -> bytes | None:
+    try:
+        return os.getxattr(path, "system.posix_acl_access")
+    except OSError:
+        return None
+
+
+def test_an_acl_that_lets_every_user_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(OLD)
+    path.chmod(0o600)
+    set_acl(path, "access", others=READ)
+    with pytest.raises(SecretProblem, match=r"open to every user \(mode 0644\)"):
+        read_secret(path)
+    set_acl(path, "access", others=0)
+    assert read_secret(path).value == OLD, (
+        "a user whom an operator named may read it, as a group may"
+    )
+
+
+def test_a_default_acl_of_the_folder_opens_no_secret_and_a_files_own_acl_stays(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "secret"
+    set_acl(tmp_path, "default", others=0)
+    write_secret(path, ONE)
+    assert acl_of(path) is None, "a new file is open to its owner and group alone"
+    write_secret(path, ONE.with_next(NEW))
+    assert acl_of(path) is None
+    set_acl(path, "access", others=0)
+    chosen = acl_of(path)
+    write_secret(path, ONE)
+    assert acl_of(path) == chosen is not None
