@@ -301,6 +301,11 @@ hit-rate: setup
 	@.venv/bin/pip install -q "matplotlib>=3.8"
 	@PYTHONPATH=tests $(PY) -m costs.hit_rate $(TRACE)
 
+## make host-tier [TRACE=FILE.jsonl.gz]   private host tiers beside one shared pool, at equal memory
+.PHONY: host-tier
+host-tier: setup
+	@PYTHONPATH=tests $(PY) -m costs.host_tier $(TRACE)
+
 ## make bench-disk    the disk tier beside fio on the same file system [ARGS="DIR MIB ROUNDS PAGES KIB..."]
 .PHONY: bench-disk
 bench-disk: setup

@@ -42,6 +42,10 @@ class Cluster:
         """One prompt, at the next node."""
         node = self._turn % len(self._pools)
         self._turn += 1
+        self.at(node, blocks)
+
+    def at(self, node: int, blocks: Sequence[int]) -> None:
+        """One prompt, at this node."""
         prefix = 0
         for block in blocks:
             holder = self._find(node, block)
