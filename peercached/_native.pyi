@@ -184,11 +184,16 @@ class Engine:
         """A disk folder or pool file was used with a later state of state_dir, or with another."""
     def removals_since(self, position: int) -> bytes | None:
         """Digests removed behind that position, in order; None if not all are known any more."""
-    def give_away(self, records: bytes) -> None:
+    def begin_offer(self, records: bytes) -> None:
+        """These pages are offered to a peer that lets us drop them. Until end_offer() a peer that
+        offers us the same pages does not rely on our copies."""
+    def end_offer(self, records: bytes) -> None: ...
+    def give_away(self, records: bytes, unless_pinned: bool) -> None:
         """Tells the owners that these pages are no longer in the pool, although they are still:
-        another node has taken them. Not of those set later under the same keys."""
+        another node has taken them. Not of those set later under the same keys, nor, with
+        `unless_pinned`, of those that are pinned or held here: these stay."""
     def drop_moved(self, records: bytes) -> None:
-        """Drops these pages from the pool, not those set later under the same keys, and tells the
+        """Drops these pages from the pool, if they were given away, and tells the
         owners. Copies on disk stay."""
     def promote(self, digests: bytes, timeout_ms: int) -> bytes:
         """Reads those from disk that are not in the pool: records of what is there now, kept for a

@@ -49,9 +49,19 @@ nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {
   return pack(unlocked([&] { return engine.local_pages().rows(digests); }));
 }
 
-void give_away(Engine& engine, const nb::bytes& packed) {
+void give_away(Engine& engine, const nb::bytes& packed, bool unless_pinned) {
   const InPlace<RecordRow> records(packed, "records");
-  unlocked([&] { engine.storage().cold().give_away(records); });
+  unlocked([&] { engine.storage().cold().give_away(records, unless_pinned); });
+}
+
+void begin_offer(Engine& engine, const nb::bytes& packed) {
+  const InPlace<RecordRow> records(packed, "records");
+  unlocked([&] { engine.local_pages().begin_offer(records); });
+}
+
+void end_offer(Engine& engine, const nb::bytes& packed) {
+  const InPlace<RecordRow> records(packed, "records");
+  unlocked([&] { engine.local_pages().end_offer(records); });
 }
 
 void drop_moved(Engine& engine, const nb::bytes& packed) {
@@ -152,7 +162,9 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("pool_rows", &pool_rows, nb::arg("owner"), nb::arg("buckets"))
       .def("mark_published", &mark_published, nb::arg("rows"))
       .def("local_rows", &local_rows, nb::arg("digests"))
-      .def("give_away", &give_away, nb::arg("records"))
+      .def("begin_offer", &begin_offer, nb::arg("records"))
+      .def("end_offer", &end_offer, nb::arg("records"))
+      .def("give_away", &give_away, nb::arg("records"), nb::arg("unless_pinned"))
       .def("drop_moved", &drop_moved, nb::arg("records"))
       .def("location_cached", &location_cached, nb::arg("digest"))
       .def("promote", &promote, nb::arg("digests"), nb::arg("timeout_ms"))

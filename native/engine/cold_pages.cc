@@ -139,28 +139,11 @@ void ColdPages::left_pool(std::span<const RecordRow> rows) {
   tell_of_disk(told);
 }
 
-void ColdPages::give_away(std::span<const RecordRow> records) {
-  std::vector<Digest> digests;
-  for (const RecordRow& record : records) digests.push_back(record.digest);
-  std::vector<PinnedPage> pins(digests.size()), held;
-  std::vector<Generation> given;
+void ColdPages::give_away(std::span<const RecordRow> records, bool unless_kept) {
+  std::vector<RecordRow> rows;
   std::lock_guard lock(mutex_);
-  pool_.pin(digests, nullptr, false, pins);
-  for (size_t i = 0; i < pins.size(); ++i) {
-    if (!pins[i]) continue;
-    held.push_back(pins[i]);
-    given.push_back(records[i].generation);
-  }
-  std::vector<RecordRow> rows(held.size()), told;
-  pool_.rows_of(held, rows);
-  pool_.unpin(held);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].generation != given[i]) continue;  // set anew since
-    rows[i].generation = pool_.next_generation();
-    rows[i].flags = kRecordWithdraw;
-    told.push_back(rows[i]);
-  }
-  tell_of_disk(told);
+  pool_.give_away(records, unless_kept, rows);
+  tell_of_disk(rows);
 }
 
 void ColdPages::tell_of_disk(std::span<RecordRow> withdrawals) {

@@ -52,16 +52,17 @@ void HoldTable::forget_ended() {
   }
 }
 
-void HoldTable::keep(std::span<const Digest> digests, std::vector<KeptPage>& pages) {
+void HoldTable::keep(std::span<const Digest> digests, std::vector<KeptPage>& pages,
+                     bool unless_leaving) {
   forget_ended();
   pages.resize(digests.size());
-  pool_.keep(digests, pages);
+  pool_.keep(digests, pages, unless_leaving);
 }
 
 void HoldTable::hold(std::span<const Digest> digests, TimePoint until, std::span<uint8_t> held) {
   std::vector<KeptPage> pages, unneeded;
   std::lock_guard lock(mutex_);
-  keep(digests, pages);
+  keep(digests, pages, false);
   for (size_t i = 0; i < digests.size(); ++i) {
     held[i] = 0;
     if (!pages[i]) continue;
@@ -107,7 +108,7 @@ std::string HoldTable::pin(std::span<const Digest> digests, TimePoint until, uin
   std::vector<KeptPage> pages, unneeded;
   std::string why;
   std::lock_guard lock(mutex_);
-  keep(digests, pages);
+  keep(digests, pages, true);
   for (size_t i = 0; i < digests.size(); ++i) {
     outcomes[i] = PinOutcome::absent;
     if (!pages[i]) continue;

@@ -81,7 +81,7 @@ class HoldTable {
 
   // All need mutex_.
   void forget_ended();
-  void keep(std::span<const Digest> digests, std::vector<KeptPage>& pages);
+  void keep(std::span<const Digest> digests, std::vector<KeptPage>& pages, bool unless_leaving);
   void count(const Held& entry, bool comes);
   // Changes an entry, or makes one, and counts it anew.
   void put(Digest digest, const Held& entry);

@@ -55,6 +55,8 @@ class LocalPages {
   bool evicts_within(uint64_t bytes) const { return parts_.pool.evicts_within(bytes); }
   // The pages that are evicted while `bytes` more are set, and may be spilled.
   Handovers coldest(uint64_t bytes) const;
+  void begin_offer(std::span<const RecordRow> records) { parts_.pool.begin_offer(records); }
+  void end_offer(std::span<const RecordRow> records) { parts_.pool.end_offer(records); }
   void set_moves(std::span<const Digest> digests, uint8_t moves) {
     parts_.pool.set_moves(digests, moves);
   }

@@ -42,7 +42,7 @@ std::vector<RecordRow> Removals::drop_from_pool(std::span<const Digest> digests)
 
 void Removals::drop_moved(std::span<const RecordRow> records) {
   std::vector<RecordRow> rows;
-  parts_.pool.remove_records(records, rows);
+  parts_.pool.drop_given(records, rows);
   parts_.cold.left_pool(rows);
 }
 

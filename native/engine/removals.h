@@ -47,8 +47,8 @@ class Removals {
   bool drop_all();
   // Drops pages from our pool and returns their withdrawals. A copy on disk stays.
   std::vector<RecordRow> drop_from_pool(std::span<const Digest> digests);
-  // Drops pages from our pool that another node has taken, not pages set later under the same keys,
-  // and tells the owners. A copy on disk stays and can be found.
+  // Drops pages from our pool that were given away, not pages set later under the same keys, and
+  // tells the owners. A copy on disk stays and can be found.
   void drop_moved(std::span<const RecordRow> records);
 
   // Hides the pages of an earlier start until release_held(). Those in the pool are dropped. Call

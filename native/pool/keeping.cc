@@ -20,7 +20,7 @@ void Pool::Impl::end_keep(Slot& slot) {
   if (--slot.pins == 0) space.let_go(slot);
 }
 
-void Pool::keep(std::span<const Digest> digests, std::span<KeptPage> out) {
+void Pool::keep(std::span<const Digest> digests, std::span<KeptPage> out, bool unless_leaving) {
   MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   uint32_t before = kNoSlot;
@@ -28,7 +28,7 @@ void Pool::keep(std::span<const Digest> digests, std::span<KeptPage> out) {
     if (i + 1 < digests.size()) impl_->slots.prefetch(digests[i + 1]);
     out[i] = {};
     const uint32_t id = impl_->find_committed(digests[i]);
-    if (id == kNoSlot) continue;
+    if (id == kNoSlot || (unless_leaving && impl_->slots[id].leaving)) continue;
     if (before == kNoSlot) before = impl_->slots.parent_of(id);
     impl_->use(id, before, now_ms);
     before = id;

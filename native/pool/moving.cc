@@ -30,6 +30,11 @@ void Pool::Impl::set_origin(Slot& slot, Origin origin) {
   }
 }
 
+Slot* Pool::Impl::recorded(const RecordRow& record) {
+  const uint32_t id = find_committed(record.digest);
+  return id != kNoSlot && slots[id].generation == record.generation ? &slots[id] : nullptr;
+}
+
 PoolStats::Part Pool::replicas() const {
   MutexLock lock(impl_->mutex);
   return impl_->counters.replicas;
@@ -83,7 +88,8 @@ std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
     const Slot& slot = impl_->slots[id];
     if (slot.length > left && id != next.front()) break;
     left -= std::min<uint64_t>(left, slot.length);
-    if (slot.pins == 0 && slot.moves < moves_max) pages.push_back(impl_->idle_page(slot, now_ms));
+    if (slot.pins == 0 && !slot.leaving && slot.moves < moves_max)
+      pages.push_back(impl_->idle_page(slot, now_ms));
   }
   return pages;
 }
@@ -93,7 +99,8 @@ std::vector<IdlePage> Pool::idle_pages(std::span<const Digest> digests) const {
   MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   for (const Digest& digest : digests)
-    if (const uint32_t id = impl_->find_committed(digest); id != kNoSlot)
+    if (const uint32_t id = impl_->find_committed(digest);
+        id != kNoSlot && !impl_->slots[id].leaving)
       pages.push_back(impl_->idle_page(impl_->slots[id], now_ms));
   return pages;
 }
@@ -105,6 +112,32 @@ void Pool::set_moves(std::span<const Digest> digests, uint8_t moves) {
       impl_->slots[id].moves = moves;
 }
 
+void Pool::begin_offer(std::span<const RecordRow> records) {
+  MutexLock lock(impl_->mutex);
+  for (const RecordRow& record : records)
+    if (Slot* slot = impl_->recorded(record); slot != nullptr && slot->offers != UINT8_MAX)
+      ++slot->offers;
+}
+
+void Pool::end_offer(std::span<const RecordRow> records) {
+  MutexLock lock(impl_->mutex);
+  for (const RecordRow& record : records)
+    if (Slot* slot = impl_->recorded(record); slot != nullptr && slot->offers > 0) --slot->offers;
+}
+
+void Pool::give_away(std::span<const RecordRow> records, bool unless_kept,
+                     std::vector<RecordRow>& rows) {
+  MutexLock lock(impl_->mutex);
+  for (const RecordRow& record : records) {
+    Slot* slot = impl_->recorded(record);
+    if (slot == nullptr || (unless_kept && slot->kept)) continue;
+    slot->leaving = true;
+    RecordRow& row = rows.emplace_back(impl_->row_of(*slot));
+    row.flags = kRecordWithdraw;
+    row.generation = next_generation();
+  }
+}
+
 void Pool::keeps(std::span<const RecordRow> pages, std::span<Here> states) {
   MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
@@ -113,7 +146,8 @@ void Pool::keeps(std::span<const RecordRow> pages, std::span<Here> states) {
     states[i] = Here::no;
     if (id == kNoSlot) continue;
     const Slot& slot = impl_->slots[id];
-    const bool stays = slot.moves != kMovesElsewhere && slot.length == pages[i].length;
+    const bool given = slot.offers > 0 || slot.leaving || slot.moves == kMovesElsewhere;
+    const bool stays = !given && slot.length == pages[i].length;
     states[i] = stays ? Here::yes : Here::leaves;
     if (stays) impl_->use(id, impl_->slots.parent_of(id), now_ms);
   }

@@ -163,6 +163,8 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
   assert(slot.state == SlotState::reserved);
   slot.generation = page_generation;
   slot.checksum = checksum;
+  slot.offers = 0;
+  slot.leaving = false;
   write_header(slot);
   slot.state = SlotState::committed;
   --counters.reserved;
@@ -411,11 +413,12 @@ size_t Pool::remove(std::span<const Digest> digests, std::vector<RecordRow>& row
   return removed;
 }
 
-void Pool::remove_records(std::span<const RecordRow> records, std::vector<RecordRow>& rows) {
+void Pool::drop_given(std::span<const RecordRow> records, std::vector<RecordRow>& rows) {
   MutexLock lock(impl_->mutex);
   for (const RecordRow& record : records) {
     const uint32_t id = impl_->find_committed(record.digest);
     if (id == kNoSlot || impl_->slots[id].generation != record.generation) continue;
+    if (!impl_->slots[id].leaving) continue;
     impl_->drop(id, rows);
     ++impl_->counters.removals;
   }

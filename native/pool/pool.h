@@ -244,7 +244,8 @@ class Pool {
   // Keeps committed pages from eviction until release(), as pins do, and uses them. A page has one
   // keep, however often it is kept. Unlike a pin, a keep holds up nobody: it ends when the page is
   // removed or gets another length. out[i] is empty for a page that is not here.
-  void keep(std::span<const Digest> digests, std::span<KeptPage> out);
+  // `unless_leaving`: nor for one that give_away() was called for.
+  void keep(std::span<const Digest> digests, std::span<KeptPage> out, bool unless_leaving = false);
   void release(std::span<const KeptPage> pages);
   // The pages whose keep has ended by itself since the last call.
   std::vector<KeptPage> take_ended();
@@ -255,7 +256,7 @@ class Pool {
   // Appends the withdrawals of the removed pages to `rows`.
   size_t remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // The same for the pages of these records; not for pages set later under the same keys.
-  void remove_records(std::span<const RecordRow> records, std::vector<RecordRow>& rows);
+  void drop_given(std::span<const RecordRow> records, std::vector<RecordRow>& rows);
   // Drops at most `limit` committed pages of a namespace slot; returns how many it dropped.
   size_t sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<RecordRow>& rows);
   // Eviction requested by an operator, reported to the sink as usual. Takes these pages, or the
@@ -287,11 +288,20 @@ class Pool {
   // The pages that eviction takes while `bytes` more are set, at most 4096 of them. Not those that
   // are pinned, have moved `moves_max` times, or move elsewhere.
   std::vector<IdlePage> coldest(uint64_t bytes, uint8_t moves_max) const;
-  // Those of these pages that are here, as for a drain.
+  // Those of these pages that are here and were not given away, as for a drain.
   std::vector<IdlePage> idle_pages(std::span<const Digest> digests) const;
   // How often these pages have moved, or kMovesElsewhere; holds until they are used here again.
   // While a page moves elsewhere, a peer that reads it does not use it.
   void set_moves(std::span<const Digest> digests, uint8_t moves);
+  // Around an offer of these pages to a peer that lets us drop them. Meanwhile keeps() says that
+  // they leave, whoever uses them: or two nodes that offer each other the same page both drop it.
+  void begin_offer(std::span<const RecordRow> records);
+  void end_offer(std::span<const RecordRow> records);
+  // A peer has taken these pages. Appends their withdrawals to `rows`. They stay readable until
+  // drop_given(), but nobody can rely on them any more. `unless_kept`: not of pages in a keep(),
+  // which stay.
+  void give_away(std::span<const RecordRow> records, bool unless_kept,
+                 std::vector<RecordRow>& rows);
   // Which of these pages of a peer are here, and stay: states[i]. Those are used now.
   enum class Here : uint8_t {
     no,

@@ -44,6 +44,8 @@ struct Pool::Impl {
   void set_origin(Slot& slot, Origin origin) REQUIRES(mutex);
   // To the mark at which eviction starts.
   uint64_t free_bytes() const REQUIRES(mutex);
+  // The committed page of this record; nullptr: it has gone, or was set anew.
+  Slot* recorded(const RecordRow& record) REQUIRES(mutex);
   IdlePage idle_page(const Slot& slot, uint32_t at_ms) const REQUIRES(mutex);
   void write_header(const Slot& slot) REQUIRES(mutex);
 

@@ -51,7 +51,9 @@ struct alignas(64) Slot {
   uint32_t touched_ms = 0;  // its last use
   uint8_t moves = 0;        // from pool to pool since its last use; or kMovesElsewhere
   Origin origin = Origin::set;
-  bool kept = false;  // one of its pins is that of Pool::keep()
+  bool kept = false;     // one of its pins is that of Pool::keep()
+  uint8_t offers = 0;    // under way: a peer that takes the page makes us drop it
+  bool leaving = false;  // a peer has taken it: withdrawn, and dropped soon
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
   uint64_t stamp = 0;               // greater: worth more

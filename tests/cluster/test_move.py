@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness.background import Background
@@ -46,6 +48,36 @@ def test_moved_pages_are_at_the_named_node_only_and_a_steady_reader_misses_none(
     with AdminClient(str(cluster[2].admin_path)) as admin:
         holders = admin.locate("test", keys[0]).holders
     assert [holder.node_id for holder in holders] == [cluster[1].node_id]
+
+
+def test_two_nodes_that_move_the_same_pages_to_each_other_lose_none(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2)
+    keys = keys_of("page", 16)
+    both = [attach(daemon, page_bytes=16 << 10) for daemon in cluster.daemons]
+    names = [daemon.node_id for daemon in cluster.daemons]
+
+    def move(place: int) -> int:
+        with AdminClient(str(cluster[place].admin_path)) as admin:
+            return int(admin.move("test", keys, names[1 - place]).pages)
+
+    uses = [attach(daemon, page_bytes=16 << 10) for daemon in cluster.daemons]
+    with (
+        ThreadPoolExecutor(2) as at_once,
+        Background(lambda: uses[0].get(keys)),
+        Background(lambda: uses[1].get(keys)),
+    ):
+        for _ in range(3):
+            for pages in both:
+                assert all(pages.set(keys))
+            list(at_once.map(move, (0, 1)))
+            move(0)
+            move(1)  # the copies that the first node gave away are still there, and are read
+            gone = time.monotonic() + 1.0
+            eventually(lambda: time.monotonic() > gone, what="the copies to go")  # noqa: B023
+            for pages in both:
+                assert pages.has(keys), "a node dropped a page for another that was about to go"
 
 
 def test_moving_ends_a_pin_here(make_cluster: MakeCluster, attach: Attach) -> None:

@@ -246,7 +246,14 @@ class FakeEngine(NativeDirectory):
         rows = ROW.iter_unpack(records)
         return [row[0] for row in rows if self.pool.get(row[0], (0, 0))[0] == row[2]]
 
-    def give_away(self, records: bytes) -> None:
+    def begin_offer(self, records: bytes) -> None:
+        del records
+
+    def end_offer(self, records: bytes) -> None:
+        del records
+
+    def give_away(self, records: bytes, unless_pinned: bool) -> None:
+        del unless_pinned
         for digest in self._still_here(records):
             self.post("publish", self._withdrawal(digest))
 

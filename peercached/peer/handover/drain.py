@@ -67,7 +67,7 @@ class Drain(Component):
         placement: Placement,
         offers: Offers,
         announce: Callable[[bool], None],
-        withdraw: Callable[[bytes], Awaitable[None]],
+        withdraw: Callable[[bytes, bool], Awaitable[None]],
         drop: Callable[[bytes], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
         vouches: Callable[[], bool],
@@ -228,7 +228,7 @@ class Drain(Component):
             records = b"".join(wanted[digest] for digest in answer.taken)
             # Note them before we wait: the drain may time out, and they must be dropped even then.
             self._withdrawn += records
-            await self._withdraw(records)
+            await self._withdraw(records, False)
         for digest in answer.taken:
             row = left.pop(digest, None)
             if row is not None:

@@ -14,11 +14,15 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
 from peercached.peer.handover.parts import READERS_DONE_S, Answer, Offers, Part, bytes_of
 from peercached.peer.handover.takers import takers
 from peercached.peer.rpc.tasks import Tasks
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
 
 # Slot::moves (native/pool/slot.h) of a page that another pool takes or has: a peer's READ is no use
 # of it, and it is spilled no more.
@@ -46,16 +50,19 @@ class Given:
 
 
 class Giver:
-    """Use it on the event loop's thread. `withdraw` takes back records, `drop` drops their pages;
-    both return when the owners know, and leave pages alone that were set anew."""
+    """Use it on the event loop's thread. `withdraw` takes back records, but not of pages that are
+    pinned if its second argument is true. `drop` drops the pages of withdrawn records. Both return
+    when the owners know, and leave pages alone that were set anew."""
 
     def __init__(
         self,
+        engine: Engine,
         placement: Placement,
         offers: Offers,
-        withdraw: Callable[[bytes], Awaitable[None]],
+        withdraw: Callable[[bytes, bool], Awaitable[None]],
         drop: Callable[[bytes], Awaitable[None]],
     ) -> None:
+        self._engine = engine
         self._placement = placement
         self._offers = offers
         self._withdraw = withdraw
@@ -77,27 +84,52 @@ class Giver:
         return sorted(found, key=lambda node: self._rooms.get(node, (1 << 63, 0)), reverse=True)
 
     async def offer(
-        self, node: Node, part: Part, left: dict[bytes, bytes], keeps: bool = False
+        self,
+        node: Node,
+        part: Part,
+        left: dict[bytes, bytes],
+        *,
+        keeps: bool = False,
+        ends_pins: bool = False,
     ) -> Given:
-        """Offers the pages in `left`. Those that the peer takes leave `left`, and our copies go,
-        unless this node keeps them."""
+        """Offers the pages in `left`. Those that the peer takes leave `left`, and our copies go.
+        `keeps`: they stay. They also stay if they are pinned, unless the move `ends_pins`."""
+        offered = b"".join(left.values())
+        if not keeps:
+            self._engine.begin_offer(offered)
+        try:
+            given, taken = await self._offer(node, part, left)
+            if taken and not keeps:
+                await self._give_up(b"".join(taken), ends_pins)
+        finally:
+            if not keeps:
+                self._engine.end_offer(offered)
+        return given
+
+    async def _offer(
+        self, node: Node, part: Part, left: dict[bytes, bytes]
+    ) -> tuple[Given, list[bytes]]:
+        """Also returns our records of the pages that the peer took."""
         offered = len(left)
         answer = await self._offers.offer(node, part, left)
         if not (answer.busy or answer.failed):
             self._rooms[node] = answer.free_bytes, answer.coldest_idle_ms
         self._judge(node, answer)
         taken = [left.pop(digest) for digest in answer.taken]
-        if taken and not keeps:
-            records = b"".join(taken)
-            await self._withdraw(records)
-            self._drops.spawn(self._drop_later(records))
-        return Given(
+        given = Given(
             len(taken),
             sum(map(bytes_of, taken)),
             offered - len(taken),
             answer.busy,
             answer.why_not,
         )
+        return given, taken
+
+    async def _give_up(self, records: bytes, ends_pins: bool) -> None:
+        try:
+            await self._withdraw(records, not ends_pins)
+        finally:
+            self._drops.spawn(self._drop_later(records))
 
     def has_room(self, node: Node) -> bool:
         """Whether its pool is not full, as far as we know."""

@@ -39,7 +39,7 @@ class Handover:
         settings: Settings,
         timeout_s: float,
         *,
-        withdraw: Callable[[bytes], Awaitable[None]],
+        withdraw: Callable[[bytes, bool], Awaitable[None]],
         drop: Callable[[bytes], Awaitable[None]],
         announce: Callable[[bool], None],
         leave: Callable[[], Awaitable[None]],
@@ -47,7 +47,7 @@ class Handover:
         other_vouches: Callable[[NodeAddress], Awaitable[bool]],
     ) -> None:
         self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, vouches)
-        self._giver = Giver(placement, offers, withdraw, drop)
+        self._giver = Giver(engine, placement, offers, withdraw, drop)
         self.move = Move(engine, placement, self._giver, vouches)
         pool_bytes = settings.config.pool_size
 

@@ -77,7 +77,7 @@ class Move:
         self._engine.set_moves(b"".join(left), ELSEWHERE)
         try:
             while left:
-                given = await self._giver.offer(node, part, left)
+                given = await self._giver.offer(node, part, left, ends_pins=True)
                 moved.pages += given.pages
                 moved.bytes += given.bytes
                 moved.why_not = given.why_not or moved.why_not

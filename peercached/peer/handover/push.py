@@ -97,7 +97,7 @@ class Push(Component):
             for node in self._giver.takers(time.monotonic()):
                 if not left:
                     return
-                given = await self._giver.offer(node, part, left, self._keeps)
+                given = await self._giver.offer(node, part, left, keeps=self._keeps)
                 self._pages += given.pages
                 self._bytes += given.bytes
         finally:

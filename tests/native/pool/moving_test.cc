@@ -102,11 +102,57 @@ TEST_F(PoolMoving, APageThatWasSetAnewStaysWhenItsOldRecordIsDropped) {
   const Digest one[] = {digest_for(1)};
   pool->remove(one, rows);
   const RecordRow anew = set(1, kMoved);
-  rows.clear();
-  pool->remove_records({&old, 1}, rows);
+  const std::vector<RecordRow> both = {old, anew};
+  std::vector<RecordRow> withdrawn, dropped;
+  pool->give_away({&old, 1}, false, withdrawn);
+  pool->drop_given(both, dropped);
+  EXPECT_TRUE(withdrawn.empty() && dropped.empty());
+  pool->give_away(both, false, withdrawn);
+  pool->drop_given(both, dropped);
+  EXPECT_EQ(withdrawn.size(), 1u);
+  EXPECT_EQ(dropped.size(), 1u);
+}
+
+TEST_F(PoolMoving, APageThatIsOfferedOrGivenAwayLeavesHoweverOftenItIsUsed) {
+  open(4 * kMiB, 1, 1);
+  const RecordRow page = set(1, kMoved);
+  const auto leaves = [&] {
+    touch({1});
+    Pool::Here here{};
+    pool->keeps({&page, 1}, {&here, 1});
+    return here == Pool::Here::leaves;
+  };
+  pool->begin_offer({&page, 1});
+  pool->begin_offer({&page, 1});
+  EXPECT_TRUE(leaves());
+  pool->end_offer({&page, 1});
+  EXPECT_TRUE(leaves()) << "another offer is under way";
+  pool->end_offer({&page, 1});
+  EXPECT_FALSE(leaves());
+  std::vector<RecordRow> rows;
+  pool->give_away({&page, 1}, false, rows);
+  EXPECT_TRUE(leaves());
+  const Digest digests[] = {page.digest};
+  EXPECT_TRUE(pool->idle_pages(digests).empty()) << "it is not offered again";
+}
+
+TEST_F(PoolMoving, AKeptPageStaysUnlessItsKeepMayEndAndAPageGivenAwayIsNotKept) {
+  open(4 * kMiB, 1, 1);
+  const RecordRow page = set(1, kMoved);
+  const Digest digests[] = {page.digest};
+  std::vector<KeptPage> kept(1);
+  pool->keep(digests, kept);
+  std::vector<RecordRow> rows;
+  pool->give_away({&page, 1}, true, rows);
+  pool->drop_given({&page, 1}, rows);
   EXPECT_TRUE(rows.empty());
-  pool->remove_records({&anew, 1}, rows);
-  EXPECT_EQ(rows.size(), 1u);
+  EXPECT_EQ(pool->stats().keys, 1u);
+  pool->give_away({&page, 1}, false, rows);
+  pool->keep(digests, kept, true);
+  EXPECT_FALSE(kept[0]);
+  pool->drop_given({&page, 1}, rows);
+  EXPECT_EQ(pool->stats().keys, 0u);
+  EXPECT_EQ(pool->stats().pins, 0u);
 }
 
 TEST_F(PoolMoving, APageThatLeavesOrHasAnotherLengthIsNotKept) {

@@ -31,13 +31,18 @@ class Cluster:
         self.duplicates: dict[str, set[bytes]] = {}  # by holder
         self.moves = dict.fromkeys(self.cold, 0)
         self.withdrawn = b""
+        self.offered: list[bytes] = []  # under way
         self.asked: list[tuple[str, int]] = []  # peer, pages
         self.answers: dict[str, Answer] = {}  # default: it takes all
         names = [own, *(name for name in "abc" if name != own)]
         nodes = {i: Node(i, NodeAddress(name, i + 1, name, 1, 2)) for i, name in enumerate(names)}
         placement = SimpleNamespace(nodes=nodes, own=nodes[0])
         self.giver = Giver(
-            cast(Any, placement), cast(Any, self), withdraw=self._withdraw, drop=self._withdraw
+            cast(Any, self),
+            cast(Any, placement),
+            cast(Any, self),
+            withdraw=self._withdraw,
+            drop=self._drop,
         )
         self.spill = Spill(
             cast(Any, self),
@@ -61,8 +66,18 @@ class Cluster:
         rows = b"".join(map(row, each))
         return [(b"ns", 0, 1000, 0, rows)] if rows else [], 0
 
-    async def _withdraw(self, digests: bytes) -> None:
-        self.withdrawn += digests
+    async def _withdraw(self, records: bytes, unless_pinned: bool) -> None:
+        assert unless_pinned
+        self.withdrawn += records
+
+    async def _drop(self, records: bytes) -> None:
+        self.withdrawn += records
+
+    def begin_offer(self, records: bytes) -> None:
+        self.offered.append(records)
+
+    def end_offer(self, records: bytes) -> None:
+        self.offered.remove(records)
 
     def set_moves(self, digests: bytes, moves: int) -> None:
         for at in range(0, len(digests), 16):
@@ -84,6 +99,7 @@ class Cluster:
 
     async def offer(self, node: Node, part: Part, rows: Mapping[bytes, bytes]) -> Answer:
         assert part.spilled
+        assert b"".join(rows.values()) in self.offered, "the engine must know before the peer does"
         name = node.address.node_id
         self.asked.append((name, len(rows)))
         return self.answers.get(name, Answer(taken=list(rows)))
@@ -93,6 +109,7 @@ class Cluster:
         task = self.spill._task
         if task is not None:
             await task
+        assert not self.offered, "offers end, whatever the peer says"
 
 
 def told(cluster: Cluster) -> dict[str, int]:
