@@ -13,6 +13,7 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
+from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
 
 
@@ -91,6 +92,21 @@ def test_moving_ends_a_pin_here(make_cluster: MakeCluster, attach: Attach) -> No
     eventually(lambda: pool_pages(cluster[0]) == 0, what="our copies to go")
     assert cluster[0].status()["pins"]["pages"] == 0
     assert pages.has(keys)
+
+
+def test_a_pin_right_after_a_move_is_at_the_node_that_has_the_pages_now(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3)
+    keys = keys_of("page", 4)
+    assert all(attach(cluster[0]).set(keys))
+    here, elsewhere = (attach(cluster[i]).client for i in (0, 2))
+    for place, client in ((0, here), (1, elsewhere)):
+        with AdminClient(str(cluster[place].admin_path)) as admin:
+            assert admin.move("test", keys, cluster[1 - place].node_id).pages == 4
+        assert client.pin(keys, 600) == [Status.ok] * 4
+        eventually(lambda: pool_pages(cluster[place]) == 0, what="the old copies to go")  # noqa: B023
+        assert cluster[1 - place].status()["pins"]["pages"] == 4
 
 
 def test_pages_that_are_not_here_are_counted(make_cluster: MakeCluster, attach: Attach) -> None:

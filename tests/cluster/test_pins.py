@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,52 @@ def test_hot_pages_are_listed_with_their_reads_and_holders(
     assert listed(cluster[2], "hot").pages == []
     table = ctl(cluster[0], "pages", "--hot", "-n", "other").stdout
     assert hot[0].digest not in table and "other" in table
+
+
+def test_pages_that_were_about_to_move_stay_where_they_are_pinned(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = small(make_cluster, 2, write_policy="remote", replica_share=0)
+    writer = attach(cluster[0], page_bytes=PAGE)
+    pinned = 0
+    for turn in range(20):
+        keys = keys_of(f"page {turn}", 2)
+        assert all(writer.set(keys))
+        assert writer.client.pin(keys, 600, prefix=True) == [Status.ok] * 2
+        pinned = sum(pinned_pages(daemon) for daemon in cluster.daemons)
+        if cluster[0].status()["pins"]["pages"] == PINNED_MAX:
+            break
+    assert cluster[0].status()["pins"]["pages"] == PINNED_MAX
+    other = keys_of("other", 8)
+    assert all(writer.set(other))
+    eventually(lambda: cluster[1].status()["pool"]["keys"] >= PINNED_MAX, what="pages to move")
+    moved = time.monotonic() + 1.0
+    eventually(lambda: time.monotonic() > moved, what="the old copies to go")
+    assert sum(pinned_pages(daemon) for daemon in cluster.daemons) == pinned
+
+
+def test_pages_of_a_silent_holder_are_suspect_because_it_may_have_them_pinned(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = small(make_cluster, 3, member_ttl_s=30)
+    holder, client = cluster[0], attach(cluster[1], page_bytes=PAGE).client
+    keys = keys_of("page", 3)
+    assert all(attach(holder, page_bytes=PAGE).set(keys))
+    assert all(client.pin(keys, 600))
+
+    def is_suspect() -> bool:
+        members = cluster[1].status()["membership"]["members"]
+        return any(one["node_id"] == holder.node_id and one["suspect"] for one in members)
+
+    holder.freeze()
+    eventually(
+        lambda: client.unpin(keys) and is_suspect(), 30, "a failed call to make the node suspect"
+    )
+    assert client.unpin(keys) == [Status.suspect] * 3
+    assert client.pin(keys, 600) == [Status.suspect] * 3
+    holder.thaw()
+    eventually(lambda: not is_suspect(), 30, "the node to answer again")
+    assert client.unpin(keys) == [Status.ok] * 3
 
 
 def test_the_asynchronous_client_pins_too(make_cluster: MakeCluster, attach: Attach) -> None:

@@ -38,6 +38,10 @@ DIGESTS_MAX = 4096
 # What is brought here at a time, as in a hand-over (native/engine/handover.h).
 PART_PAGES = 256
 PART_BYTES = 8 << 20
+# How often pages are looked for that their holder turned out not to have, and the pause in between.
+# Together longer than a page stays readable at a node that handed it over.
+TURNS_MAX = 4
+AGAIN_S = 0.2
 # Namespaces that `status` shows, those with the most pinned bytes.
 NAMESPACES_SHOWN_MAX = 256
 
@@ -135,30 +139,56 @@ class Pins(Component):
         """Pins pages, or ends their pins, within `left_s`."""
         until = time.monotonic() + left_s
         done = Pinned(dict.fromkeys(wish.digests, ABSENT))
-        learnt_at = self._prefetch.changes()
-        records = await self._find(list(done.statuses), left_s)
-        if wish.seconds == 0:
-            await self._unpin(records, done, until)
-            return done
         wanted = list(done.statuses)
-        if wish.prefix:
-            hole = next((i for i, d in enumerate(wanted) if d not in records), len(wanted))
-            wanted = wanted[:hole]
-        found = {digest: records[digest] for digest in wanted if digest in records}
-        if wish.here:
-            await self._pin_here(wish, found, done, learnt_at, until)
+        if wish.seconds == 0:
+            await self._unpin(await self._find(wanted, left_s), done, until)
             return done
+        asked: set[tuple[bytes, Node]] = set()
+        for turn in range(TURNS_MAX):
+            learnt_at = self._prefetch.changes()
+            records = await self._find(wanted, max(until - time.monotonic(), 0.001))
+            found = _answering(records, done, every=False)
+            if wish.prefix and turn == 0:
+                hole = next((i for i, digest in enumerate(wanted) if digest not in found), None)
+                wanted = wanted[:hole]
+            found = {digest: found[digest] for digest in wanted if digest in found}
+            if wish.here:
+                await self._pin_here(wish, found, done, learnt_at, until)
+            else:
+                await self._pin_there(wish, found, done, asked, until)
+            # A page may have moved to another node meanwhile, or was removed and set anew.
+            wanted = [digest for digest in found if done.statuses[digest] == ABSENT]
+            is_full = NO_SPACE in done.statuses.values()
+            if not wanted or is_full or time.monotonic() + AGAIN_S >= until:
+                break
+            await asyncio.sleep(AGAIN_S)
+        if all(status == OK for status in done.statuses.values()):
+            done.why.clear()  # of an earlier turn
+        return done
+
+    async def _pin_there(
+        self,
+        wish: Wish,
+        found: Records,
+        done: Pinned,
+        asked: set[tuple[bytes, Node]],
+        until: float,
+    ) -> None:
+        """At the best holder of each page that was not asked before."""
         at: defaultdict[Node, list[bytes]] = defaultdict(list)
         for digest, holders in found.items():
-            at[holders[0][0]].append(digest)
+            others = (node for node, _ in holders if (digest, node) not in asked)
+            node = next(others, holders[0][0])
+            asked.add((digest, node))
+            at[node].append(digest)
         for_ms = _for_ms(wish)
         await asyncio.gather(
             *(self._ask(node, each, for_ms, done, until) for node, each in at.items())
         )
-        return done
 
     async def _find(self, digests: list[bytes], left_s: float) -> Records:
-        """Who holds these pages: our pool first, then other pools, our disk, other disks."""
+        """Who holds these pages: our pool first, then other pools, our disk, other disks. Suspect
+        nodes are among them."""
         packed = b"".join(digests)
         own, nodes = self._placement.own, self._placement.nodes
         here = dict(rows_in(self._engine.local_rows(packed)))
@@ -169,7 +199,7 @@ class Pins(Component):
             index = int.from_bytes(row[40:42], "little")
             node = nodes.get(index)
             resident = bool(row[42] & RESIDENT)
-            if node is None or node.suspect or (node is own and (resident or digest in here)):
+            if node is None or (node is own and (resident or digest in here)):
                 continue
             ranked[digest].append((1 if resident else 2 + (node is not own), index, row))
         return {
@@ -179,7 +209,7 @@ class Pins(Component):
 
     async def _unpin(self, records: Records, done: Pinned, until: float) -> None:
         at: defaultdict[Node, list[bytes]] = defaultdict(list)
-        for digest, holders in records.items():
+        for digest, holders in _answering(records, done, every=True).items():
             for node, _ in holders:
                 at[node].append(digest)
         was: list[Pinned] = [Pinned({}) for _ in at]
@@ -236,6 +266,7 @@ class Pins(Component):
     ) -> None:
         """A part at a time, so that at most a part is brought here for nothing if a bound is
         met."""
+        rest = dict(found)
         for part in _parts(found):
             missing = {d: holders[0] for d, holders in part.items() if holders[0][0].index != SELF}
             on_own_disk = {
@@ -249,9 +280,10 @@ class Pins(Component):
             digests = list(part)
             statuses, full = self._engine.pin(b"".join(digests), _for_ms(wish), self._bytes_max())
             done.take(digests, statuses, full or why)
+            for digest in digests:
+                del rest[digest]
             if full:
-                rest = [d for d in found if done.statuses[d] == ABSENT]
-                done.take(rest, bytes([NO_SPACE] * len(rest)), "")
+                done.take(list(rest), bytes([NO_SPACE] * len(rest)), "")
                 return
 
     # --- as a holder
@@ -284,6 +316,21 @@ class Pins(Component):
         for i, status in zip(absent, again, strict=True):
             merged[i] = status
         return bytes(merged), why
+
+
+def _answering(records: Records, done: Pinned, every: bool) -> Records:
+    """Without the suspect holders. A page that only they have is SUSPECT; with `every`, so is one
+    that they also have."""
+    answering: Records = {}
+    for digest, holders in records.items():
+        usable = [(node, row) for node, row in holders if not node.suspect]
+        if usable:
+            answering[digest] = usable
+        if not usable or (every and len(usable) < len(holders)):
+            done.statuses[digest] = SUSPECT
+            silent = (node.address.node_id for node, _ in holders if node.suspect)
+            done.why |= {f"{name} does not answer now (suspect)": None for name in silent}
+    return answering
 
 
 def _for_ms(wish: Wish) -> int:
