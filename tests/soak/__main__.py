@@ -40,7 +40,7 @@ def main(minutes: float, seed: int, count: int) -> int:
     print(
         "\n".join([f"{(time.monotonic() - began) / 60:.0f} minutes, seed {seed}", *figures.lines()])
     )
-    print("passed" if not figures.faults() else "FAILED: what is wrong to lost must be 0")
+    print("passed" if not figures.faults() else "FAILED: the figures from wrong on must be 0")
     if not figures.faults():
         shutil.rmtree(folder)
         return 0

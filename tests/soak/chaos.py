@@ -32,6 +32,7 @@ from harness.waiting import eventually
 WORKERS = 6
 VISITORS = 3
 BRIEFLY_S = 5.0
+LAST_PINS = 20  # rounds
 
 MakeCluster = Callable[..., Cluster]
 
@@ -55,10 +56,11 @@ class Figures:
     tracebacks: int = 0
     left_open: int = 0
     lost: int = 0  # of the pages set at the end, without faults
+    left_pinned: int = 0  # pages, after unpin, without faults
 
     def faults(self) -> dict[str, int]:
         """The figures that must be zero and are not."""
-        never = ("wrong", "old", "late", "tracebacks", "left_open", "lost")
+        never = ("wrong", "old", "late", "tracebacks", "left_open", "lost", "left_pinned")
         return {name: getattr(self, name) for name in never if getattr(self, name)}
 
     def lines(self) -> list[str]:
@@ -126,6 +128,7 @@ class Chaos:
         before, after = [self._open_after_use() for _ in range(2)]
         self.figures.left_open = max(after - before, 0)
         self._set_and_read_all()
+        self._pin_move_and_unpin()
         self._count()
         return self.figures
 
@@ -223,6 +226,18 @@ class Chaos:
                 for other in self.cluster.daemons:
                     worker.read(other.node_id, KEYS[:100])
                 self.figures.lost += 100 * len(self.cluster) - (self._history.hits - before)
+
+    def _pin_move_and_unpin(self) -> None:
+        """No pin is forgotten of a page that moved while it was pinned."""
+        with ExitStack() as clients:
+            worker = ContestingWorker(self.cluster, self._history, WORKERS + 1, clients)
+            for _ in range(LAST_PINS):
+                for daemon in self.cluster.daemons:
+                    worker.keep(daemon.node_id, self._rng.sample(KEYS, 20))
+                    worker.move(daemon.node_id, self._rng.sample(KEYS, 20))
+            worker.pages()[0].client.unpin(KEYS)
+        for daemon in self.cluster.daemons:
+            self.figures.left_pinned += daemon.status()["pins"]["pages"]
 
     def _count(self) -> None:
         history = self._history

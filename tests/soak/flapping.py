@@ -92,7 +92,7 @@ def main(minutes: float) -> int:
         )
         figures = flapping.run(60 * minutes, None)
     print("\n".join(figures.lines()))
-    print("passed" if not figures.faults() else "FAILED: what is wrong to lost must be 0")
+    print("passed" if not figures.faults() else "FAILED: the figures from wrong on must be 0")
     print("\n\n".join(flapping.said[:10]))
     return 1 if figures.faults() else 0
 
