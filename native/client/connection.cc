@@ -92,23 +92,32 @@ size_t reply_bytes_max(uint16_t op, uint32_t count) {
     case Op::set:
     case Op::get:
     case Op::remove:
+    case Op::pin:
       return count + kSentences;
     default:
       return kSentences;
   }
 }
 
-// An older daemon names no features in its answer to a HELLO.
-uint32_t features_of(const std::string& hello) {
-  ipc::HelloReply reply;
-  if (hello.size() < sizeof(reply)) return 0;
-  std::memcpy(&reply, hello.data(), sizeof(reply));
+struct OfDaemon {
   uint32_t features = 0;
+  std::string version;
+};
+
+// What the answer to a HELLO says of the daemon. An older daemon names no features there.
+OfDaemon of_daemon(const std::string& hello) {
+  constexpr size_t kVersionBytesMax = 64;  // it goes into sentences
+  OfDaemon daemon;
+  ipc::HelloReply reply;
+  if (hello.size() < sizeof(reply)) return daemon;
+  std::memcpy(&reply, hello.data(), sizeof(reply));
+  daemon.version =
+      hello.substr(sizeof(reply), std::min<size_t>(reply.version_bytes, kVersionBytesMax));
   const size_t at = sizeof(reply) + size_t{reply.version_bytes};
-  if (hello.size() >= at + sizeof(features)) {
-    std::memcpy(&features, hello.data() + at, sizeof(features));
+  if (hello.size() >= at + sizeof(daemon.features)) {
+    std::memcpy(&daemon.features, hello.data() + at, sizeof(daemon.features));
   }
-  return features;
+  return daemon;
 }
 
 class NoWaits : public Waits {
@@ -287,7 +296,11 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
                 std::string(reply_.data() + sizeof(header), header.body_bytes)};
   if (reply_.size() > kReceiveBytes) reply_ = std::vector<char>(kReceiveBytes);
   state_ = State::idle;
-  if (of_hello && error == ErrorCode::none) features_ = features_of(answer.body);
+  if (of_hello && error == ErrorCode::none) {
+    auto [features, version] = of_daemon(answer.body);
+    features_ = features;
+    daemon_version_ = std::move(version);
+  }
   if (error != ErrorCode::none) {
     answer.outcome = Outcome::refused;
     if (before_any || closes(error)) state_ = State::ended;

@@ -68,6 +68,8 @@ class Connection {
   bool idle() const { return state_ == State::idle; }
   // Whether the daemon takes requests with this feature (ipc::Features).
   bool has(ipc::Features feature) const { return (features_ & feature) != 0; }
+  // The daemon's version, as it names it.
+  const std::string& daemon_version() const { return daemon_version_; }
   // Whether another socket is at the path now than the one it connected to.
   bool has_moved(const std::string& path) const { return place_of(path) != place_; }
 
@@ -99,6 +101,7 @@ class Connection {
   uint32_t count_ = 0;
   uint32_t request_id_ = 0;
   uint32_t features_ = 0;  // of the daemon
+  std::string daemon_version_;
   std::vector<char> reply_;
   size_t received_ = 0;  // bytes of reply_
   Descriptor socket_;

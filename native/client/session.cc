@@ -270,6 +270,11 @@ Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
     if (answer.outcome == Outcome::reply) answer.outcome = register_all(lease, request, waits);
     if (answer.outcome != Outcome::reply) break;
     if (Clock::now() >= request.end) return {.result = Result::late};
+    if (request.op == Op::pin && !lease.connection->has(ipc::kFeaturePins)) {
+      return {Result::refused, ErrorCode::unknown_op, 0,
+              "the daemon of version " + lease.connection->daemon_version() +
+                  " knows no pins: update it to a version that does"};
+    }
     Frame frame{request.op, request.flags, request.count, request.body};
     std::vector<uint32_t> ids;
     if (request.op == Op::set || request.op == Op::get) {

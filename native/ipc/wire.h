@@ -48,11 +48,13 @@ enum RequestFlags : uint16_t {
 };
 
 // What a client or daemon can do beyond the first version of this protocol. A daemon closes the
-// connection after an unknown flag, so a client uses a flag only if the daemon has named it.
+// connection after an unknown flag, and after an unknown op with keys. So a client uses these only
+// if the daemon has named their feature.
 enum Features : uint32_t {
   kFeatureSpan = 1,  // kFlagSpan
+  kFeaturePins = 2,  // Op::pin
 };
-inline constexpr uint32_t kFeatures = kFeatureSpan;
+inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins;
 
 enum class ErrorCode : uint16_t {
   none = 0,

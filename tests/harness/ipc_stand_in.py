@@ -20,7 +20,7 @@ from pathlib import Path
 from harness.clock import seconds
 
 HEADER = struct.Struct("<IHHIIII")
-HELLO, PING, REGISTER, UNREGISTER, SET, GET, EXISTS, REMOVE, CLEAR, STATS = range(1, 11)
+HELLO, PING, REGISTER, UNREGISTER, SET, GET, EXISTS, REMOVE, CLEAR, STATS, PIN = range(1, 12)
 OK, ABSENT, BAD_KEY, BAD_REGION, LENGTH_MISMATCH, REGION_LOST = 0, 1, 8, 9, 12, 13
 NO_ATTACHMENT, BAD_VALUE, LIMIT = 4, 5, 6
 
@@ -44,6 +44,7 @@ class Request:
     offsets: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     parent: bytes = b""
+    for_ms: int = 0
 
 
 class IpcStandIn:
@@ -58,6 +59,9 @@ class IpcStandIn:
         self.unreached = b""
         self.stats = b"{}"
         self.refuse_regions = False
+        # What it names in HELLO. 0: it is a daemon of the first version of the protocol.
+        self.features = 0
+        self.pin_sentence = b""
         # Ops that it reads and leaves unanswered until `go_on`; with `writing`, in mid-write.
         self.hang_on: set[int] = set()
         self.writing = False
@@ -152,7 +156,7 @@ class IpcStandIn:
                 body = data[HEADER.size :]
                 assert len(body) == body_bytes
                 request = Request(op, flags, count, deadline_ms)
-                if op in (SET, GET, EXISTS, REMOVE):
+                if op in (SET, GET, EXISTS, REMOVE, PIN):
                     self._parse(request, body)
                 self.requests.append(request)
                 if op in self.die_on:
@@ -205,10 +209,7 @@ class IpcStandIn:
     def _hello(
         self, body: bytes, attachment: Attachment | None
     ) -> tuple[int, bytes, Attachment | None]:
-        # It has no features: it is a daemon of the first version of the protocol.
-        version, _features, token, namespace_bytes, name_bytes = struct.unpack_from(
-            "<II16sII", body
-        )
+        version, features, token, namespace_bytes, name_bytes = struct.unpack_from("<II16sII", body)
         assert version == 1 and attachment is None
         assert len(body) == 32 + namespace_bytes + name_bytes
         with self._lock:
@@ -224,7 +225,8 @@ class IpcStandIn:
                 attachment = same[0]
             attachment.connections += 1
         reply = struct.pack("<II16sQIIII", 1, 4, attachment.token, 7, 65536, 64 << 20, 600000, 64)
-        return 0, reply + b"fake", attachment
+        named = self.features.to_bytes(4, "little") if features and self.features else b""
+        return 0, reply + b"fake" + named, attachment
 
     def _register(self, attachment: Attachment, body: bytes, fd: int) -> tuple[int, int, bytes]:
         (size_bytes,) = struct.unpack("<Q", body)
@@ -257,6 +259,9 @@ class IpcStandIn:
             at += length
         if request.op == EXISTS:
             at += 4 * bool(request.flags & 4) + 4 * bool(request.flags & 8)
+        if request.op == PIN:
+            (request.for_ms,) = struct.unpack_from("<I", body, at)
+            at += 4
         assert at == len(body)
 
     def _answer(self, request: Request, attachment: Attachment) -> tuple[int, bytes]:
@@ -272,6 +277,10 @@ class IpcStandIn:
             gone = [self.pages.pop((space, key), None) for key in request.keys]
             statuses = bytes(ABSENT if page is None else OK for page in gone)
             return statuses.count(OK), statuses
+        if request.op == PIN:
+            assert self.features & 2, "a pin for a daemon that knows none"
+            statuses = bytes((space, key) not in self.pages for key in request.keys)
+            return statuses.count(OK), statuses + self.pin_sentence
         if request.op in (SET, GET):
             statuses = bytes(self._page(request, i, attachment) for i in range(request.count))
             return statuses.count(OK), statuses
