@@ -1,6 +1,7 @@
 """A daemon that is missing, dead, hung or restarted is a miss for vLLM, and never an error."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -107,26 +108,31 @@ def test_a_frozen_daemon_delays_lookups_only_once(make_node: Any, one_daemon: An
 # --- nothing is written into a slot after its load has ended --------------------------------------
 
 
-def stuck_load(node: OffloadNode, stand_in: Any, keys: list[Any]) -> Any:
-    """A request whose load the daemon has begun to write, without an end."""
-    node.prefill(keys)
-    node.evict_host_memory()
+# Of the load. The daemon must have begun to write before, on a machine that does other work, too.
+LOAD_TIMEOUT_S = 1.0
+
+
+def stuck_load(make_node: Any, stand_in: Any, keys: list[Any]) -> tuple[OffloadNode, Any]:
+    """A node, and its request whose load the daemon has begun to write, without an end."""
+    make_node(stand_in.path).prefill(keys)
+    node: OffloadNode = make_node(stand_in.path, tier={"timeout_s": seconds(LOAD_TIMEOUT_S)})
     request = node.begin(keys)
     stand_in.hang_on, stand_in.writing = {ipc.GET}, True
     node.begin_loads(request, keys)
     assert stand_in.hanging.wait(seconds(10))
-    return request
+    return node, request
 
 
 def test_a_load_that_the_daemon_may_still_write_has_not_ended(
     make_node: Any, stand_in: Any
 ) -> None:
-    node: OffloadNode = make_node(stand_in.path, tier={"timeout_s": 0.05})
     keys = keys_of("mid-write", 2)
-    request = stuck_load(node, stand_in, keys)
+    node, request = stuck_load(make_node, stand_in, keys)
     # Long past the timeout, other requests go on, and this one waits.
-    for number in range(50):
-        assert node.found(keys_of(f"other {number}", 2)) == 0
+    others, until_s = 0, time.monotonic() + 2 * seconds(LOAD_TIMEOUT_S)
+    while others < 50 or time.monotonic() < until_s:
+        others += 1
+        assert node.found(keys_of(f"other {others}", 2)) == 0
         assert node.look_up(request, keys) is None
     stand_in.hang_on = set()
     stand_in.go_on.set()
@@ -134,8 +140,7 @@ def test_a_load_that_the_daemon_may_still_write_has_not_ended(
 
 
 def test_a_reset_waits_for_the_end_of_the_write(make_node: Any, stand_in: Any) -> None:
-    node: OffloadNode = make_node(stand_in.path, tier={"timeout_s": 0.05})
-    stuck_load(node, stand_in, keys_of("mid-write", 2))
+    node, _ = stuck_load(make_node, stand_in, keys_of("mid-write", 2))
     reset = threading.Thread(target=node.evict_host_memory)
     reset.start()
     reset.join(seconds(0.5))
@@ -146,8 +151,7 @@ def test_a_reset_waits_for_the_end_of_the_write(make_node: Any, stand_in: Any) -
 
 
 def test_shutdown_in_the_middle_of_a_write_keeps_the_memory(make_node: Any, stand_in: Any) -> None:
-    node: OffloadNode = make_node(stand_in.path, tier={"timeout_s": 0.05})
-    stuck_load(node, stand_in, keys_of("mid-write", 2))
+    node, _ = stuck_load(make_node, stand_in, keys_of("mid-write", 2))
     with pytest.raises(RuntimeError, match="may still be writing"):
         node.close()
     assert node.memory.nbytes, "vLLM has not unmapped it"
