@@ -137,7 +137,14 @@ demo-llm: setup
 .PHONY: test-vllm
 test-vllm: setup
 	@tools/bootstrap-engine vllm
-	@.venv-vllm/bin/python -m pytest --timeout 900 tests/vllm $(ARGS)
+	@.venv-vllm/bin/python -m pytest -m "not slow" --timeout 900 tests/vllm $(ARGS)
+
+## make test-vllm-slow   vLLM with several ranks, and with LMCache beside it [ARGS="-k NAME"]
+.PHONY: test-vllm-slow
+test-vllm-slow: setup
+	@tools/bootstrap-engine vllm
+	@tools/bootstrap-engine lmcache
+	@.venv-vllm/bin/python -m pytest -m slow tests/vllm $(ARGS)
 
 ## make test-lmcache  with the real LMCache on a CPU, in .venv-lmcache [ARGS="-k NAME"] [TORCH_ARGS=...]
 .PHONY: test-lmcache

@@ -30,6 +30,7 @@ from lmcache.v1.distributed.config import (
 )
 from lmcache.v1.distributed.l2_adapters.config import L2AdaptersConfig
 from lmcache.v1.distributed.l2_adapters.plugin_l2_adapter import PluginL2AdapterConfig
+from lmcache.v1.distributed.serde import SerdeConfig
 from lmcache.v1.distributed.storage_manager import StorageManager
 
 MODEL = "test/model"
@@ -80,8 +81,10 @@ class StorageNode:
         shared_memory: bool = True,
         store_policy: str = "default",
         params: dict[str, Any] | None = None,
+        serde: dict[str, Any] | None = None,
     ) -> None:
-        """`params`: more keys of the entry's `adapter_params`."""
+        """`params`: more keys of the entry's `adapter_params`. `serde`: of the entry, see
+        LMCache's SerdeConfig."""
         entry = PluginL2AdapterConfig.from_dict(
             {
                 "type": "plugin",
@@ -94,6 +97,8 @@ class StorageNode:
                 },
             }
         )
+        if serde is not None:
+            entry.serde_config = SerdeConfig(**serde)
         self.manager = StorageManager(
             storage_config(entry, l1_bytes, shared_memory=shared_memory, store_policy=store_policy)
         )

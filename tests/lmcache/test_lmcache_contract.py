@@ -152,6 +152,23 @@ def test_a_page_larger_than_one_request_may_be_travels_alone() -> None:
     assert [[page.key for page in part] for part in _parts(pages)] == [[b"0"], [b"1"], [b"2", b"3"]]
 
 
+def test_a_server_with_a_serializer_only_misses(make_node: Any, nodes: Any) -> None:
+    """It stores pages in another layout than that of its lookups. Neither it nor a server without a
+    serializer may take the other's bytes."""
+    coded: StorageNode = make_node(nodes[0].socket_path, serde={"type": "fp8"})
+    plain: StorageNode = make_node(nodes[0].socket_path)
+    of_coded, of_plain = keys_of("coded", 4), keys_of("plain", 4)
+    coded.prefill(of_coded)
+    assert coded.counted()["store"] == {"ok": 4}
+    assert coded.found(of_coded) == 0
+    assert plain.found(of_coded) == 0
+    plain.prefill(of_plain)
+    assert plain.found(of_plain) == 4
+    # Its lookup finds these, but its load asks for pages in the layout of its serializer.
+    assert coded.found(of_plain) == 0
+    assert coded.counted()["load"] == {"absent": 4}
+
+
 def test_closing_leaves_the_pages_in_the_cache(make_node: Any, nodes: Any) -> None:
     keys = keys_of("outlived", 4)
     first: StorageNode = make_node(nodes[0].socket_path)

@@ -110,35 +110,37 @@ def test_a_frozen_daemon_delays_requests_only_once(make_node: Any, one_daemon: A
 # --- nothing is written into L1 after a load has ended --------------------------------------------
 
 
-def stuck_load(node: StorageNode, stand_in: Any, keys: list[Any]) -> Any:
-    """A prefetch whose load the daemon has begun to write, without an end."""
-    node.prefill(keys)
-    node.forget_l1()
+# Of the load. The daemon must have begun to write before, on a machine that does other work, too.
+LOAD_TIMEOUT_S = 1.0
+
+
+def stuck_load(make_node: Any, stand_in: Any, keys: list[Any]) -> tuple[StorageNode, Any]:
+    """A node, and its prefetch whose load the daemon has begun to write, without an end."""
+    make_node(stand_in.path).prefill(keys)
+    node: StorageNode = make_node(stand_in.path, params={"timeout_s": seconds(LOAD_TIMEOUT_S)})
     stand_in.hang_on, stand_in.writing = {ipc.GET}, True
     handle = node.begin_prefetch(keys)
     assert stand_in.hanging.wait(seconds(10))
-    return handle
+    return node, handle
 
 
 def test_a_load_that_the_daemon_may_still_write_has_not_ended(
     make_node: Any, stand_in: Any
 ) -> None:
-    node: StorageNode = make_node(stand_in.path, params={"timeout_s": 0.05})
     keys = keys_of("mid-write", 2)
-    handle = stuck_load(node, stand_in, keys)
+    node, handle = stuck_load(make_node, stand_in, keys)
     # Long past the timeout, other requests go on, and this one waits.
     for number in range(10):
         other = keys_of(f"other {number}", 2)
         assert node.end_prefetch(other, node.begin_prefetch(other)) == 0
-    assert not node.manager.wait_prefetch_status(handle, seconds(1.0))
+    assert not node.manager.wait_prefetch_status(handle, 2 * seconds(LOAD_TIMEOUT_S))
     stand_in.hang_on = set()
     stand_in.go_on.set()
     node.end_prefetch(keys, handle)
 
 
 def test_closing_in_the_middle_of_a_write_returns(make_node: Any, stand_in: Any) -> None:
-    node: StorageNode = make_node(stand_in.path, params={"timeout_s": 0.05})
-    stuck_load(node, stand_in, keys_of("mid-write", 2))
+    node, _ = stuck_load(make_node, stand_in, keys_of("mid-write", 2))
     threads = node.adapter._loads
     closing = threading.Thread(target=node.close)
     closing.start()

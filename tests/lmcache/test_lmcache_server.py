@@ -5,9 +5,6 @@ The worker's side is LMCache's own client for engines without a GPU.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from harness.clock import seconds
-from harness.loop_node import free_port
+from harness.lmcache_server import LmcacheServer
 from harness.waiting import eventually
 from lmcache.v1.distributed.api import MemoryLayoutDesc
 from lmcache.v1.multiprocess.custom_types import (
@@ -37,36 +34,12 @@ SHAPE = (2, 4, CHUNK_TOKENS, 64)  # K and V, layers, tokens, hidden size
 _INSTANCE = 7
 
 
-class Server:
+class Server(LmcacheServer):
     """One server, and one worker of it."""
 
     def __init__(self, socket_path: Path, log: Path, stack: ExitStack) -> None:
-        port = free_port()
-        command = [sys.executable, "-m", "peercached.cli.ctl", "--socket", str(socket_path)]
-        printed = subprocess.run(
-            [*command, "lmcache-config", "--json"], capture_output=True, check=True, text=True
-        ).stdout
-        arguments = {
-            "--host": "127.0.0.1",
-            "--port": str(port),
-            "--chunk-size": str(CHUNK_TOKENS),
-            "--l1-size-gb": "0.03125",
-            "--eviction-policy": "LRU",
-            "--supported-transfer-mode": "engine_driven",
-            "--shm-name": f"test_{uuid.uuid4().hex[:12]}",
-            "--l2-adapter": json.dumps(json.loads(printed)),
-        }
-        words = [word for argument in arguments.items() for word in argument]
-        command = [sys.executable, "-m", "lmcache.v1.multiprocess.server", "--no-l1-use-lazy"]
-        self.process = subprocess.Popen(
-            [*command, *words, "--disable-metrics"],
-            stdout=stack.enter_context(log.open("wb")),
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "LMCACHE_TRACK_USAGE": "false"},
-        )
-        stack.callback(self._end)
-        self.log = log
-        self._client = RequestClientFactory.create(f"tcp://127.0.0.1:{port}")
+        super().__init__(Path(sys.executable), socket_path, log, stack, chunk_tokens=CHUNK_TOKENS)
+        self._client = RequestClientFactory.create(f"tcp://127.0.0.1:{self.port}")
         stack.callback(self._client.close)
         registered = self._client.register_kv_cache_engine_driven_context(
             RegisterEngineDrivenContextPayload(
@@ -82,14 +55,6 @@ class Server:
             registered.pool_size,
         )
         stack.callback(self._context.close)
-
-    def _end(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(seconds(20))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
     @staticmethod
     def _key(tokens: list[int], request: str, worker: int | None, end: int) -> Any:
@@ -159,6 +124,28 @@ def test_a_prompt_of_one_server_comes_from_another(
     assert second.retrieve(prompt(2, 3)) == 0
     for server in (first, second):
         assert "Traceback" not in server.log.read_text()
+
+
+def test_the_http_frontend_tells_what_the_adapter_did(
+    start: Callable[[Path], Server], one_daemon: Any
+) -> None:
+    one_daemon.start()
+    server = start(one_daemon[0].socket_path)
+    assert server.adapter()["in_place"] is None
+    tokens = prompt(1, 6)
+    server.store(tokens)
+    eventually(lambda: server.adapter()["pages"] == {"store": {"ok": 6}}, 20, "six stores")
+    assert server.http("/cache/clear", "POST")["status"] == "ok"
+    assert server.retrieve(tokens) == 6, "from the daemon: L1 is empty"
+    status = server.adapter()
+    assert status["pages"] == {"load": {"ok": 6}, "store": {"ok": 6}}
+    assert (status["is_healthy"], status["daemon_error"], status["in_place"]) == (True, "", True)
+    one_daemon[0].kill()
+    assert server.retrieve(prompt(2, 2)) == 0
+    status = server.adapter()
+    assert (status["is_healthy"], status["daemon_error"]) == (True, "Connection refused")
+    assert server.http("/status")["is_healthy"]
+    assert server.http("/healthcheck") == {"status": "healthy"}
 
 
 def test_a_server_goes_on_without_its_daemon(

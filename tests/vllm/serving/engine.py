@@ -7,7 +7,7 @@ import os
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
@@ -28,6 +28,8 @@ class Answer:
     first_token_s: float
     chunks: dict[tuple[str, str], float]
     """What the tier moved since the last answer, by operation and status."""
+    asked: dict[tuple[str, int], list[bytes]]
+    """The same by operation and KV cache group: the hashes of the chunks, whatever their status."""
 
     def same_as(self, other: Answer) -> bool:
         """Sums in another order change logprobs by less than 1e-4."""
@@ -40,6 +42,14 @@ class Failure:
     """Sent instead of an answer, before the process ends."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class Spoil:
+    """A request to the process: see `Engine.spoil_loads`."""
+
+    group: int | None = None
+    part: tuple[int, int] = (0, 1)
 
 
 class EngineDied(Exception):
@@ -66,9 +76,15 @@ class Engine:
     """Not thread safe. A context manager that kills the process."""
 
     def __init__(
-        self, name: str, model: Path, kv_transfer_config: dict[str, Any] | None, **options: Any
+        self,
+        name: str,
+        model: Path,
+        kv_transfer_config: dict[str, Any] | None,
+        *,
+        prepare: Callable[[], None] | None = None,
+        **options: Any,
     ) -> None:
-        """`options`: of vLLM's LLM."""
+        """`prepare` runs in the process before vLLM starts. `options`: of vLLM's LLM."""
         self.name = name
         context = multiprocessing.get_context("spawn")
         self._line, theirs = context.Pipe()
@@ -76,8 +92,9 @@ class Engine:
         """Set when the tier begins to load chunks."""
         self._process = context.Process(
             target=_serve,
-            args=(theirs, self.load_begun, str(model), kv_transfer_config, options),
-            daemon=True,
+            args=(theirs, self.load_begun, str(model), kv_transfer_config, prepare, options),
+            # It has workers as children if there are several ranks. It dies with its parent.
+            daemon=False,
         )
         self._process.start()
         theirs.close()
@@ -102,9 +119,10 @@ class Engine:
         self._line.send("forget")
         self._receive()
 
-    def spoil_loads(self) -> None:
-        """From now on, the first chunk of each load has the bytes of the second."""
-        self._line.send("spoil")
+    def spoil_loads(self, group: int | None = 0, part: tuple[int, int] = (0, 1)) -> None:
+        """From now on, the last chunk of this KV cache group in each load has the bytes of the one
+        before it. None: no more. `part` (1, 2): only in the second half of the chunk."""
+        self._line.send(Spoil(group, part))
         self._receive()
 
     def kill(self) -> None:
@@ -144,6 +162,7 @@ def _serve(
     load_begun: Event,
     model: str,
     kv_transfer_config: dict[str, Any] | None,
+    prepare: Callable[[], None] | None,
     options: dict[str, Any],
 ) -> None:
     from peercache_bench.process import die_with_parent
@@ -158,6 +177,8 @@ def _serve(
         "OMP_NUM_THREADS": "1",
     }
     try:
+        if prepare is not None:
+            prepare()
         line.send(_Served(load_begun, model, kv_transfer_config, options).run(line))
     except (EOFError, BrokenPipeError):
         return  # the parent has gone
@@ -190,29 +211,46 @@ class _Served:
         )
         self._scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
         self._counted: Counter[tuple[str, str]] = Counter()
+        self._asked: dict[tuple[str, int], list[bytes]] = {}
         self._manager: Any = None
-        self._spoils = False
-        if kv_transfer_config is not None:
+        self._spoilt = Spoil()
+        if (kv_transfer_config or {}).get("kv_connector") == "OffloadingConnector":
             self._manager = self._scheduler.connector.connector_scheduler.manager
-            self._watch_loads(load_begun)
+            tier = self._manager.secondary_tiers[0]
+            self._watch("load", tier._loads, load_begun)
+            self._watch("store", tier._stores, None)
             self._count_chunks()
 
-    def _watch_loads(self, begun: Event) -> None:
-        loads = self._manager.secondary_tiers[0]._loads
-        move = loads._move
+    def _watch(self, operation: str, mover: Any, begun: Event | None) -> None:
+        from vllm.v1.kv_offload.base import get_offload_block_hash, get_offload_group_idx
+
+        move = mover._move
 
         def watched(keys: Any, slots: Any, parent: Any) -> Any:
-            begun.set()
+            if begun is not None:
+                begun.set()
             statuses = move(keys, slots, parent)
-            if self._spoils:
-                view = self._manager.primary_tier.get_kv_memoryview()
-                flat, size = view.cast("B"), view.strides[0]
-                first, second = (slice(slot * size, (slot + 1) * size) for slot in slots[:2])
-                # Not swapped: attention does not depend on the order of keys and values.
-                flat[first] = bytes(flat[second])
+            slots_of: dict[int, list[int]] = {}
+            for key, slot in zip(keys, slots, strict=True):
+                group = get_offload_group_idx(key)
+                slots_of.setdefault(group, []).append(slot)
+                self._asked.setdefault((operation, group), []).append(get_offload_block_hash(key))
+            if operation == "load" and self._spoilt.group in slots_of:
+                self._spoil(slots_of[self._spoilt.group])
             return statuses
 
-        loads._move = watched
+        mover._move = watched
+
+    def _spoil(self, slots: Sequence[int]) -> None:
+        view = self._manager.primary_tier.get_kv_memoryview()
+        flat, size = view.cast("B"), view.strides[0]
+        number, parts = self._spoilt.part
+        begin, length = number * size // parts, size // parts
+        right, wrong = (
+            slice(slot * size + begin, slot * size + begin + length) for slot in slots[-2:]
+        )
+        # Not swapped: attention does not depend on the order of keys and values.
+        flat[wrong] = bytes(flat[right])
 
     def _count_chunks(self) -> None:
         """vLLM takes the tier's figures in each step."""
@@ -234,8 +272,8 @@ class _Served:
             if asked == "forget":
                 assert self._llm.reset_prefix_cache(reset_connector=True)
                 line.send("forgotten")
-            elif asked == "spoil":
-                self._spoils = True
+            elif isinstance(asked, Spoil):
+                self._spoilt = asked
                 line.send("spoilt")
             else:
                 line.send(self._answer(*asked))
@@ -267,6 +305,7 @@ class _Served:
             output.num_cached_tokens or 0,
             first_s,
             self._chunks(),
+            self._take_asked(),
         )
 
     def _settle(self) -> None:
@@ -274,6 +313,10 @@ class _Served:
         engine = self._llm.llm_engine.engine_core.engine_core
         while self._scheduler.has_requests():
             engine.step()
+
+    def _take_asked(self) -> dict[tuple[str, int], list[bytes]]:
+        asked, self._asked = self._asked, {}
+        return asked
 
     def _chunks(self) -> dict[tuple[str, str], float]:
         counted, self._counted = self._counted, Counter()
