@@ -10,9 +10,9 @@ import pages
 import pytest
 import torch
 from controller_node import Shape
+from decode_offload_node import OffloadNode
 from harness.cluster import Cluster
 from harness.fixtures import FAST
-from offload_node import OffloadNode
 from radix_node import RadixNode
 
 
