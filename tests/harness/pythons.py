@@ -28,13 +28,15 @@ def version_of(python: str) -> Version:
     return int(major), int(minor)
 
 
-def wheel_for(version: Version, machine: str = platform.machine()) -> Path:
-    """The newest wheel for that Python on a machine of that architecture. FileNotFoundError with
-    a remedy if there is none."""
+def wheel_for(
+    version: Version, machine: str = platform.machine(), name: str = "peercached"
+) -> Path:
+    """The newest wheel for that Python on a machine of that architecture: of the daemon, or of
+    `peercache_client`. FileNotFoundError with a remedy if there is none."""
     tag = "cp312-abi3" if version >= STABLE_ABI_FROM else "cp{0}{1}-cp{0}{1}".format(*version)
-    found = list((ROOT / "dist").glob(f"peercached-{__version__}-{tag}-*_{machine}.whl"))
+    found = list((ROOT / "dist").glob(f"{name}-{__version__}-{tag}-*_{machine}.whl"))
     if not found:
         raise FileNotFoundError(
-            f"dist/ has no wheel {tag} of this version for {machine}: run `make dist-all`"
+            f"dist/ has no wheel {name} {tag} of this version for {machine}: run `make dist-all`"
         )
     return max(found, key=lambda path: path.stat().st_mtime)

@@ -24,6 +24,14 @@ def wheel(python: str) -> Path:
 
 
 @pytest.fixture(scope="session")
+def client_wheel(python: str) -> Path:
+    try:
+        return wheel_for(version_of(python), name="peercache_client")
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def sdist() -> Path:
     found = ROOT / "dist" / f"peercached-{__version__}.tar.gz"
     if not found.exists():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -12,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.environments import environment, run, serves
 from harness.pythons import ROOT, STABLE_ABI_FROM, version_of
 
-from peercache_bench.process import free_port
 from peercached import __version__
 
 if sys.version_info >= (3, 11):
@@ -23,43 +21,6 @@ else:
     import tomli as tomllib
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-CLIENT = """
-import sys
-from peercache_client import Client
-page = bytes(range(256)) * 256
-with Client(sys.argv[1], namespace="n") as client:
-    assert client.set(b"k", page)
-    assert client.get(b"k", len(page)) == page
-    assert not client.get(b"other", len(page))
-foreign = {"grpc", "google", "pydantic", "uvloop", "click", "rich", "peercached"}
-assert not foreign & {name.split(".")[0] for name in sys.modules}
-print("right")
-"""
-
-
-def run(*command: str | Path, **options: object) -> str:
-    """Runs a command and returns its output. A failure is an AssertionError with all output. The
-    command gets no variables that could lead it back into this checkout."""
-    clean = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/root")}
-    clean |= {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_", "REQUESTS_"))}
-    done = subprocess.run(
-        [str(word) for word in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=clean,
-        cwd="/",
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def environment(python: str, folder: Path, wheel: Path, *options: str | Path) -> Path:
-    """The bin/ of a new virtual environment of that Python that has the wheel."""
-    run(python, "-m", "venv", folder)
-    run(folder / "bin/python", "-m", "pip", "install", "-q", *options, wheel)
-    return folder / "bin"
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +72,11 @@ def test_the_commands_run(installed: Path) -> None:
     assert run(installed / "python", "-c", script) == f"{__version__}\n"
 
 
-def test_a_daemon_serves_the_thin_client_of_another_environment(
-    python: str, installed: Path, folder: Path, wheel: Path
+def test_a_daemon_serves_the_client_of_another_environment(
+    python: str, installed: Path, folder: Path, client_wheel: Path
 ) -> None:
-    thin = environment(python, folder / "engine", wheel, "--no-deps")
-    serves(installed, thin, folder)
+    engine = environment(python, folder / "engine", client_wheel, "--no-deps", "--no-index")
+    serves(installed, engine, folder)
 
 
 def test_a_daemon_runs_with_the_oldest_versions_of_what_it_needs(
@@ -129,29 +90,3 @@ def test_a_daemon_runs_with_the_oldest_versions_of_what_it_needs(
     constraints.write_text("\n".join(lowest(line) for line in project["dependencies"]))
     oldest = environment(python, folder / "oldest", wheel, "-c", constraints)
     serves(oldest, oldest, folder)
-
-
-def serves(installed: Path, client: Path, folder: Path) -> None:
-    """Runs a daemon, and the client of another environment with it."""
-    socket = folder / "p.sock"
-    ports = [str(free_port("127.0.0.1")) for _ in range(2)]
-    daemon = subprocess.Popen(
-        [
-            installed / "peercached", "--socket-path", socket, "--pool-size", "64MiB",
-            "--meta-port", ports[0], "--data-port", ports[1], "--metrics-port", "0",
-        ],
-        stderr=subprocess.PIPE, text=True, cwd="/",
-    )  # fmt: skip
-    try:
-        assert daemon.stderr is not None
-        for line in daemon.stderr:
-            if "ready: " in line:
-                break
-        else:
-            raise AssertionError(f"it ended with {daemon.wait()}")
-        assert run(client / "python", "-c", CLIENT, socket) == "right\n"
-        assert "1 page" in run(installed / "peercachectl", "--socket", socket, "status")
-    finally:
-        daemon.terminate()
-        daemon.communicate(timeout=30)
-    assert daemon.returncode == 0

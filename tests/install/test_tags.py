@@ -22,7 +22,10 @@ pytestmark = [pytest.mark.slow]
 GLIBC = (2, 28)
 MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
 LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt)\.so\.\d|ld-linux-[a-z0-9_-]+\.so\.\d")
-WHEELS = sorted((ROOT / "dist").glob(f"peercached-{__version__}-*.whl"))
+MODULES = {"peercached": ["_ipc", "_native"], "peercache_client": ["_ipc"]}
+WHEELS = sorted(
+    wheel for name in MODULES for wheel in (ROOT / "dist").glob(f"{name}-{__version__}-*.whl")
+)
 
 
 @pytest.fixture(params=WHEELS, ids=lambda path: path.name)
@@ -35,7 +38,7 @@ def modules(built: Path, tmp_path: Path) -> list[Path]:
     with zipfile.ZipFile(built) as archive:
         archive.extractall(tmp_path)
     found = sorted(tmp_path.rglob("*.so*"))
-    assert [path.name.partition(".")[0] for path in found] == ["_ipc", "_native"]
+    assert [path.name.partition(".")[0] for path in found] == MODULES[built.name.partition("-")[0]]
     return found
 
 
@@ -157,7 +160,9 @@ def test_stable_abi_wheels_use_the_stable_abi_only(built: Path) -> None:
 def test_modules_are_stripped_and_their_symbols_are_beside_the_wheel(
     built: Path, modules: list[Path]
 ) -> None:
-    with tarfile.open(built.with_name(f"{built.stem}-symbols.tar.xz")) as archive:
+    # The client's module is the daemon's wheel's one, and so are its symbols.
+    daemons = built.stem.replace("peercache_client-", "peercached-")
+    with tarfile.open(built.with_name(f"{daemons}-symbols.tar.xz")) as archive:
         names = {Path(name).name for name in archive.getnames()}
     for module in modules:
         sections = readelf("-S", module)
