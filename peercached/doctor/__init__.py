@@ -8,6 +8,7 @@ kernel.py     checks: drivers, /dev/infiniband, the kernel's TLS
 ports.py      checks: active ports, GIDs, MTU
 firewall.py   checks: packet filters of this host
 peers.py      checks: whether the peers' ports can be reached
+packages.py   checks: that one distribution owns the client's files
 examine.py    gathers the facts and runs all checks
 
 Checks are plain functions of facts. Only devices.py, peers.py and examine.py access the machine.

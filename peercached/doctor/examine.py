@@ -6,13 +6,14 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from peercached.admin.status import Status
 from peercached.config import Config
 from peercached.config.values import split_address
 from peercached.data_plane.transport import rdma_devices
-from peercached.doctor import firewall, kernel, memory, peers, ports
+from peercached.doctor import firewall, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
 from peercached.doctor.finding import Finding, Level
 
@@ -29,6 +30,7 @@ def examine(
 ) -> list[Finding]:
     """`status`: of the daemon on this host; None if none answers, with the reason."""
     findings = _daemon(status, why_no_status)
+    findings += packages.check_packages(_installed("peercached"), _installed("peercache-client"))
     findings += _rdma(config, status, find)
     free, page_bytes = huge_pages(Path("/proc/meminfo").read_text())
     findings.append(
@@ -55,6 +57,13 @@ def _daemon(status: Status | None, why: str) -> list[Finding]:
     runs = Finding("daemon", "ok", f"{status.node.id} runs (pid {status.node.pid}){about}")
     said = (Finding("daemon", _LEVELS[e.severity], e.sentence, e.remedy) for e in status.health)
     return [runs, *said]
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
 
 
 def _rdma(config: Config, status: Status | None, find: Callable[[], list[Device]]) -> list[Finding]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peercached.config import Config
-from peercached.doctor import firewall, kernel, memory, peers, ports
+from peercached.doctor import firewall, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import Device
 from peercached.doctor.finding import Finding, exit_code
 
@@ -208,3 +208,14 @@ def test_the_exit_code_is_that_of_the_worst() -> None:
     assert code() == code("ok", "skipped") == 0
     assert code("ok", "warning") == 1
     assert code("warning", "failure", "ok") == 2
+
+
+def test_two_owners_of_the_clients_files_are_found() -> None:
+    assert packages.check_packages("0.1.0", None) == []
+    assert packages.check_packages(None, "0.1.0") == []  # the daemon runs out of a checkout
+    (same,) = packages.check_packages("0.1.0", "0.1.0")
+    (other,) = packages.check_packages("0.1.0", "0.2.0")
+    assert (same.level, other.level) == ("warning", "failure")
+    assert "peercached 0.1.0 and peercache-client 0.2.0" in other.text
+    assert other.remedy == same.remedy
+    assert "pip uninstall peercache-client" in same.remedy
