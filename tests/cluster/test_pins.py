@@ -164,6 +164,21 @@ def test_a_pin_here_brings_the_pages_and_outlives_their_holder(
     assert reader.has(keys), "the pages here are pinned"
 
 
+def test_unpin_finds_every_node_that_pinned_a_page_however_many(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """An owner that is asked for a page's holders names three of them."""
+    cluster = small(make_cluster, 6)
+    keys = keys_of("popular", 4)
+    workers = [attach(daemon, page_bytes=PAGE) for daemon in cluster.daemons]
+    assert all(workers[0].set(keys))
+    for worker in workers:
+        assert all(worker.client.pin(keys, 600, here=True))
+    assert [pinned_pages(daemon) for daemon in cluster.daemons] == [4] * 6
+    assert workers[3].client.unpin(keys) == [Status.ok] * 4
+    assert [pinned_pages(daemon) for daemon in cluster.daemons] == [0] * 6
+
+
 def test_a_pin_here_stops_at_the_bound(make_cluster: MakeCluster, attach: Attach) -> None:
     cluster = small(make_cluster)
     keys = keys_of("prefix", 40)

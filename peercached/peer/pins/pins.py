@@ -208,23 +208,24 @@ class Pins(Component):
         }
 
     async def _unpin(self, records: Records, done: Pinned, until: float) -> None:
-        at: defaultdict[Node, list[bytes]] = defaultdict(list)
-        for digest, holders in _answering(records, done, every=True).items():
-            for node, _ in holders:
-                at[node].append(digest)
-        was: list[Pinned] = [Pinned({}) for _ in at]
+        """At all nodes: a lookup names a few holders only, and pages move."""
+        digests = list(done.statuses)
+        _answering(records, done, every=True)
+        nodes = [node for node in self._placement.nodes.values() if not node.suspect]
+        was: list[Pinned] = [Pinned({}) for _ in nodes]
         await asyncio.gather(
             *(
                 self._ask(node, digests, 0, each, until)
-                for (node, digests), each in zip(at.items(), was, strict=True)
+                for node, each in zip(nodes, was, strict=True)
             )
         )
-        for each in was:
-            done.why |= each.why
-            # One holder has had it pinned: then it was pinned. A silent holder may have it, still.
+        for node, each in zip(nodes, was, strict=True):
             for digest, status in each.statuses.items():
-                if done.statuses[digest] != OK and status != ABSENT:
+                held = any(node is holder for holder, _ in records.get(digest, ()))
+                # One node had it pinned: then it was pinned. A silent holder may still have it.
+                if status == OK or (held and status != ABSENT and done.statuses[digest] != OK):
                     done.statuses[digest] = status
+                    done.why |= each.why
 
     async def _ask(
         self, node: Node, digests: Sequence[bytes], for_ms: int, done: Pinned, until: float
