@@ -69,6 +69,7 @@ nb::list workers(Engine& engine) {
     one["requests"] = worker.requests;
     one["given_up"] = worker.given_up;
     one["stuck"] = worker.stuck;
+    one["idle_s"] = worker.idle.count();
     list.append(one);
   }
   return list;

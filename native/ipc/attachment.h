@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "ipc/handler.h"
 #include "ipc/request.h"
@@ -54,6 +55,7 @@ class Attachment {
   const std::shared_ptr<Namespace> ns;
   std::atomic<uint32_t> connections{0};
   std::atomic<uint64_t> requests{0};
+  std::atomic<TimePoint> last_request{Clock::now()};  // or when it attached
   std::atomic<uint64_t> given_up{0};     // requests that the worker stopped waiting for
   std::atomic<bool> asks_exists{false};  // it has called exists
 

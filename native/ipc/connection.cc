@@ -95,6 +95,7 @@ Connection::Answer Connection::dispatch(Frame& frame) {
     throw RequestError(ErrorCode::not_attached, "the first request must be HELLO");
   }
   ++attachment_->requests;
+  attachment_->last_request = Clock::now();
   if (is_page_op(op)) return pages(frame);
   ++state_.others;
   RequestContext context;

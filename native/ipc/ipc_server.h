@@ -9,6 +9,7 @@
 // connection; no other is affected.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,6 +51,7 @@ struct WorkerInfo {  // for `peercachectl workers` and status
   uint64_t region_bytes = 0, requests = 0;
   uint64_t given_up = 0;  // requests that the worker stopped waiting for
   uint32_t stuck = 0;     // of these: the daemon still accesses the worker's memory
+  std::chrono::duration<double> idle{};  // since its last request, or since it attached
 };
 
 struct IpcStats {

@@ -76,13 +76,15 @@ void ServerState::leave(std::shared_ptr<Attachment> attachment) {
 
 std::vector<WorkerInfo> ServerState::workers() const {
   MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
   std::vector<WorkerInfo> workers;
   workers.reserve(attachments_.size());
   for (const auto& [token, attachment] : attachments_) {
     const auto regions = attachment->regions();
     workers.push_back({attachment->id, attachment->pid, attachment->uid, attachment->name,
                        attachment->ns_name, attachment->connections, regions.count, regions.bytes,
-                       attachment->requests, attachment->given_up, attachment->stuck()});
+                       attachment->requests, attachment->given_up, attachment->stuck(),
+                       std::chrono::duration<double>(now - attachment->last_request.load())});
   }
   return workers;
 }

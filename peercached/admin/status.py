@@ -304,6 +304,7 @@ class Worker(Part):
     regions: int = 0
     region_bytes: int = 0
     requests: int = 0
+    idle_s: float = 0.0  # since its last request, or since it attached
     given_up: int = 0  # the worker stopped waiting before the answer
     stuck: int = 0  # the part of `given_up` in which the daemon still accesses the worker's memory
 

@@ -6,7 +6,7 @@ import click
 
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import count, print_json, print_table, size
+from peercached.cli.output import count, duration, print_json, print_table, size
 
 
 @ctl_command("workers")
@@ -30,6 +30,7 @@ def workers(target: Target, as_json: bool) -> None:
             ">regions",
             ">shared",
             ">requests",
+            ">idle",
             ">given up",
         ],
         (
@@ -42,6 +43,7 @@ def workers(target: Target, as_json: bool) -> None:
                 worker.regions,
                 size(worker.region_bytes),
                 count(worker.requests),
+                duration(worker.idle_s),
                 count(worker.given_up),
             )
             for worker in attached

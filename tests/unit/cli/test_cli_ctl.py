@@ -30,7 +30,8 @@ DOCUMENT = {
     "shard": {"entries": 100, "capacity_entries": 10_000_000, "bytes": 4800, "full": 3},
     "ipc": {"connections": 2},
     "workers": [{"pid": 77, "uid": 1000, "name": "decode-0", "namespace": "llama",
-                 "connections": 2, "regions": 1, "region_bytes": 1 << 20, "requests": 1234}],
+                 "connections": 2, "regions": 1, "region_bytes": 1 << 20, "requests": 1234,
+                 "idle_s": 95.2}],
     "transport": {"protocol": "rdma", "why": "2 active ports", "rails": [
         {"rail": 0, "device": "mlx5_0", "port": 1, "gid": "10.0.0.1", "gid_index": 3,
          "netdev": "eth2", "mtu": 4096, "rate_gbps": 400.0, "registered_bytes": 1 << 30},
@@ -182,6 +183,7 @@ def test_events_are_told_in_order_with_their_time(ctl: Bench) -> None:
 def test_workers_lists_attached_processes(ctl: Bench) -> None:
     row = ctl("workers").output.splitlines()[-1]
     assert row.split()[:4] == ["77", "1000", "decode-0", "llama"]
+    assert row.split()[-5:-1] == ["1", "min", "35", "s"], "since its last request"
     assert json.loads(ctl("workers", "--json").output)[0]["pid"] == 77
     ctl.source.document = {}
     assert ctl("workers").output == "No worker is attached.\n"
