@@ -49,8 +49,8 @@ struct WorkerInfo {  // for `peercachectl workers` and status
   std::string name, ns;
   uint32_t connections = 0, regions = 0;
   uint64_t region_bytes = 0, requests = 0;
-  uint64_t given_up = 0;  // requests that the worker stopped waiting for
-  uint32_t stuck = 0;     // of these: the daemon still accesses the worker's memory
+  uint64_t given_up = 0;                 // requests that the worker stopped waiting for
+  uint32_t stuck = 0;                    // of these: the daemon still accesses the worker's memory
   std::chrono::duration<double> idle{};  // since its last request, or since it attached
 };
 
