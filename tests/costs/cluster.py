@@ -36,11 +36,12 @@ from peercache_bench.process import free_port
 from peercache_client import Client, Region
 
 PLOT = DOCS / "cluster.svg"
-KEYS, SMALL_BYTES = 128, 4096
+KEYS, SMALL_BYTES = 128, 1024
 PAGES, PAGE_BYTES = 32, 128 << 10
 ROUNDS = 60
-LOOKUPS = 240  # as many as fit into a pool
+LOOKUPS = 240
 IDLE_S = 10.0
+SETTING_POOL = "512MiB"  # of the node that sets: it evicts nothing
 START_S = 240.0
 ONE_ADDRESS_MAX = 32
 AT_ONCE = 8
@@ -139,11 +140,14 @@ def started(nodes: int) -> Iterator[Cluster]:
     """On one address. Large clusters are on a host of their own each, because a daemon limits the
     connections of one address, and start a few at a time, with a patient failure detector."""
     options = {"pool-size": "192MiB"}
+    each = [{"pool-size": SETTING_POOL}]
     large = nodes > ONE_ADDRESS_MAX
     if large:
         options |= {"heartbeat-interval-s": "10", "member-ttl-s": "60"}
     with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(nodes, options=options, patience=START_S / 20))
+        cluster = stack.enter_context(
+            Cluster(nodes, options=options, each=each, patience=START_S / 20)
+        )
         at_once = nodes
         if large:
             at_once = AT_ONCE
