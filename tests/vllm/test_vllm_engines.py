@@ -1,7 +1,6 @@
 """Two whole vLLM engines with a daemon each answer as an engine without the tier: with the same
 tokens and logprobs."""
 
-import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -9,11 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 from harness.waiting import eventually
 from serving.engine import Engine, transfer_config
+from serving.prompts import BLOCK_TOKENS, NEW_TOKENS, prompt_of, whole_blocks
 from serving.tiny_model import Architecture, write_model
 
 ARCHITECTURE = Architecture()
-BLOCK_TOKENS = 32
-NEW_TOKENS = 24
 
 
 class Engines(NamedTuple):
@@ -42,16 +40,6 @@ def engines(tmp_path_factory: pytest.TempPathFactory, nodes: Any) -> Iterator[En
         for engine in (plain, a, b):
             engine.wait_ready()
         yield Engines(plain, a, b, nodes)
-
-
-def prompt_of(name: str, tokens: int) -> list[int]:
-    chosen = random.Random(name)
-    return [chosen.randrange(2, ARCHITECTURE.vocabulary) for _ in range(tokens)]
-
-
-def whole_blocks(tokens: int) -> int:
-    """vLLM always computes the last token of a prompt."""
-    return (tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
 
 
 def test_the_second_engine_gets_what_the_first_computed(engines: Engines) -> None:

@@ -1,18 +1,16 @@
 """Whole engines with a hybrid model: some layers have a sliding window, others see everything. vLLM
 has several KV cache groups for it, and each chunk of a prompt has a page for each group."""
 
-import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
 from serving.engine import Answer, Engine, transfer_config
+from serving.prompts import BLOCK_TOKENS, NEW_TOKENS, prompt_of, whole_blocks
 from serving.tiny_gemma import Hybrid, layer_types, write_hybrid
 
 HYBRID = Hybrid()
-BLOCK_TOKENS = 32
-NEW_TOKENS = 24
 # vLLM puts two layers into each group: four layers have a window, two have full attention.
 WINDOWS, FULL = (0, 1), 2
 # vLLM keeps as much of a window as the next token needs.
@@ -52,19 +50,9 @@ def engines(tmp_path_factory: pytest.TempPathFactory, nodes: Any) -> Iterator[En
         yield engines
 
 
-def prompt_of(name: str, tokens: int) -> list[int]:
-    chosen = random.Random(name)
-    return [chosen.randrange(2, HYBRID.vocabulary) for _ in range(tokens)]
-
-
 def pages(answer: Answer, operation: str) -> list[int]:
     """The number of pages of each group."""
     return [len(answer.asked.get((operation, group), ())) for group in (*WINDOWS, FULL)]
-
-
-def whole_blocks(tokens: int) -> int:
-    """vLLM always computes the last token of a prompt."""
-    return (tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
 
 
 def test_the_second_engine_gets_the_pages_of_each_group(engines: Engines) -> None:

@@ -3,7 +3,6 @@
 Slow, and it needs the environments of both: `make test-vllm-slow`.
 """
 
-import random
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from harness.lmcache_server import LmcacheServer
 from harness.waiting import eventually
 from serving.beside_lmcache import LMCACHE_PYTHON, add_lmcache, connector_config
 from serving.engine import Engine
+from serving.prompts import NEW_TOKENS, prompt_of
 from serving.tiny_model import Architecture, write_model
 
 pytestmark = [
@@ -28,7 +28,6 @@ pytestmark = [
 
 ARCHITECTURE = Architecture()
 CHUNK_TOKENS = 64
-NEW_TOKENS = 24
 
 
 class Engines(NamedTuple):
@@ -72,11 +71,6 @@ def answers(server: LmcacheServer) -> bool:
         return bool(server.http("/healthcheck")["status"] == "healthy")
     except OSError:
         return False
-
-
-def prompt_of(name: str, tokens: int) -> list[int]:
-    chosen = random.Random(name)
-    return [chosen.randrange(2, ARCHITECTURE.vocabulary) for _ in range(tokens)]
 
 
 def stored(server: LmcacheServer) -> int:

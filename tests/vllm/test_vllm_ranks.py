@@ -4,20 +4,18 @@ chunk.
 Slow, because each engine has three processes: `make test-vllm-slow`.
 """
 
-import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
 from serving.engine import Engine, transfer_config
+from serving.prompts import BLOCK_TOKENS, NEW_TOKENS, prompt_of, whole_blocks
 from serving.tiny_model import Architecture, write_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ARCHITECTURE = Architecture()
-BLOCK_TOKENS = 32
-NEW_TOKENS = 24
 TP_2: Any = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
 
 
@@ -50,16 +48,6 @@ def engines(tmp_path_factory: pytest.TempPathFactory, nodes: Any) -> Iterator[En
             start("b", tiers[1], **TP_2),
             start("one rank", tiers[2]),
         )
-
-
-def prompt_of(name: str, tokens: int) -> list[int]:
-    chosen = random.Random(name)
-    return [chosen.randrange(2, ARCHITECTURE.vocabulary) for _ in range(tokens)]
-
-
-def whole_blocks(tokens: int) -> int:
-    """vLLM always computes the last token of a prompt."""
-    return (tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
 
 
 def test_the_second_engine_gets_the_bytes_of_both_ranks(engines: Engines) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from serving.prompts import VOCABULARY
+
 # Gemma's norms multiply by 1 + weight. Here it makes attention less uniform.
 _QUERY_NORM = 3.0
 
@@ -27,7 +29,7 @@ class Hybrid:
     kv_heads: int = 2
     head_dim: int = 32
     inner: int = 256
-    vocabulary: int = 512
+    vocabulary: int = VOCABULARY
     context_tokens: int = 4096
     seed: int = 11
 

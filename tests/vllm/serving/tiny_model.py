@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from serving.prompts import VOCABULARY
+
 # Random projections make attention nearly uniform, so that one token's KV would hardly matter.
 _QUERY_GAIN = 4.0
 
@@ -25,7 +27,7 @@ class Architecture:
     kv_heads: int = 2
     head_dim: int = 32
     inner: int = 256
-    vocabulary: int = 512
+    vocabulary: int = VOCABULARY
     context_tokens: int = 4096
     seed: int = 7
 
