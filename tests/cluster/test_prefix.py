@@ -81,6 +81,21 @@ def test_a_dead_node_counts_no_more_and_its_pages_only_where_others_have_them(
     everywhere(cluster, keys, {"present": 8, "a": 8})
 
 
+def test_pages_of_a_silent_member_do_not_count_until_it_answers(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(3, member_ttl_s=60)
+    keys, reader = keys_of("silent", 8), attach(cluster[0], timeout_s=2.0)
+    assert all(attach(cluster[2]).set(keys))
+    everywhere(cluster, keys, {"present": 8, "c": 8})
+    cluster[2].freeze()
+    # A read that fails makes it suspect. It stays a member.
+    eventually(lambda: not reader.has(keys) and ask(cluster[0], keys) == {"present": 0}, 30)
+    assert len(cluster[0].status()["membership"]["members"]) == 3
+    cluster[2].thaw()
+    eventually(lambda: ask(cluster[0], keys) == {"present": 8, "c": 8}, 30)
+
+
 @pytest.mark.parametrize("copies", [1_000_000, 0], ids=["copied", "asked"])
 def test_all_holders_of_a_popular_prefix_are_named(
     make_cluster: MakeCluster, attach: Attach, copies: int
