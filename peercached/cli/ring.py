@@ -40,8 +40,8 @@ def _show(document: Ring) -> None:
         (
             (
                 node.node_id,
-                f"{100 * node.share_first:.1f} %",
-                f"{100 * node.share_owned:.1f} %",
+                _percent(node.share_first),
+                _percent(node.share_owned),
                 _OUR_RECORDS[node.our_records],
                 node.queued,
                 "in sync" if node.its_records_here else "incomplete",
@@ -55,6 +55,10 @@ def _show(document: Ring) -> None:
             "\nThis shard does not have all records yet: for what it does not find, readers ask "
             "the other owners and those of the view before."
         )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share else "-"
 
 
 def _state(node: RingNode) -> str:

@@ -48,6 +48,7 @@ def size_command(
     or the path of a model's config.json. Asks no daemon.
     """
     from peercached.config import Config
+    from peercached.directory.owner_choice import owners_in
     from peercached.sizing import models, working_set
 
     try:
@@ -63,6 +64,7 @@ def size_command(
         users=users,
         shared_tokens=shared,
         nodes=nodes,
+        owners=owners_in(nodes),
         page_tokens=page_tokens,
         pieces_per_page=pieces,
         tp=tp,
@@ -75,14 +77,14 @@ def size_command(
         f"a page of {page_tokens} tokens has {size(plan.page)} under {plural(pieces, 'key')}",
         f"{count(users)} prompts of {count(context)} tokens: {size(plan.working_set)} "
         f"in {plural(plan.pages, 'page')}",
-        f"directory: {plural(plan.records_per_node, 'record')} per node "
-        f"({size(plan.directory_per_node)})",
+        f"directory: {plural(plan.records_per_owner, 'record')} at each of "
+        f"{plural(owners_in(nodes), 'owner')} ({size(plan.directory_per_owner)})",
         "",
         f'pool_size = "{_rounded_up(plan.pool_per_node)}"   # on each of {plural(nodes, "node")}',
     ):
         click.echo(line)
-    if plan.records_per_node > Config().directory_capacity:
-        click.echo(f"directory_capacity = {plan.records_per_node}")
+    if plan.records_per_owner > Config().directory_capacity:
+        click.echo(f"directory_capacity = {plan.records_per_owner}")
 
 
 def _rounded_up(size_bytes: int) -> str:

@@ -413,11 +413,12 @@ class Config(BaseModel):
         le=8,
     )
     directory_capacity: Count = _key(
-        10_000_000,
+        16_000_000,
         _DIRECTORY,
         "Records that this node's shard may hold, about 48 bytes each; memory grows only as used. "
         "Beyond it records are refused, counted, and `status` says so.",
-        "The cluster's pages x `directory_replicas` / nodes exceed it.",
+        "The cluster's pages x `directory_replicas` / owners exceed it. Up to eight nodes are all "
+        "owners. A larger cluster has eight owners, or one for each eight nodes.",
         unit="records",
         ge=1024,
         le=1_000_000_000,

@@ -1,4 +1,4 @@
-"""Maps views to the engine's holder indices and ring, and keeps the former rings."""
+"""Maps views to the engine's holder indices and to rings of owners. Keeps the former rings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, SELF, digests_of
 from peercached.directory.native import Native, RingTable
+from peercached.directory.owner_choice import choose_owners
 from peercached.directory.patience import Patience
 from peercached.membership import NodeAddress, State, View
 
@@ -131,9 +132,12 @@ class Placement:
         return change
 
     def _build(self, nodes: dict[int, Node]) -> tuple[bytes, bytes]:
+        addresses = [node.address for node in nodes.values()]
+        chosen = choose_owners({address.node_id: address.incarnation for address in addresses})
+        owners = {i: node.address for i, node in nodes.items() if node.address.node_id in chosen}
         return self._build_ring(
-            {node.address.node_id: i for i, node in nodes.items()},
-            {node.address.node_id: node.address.pool_bytes for node in nodes.values()},
+            {address.node_id: i for i, address in owners.items()},
+            {address.node_id: address.pool_bytes for address in owners.values()},
         )
 
     def _remember(

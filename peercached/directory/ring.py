@@ -1,4 +1,4 @@
-"""Consistent hashing: the positions of a view's nodes on the ring.
+"""Consistent hashing: the positions of a view's owners (owner_choice.py) on the ring.
 
 A node of median weight has `vnodes` positions on the ring. Heavier nodes have more and lighter
 nodes have fewer, in proportion to their weight, within 1/8 to 8 times `vnodes` (`vnodes_of`).

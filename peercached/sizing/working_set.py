@@ -22,8 +22,8 @@ class Plan:
     pages: int
     working_set: float
     pool_per_node: int
-    records_per_node: int  # in its part of the directory
-    directory_per_node: float
+    records_per_owner: int  # in its part of the directory
+    directory_per_owner: float
 
 
 def plan(
@@ -34,6 +34,7 @@ def plan(
     users: int,
     shared_tokens: int,
     nodes: int,
+    owners: int,
     page_tokens: int,
     pieces_per_page: int,
     tp: int = 1,
@@ -41,7 +42,8 @@ def plan(
 ) -> Plan:
     """Memory to keep the prompts of `users` at once. The first `shared_tokens` of each (a system
     prompt) are the same for all and kept once. `pieces_per_page`: keys that the engine stores for a
-    page, over all its ranks (two for each rank with SGLang's page_first layout)."""
+    page, over all its ranks (two for each rank with SGLang's page_first layout). `owners`: how many
+    of the nodes keep the directory (directory/owner_choice.py)."""
     # Ranks beyond the number of KV heads store their heads again, each under keys of its own.
     copies = max(1.0, tp / model.kv_heads) if model.kv_heads else 1.0
     per_token = model.bytes_per_token(dtype) * copies
@@ -51,13 +53,13 @@ def plan(
     page = per_token * page_tokens
     records = pages * pieces_per_page
     working_set = pages * page + records * SLOT_HEADER_BYTES
-    records_per_node = math.ceil(records * min(replicas, nodes) / nodes)
+    records_per_owner = math.ceil(records * min(replicas, owners) / owners)
     return Plan(
         per_token,
         page,
         pages,
         working_set,
         math.ceil(working_set / nodes / USABLE),
-        records_per_node,
-        records_per_node * RECORD_BYTES,
+        records_per_owner,
+        records_per_owner * RECORD_BYTES,
     )

@@ -9,7 +9,7 @@ LLAMA = KNOWN["llama-3.1-8b"]
 
 
 def made(**changes: int) -> Plan:
-    given = {"context_tokens": 8192, "users": 100, "shared_tokens": 0, "nodes": 1,
+    given = {"context_tokens": 8192, "users": 100, "shared_tokens": 0, "nodes": 1, "owners": 1,
              "page_tokens": 64, "pieces_per_page": 2}  # fmt: skip
     return plan(LLAMA, "bf16", **{**given, **changes})
 
@@ -33,7 +33,8 @@ def test_ranks_beyond_the_kv_heads_store_their_heads_again() -> None:
 
 
 def test_nodes_divide_pages_and_records() -> None:
-    one, four = made(), made(nodes=4)
+    one, four = made(), made(nodes=4, owners=4)
     assert four.pool_per_node == pytest.approx(one.pool_per_node / 4, rel=1e-6)
-    assert one.directory_per_node == 12_800 * 2 * 48, "one node owns each record once"
-    assert four.directory_per_node == 12_800 * 2 * 48 * 2 / 4
+    assert one.directory_per_owner == 12_800 * 2 * 48, "one node owns each record once"
+    assert four.directory_per_owner == 12_800 * 2 * 48 * 2 / 4
+    assert made(nodes=64, owners=8).directory_per_owner == 12_800 * 2 * 48 * 2 / 8
