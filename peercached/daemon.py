@@ -92,7 +92,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Of what sets and lookups wait for, and of the rest. Each tick costs an idle daemon processor time.
 TICK_S = 0.1
+SLOW_TICK_S = 0.5
 FLUSH_S = 1.0
 LEAVE_S = 0.5
 # How long a start waits for the others' records, so that a hanging member cannot block it.
@@ -185,24 +187,31 @@ class Daemon:
         )
         finding_events = FindingEvents(self.history, self.status.findings)
         self.failures.on_suspect(lambda _: finding_events.look_soon())
-        self._ticker = Periodic(
-            TICK_S,
-            [
-                self.streams.suspect_late_owners,
-                self._take_sets_or_not,
-                self.streams.check,
-                self.promotes.tell_used,
-                self.owner_side.tend,
-                self.removal_driver.tend,
-                self.removal_catch_up.tend,
-                self._log_notices,
-                Trim(engine, self.placement).tend,
-                finding_events.tend,
-                self._history_keeper.tend,
-                self.handover.tend,
-                self.curves.tend,
-                self.tracing.tend,
-            ],
+        self._tickers = (
+            Periodic(
+                TICK_S,
+                [
+                    self.streams.suspect_late_owners,
+                    self._take_sets_or_not,
+                    self.owner_side.tend,
+                    self.handover.tend,
+                ],
+            ),
+            Periodic(
+                SLOW_TICK_S,
+                [
+                    self.streams.check,
+                    self.promotes.tell_used,
+                    self.removal_driver.tend,
+                    self.removal_catch_up.tend,
+                    self._log_notices,
+                    Trim(engine, self.placement).tend,
+                    finding_events.tend,
+                    self._history_keeper.tend,
+                    self.curves.tend,
+                    self.tracing.tend,
+                ],
+            ),
         )
         self.status.add(
             *self.handover.components,
@@ -521,7 +530,8 @@ class Daemon:
     async def start(self) -> None:
         """OSError or RuntimeError with the remedy if the node cannot start."""
         self.views.apply(self.cluster.view)
-        self._ticker.start()
+        for ticker in self._tickers:
+            ticker.start()
         self.tracing.start()
         self.events.start()
         if self.config.clustered:
@@ -582,7 +592,7 @@ class Daemon:
             partial(self.server.stop, SERVER_GRACE_S),
             self.accepts.stop,
             self.links.stop,
-            self._ticker.stop,
+            *(ticker.stop for ticker in self._tickers),
             self.tracing.stop,
             self.removal_catch_up.stop,
             self.removal_driver.stop,

@@ -28,6 +28,7 @@ from peercached.directory.placement import Node
 from peercached.peer.rpc import wire
 
 SEEDS = 3
+HEADS = 3
 LARGE = 100  # from this many nodes: one seed with one join and one crash
 JOINS = 2  # in each cluster, with as many crashes
 PAGES_A_NODE = 30  # of those that may have pages
@@ -110,14 +111,14 @@ def _events(cluster: SimCluster, pages: int, found: dict[str, list[float]]) -> N
 
     for newcomer in range(JOINS if len(cluster.nodes) < LARGE else 1):
         event("join", partial(cluster.start, f"x{newcomer}"))
-        event("crash", partial(cluster.crash, cluster.names[-1 - newcomer]))
+        event("crash", partial(cluster.crash, cluster.names[HEADS + newcomer]))  # of an owner
 
 
 def measure(nodes: int) -> dict[str, float]:
     found: dict[str, list[float]] = defaultdict(list)
     for seed in range(SEEDS if nodes < LARGE else 1):
         with SimCluster(
-            seed, nodes, heads=3, delay_s=0.005, pools=POOLS_ALIKE, holders=holders_of(nodes)
+            seed, nodes, heads=HEADS, delay_s=0.005, pools=POOLS_ALIKE, holders=holders_of(nodes)
         ) as cluster:
             _events(cluster, PAGES_A_NODE * nodes, found)
     figures_: dict[str, float] = {"nodes": nodes}

@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 RECONNECT_FIRST_S = 0.05
 RECONNECT_MAX_S = 2.0
-# Overdue means seconds late, and there may be thousands of streams: do not check at every tick.
-CHECK_EVERY_S = 0.25
 FLUSH_LOOK_S = 0.01
 
 
@@ -83,7 +81,6 @@ class Streams:
         self._lines: dict[int, _Line] = {}
         self._epochs = count(1)
         self._scan_wanted = asyncio.Event()
-        self._check_at = 0.0
         self._scanner: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         failures.on_suspect(lambda node: pending.stop_waiting_for(node.index))
@@ -198,10 +195,7 @@ class Streams:
 
     def check(self, now: float) -> None:
         """Ends connections with overdue acknowledgements, and retries records that were refused for
-        lack of room. Call it often: it limits itself to CHECK_EVERY_S."""
-        if now < self._check_at:
-            return
-        self._check_at = now + CHECK_EVERY_S
+        lack of room. Call it about twice a second: there may be thousands of streams."""
         self._local.check(now)
         for line in self._lines.values():
             line.stream.check(now)

@@ -24,7 +24,7 @@ from peercached.directory.layout import ROW_BYTES
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say
 from peercached.peer.handover.parts import OFFERS_MAX, READERS_DONE_S, Offers, Part, bytes_of
-from peercached.peer.handover.report import Progress
+from peercached.peer.handover.report import NO_DRAIN, Progress
 from peercached.peer.handover.takers import takers
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Drain(Component):
 
     @property
     def takes_sets(self) -> bool:
-        return self.progress.state == Progress().state
+        return self.progress.state == NO_DRAIN
 
     # --- the operator's part
 

@@ -10,10 +10,12 @@ from typing import Any
 from peercached.directory.placement import Node
 from peercached.health import Say, kinds
 
+NO_DRAIN = "no"
+
 
 @dataclass(slots=True)
 class Progress:
-    state: str = "no"  # "handing over", "drained", "leaving", "left"
+    state: str = NO_DRAIN  # or "handing over", "drained", "leaving", "left"
     pages: int = 0  # held when it began
     bytes: int = 0
     budget_bytes: int = 0
