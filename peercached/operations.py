@@ -12,6 +12,7 @@ from peercached.directory.placement import Placement
 from peercached.history.curves import Curves
 from peercached.history.event_log import EventLog
 from peercached.node_status import NodeStatus
+from peercached.observe.process import process_document
 from peercached.peer.directory import trace
 from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.directory.lookups import Lookups
@@ -89,6 +90,10 @@ class Operations:
 
     def curves(self) -> Mapping[str, Any]:
         return self._curves.document()
+
+    async def process(self) -> Mapping[str, Any]:
+        document = await asyncio.get_running_loop().run_in_executor(None, process_document)
+        return {"node_id": self._placement.own.address.node_id, **document}
 
     async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
         return await trace.follow_get(

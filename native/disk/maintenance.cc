@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/thread_name.h"
 #include "disk/folder.h"
 
 namespace peercached::disk {
@@ -30,7 +31,10 @@ Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, const Fo
       clock_(health.add_clock()) {}
 
 void Maintenance::start() {
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    name_thread("disk upkeep");
+    run();
+  });
 }
 
 void Maintenance::stop() {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/thread_name.h"
+
 namespace peercached::disk {
 
 Reader::Reader(Io& io, Health& health, std::function<void(const IndexEntry&)> damaged)
@@ -66,6 +68,7 @@ void Reader::read(std::shared_ptr<ReadBatch> batch, Deadline deadline, bool urge
 // Keeps lane.depth() reads in flight, and returns when none is left and the reader is stopping.
 // Processes completed reads while the next ones are in flight.
 void Reader::run(ReadLane& lane) {
+  name_thread("disk read");
   std::vector<Slot> slots(lane.slots());
   AlignedBuffer small(slots.size() * kSmallReadBytesMax);
   std::vector<unsigned> idle, again;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/thread_name.h"
+
 namespace peercached::disk {
 
 WriteBehind::WriteBehind(Log& log, Index& index, NamespaceNumbers& namespaces, Health& health,
@@ -197,6 +199,7 @@ void WriteBehind::add_to(DiskStats& stats) const {
 }
 
 void WriteBehind::run(unsigned writer) {
+  name_thread("disk write");
   // SCHED_BATCH: a normal share of processor time, but waking up does not preempt a running thread.
   const sched_param parameters{};
   ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &parameters);

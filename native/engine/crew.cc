@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "common/thread_name.h"
+
 namespace peercached {
 
 namespace {
@@ -54,6 +56,7 @@ void CopyCrew::run(size_t count, uint64_t bytes, const std::function<void(size_t
 }
 
 void CopyCrew::help() {
+  name_thread("copy");
   std::unique_lock lock(mutex_);
   while (true) {
     Job* job = nullptr;

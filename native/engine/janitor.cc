@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/thread_name.h"
+
 namespace peercached {
 
 namespace {
@@ -14,7 +16,10 @@ constexpr std::chrono::seconds kRetryRemovals{1};
 }  // namespace
 
 void Janitor::start(const Parts& parts) {
-  thread_ = std::thread([this, parts] { run(parts); });
+  thread_ = std::thread([this, parts] {
+    name_thread("janitor");
+    run(parts);
+  });
 }
 
 void Janitor::stop() {

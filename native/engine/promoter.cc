@@ -4,6 +4,8 @@
 #include <map>
 #include <numeric>
 
+#include "common/thread_name.h"
+
 namespace peercached {
 
 namespace {
@@ -30,7 +32,11 @@ Promoter::Promoter(Pool& pool, NamespaceTable& namespaces, ColdPages& cold)
       cold_(cold),
       budget_bytes_max_(pool.size_bytes() / kBudgetShare),
       batch_bytes_max_(std::min(pool.size_bytes() / kBatchShare, kBatchBytesMax)) {
-  if (cold_.enabled()) warmer_ = std::thread([this] { warm_in_background(); });
+  if (cold_.enabled())
+    warmer_ = std::thread([this] {
+      name_thread("warm up");
+      warm_in_background();
+    });
 }
 
 Promoter::~Promoter() {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/thread_name.h"
+
 namespace peercached {
 namespace {
 
@@ -10,7 +12,11 @@ constexpr auto kGather = std::chrono::milliseconds(20);
 
 }  // namespace
 
-RecordFeed::RecordFeed(size_t changes_max) : changes_max_(changes_max), bell_([this] { ring(); }) {}
+RecordFeed::RecordFeed(size_t changes_max)
+    : changes_max_(changes_max), bell_([this] {
+        name_thread("feed bell");
+        ring();
+      }) {}
 
 RecordFeed::~RecordFeed() {
   close();

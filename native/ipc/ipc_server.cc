@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common/fault_guard.h"
+#include "common/thread_name.h"
 #include "ipc/connection.h"
 #include "ipc/server_state.h"
 #include "ipc/socket_path.h"
@@ -53,7 +54,10 @@ struct IpcServer::Impl {
 
   void serve() {
     path.listen();
-    acceptor = std::thread([this] { accept_all(); });
+    acceptor = std::thread([this] {
+      name_thread("accept workers");
+      accept_all();
+    });
   }
 
   // A connection and its thread. The acceptor is the only owner: it joins and frees them.
@@ -140,6 +144,7 @@ struct IpcServer::Impl {
     ++state.accepted;
     try {
       one.thread = std::thread([this, &one] {
+        name_thread("worker");
         one.connection.run();
         one.finished = true;
         wake_acceptor();

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <chrono>
 
+#include "common/thread_name.h"
 #include "pool/pool_impl.h"
 #include "pool/reads.h"
 #include "pool/slot_header.h"
@@ -46,7 +47,10 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
       policy(make_eviction_policy(slots, space, namespaces)),
       victims(slots, space, *policy) {
   if (memory.file() != nullptr) restore(judge, config.is_void);
-  evictor = std::thread([this] { evict_in_background(); });
+  evictor = std::thread([this] {
+    name_thread("evict");
+    evict_in_background();
+  });
 }
 
 Pool::Impl::~Impl() {

@@ -19,6 +19,7 @@ from peercached.admin.curves import Curves
 from peercached.admin.effective import EffectiveConfig
 from peercached.admin.events import Events
 from peercached.admin.pages import Pages
+from peercached.admin.process import Process
 from peercached.admin.ring import Ring
 from peercached.admin.status import Located, Status
 from peercached.admin.trace import Trace
@@ -49,6 +50,9 @@ class StatusSource(Protocol):
 
     def curves(self) -> Mapping[str, Any]:
         """`peercached.admin.curves.Curves`. Must not block."""
+
+    async def process(self) -> Mapping[str, Any]:
+        """`peercached.admin.process.Process`."""
 
     async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
         """`peercached.admin.trace.Trace`, of a get that may take up to `seconds`."""
@@ -146,6 +150,10 @@ async def _curves(source: StatusSource, request: pb.StatusRequest) -> Any:
     return pb.StatusReply(json=_json(Curves, source.curves()))
 
 
+async def _process(source: StatusSource, request: pb.StatusRequest) -> Any:
+    return pb.StatusReply(json=_json(Process, await source.process()))
+
+
 async def _trace(source: StatusSource, request: pb.TraceRequest) -> Any:
     traced = await source.trace(request.namespace, request.key, request.seconds)
     return pb.TraceReply(json=_json(Trace, traced))
@@ -217,8 +225,9 @@ CALLS: dict[str, _Call] = {
     "Ring": _Call(pb.RingRequest, _ring),
     "Config": _Call(pb.ConfigRequest, _config),
     "Events": _Call(pb.EventsRequest, _events),
-    # Its messages are like those of Status: an empty request, and a document.
+    # Their messages are like those of Status: an empty request, and a document.
     "Curves": _Call(pb.StatusRequest, _curves),
+    "Process": _Call(pb.StatusRequest, _process),
     "Trace": _Call(pb.TraceRequest, _trace),
     "Pages": _Call(pb.PagesRequest, _pages),
     "Pin": _Call(pb.PinRequest, _pin, steers=True),

@@ -17,6 +17,7 @@ from peercached.admin import NODE_KEY, SERVICE, VERSION_KEY
 from peercached.admin.effective import EffectiveConfig
 from peercached.admin.events import Events
 from peercached.admin.pages import Pages
+from peercached.admin.process import Process
 from peercached.admin.ring import Ring
 from peercached.admin.status import SCHEMA_VERSION, Located, Status
 from peercached.admin.trace import Trace
@@ -24,7 +25,9 @@ from peercached.proto import admin_pb2 as pb
 
 _REPLY_BYTES_MAX = 64 << 20
 
-_Document = TypeVar("_Document", Status, Located, Ring, EffectiveConfig, Events, Trace, Pages)
+_Document = TypeVar(
+    "_Document", Status, Located, Ring, EffectiveConfig, Events, Trace, Pages, Process
+)
 # The part of the caller's timeout that a traced get, a pin or a move may use.
 _OF_THE_TIMEOUT = 0.8
 
@@ -88,6 +91,10 @@ class AdminClient:
         """What the node saw lately: events with a number above `after`."""
         reply = self._call("Events", pb.EventsRequest(after=after), pb.EventsReply)
         return self._parse(Events, reply.json)
+
+    def process(self) -> Process:
+        """The daemon's threads and memory, and what it runs on."""
+        return self._parse(Process, self._call("Process", pb.StatusRequest(), pb.StatusReply).json)
 
     def trace(self, namespace: str, key: bytes) -> Trace:
         """Makes the daemon get one page, and returns the time of each step."""

@@ -49,6 +49,11 @@ _COMMANDS = {
         "workers",
         "The worker processes attached to this daemon, and the memory they share with it.",
     ),
+    "process": _command(
+        "process",
+        "process",
+        "The daemon's threads, memory and open files, and the machine that it runs on.",
+    ),
     "namespaces": _command(
         "namespaces",
         "namespaces",

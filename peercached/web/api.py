@@ -10,6 +10,7 @@ from typing import Any
 from peercached.admin.calls import Refusal, StatusSource
 from peercached.admin.curves import Curves
 from peercached.admin.events import Events
+from peercached.admin.process import Process
 from peercached.admin.status import Located, Status
 from peercached.observe.latency import Latency
 from peercached.proto import admin_pb2 as pb
@@ -29,6 +30,13 @@ def api_routes(
     ask: Ask,
 ) -> dict[str, Handler]:
     """`ask`: makes an admin call at another node (peer/service/relay.py)."""
+
+    async def of_node(node_id: str, method: str) -> Response:
+        try:
+            packed = await ask(node_id, method, b"", ANSWER_S)
+        except Refusal as refusal:
+            return text(str(refusal), HTTPStatus.BAD_GATEWAY)
+        return Response(pb.StatusReply.FromString(packed).json.encode(), JSON)
 
     async def node(_: Request) -> Response:
         document = Status.model_validate(dict(source.status())).model_dump(mode="json")
@@ -68,16 +76,19 @@ def api_routes(
         node_id = asked.arguments.get("node")
         if node_id is None:
             return json_document(Curves.model_validate(dict(source.curves())).model_dump())
-        try:
-            packed = await ask(node_id, "Curves", b"", ANSWER_S)
-        except Refusal as refusal:
-            return text(str(refusal), HTTPStatus.BAD_GATEWAY)
-        return Response(pb.StatusReply.FromString(packed).json.encode(), JSON)
+        return await of_node(node_id, "Curves")
+
+    async def process(asked: Request) -> Response:
+        node_id = asked.arguments.get("node")
+        if node_id is None:
+            return json_document(Process.model_validate(dict(await source.process())).model_dump())
+        return await of_node(node_id, "Process")
 
     return {
         "/api/v1/node": node,
         "/api/v1/cluster": whole,
         "/api/v1/events": seen,
         "/api/v1/curves": curves,
+        "/api/v1/process": process,
         "/api/v1/locate": look_up,
     }

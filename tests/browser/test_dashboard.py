@@ -153,6 +153,11 @@ def test_dashboard_shows_members_charts_and_the_located_key(
 
         page.find_element("css selector", "#scope option[value='c']").click()
         eventually(lambda: ink(page, "hits", "--series-2") == 0, 10, "c gets nothing from peers")
+
+        assert text(page, "#threads tbody") == "", "it is not open"
+        page.find_element("css selector", "#process-part summary").click()
+        eventually(lambda: "of node c" in text(page, "#process"), 10)
+        assert "accept workers" in text(page, "#threads tbody")
         assert complaints(page) == []
 
 

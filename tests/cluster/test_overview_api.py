@@ -144,7 +144,7 @@ def test_without_the_dashboard_only_metrics_are_served(
     config = tmp_path / "config.toml"
     config.write_text("metrics_dashboard = false\n")
     cluster = make_cluster(1, config=str(config))
-    for path in ("/", "/api/v1/node", "/api/v1/cluster", "/api/v1/curves"):
+    for path in ("/", "/api/v1/node", "/api/v1/cluster", "/api/v1/curves", "/api/v1/process"):
         with pytest.raises(urllib.error.HTTPError) as refused:
             get(cluster[0], path)
         assert refused.value.code == 404

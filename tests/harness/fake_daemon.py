@@ -74,6 +74,9 @@ class FakeSource:
     def curves(self) -> dict[str, Any]:
         return {"node_id": self.document.get("node", {}).get("id", "")}
 
+    async def process(self) -> dict[str, Any]:
+        return {"node_id": self.document.get("node", {}).get("id", "")}
+
     async def trace(self, namespace: str, key: bytes, seconds: float) -> dict[str, Any]:
         self.asked.append(("trace", namespace, key))
         return self.traced

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <utility>
 
+#include "common/thread_name.h"
+
 namespace peercached::rdma {
 namespace {
 
@@ -36,7 +38,10 @@ Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
   engine_ = make_rdma_engine(config.engine, rails_, *regions_, connector);
   wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_fd_ < 0) refused("creating an eventfd");
-  watcher_ = std::thread([this] { watch(); });
+  watcher_ = std::thread([this] {
+    name_thread("rdma watch");
+    watch();
+  });
 }
 
 Fabric::~Fabric() {

@@ -1,5 +1,7 @@
 #include "transfer/rdma/memory_table.h"
 
+#include "common/thread_name.h"
+
 namespace peercached::rdma {
 namespace {
 
@@ -9,7 +11,10 @@ constexpr int kForegroundMs = 500;
 }  // namespace
 
 MemoryTable::MemoryTable(std::span<const std::unique_ptr<Rail>> rails) : rails_(rails) {
-  thread_ = std::thread([this] { background(); });
+  thread_ = std::thread([this] {
+    name_thread("rdma memory");
+    background();
+  });
 }
 
 MemoryTable::~MemoryTable() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/error_text.h"
+#include "common/thread_name.h"
 
 namespace peercached::tcp {
 namespace {
@@ -187,7 +188,10 @@ Follower::Follower(FeedReader& reader, LifeSigns& signs, const TcpEngineConfig& 
       wait_(wait),
       wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
   if (wake_fd_ < 0) throw std::runtime_error("cannot make an eventfd: " + error_text(errno));
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    name_thread("follow");
+    run();
+  });
 }
 
 Follower::~Follower() {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/thread_name.h"
+
 namespace peercached::tcp {
 
 Movers::Movers(unsigned threads) : idle_(threads) {
@@ -29,6 +31,7 @@ bool Movers::try_run(std::function<void()>&& work) {
 }
 
 void Movers::run() {
+  name_thread("move");
   MutexLock lock(mutex_);
   while (true) {
     while (!stopping_ && given_.empty()) wake_.wait(mutex_);

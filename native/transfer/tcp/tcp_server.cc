@@ -13,6 +13,7 @@
 
 #include "common/error_text.h"
 #include "common/mutex.h"
+#include "common/thread_name.h"
 #include "transfer/tcp/server_channel.h"
 #include "transfer/tcp/socket.h"
 
@@ -68,7 +69,10 @@ struct TcpServer::Impl {
         stop_event(eventfd(0, EFD_CLOEXEC)),
         port(port_of(listener.fd())) {
     if (!stop_event) throw std::system_error(errno, std::generic_category(), "eventfd");
-    acceptor = std::thread([this] { accept_all(); });
+    acceptor = std::thread([this] {
+      name_thread("accept peers");
+      accept_all();
+    });
   }
 
   ~Impl() {
@@ -148,6 +152,7 @@ struct TcpServer::Impl {
     counters.accepted++;
     try {
       session.thread = std::thread([this, &session] {
+        name_thread("peer");
         session.channel->serve([&] { return let_in(session); });
         counters.channels--;
         session.over = true;

@@ -7,6 +7,7 @@ import { History, KINDS, hitRate, hitRateOfTwice, percentile } from "./history.j
 import { Events } from "./events.js";
 import { Namespaces } from "./namespaces.js";
 import { Nodes } from "./nodes.js";
+import { Process } from "./process.js";
 import * as locate from "./locate.js";
 
 const POLL_MS = 2000;
@@ -19,6 +20,7 @@ const charts = new Charts();
 const events = new Events();
 const nodes = new Nodes();
 const namespaces = new Namespaces();
+const process = new Process(json, () => byId("scope").value);
 let latenciesBefore = null; // kind -> counts
 
 async function json(path) {
@@ -38,6 +40,7 @@ async function poll() {
     if (isFirst) await recall(cluster);
     show(cluster, node);
     events.show(seen, node.node.incarnation);
+    process.look();
     byId("offline").hidden = true;
   } catch (error) {
     byId("offline").textContent = `This node does not answer: ${error.message}. Still trying.`;
@@ -178,6 +181,9 @@ function showScope(cluster) {
   select.value = ids.includes(chosen) ? chosen : "";
 }
 
-byId("scope").addEventListener("change", () => charts.draw(history.samples, byId("scope").value));
+byId("scope").addEventListener("change", () => {
+  charts.draw(history.samples, byId("scope").value);
+  process.look(true);
+});
 locate.start();
 poll();
