@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -56,6 +57,7 @@ class Options:
     nodes: int
     writers: int | None
     set_all: bool
+    rate: float | None
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,12 @@ class Workload:
     "--set-all",
     is_flag=True,
     help="Workers also set the pages that they have found, like an engine that does not ask first.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Requests per second at most. Default: as fast as they go.",
 )
 @click.option("--seed", default=1, show_default=True, help="Of conversations and spreading.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else.")
@@ -255,7 +263,12 @@ async def _replay(
             if kill is not None:
                 await kill.advance(over(number))
 
-        await replay.run(workload.requests, seconds_max=workload.seconds_max, before=before)
+        await replay.run(
+            workload.requests,
+            seconds_max=workload.seconds_max,
+            per_s=options.rate or math.inf,
+            before=before,
+        )
         if kill is not None:
             await kill.finish()
         return replay.taken, replay.phases

@@ -12,6 +12,7 @@ nothing.
 
 import asyncio
 import json
+import math
 import random
 import sys
 import time
@@ -158,10 +159,13 @@ class Replay:
         requests: Iterable[Request],
         *,
         seconds_max: float | None = None,
+        per_s: float = math.inf,
         before: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """Runs until the requests or the seconds end. `before(n)` is awaited ahead of request n."""
-        until_s = None if seconds_max is None else time.monotonic() + seconds_max
+        """Runs until the requests or the seconds end, at most `per_s` requests a second.
+        `before(n)` is awaited ahead of request n."""
+        began_s = time.monotonic()
+        until_s = None if seconds_max is None else began_s + seconds_max
         overlap = asyncio.Semaphore(len(self._prefill) + len(self._decode))
         first_in: dict[int, asyncio.Task[None]] = {}  # block -> the request that first brings it
         seen: set[int] = set()
@@ -170,6 +174,7 @@ class Replay:
             for number, request in enumerate(requests):
                 if until_s is not None and time.monotonic() > until_s:
                     break
+                await asyncio.sleep(began_s + number / per_s - time.monotonic())
                 if before is not None:
                     await before(number)
                 await overlap.acquire()

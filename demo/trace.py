@@ -1,8 +1,8 @@
 """Requests from a trace file in the Mooncake project's format.
 
-The replay runs at full speed, so the trace's timestamps only give the order. An answer's blocks
-appear in the `hash_ids` of the next turn, not in the request's own. So decode workers have nothing
-to set.
+The trace's timestamps only give the order. The replay runs at full speed, or at --rate. An answer's
+blocks appear in the `hash_ids` of the next turn, not in the request's own. So decode workers have
+nothing to set.
 """
 
 from collections.abc import Iterator
