@@ -178,6 +178,8 @@ def test_image_runs_unprivileged_and_contains_no_compiler(podman: Podman) -> Non
     devices = podman.attempt("run", "--rm", *podman.limits, "--network=none",
                              "--entrypoint=peercachectl", IMAGE, "devices")  # fmt: skip
     assert "pyverbs" not in devices.stdout + devices.stderr, "it is there, and found"
+    exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+    run(f"--entrypoint={PYTHON}", IMAGE, "-c", f"import {exporter}")
     settings = json.loads(podman("image", "inspect", IMAGE))[0]["Config"]
     assert settings["User"] == "64200:64200"
     assert settings["StopSignal"] == "SIGTERM"
