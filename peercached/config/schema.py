@@ -413,7 +413,7 @@ class Config(BaseModel):
         le=8,
     )
     directory_capacity: Count = _key(
-        16_000_000,
+        32_000_000,
         _DIRECTORY,
         "Records that this node's shard may hold, about 48 bytes each; memory grows only as used. "
         "Beyond it records are refused, counted, and `status` says so.",

@@ -6,8 +6,8 @@ the records of at most `MEMBERS_PER_OWNER` * `directory_replicas` members, whate
 cluster.
 
 The owners are the members that have been up longest, by their incarnations, which are times. So a
-newcomer seldom becomes an owner, and a node that comes and goes stops being one. The choice is made
-from the view alone, so nodes with the same view agree without exchanging messages.
+newcomer seldom becomes an owner, and a node that starts again and again stops being one. The choice
+is made from the view alone, so nodes with the same view agree without exchanging messages.
 """
 
 from __future__ import annotations

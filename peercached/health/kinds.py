@@ -80,6 +80,7 @@ SET_WITHOUT_OWNERS = Kind(
 DIRECTORY_FULL = Kind(
     "directory_full", "warning", "The directory shard of this node refused records."
 )
+RECORDS_REFUSED = Kind("records_refused", "warning", "Owners had no room for records of this node.")
 REQUESTS_DROPPED = Kind(
     "requests_dropped", "warning", "The control plane did not keep up with the data plane."
 )
@@ -290,6 +291,7 @@ SECTIONS: dict[str, tuple[Kind, ...]] = {
         RECORDS_WAIT,
         SET_WITHOUT_OWNERS,
         DIRECTORY_FULL,
+        RECORDS_REFUSED,
         REQUESTS_DROPPED,
     ),
     "Removals": (

@@ -105,10 +105,10 @@ def test_full_shard_counts_refusals_warns_and_recovers_once_it_has_room(
     for daemon, shard in zip(cluster.daemons, shards, strict=True):
         assert shard["entries"] <= CAPACITY
         assert shard["full"] >= 2048 - CAPACITY
-        assert "directory shard refused" in " ".join(
-            entry["sentence"] for entry in daemon.status()["health"]
-        )
+        assert "directory_full" in {entry["code"] for entry in daemon.status()["health"]}
         assert not final(daemon), "what is not in it may exist all the same"
+    refused = {each["code"]: each["sentence"] for each in cluster[1].status()["health"]}
+    assert "shards were full: a" in refused["records_refused"], "the holder says so, too"
     assert found(holder, keys) == 2048, "its holder finds every page"
     # A digest's owners fill up in different orders, so the other owner may have a refused record.
     assert found(reader, keys) >= shards[0]["entries"]

@@ -72,6 +72,17 @@ class DirectoryStatus(Component):
                 f"{shard.get('entries')} of {shard.get('capacity_entries')} are in use.",
                 "Raise directory_capacity; until then those pages are found only on their holder.",
             )
+        refusals = {
+            s["owner"]: s["refused_full"] for s in self._streams.status() if s["refused_full"]
+        }
+        if refused := self._lately.grown("refused", sum(refusals.values())):
+            say(
+                kinds.RECORDS_REFUSED,
+                f"Owners refused {refused} records of this node in the last hour because their "
+                f"directory shards were full: {', '.join(sorted(refusals))}.",
+                "Raise directory_capacity on all nodes; until then some of this node's pages are "
+                "found only here.",
+            )
         if dropped := self._lately.grown("dropped", stats.get("events_dropped", 0)):
             say(
                 kinds.REQUESTS_DROPPED,

@@ -27,7 +27,7 @@ DOCUMENT = {
         {"severity": "error", "sentence": "No head answers.", "remedy": "Start peercached at b."},
     ],
     "pool": {"capacity_bytes": 1 << 30, "used_bytes": 1 << 29, "keys": 12345, "evictions": 7},
-    "shard": {"entries": 100, "capacity_entries": 16_000_000, "bytes": 4800, "full": 3},
+    "shard": {"entries": 100, "capacity_entries": 32_000_000, "bytes": 4800, "full": 3},
     "ipc": {"connections": 2},
     "workers": [{"pid": 77, "uid": 1000, "name": "decode-0", "namespace": "llama",
                  "connections": 2, "regions": 1, "region_bytes": 1 << 20, "requests": 1234,

@@ -33,7 +33,7 @@ hold it, 1 GiB for the daemon, 128 MiB for the estimate of larger pools, and 48 
 {{- define "peercached.memoryMib" -}}
 {{- $pool := .nodes.pool -}}
 {{- $config := include "peercached.config" . | fromJson -}}
-{{- $records := add (dig "directory_capacity" 16000000 $config | int64) (dig "directory_copies" 4000000 $config | int64) -}}
+{{- $records := add (dig "directory_capacity" 32000000 $config | int64) (dig "directory_copies" 4000000 $config | int64) -}}
 {{- $mib := add 1024 128 (div (add (mul $records 48) 1048575) 1048576) (include "peercached.mib" $pool.extraMemory | int64) -}}
 {{- if ne $pool.backing "hugepages" -}}
 {{- $mib = add $mib (include "peercached.mib" $pool.size | int64) -}}
