@@ -7,7 +7,7 @@ import click
 from peercached.admin.ring import Ring, RingNode
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import print_json, print_table
+from peercached.cli.output import plural, print_json, print_table
 
 _OUR_RECORDS = {
     "live": "in sync",
@@ -34,7 +34,11 @@ def ring(target: Target, as_json: bool) -> None:
 
 def _show(document: Ring) -> None:
     owners = min(document.replicas, len(document.nodes))
-    click.echo(f"View {document.view_number}: each digest has {owners} owner(s).")
+    owning = sum(node.share_owned > 0 for node in document.nodes)
+    click.echo(
+        f"View {document.view_number}: {owning} of {plural(len(document.nodes), 'node')} own "
+        f"records, and each digest has {owners} owner(s)."
+    )
     print_table(
         ["node", ">owned first", ">owned", "our records", ">queued", "its records", "state"],
         (

@@ -66,6 +66,7 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
     model, test = ("--model", "llama-3.1-8b"), ("-n", "test")
     commands: dict[str, tuple[str, ...]] = {
         "status": (), "nodes": (), "ring": (), "workers": (), "config": (), "reload": (),
+        "process": (),
         "size": (*model, "--context", "8192", "--users", "100"),
         "simulate": (str(trace), "--pool", "1GiB", *model),
         "namespaces": (), "wait": ("--healthy", "--nodes", "3"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import urllib.error
 import urllib.parse
@@ -27,10 +26,10 @@ def process_by_http(daemon: Daemon, **arguments: str) -> Any:
         return json.load(response)
 
 
-def test_threads_are_named_and_counted(three_nodes: Cluster, attach: Attach) -> None:
+def test_process_names_threads_and_what_is_installed(three_nodes: Cluster, attach: Attach) -> None:
+    """Of this node by the admin socket, of another one by HTTP."""
     worker = attach(three_nodes[0])
-    keys = keys_of("process", 32)
-    assert all(worker.set(keys))
+    assert all(worker.set(keys_of("process", 32)))
     with AdminClient(str(three_nodes[0].admin_path)) as admin:
         document = admin.process()
     threads = {of.name: of.threads for of in document.threads}
@@ -39,15 +38,11 @@ def test_threads_are_named_and_counted(three_nodes: Cluster, attach: Attach) -> 
     for alone in ("evict", "janitor", "accept workers", "accept peers", "feed bell", "follow"):
         assert threads[alone] == 1
     assert sum(of.cpu_s for of in document.threads) > 0
-    assert document.node_id == "a"
-    assert document.pid == three_nodes[0].pid
+    assert (document.node_id, document.pid) == ("a", three_nodes[0].pid)
     assert document.resident_bytes > 10 << 20
     assert 0 < document.open_files < document.open_files_max
 
-
-def test_environment_names_the_machine_and_what_is_installed(three_nodes: Cluster) -> None:
-    with AdminClient(str(three_nodes[0].admin_path)) as admin:
-        on = admin.process().environment
+    on = document.environment
     assert on.python == ".".join(map(str, sys.version_info[:3]))
     assert on.kernel == f"Linux {os.uname().release}"
     assert on.processors == len(os.sched_getaffinity(0))
@@ -55,22 +50,7 @@ def test_environment_names_the_machine_and_what_is_installed(three_nodes: Cluste
     assert {"grpcio", "protobuf"} <= on.packages.keys()
     assert on.build["version"] == three_nodes[0].status()["node"]["version"]
 
-
-def test_any_node_tells_of_another_by_http(three_nodes: Cluster) -> None:
-    here = process_by_http(three_nodes[0])
-    there = process_by_http(three_nodes[0], node="c")
-    assert (here["node_id"], there["node_id"]) == ("a", "c")
-    assert there["pid"] == three_nodes[2].pid
+    assert process_by_http(three_nodes[0])["node_id"] == "a"
+    assert process_by_http(three_nodes[0], node="c")["pid"] == three_nodes[2].pid
     with pytest.raises(urllib.error.HTTPError, match="502"):
         process_by_http(three_nodes[0], node="nobody")
-
-
-def test_command_prints_threads_and_packages(three_nodes: Cluster) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket",
-         str(three_nodes[0].admin_path), "process"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert f"pid {three_nodes[0].pid} of node a" in done.stdout
-    assert "grpcio" in done.stdout
-    assert "accept workers" in done.stdout

@@ -55,7 +55,7 @@ def test_once_the_cluster_is_complete_all_records_are_in_sync(three_nodes: Clust
 
 def test_the_command_prints_a_table_or_json(three_nodes: Cluster) -> None:
     text = peercachectl(three_nodes[0], "ring")
-    assert "each digest has 2 owner(s)" in text
+    assert "3 of 3 nodes own records, and each digest has 2 owner(s)" in text
     assert "this node" in text
     document = json.loads(peercachectl(three_nodes[0], "ring", "--json"))
     assert [node["node_id"] for node in document["nodes"]] == ["a", "b", "c"]
