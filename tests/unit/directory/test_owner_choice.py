@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import pytest
 from harness.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 
 from peercached.directory.owner_choice import choose_owners, owners_in
@@ -38,14 +37,10 @@ def address(node_id: str, incarnation: int) -> NodeAddress:
     return NodeAddress(node_id, incarnation, "10.0.0.9", 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("members", "owners"), [(1, 1), (8, 8), (9, 8), (64, 8), (65, 9), (72, 9), (1000, 125)]
-)
-def test_an_owner_has_the_records_of_eight_members_for_each_replica(
-    members: int, owners: int
-) -> None:
-    assert owners_in(members) == owners
-    assert len(choose_owners({f"n{number}": number for number in range(members)})) == owners
+def test_an_owner_has_the_records_of_eight_members_for_each_replica() -> None:
+    for members, owners in {1: 1, 8: 8, 9: 8, 64: 8, 65: 9, 72: 9, 1000: 125}.items():
+        assert owners_in(members) == owners
+        assert len(choose_owners({f"n{number}": number for number in range(members)})) == owners
 
 
 def test_the_oldest_members_are_the_owners_and_node_ids_decide_between_equals() -> None:
