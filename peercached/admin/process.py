@@ -23,7 +23,6 @@ class Environment(Part):
     machine: str = ""
     processors: int = 0  # that this process may use
     memory_bytes: int = 0
-    memory_available_bytes: int = 0
     packages: dict[str, str] = Field(default_factory=dict)  # name -> version
     build: dict[str, str] = Field(default_factory=dict)  # observe/build_info.py
 

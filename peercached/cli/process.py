@@ -34,7 +34,7 @@ def _show(document: Process) -> None:
         f"peercached {on.build.get('version', '?')}, pid {document.pid} of node "
         f"{document.node_id} ({build})",
         f"{on.kernel} on {on.machine}, {on.processors} processors, "
-        f"{size(on.memory_available_bytes)} of {size(on.memory_bytes)} memory available",
+        f"{size(on.memory_bytes)} of memory",
         f"Python {on.python}, {packages}",
         f"{size(document.resident_bytes)} in memory, {count(document.open_files)} of "
         f"{count(document.open_files_max)} files open",

@@ -11,7 +11,6 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,12 @@ LOG_BYTES_MAX = 8 << 20
 _LOG_LINES_MAX = 20_000
 _COMMAND_S = 30.0
 _SECRET_KEYS = ("cluster_secret_file", "tls_key")
-_PACKAGES = ("grpcio", "protobuf", "uvloop", "pydantic", "click", "rich", "prometheus-client")
 _ABOUT = """\
 Made by peercachectl support-bundle.
 
 status.json    the daemon's whole status, health sentences first
 ring.json      who owns what, and whether records are in sync
+process.json   the daemon's threads, memory and packages
 config.json    the configuration in force, and where each value came from
 doctor.json    what keeps this host from RDMA, or from its peers
 devices.json   its RDMA devices, ports and GIDs
@@ -92,6 +91,7 @@ def collect(target: Target, log_file: Path | None, unit: str) -> dict[str, str]:
     asked: dict[str, Callable[[], Any]] = {
         "status.json": of_daemon("status"),
         "ring.json": of_daemon("ring"),
+        "process.json": of_daemon("process"),
         "config.json": of_daemon("config"),
         "doctor.json": lambda: document_of(examined(target)),
         "devices.json": lambda: [device.model_dump(mode="json") for device in find_devices()],
@@ -111,15 +111,13 @@ def collect(target: Target, log_file: Path | None, unit: str) -> dict[str, str]:
 
 
 def _versions() -> dict[str, Any]:
-    from peercached.observe.build_info import build_info
+    from peercached.observe.build_info import build_info, installed_packages
 
-    packages = {}
-    for name in _PACKAGES:
-        try:
-            packages[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            packages[name] = ""
-    return {**build_info(), "python": platform.python_version(), "packages": packages}
+    return {
+        **build_info(),
+        "python": platform.python_version(),
+        "packages": installed_packages(),
+    }
 
 
 def _machine() -> dict[str, Any]:

@@ -586,8 +586,9 @@ class Config(BaseModel):
     metrics_enabled: bool = _key(
         True,
         _MONITORING,
-        "Whether this node answers Prometheus at `http://metrics_host:metrics_port/metrics`. What "
-        "is there to read is for everybody who reaches the port: no page, no key, no secret.",
+        "Whether this node answers Prometheus at `http://metrics_host:metrics_port/metrics`. "
+        "Everybody who reaches the port can read these numbers. They have no page, no key and no "
+        "secret.",
         "Nobody scrapes this node, or the port may not be open.",
     )
     metrics_host: Listen = _key(

@@ -1,9 +1,8 @@
 """Which members of a view own records.
 
 Up to `OWNERS_LEAST` members, all do. A larger cluster has fewer owners than members, so that a
-`set` of many pages waits for few of them, and a stream of records goes to few. Each owner then has
-the records of at most `MEMBERS_PER_OWNER` * `directory_replicas` members, whatever the size of the
-cluster.
+`set` of many pages waits for few of them. Each owner then has the records of at most
+`MEMBERS_PER_OWNER` * `directory_replicas` members, whatever the size of the cluster.
 
 The owners are the members that have been up longest, by their incarnations, which are times. So a
 newcomer seldom becomes an owner, and a node that starts again and again stops being one. The choice

@@ -1,8 +1,16 @@
-"""What this installation was built from."""
+"""What this installation was built from, and the packages that it uses."""
 
 from __future__ import annotations
 
+import contextlib
+from importlib import metadata
+
 from peercached import __version__
+
+_PACKAGES = (
+    "grpcio", "protobuf", "uvloop", "pydantic", "cryptography", "prometheus-client",
+    "click", "rich",
+)  # fmt: skip
 
 
 def build_info() -> dict[str, str]:
@@ -15,3 +23,12 @@ def build_info() -> dict[str, str]:
         "version": __version__,
         **{f"native_{name}": value for name, value in _native.build_info().items()},
     }
+
+
+def installed_packages() -> dict[str, str]:
+    """The versions of those that are installed."""
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

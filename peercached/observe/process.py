@@ -1,4 +1,4 @@
-"""What the kernel tells of this process, and what it runs on: /proc (man 5 proc)."""
+"""This process as the kernel shows it in /proc, and the machine and packages that it runs on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import os
 import platform
 import resource
 from collections import defaultdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from peercached.observe.build_info import build_info
+from peercached.observe.build_info import build_info, installed_packages
 
-_PACKAGES = ("grpcio", "protobuf", "uvloop", "pydantic", "prometheus-client", "cryptography")
 _PAGE_BYTES = resource.getpagesize()
 
 
@@ -45,28 +43,12 @@ def _threads() -> list[dict[str, Any]]:
 
 
 def _environment() -> dict[str, Any]:
-    memory = _memory()
     return {
         "python": platform.python_version(),
         "kernel": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "processors": len(os.sched_getaffinity(0)),
-        "memory_bytes": memory.get("MemTotal", 0),
-        "memory_available_bytes": memory.get("MemAvailable", 0),
-        "packages": dict(_installed()),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES,
+        "packages": installed_packages(),
         "build": build_info(),
     }
-
-
-def _installed() -> list[tuple[str, str]]:
-    found = []
-    for name in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found.append((name, metadata.version(name)))
-    return found
-
-
-def _memory() -> dict[str, int]:
-    """/proc/meminfo in bytes."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) == 3}

@@ -585,7 +585,7 @@ def test_a_forgotten_node_that_comes_back_has_no_removed_page(
         eventually(lambda: reader.get(KEYS) == [None] * len(KEYS), 30)  # noqa: B023
     # Whether b knew before what it would miss, or only when it came back.
     assert "pages were removed while this node was" in a.log_text()
-    # What is set from now on stays.
+    # No late removal takes pages that are set from now on.
     assert all(worker(a).set(KEYS, NEW))
     assert all(page is not None for page in worker(c).get(KEYS))
 

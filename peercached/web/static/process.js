@@ -32,8 +32,7 @@ export class Process {
       ["version", Object.entries(on.build).filter(([, value]) => value)
         .map(([name, value]) => `${name} ${value}`).join(", ")],
       ["machine", `${on.kernel} on ${on.machine}, ${on.processors} processors`],
-      ["memory", `${format.bytes(rest.resident_bytes)} in use; of the machine's `
-        + `${format.bytes(on.memory_bytes)}, ${format.bytes(on.memory_available_bytes)} are available`],
+      ["memory", `${format.bytes(rest.resident_bytes)} of the machine's ${format.bytes(on.memory_bytes)}`],
       ["files", `${format.count(rest.open_files)} of ${format.count(rest.open_files_max)} open`],
       ["Python", `${on.python}, ${packages.join(", ")}`],
     ];
