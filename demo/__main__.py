@@ -24,12 +24,13 @@ from demo import report
 from demo.replay import Replay, WorkerDied, WorkerOptions, WorkerProcess
 from demo.scenario import KillOneDaemon
 from demo.trace import read_trace
-from demo.workload import Conversations, Request
+from demo.workload import Conversations, Documents, Request
 from peercache_bench.daemons import ClusterError
 from peercache_bench.report import report_console
 from peercached.sizing.trace import TraceError
 
 _DEFAULT_REQUESTS = 5000
+_QUESTIONS_EACH = 5
 _TRACE_SECONDS = 60.0
 _SLOT_HEADER_BYTES = 64
 _SLOT_ALIGN_BYTES = 4096
@@ -49,6 +50,7 @@ class Options:
     disk_mib: int
     seed: int
     trace: Path | None
+    documents: int | None
     kill: bool
     faults: str
     protocol: str
@@ -81,6 +83,13 @@ class Workload:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Replay this trace (Mooncake's format, .jsonl or .jsonl.gz) instead of made-up "
     "conversations.",
+)
+@click.option(
+    "--documents",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Ask about N long documents, once each and then again at random, instead of made-up "
+    f"conversations. Default of --requests: {_QUESTIONS_EACH} for each.",
 )
 @click.option("--kill", is_flag=True, help="Kill -9 one daemon in the middle; it returns later.")
 @click.option("--faults", default="", metavar="PLAN", help="For the daemons: corrupt=0.01,seed=7")
@@ -155,6 +164,8 @@ def main(as_json: bool, **values: Any) -> None:
     console = report_console(stderr=as_json)
     try:
         more: dict[str, int] = {}
+        if options.documents and (options.trace or options.kill):
+            raise click.UsageError("--documents: give it without --trace and --kill")
         if options.writers is not None:
             if options.writers > options.nodes:
                 raise click.UsageError(f"--writers: there are only {options.nodes} daemons")
@@ -260,6 +271,8 @@ async def _replay(
             kill = KillOneDaemon(cluster, workers, replay, progress.console.print)
 
         async def before(number: int) -> None:
+            if options.documents and number in (0, options.documents):
+                replay.begin_phase("first questions" if number == 0 else "later questions")
             if kill is not None:
                 await kill.advance(over(number))
 
@@ -275,6 +288,11 @@ async def _replay(
 
 
 def _workload(options: Options) -> Workload:
+    if options.documents is not None:
+        documents = Documents(options.documents, options.seed)
+        count = options.requests or _QUESTIONS_EACH * options.documents
+        name = f"{options.documents} documents of {documents.document_blocks} pages"
+        return Workload(name, itertools.islice(documents.requests(), count), count)
     if options.trace is None:
         count = options.requests or _DEFAULT_REQUESTS
         made_up = itertools.islice(Conversations(seed=options.seed).requests(), count)

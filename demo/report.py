@@ -183,7 +183,7 @@ def _overview(summary: Mapping[str, Any]) -> Table:
 
 
 def _phases(phases: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(title="before, while and after", title_justify="left")
+    table = Table(title="phases of the replay", title_justify="left")
     nodes = list(phases[0]["hit_rate_by_node"])
     hits = [f"hits on {node}" for node in nodes]
     columns = ["phase", "requests", "requests/s", *hits, "to decode", "longest call", "not set"]

@@ -1,11 +1,12 @@
-"""Seeded random conversations of several turns.
+"""Seeded random workloads: conversations of several turns, and questions about long documents.
 
-They resemble a chat service. Every conversation starts with one of a few system prompts. Each turn
-sends the whole history and a new question, and the answer becomes part of the history. So a turn's
-chain begins with blocks that an earlier turn, or another conversation with the same prompt, has
-already set.
+Conversations resemble a chat service. Every conversation starts with one of a few system prompts.
+Each turn sends the whole history and a new question, and the answer becomes part of the history. So
+a turn's chain begins with blocks that an earlier turn, or another conversation with the same
+prompt, has already set.
 """
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -70,3 +71,29 @@ class Conversations:
     @staticmethod
     def _fresh(numbers: Iterator[int], count: int) -> list[int]:
         return [next(numbers) for _ in range(count)]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Long documents. Each is asked about once, in order, and then again and again at random."""
+
+    documents: int
+    seed: int = 1
+    document_blocks: int = 64
+    question_blocks: int = 2
+    answer_blocks: int = 2
+
+    def requests(self) -> Iterator[Request]:
+        """An endless sequence. Equal parameters give equal requests."""
+        chance = random.Random(self.seed)
+        length = self.document_blocks
+        texts = [range(at * length, (at + 1) * length) for at in range(self.documents)]
+        numbers = itertools.count(self.documents * length)
+
+        def about(text: range) -> Request:
+            question = tuple(itertools.islice(numbers, self.question_blocks))
+            return Request((*text, *question), tuple(itertools.islice(numbers, self.answer_blocks)))
+
+        yield from map(about, texts)
+        while True:
+            yield about(chance.choice(texts))

@@ -1,6 +1,6 @@
 """Equal memory: private host tiers of the engines beside a shared pool, or all memory in the pool.
 
-    make host-tier                       made-up conversations (demo/workload.py)
+    make host-tier                       made-up conversations, and questions about documents
     make host-tier TRACE=FILE.jsonl.gz   a trace in Mooncake's format
 
 Reproduces the shape of the experiment in SGLang's pull request 20535: buffer-only hosts give the
@@ -14,13 +14,16 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from costs.hit_rate import Chains, conversations
+from demo.workload import Documents
 from peercached.sizing.simulation import Cluster
 from peercached.sizing.trace import read_trace
 
 NODES = 4
+DOCUMENTS, QUESTIONS_EACH = 200, 10
 SHARES = (0.05, 0.1, 0.2, 0.4)  # all memory, as a share of all different blocks
 TIERS = (0.0, 0.25, 0.5, 0.75)  # the private tiers' part of it
 
@@ -98,8 +101,15 @@ def measure(chains: Chains) -> None:
             print(row, flush=True)
 
 
+def documents() -> Chains:
+    """Several questions about each of some long documents (demo/workload.py)."""
+    asked = islice(Documents(DOCUMENTS).requests(), QUESTIONS_EACH * DOCUMENTS)
+    return [request.chain for request in asked]
+
+
 def main(trace: str = "") -> None:
     measure(conversations())
+    measure(documents())
     if trace:
         measure([tuple(request.blocks) for request in read_trace(Path(trace))])
 

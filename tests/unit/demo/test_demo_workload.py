@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from demo.trace import read_trace
-from demo.workload import Conversations, Request
+from demo.workload import Conversations, Documents, Request
 from peercached.sizing.trace import TraceError
 
 
@@ -16,13 +16,19 @@ def test_the_same_seed_makes_the_same_requests() -> None:
     first = list(islice(Conversations(seed=3).requests(), 200))
     assert first == list(islice(Conversations(seed=3).requests(), 200))
     assert first != list(islice(Conversations(seed=4).requests(), 200))
+    asked = list(islice(Documents(20, seed=3).requests(), 200))
+    assert asked == list(islice(Documents(20, seed=3).requests(), 200))
+    texts = [request.chain[:64] for request in asked]
+    assert len(set(texts[:20])) == 20, "about each document once"
+    assert set(texts[20:]) <= set(texts[:20]), "and then again"
 
 
 def test_equal_blocks_have_equal_prefixes() -> None:
-    before: dict[int, tuple[int, ...]] = {}
-    for request in islice(Conversations().requests(), 500):
-        for place, block in enumerate(request.chain):
-            assert before.setdefault(block, request.chain[:place]) == request.chain[:place]
+    for workload in (Conversations(), Documents(20)):
+        before: dict[int, tuple[int, ...]] = {}
+        for request in islice(workload.requests(), 500):
+            for place, block in enumerate(request.chain):
+                assert before.setdefault(block, request.chain[:place]) == request.chain[:place]
 
 
 def test_a_turn_continues_the_prompt_and_answer_of_the_turn_before() -> None:
