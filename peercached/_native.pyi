@@ -299,11 +299,14 @@ class Engine:
     ) -> list[tuple[bytes, bytes, int, int, float]]:
         """(digest, namespace id, bytes, reads lately, seconds since the last use), of one
         namespace or of all; the most reads first."""
+    def set_vouches(self, node: int, incarnation: int) -> None:
+        """The node with this index and incarnation has missed no removal."""
+    def set_replicas_max(self, bytes: int) -> None:
+        """The room for replicas in the pool."""
     def hot_holders(self) -> list[int]:
         """Indexes of the nodes that have pages for replicate()."""
-    def replicate(self, holders: list[int], bytes_max: int, timeout_ms: int) -> None:
-        """Copies pages into the pool that workers here often read from other nodes, until it has
-        `bytes_max` of such replicas. Those of nodes that are not in `holders` are forgotten."""
+    def replicate(self, timeout_ms: int) -> None:
+        """Copies pages into the pool that workers here often read from nodes that vouch."""
     def note_sets(self, on: bool) -> None:
         """Whether take_fresh() shall have the pages that are set from now on."""
     def has_fresh(self) -> bool:

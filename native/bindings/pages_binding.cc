@@ -138,10 +138,9 @@ nb::list parts_of(Engine& engine, const nb::bytes& packed) {
       listed(unlocked([&] { return engine.local_pages().parts_of(digests); }))[0]);
 }
 
-void replicate(Engine& engine, const std::vector<HolderIndex>& holders, uint64_t bytes_max,
-               uint32_t timeout_ms) {
+void replicate(Engine& engine, uint32_t timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  unlocked([&] { engine.adopter().replicate(holders, bytes_max, deadline); });
+  unlocked([&] { engine.adopter().replicate(deadline); });
 }
 
 nb::list take_fresh(Engine& engine) {
@@ -179,6 +178,16 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("coldest", &coldest, nb::arg("bytes"))
       .def("set_moves", &set_moves, nb::arg("digests"), nb::arg("moves"))
       .def("hot_holders", [](Engine& self) { return self.hot().holders(); })
+      .def(
+          "set_vouches",
+          [](Engine& self, HolderIndex node, Incarnation incarnation) {
+            self.nodes().set_vouches(node, incarnation);
+          },
+          nb::arg("node"), nb::arg("incarnation"))
+      .def(
+          "set_replicas_max",
+          [](Engine& self, uint64_t bytes) { self.adopter().set_replicas_max(bytes); },
+          nb::arg("bytes"))
       .def("note_sets", &Engine::note_sets, nb::arg("on"))
       .def("has_fresh", [](Engine& self) { return self.fresh().any(); })
       .def("take_fresh", &take_fresh)
@@ -186,7 +195,7 @@ void bind_pages(nb::class_<Engine>& engine) {
            nb::arg("learnt_at"), nb::arg("rows"), nb::arg("timeout_ms"))
       .def("removal_changes", [](Engine& self) { return self.adopter().removal_changes(); })
       .def("parts_of", &parts_of, nb::arg("digests"))
-      .def("replicate", &replicate, nb::arg("holders"), nb::arg("bytes_max"), nb::arg("timeout_ms"))
+      .def("replicate", &replicate, nb::arg("timeout_ms"))
       .def("adopt", &adopt, nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"),
            nb::arg("idle_ms"), nb::arg("moves"), nb::arg("spilled"), nb::arg("rows"),
            nb::arg("timeout_ms"));

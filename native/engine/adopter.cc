@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/copy.h"
+#include "engine/gated_copy.h"
 #include "engine/landing.h"
 
 namespace peercached {
@@ -15,25 +15,30 @@ uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
 
 }  // namespace
 
-// Takes one piece at a time: as much as the landing has room for, at least one page.
+struct Adopter::Admitted {
+  uint32_t pool_slot = 0;       // of their namespace
+  std::vector<size_t> missing;  // by place among the offered ones
+};
+
 struct Adopter::Run {
   const Parts& parts;
-  const HolderIndex holder;
   const Handover& offered;
   const uint32_t pool_slot;
   const Deadline deadline;
-  Landing& landing;
   Adopted& adopted;
   const Running::Taking& taking;
+  const bool of_worker;  // the pages land in a worker's region, and it waits for us
 
-  void take(std::span<const RecordRow> rows);
-  void keep(std::span<const ReadOp> landed);
+  void read_and_keep(HolderIndex holder, std::span<const RecordRow> rows, Landing& landing);
+  // `gate`: of the memory in which they have landed.
+  void keep(std::span<const ReadOp> landed, WriteGate& gate);
   // `pinned`: pages that were here before; digests[i] belongs to committing[i].
   void publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
                std::vector<PinnedPage> pinned);
 };
 
-void Adopter::Run::take(std::span<const RecordRow> rows) {
+void Adopter::Run::read_and_keep(HolderIndex holder, std::span<const RecordRow> rows,
+                                 Landing& landing) {
   std::vector<ReadOp> ops(rows.size());
   uint64_t at = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -47,10 +52,10 @@ void Adopter::Run::take(std::span<const RecordRow> rows) {
   ReadBatch batches[] = {{holder, parts.nodes.incarnation(holder), ops}};
   parts.transports.engine().read(batches, deadline, landing.gate(), parts.verifier);
   std::erase_if(ops, [](const ReadOp& op) { return op.status != PageStatus::ok; });
-  keep(ops);
+  keep(ops, landing.gate());
 }
 
-void Adopter::Run::keep(std::span<const ReadOp> landed) {
+void Adopter::Run::keep(std::span<const ReadOp> landed, WriteGate& gate) {
   std::vector<PageRequest> requests;
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
@@ -64,15 +69,18 @@ void Adopter::Run::keep(std::span<const ReadOp> landed) {
     if (reservations[i].outcome == ReserveOutcome::held) {
       pinned.push_back(page);  // set meanwhile; the other node keeps its page, too
     } else if (reservations[i].outcome == ReserveOutcome::reserved) {
-      const uint64_t sum = copy_and_checksum(page.payload(), landed[i].dest, landed[i].length);
+      const GatedCopy copy = copy_gated(page.payload(), landed[i].dest, landed[i].length,
+                                        landed[i].dest, gate, deadline);
       // Checked with verify = header, too: we vouch for the bytes that we publish.
-      if (sum != landed[i].header.checksum) {
-        parts.counters.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
+      if (copy.status != PageStatus::ok || copy.checksum != landed[i].header.checksum) {
+        // A worker may have written to its own memory meanwhile.
+        if (copy.status == PageStatus::ok && !of_worker)
+          parts.counters.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
         aborting.push_back(page);
         continue;
       }
       committing.push_back(page);
-      committing.back().checksum = sum;
+      committing.back().checksum = copy.checksum;
       digests.push_back(landed[i].digest);
     }
   }
@@ -111,7 +119,7 @@ void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const D
     parts.pool.unpin(pinned);
   else
     parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
-  if (question && !question->wait()) {
+  if (question && !of_worker && !question->wait()) {
     parts.counters.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
     adopted.why_not = "the owners did not accept the records in time";
     for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
@@ -133,72 +141,113 @@ Adopted Adopter::fetch(HolderIndex holder, Handover part, Deadline deadline) {
   return take(holder, part, deadline);
 }
 
-void Adopter::replicate(std::span<const HolderIndex> holders, uint64_t bytes_max,
-                        Deadline deadline) {
+void Adopter::replicate(Deadline deadline) {
   for (auto& [holder, part] : parts_.hot.take()) {
-    if (std::find(holders.begin(), holders.end(), holder) == holders.end()) continue;
-    part.replicas_bytes_max = bytes_max;
+    if (!parts_.nodes.vouches(holder)) continue;
+    part.replicas_bytes_max = replicas_max_.load();
     if (!deadline.passed()) (void)take(holder, part, deadline);
   }
 }
 
-Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline deadline) {
+void Adopter::keep_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
+                          WriteGate& gate, Deadline deadline) {
+  if (!parts_.nodes.vouches(holder)) return;
+  part.replicas_bytes_max = replicas_max_.load();
   Adopted adopted;
-  const auto refuse = [&](const char* why) {
-    OperationCounters& counters = parts_.counters;
-    (offered.replicas_bytes_max ? counters.replicate_refused : counters.adopt_refused)
-        .fetch_add(offered.rows.size(), std::memory_order_relaxed);
-    adopted.why_not = why;
-    return adopted;
-  };
-  if (!parts_.taking.load(std::memory_order_acquire)) return refuse("it drains, too");
-  if (!parts_.nodes.readable(holder)) return refuse("it cannot read this node's pages");
-  const uint32_t pool_slot = parts_.namespaces.pool_slot_of(offered.namespace_id, offered.epoch);
-  if (pool_slot == 0) return refuse("the namespace was cleared, or there are too many");
-
+  const Admitted admitted = admit(part, adopted);
+  if (admitted.missing.empty()) return;
+  std::vector<ReadOp> ops;
   std::vector<Digest> digests;
-  for (const RecordRow& row : offered.rows) digests.push_back(row.digest);
-  // A page that leaves here must not be the reason why the other node drops its own.
-  std::vector<Pool::Here> here(digests.size());
-  parts_.pool.keeps(offered.rows, here);
-  std::vector<RecordRow> missing;
-  uint64_t bytes = 0, largest = 0;
-  for (size_t i = 0; i < digests.size(); ++i) {
-    if (here[i] == Pool::Here::yes) adopted.held.push_back(digests[i]);
-    if (here[i] != Pool::Here::no) continue;
-    missing.push_back(offered.rows[i]);
-    bytes += offered.rows[i].length;
-    largest = std::max(largest, room_for(offered.rows[i].length));
+  for (const size_t i : admitted.missing) {
+    ops.push_back(landed[i]);
+    digests.push_back(landed[i].digest);
   }
-  if (missing.empty()) {
-    if (adopted.held.size() < digests.size()) adopted.why_not = "it gives them away itself";
-    return adopted;
+  // As in take(). The pages were READ before, but nothing was removed from before their records
+  // were learnt until now.
+  const Running::Taking taking(parts_.running, digests);
+  if (parts_.running.changes() != part.learnt_at) return;
+  Run run{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
+  run.keep(ops, gate);
+}
+
+void Adopter::refuse(const Handover& offered, const char* why, Adopted& adopted) const {
+  OperationCounters& counters = parts_.counters;
+  (offered.replicas_bytes_max ? counters.replicate_refused : counters.adopt_refused)
+      .fetch_add(offered.rows.size(), std::memory_order_relaxed);
+  adopted.why_not = why;
+}
+
+Adopter::Admitted Adopter::admit(const Handover& offered, Adopted& adopted) const {
+  Admitted admitted;
+  const auto refused = [&](const char* why) {
+    refuse(offered, why, adopted);
+    return Admitted{};
+  };
+  if (!parts_.taking.load(std::memory_order_acquire)) return refused("it drains, too");
+  admitted.pool_slot = parts_.namespaces.pool_slot_of(offered.namespace_id, offered.epoch);
+  if (admitted.pool_slot == 0) return refused("the namespace was cleared, or there are too many");
+
+  // A page that leaves here must not be the reason why the other node drops its own.
+  std::vector<Pool::Here> here(offered.rows.size());
+  parts_.pool.keeps(offered.rows, here);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < offered.rows.size(); ++i) {
+    if (here[i] == Pool::Here::yes) adopted.held.push_back(offered.rows[i].digest);
+    if (here[i] != Pool::Here::no) continue;
+    admitted.missing.push_back(i);
+    bytes += offered.rows[i].length;
+  }
+  if (admitted.missing.empty()) {
+    if (adopted.held.size() < offered.rows.size()) adopted.why_not = "it gives them away itself";
+    return admitted;
   }
   if (offered.replicas_bytes_max &&
       parts_.pool.replicas().bytes + bytes > *offered.replicas_bytes_max) {
-    return refuse("there are as many replicas as there may be");
+    return refused("there are as many replicas as there may be");
   }
   const double times = offered.spilled ? kSpillIdleTimes : 1.0;
   if (!parts_.pool.room(bytes).fits(bytes, offered.idle_ms, times)) {
-    parts_.counters.adopt_refused.fetch_add(missing.size(), std::memory_order_relaxed);
+    parts_.counters.adopt_refused.fetch_add(admitted.missing.size(), std::memory_order_relaxed);
     adopted.why_not = "its pool is full of pages that were used more recently";
     adopted.full = true;
+    return {};
+  }
+  return admitted;
+}
+
+Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline deadline) {
+  Adopted adopted;
+  if (!parts_.nodes.readable(holder)) {
+    refuse(offered, "it cannot read this node's pages", adopted);
     return adopted;
+  }
+  const Admitted admitted = admit(offered, adopted);
+  if (admitted.missing.empty()) return adopted;
+  std::vector<RecordRow> missing;
+  std::vector<Digest> digests;
+  uint64_t largest = 0;
+  for (const size_t i : admitted.missing) {
+    missing.push_back(offered.rows[i]);
+    digests.push_back(offered.rows[i].digest);
+    largest = std::max(largest, room_for(offered.rows[i].length));
   }
 
   const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
   Landing landing(parts_.transports, landing_bytes);
   // From here on, a removal dooms the copies. One that began before is in changes().
   const Running::Taking taking(parts_.running, digests);
-  if (offered.replicas_bytes_max && parts_.running.changes() != offered.learnt_at)
-    return refuse("pages were removed since these were read");
-  Run run{parts_, holder, offered, pool_slot, deadline, landing, adopted, taking};
+  if (offered.replicas_bytes_max && parts_.running.changes() != offered.learnt_at) {
+    refuse(offered, "pages were removed since these were read", adopted);
+    return adopted;
+  }
+  Run run{parts_, offered, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/false};
+  // A piece is as much as the landing has room for, at least one page.
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {
     uint64_t used = 0;
     while (end < missing.size() && used + room_for(missing[end].length) <= landing_bytes) {
       used += room_for(missing[end++].length);
     }
-    run.take(std::span(missing).subspan(first, end - first));
+    run.read_and_keep(holder, std::span(missing).subspan(first, end - first), landing);
   }
   if (adopted.held.size() < offered.rows.size() && adopted.why_not.empty()) {
     adopted.why_not = "some pages could not be read in time, or did not fit into the pool";

@@ -1,7 +1,7 @@
 // Takes pages from another node, which gives them up or keeps them (replicas): reads them into our
 // own memory, verifies them, copies them into the pool and publishes them. The pool sees a page
 // only after its bytes are verified. A node that gives a page up drops its copy only after ours is
-// published.
+// published. Replicas are made only of pages of nodes that vouch (docs/replicas.md).
 //
 // Thread safe.
 #pragma once
@@ -51,15 +51,26 @@ class Adopter {
   Adopted fetch(HolderIndex holder, Handover part, Deadline deadline);
   // Running::changes() now: see Handover::learnt_at.
   uint64_t removal_changes() const { return parts_.running.changes(); }
-  // Makes replicas of pages that workers here often read from these nodes, and forgets those of
-  // others. The pool has at most `bytes_max` of replicas.
-  void replicate(std::span<const HolderIndex> holders, uint64_t bytes_max, Deadline deadline);
+  // The room for replicas in the pool.
+  void set_replicas_max(uint64_t bytes) { replicas_max_.store(bytes); }
+  // Makes replicas of pages that workers here often read from other nodes.
+  void replicate(Deadline deadline);
+  // Makes replicas of pages that have just landed in a worker's region. `part.rows` are the records
+  // of `landed`, in its order. Their new records are on their way when it returns.
+  void keep_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
+                   WriteGate& gate, Deadline deadline);
 
  private:
   struct Run;
+  struct Admitted;
   Adopted take(HolderIndex holder, const Handover& offered, Deadline deadline);
+  // Which of these pages may be taken. The pages that are here already are in `adopted`, and why
+  // others may not.
+  Admitted admit(const Handover& offered, Adopted& adopted) const;
+  void refuse(const Handover& offered, const char* why, Adopted& adopted) const;
 
   const Parts parts_;
+  std::atomic<uint64_t> replicas_max_{0};
 };
 
 }  // namespace peercached

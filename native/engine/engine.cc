@@ -75,10 +75,12 @@ void Engine::make_paths() {
   set_path_ = std::make_unique<SetPath>(SetPath::Parts{
       taking_, storage_.pool(), storage_.cold(), running_, *publisher_, nodes_, copies_.get(),
       note_sets_, fresh_, control_, janitor_, crew_, counters_, latencies_});
-  get_path_ = std::make_unique<GetPath>(GetPath::Parts{
-      serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *removals_,
-      running_, *locator_, locations_, speeds_, nodes_, transports_.engine(), verifier_, control_,
-      used_pages_, hot_reads_, crew_, counters_, latencies_});
+  get_path_ = std::make_unique<GetPath>(
+      GetPath::Parts{serving_,      storage_.pool(), storage_.cold(), storage_.promoter(),
+                     *local_pages_, *removals_,      running_,        *locator_,
+                     locations_,    speeds_,         nodes_,          transports_.engine(),
+                     verifier_,     control_,        used_pages_,     hot_reads_,
+                     *adopter_,     crew_,           counters_,       latencies_});
   exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *locator_,
       locations_, nodes_, transports_.engine(), control_, counters_, latencies_});

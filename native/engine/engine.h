@@ -135,6 +135,7 @@ class Engine final : public RequestHandler {
   LocalPages& local_pages() { return *local_pages_; }
   const Copies* copies() const { return copies_.get(); }  // may be null
   const Prefixes& prefixes() const { return *prefixes_; }
+  HolderSpeeds& speeds() { return speeds_; }
   UsedPages& used_pages() { return used_pages_; }
   PartQueue& hot() { return hot_reads_.hot(); }
   PartQueue& fresh() { return fresh_; }

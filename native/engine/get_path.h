@@ -8,6 +8,7 @@
 #include <atomic>
 #include <span>
 
+#include "engine/adopter.h"
 #include "engine/cold_pages.h"
 #include "engine/control.h"
 #include "engine/counters.h"
@@ -49,6 +50,7 @@ class GetPath {
     ControlQueue& control;
     UsedPages& used;
     HotReads& hot;
+    Adopter& adopter;
     CopyCrew& crew;
     OperationCounters& counters;
     Latencies& latencies;

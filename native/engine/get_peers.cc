@@ -1,6 +1,12 @@
 // get, the part about other nodes. Pages in their pools are READ. Pages on their disks only are
 // promoted first: we ask the holder, and it answers with the new records.
 //
+// Many pages of one holder are read in turns. The first one is a slice of them. If it comes as
+// quickly as usual, the rest follows at once. If not, many nodes read from that holder at this
+// moment, and perhaps the same pages. So we keep what has come, for the others, and look the rest
+// up again, because others keep what has come to them. Each reader begins elsewhere
+// (docs/replicas.md).
+//
 // A holder is asked for a few megabytes at a time, and for the next ones before those are read. So
 // its disk and the network work at the same time, and it need not keep much in its pool for one
 // reader.
@@ -19,6 +25,13 @@ namespace {
 constexpr uint64_t kPromoteBytes = 8 << 20;
 constexpr size_t kPromotePages = 1024;
 
+// A holder is read in slices if there is that much to read from it, or a good deal and it is not
+// known to be quick. A slice is a share of it.
+constexpr uint64_t kManyBytes = 32 << 20;
+constexpr uint64_t kSomeBytes = 4 << 20;
+constexpr uint64_t kSliceBytesMin = 512 << 10;
+constexpr uint64_t kSlices = 16;
+
 // Passes pages on to another sink, and notes when the last one of each batch came.
 class Stopwatch final : public PageSink {
  public:
@@ -36,20 +49,31 @@ class Stopwatch final : public PageSink {
   }
   bool sums() const override { return next_.sums(); }
 
-  // Tells how long the pages of each batch took, if all have come.
-  void tell(HolderSpeeds& speeds) const {
+  // Tells how long the pages of each batch took, if all have come. Adds holders that are crowded.
+  void tell(HolderSpeeds& speeds, std::set<HolderIndex>& crowded) const {
+    uint64_t all_bytes = 0;
+    for (size_t b = 0; b < batches_.size(); ++b) all_bytes += bytes_of(b);
     for (size_t b = 0; b < batches_.size(); ++b) {
-      uint64_t bytes = 0;
-      for (const ReadOp& op : batches_[b].ops) {
-        bytes = op.status == PageStatus::ok ? bytes + op.length : 0;
-        if (bytes == 0) break;
-      }
+      const uint64_t bytes = bytes_of(b);
       const TimePoint last{TimePoint::duration(last_[b].load(std::memory_order_relaxed))};
+      // Compared with reads of all bytes: the limit may be our own network.
+      if (bytes >= kSliceBytesMin && speeds.crowded(all_bytes, last - began_))
+        crowded.insert(batches_[b].peer);
       speeds.note(batches_[b].peer, bytes, last - began_, last);
     }
   }
 
  private:
+  // 0: not all pages have come.
+  uint64_t bytes_of(size_t b) const {
+    uint64_t bytes = 0;
+    for (const ReadOp& op : batches_[b].ops) {
+      if (op.status != PageStatus::ok) return 0;
+      bytes += op.length;
+    }
+    return bytes;
+  }
+
   PageSink& next_;
   const std::span<const ReadBatch> batches_;
   const TimePoint began_ = Clock::now();
@@ -87,19 +111,25 @@ void GetPath::Run::missed(const Found& found, PageStatus status, Trust trust) {
 }
 
 void GetPath::Run::from_peers(Trust trust) {
-  std::vector<Digest> wanted;
-  std::vector<size_t> index;
+  std::vector<size_t> left;
   for (size_t i = 0; i < pages.size(); ++i) {
-    if (pages[i].status != PageStatus::pending) continue;
-    wanted.push_back(digests[i]);
-    index.push_back(i);
+    if (pages[i].status == PageStatus::pending) left.push_back(i);
   }
-  if (wanted.empty()) return;
+  if (!left.empty()) left = turn(left, trust, trust);
+  // Others have become holders meanwhile, which the location cache cannot know.
+  while (!left.empty()) left = turn(left, trust, Trust::nothing);
+}
+
+std::vector<size_t> GetPath::Run::turn(std::span<const size_t> index, Trust trust, Trust located) {
+  std::vector<Digest> wanted;
+  std::vector<HolderIndex> failed_at;
+  for (size_t i : index) {
+    wanted.push_back(digests[i]);
+    failed_at.push_back(failed[i]);
+  }
   std::vector<RecordRow> rows(wanted.size());
   std::vector<PageStatus> why(wanted.size());
-  std::vector<HolderIndex> failed_at;
-  for (size_t i : index) failed_at.push_back(failed[i]);
-  parts.locator.locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
+  parts.locator.locate(wanted, failed_at, located, context.deadline, rows, why, context.trace);
 
   ByHolder resident, cold;
   for (size_t k = 0; k < wanted.size(); ++k) {
@@ -122,7 +152,43 @@ void GetPath::Run::from_peers(Trust trust) {
       missed({index[k], rows[k]}, PageStatus::error, trust);
     }
   }
+  ByHolder behind = take_behind_slices(resident);
   promote_and_read(resident, cold, trust);
+  std::vector<size_t> left;
+  for (const HolderIndex holder : crowded) {
+    for (const Found& found : behind[holder]) {
+      left.push_back(found.page);
+      failed[found.page] = holder;  // rather another one, if there is one
+    }
+    behind.erase(holder);
+  }
+  read(behind, trust, Source::peer);
+  return left;
+}
+
+GetPath::Run::ByHolder GetPath::Run::take_behind_slices(ByHolder& resident) {
+  ByHolder behind;
+  for (auto& [holder, found] : resident) {
+    uint64_t bytes = 0;
+    for (const Found& one : found) bytes += one.row.length;
+    const bool may_be_crowded =
+        bytes >= kManyBytes || (bytes >= kSomeBytes && !parts.speeds.quick(holder, Clock::now()));
+    if (!may_be_crowded && !crowded.contains(holder)) continue;
+    const uint64_t slice =
+        slice_bytes.try_emplace(holder, std::max(bytes / kSlices, kSliceBytesMin)).first->second;
+    if (bytes <= slice) continue;
+    const auto place = [&](const Found& one) { return parts.speeds.place(one.row.digest); };
+    std::ranges::sort(found, {}, place);
+    size_t count = 0;
+    for (uint64_t taken = 0; taken < slice; taken += found[count++].row.length) {
+    }
+    std::vector<Found>& rest = behind[holder];
+    rest.assign(found.begin() + static_cast<ptrdiff_t>(count), found.end());
+    found.resize(count);
+    // What is read at once is read from the front, in case that the time does not suffice.
+    std::ranges::sort(rest, {}, &Found::page);
+  }
+  return behind;
 }
 
 void GetPath::Run::promote_and_read(const ByHolder& resident, ByHolder& cold, Trust trust) {
@@ -229,7 +295,7 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
   TraceStep step(context.trace, "read");
   Stopwatch stopwatch(parts.verifier, batches);
   parts.reads.read(batches, context.deadline, *context.gate, stopwatch);
-  stopwatch.tell(parts.speeds);
+  stopwatch.tell(parts.speeds, crowded);
   for (const ReadBatch& batch : batches) {
     if (context.trace == nullptr) break;
     const auto ok = std::count_if(batch.ops.begin(), batch.ops.end(),
@@ -255,11 +321,34 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
   for (size_t o = 0; o < ops.size(); ++o)
     if (ops[o].status == PageStatus::ok && !ops[o].to_device) hot.push_back(of_op[o]->row);
   parts.hot.note(context.ns->id(), epoch, hot, Clock::now(), removals);
+  keep_replicas(batches, of_op);
   for (const ReadBatch& batch : batches) {
     std::vector<Digest> used;
     for (const ReadOp& op : batch.ops)
       if (op.one_sided && op.status == PageStatus::ok) used.push_back(op.digest);
     if (!used.empty()) parts.used.note(batch.peer, used, Clock::now());
+  }
+}
+
+// Of the pages that came from crowded holders. of_op[o] belongs to the o-th operation of all
+// batches.
+void GetPath::Run::keep_replicas(std::span<const ReadBatch> batches,
+                                 std::span<const Found* const> of_op) {
+  for (const ReadBatch& batch : batches) {
+    const auto found = of_op.first(batch.ops.size());
+    of_op = of_op.subspan(batch.ops.size());
+    if (!crowded.contains(batch.peer)) continue;
+    Handover part{context.ns->id(), epoch, 0, 0, false, {}, removals, {}};
+    std::vector<ReadOp> landed;
+    for (size_t o = 0; o < batch.ops.size(); ++o) {
+      if (batch.ops[o].status != PageStatus::ok || batch.ops[o].to_device) continue;
+      landed.push_back(batch.ops[o]);
+      part.rows.push_back(found[o]->row);
+    }
+    if (landed.empty()) continue;
+    TraceStep step(context.trace, "keep", landed.size());
+    parts.adopter.keep_landed(batch.peer, std::move(part), landed, *context.gate, context.deadline);
+    step.done(PageStatus::ok, batch.peer);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct GetPath::Run {
   std::vector<uint8_t> unread{};        // by page: 1 if a disk has it but gave nothing; or empty
   Source farthest = Source::nowhere;    // of the places that gave a page
   Looked looked{};                      // found: the pages given, by place
+  std::set<HolderIndex> crowded{};      // holders that many nodes read from now, it seems
+  std::map<HolderIndex, uint64_t> slice_bytes{};  // of the holders that are read in slices
 
   void from_pool(const Digest* parent);  // get_path.cc
   void from_disk();                      // get_path.cc
@@ -41,6 +44,10 @@ struct GetPath::Run {
   using ByHolder = std::map<HolderIndex, std::vector<Found>>;
   struct Asked;  // one holder, asked for some pages
 
+  // Returns the pages, by index, that crowded holders have not been asked for yet.
+  std::vector<size_t> turn(std::span<const size_t> index, Trust trust, Trust located);
+  // Takes out of `resident` what is behind the first slice of each holder.
+  ByHolder take_behind_slices(ByHolder& resident);
   // Copies our pinned pages into the region: pins[k] is the index[k]-th page.
   void copy_out(std::span<const PinnedPage> pins, std::span<const size_t> index, Source source);
   void hit(Source source);
@@ -53,6 +60,7 @@ struct GetPath::Run {
   // misses, because more questions would not help.
   void take_answer(Asked& asked, Trust trust, ByHolder& promoted, ByHolder& cold);
   void read(const ByHolder& found, Trust trust, Source source);
+  void keep_replicas(std::span<const ReadBatch> batches, std::span<const Found* const> of_op);
   // The record led nowhere. The page stays pending if another look is worthwhile.
   void missed(const Found& found, PageStatus status, Trust trust);
 };

@@ -43,6 +43,21 @@ void HolderSpeeds::note(HolderIndex holder, uint64_t bytes, std::chrono::nanosec
   speed.noted_at.store(now.time_since_epoch().count(), std::memory_order_relaxed);
 }
 
+float HolderSpeeds::usual_ns(uint64_t bytes) const {
+  const auto size = static_cast<size_t>(std::bit_width(bytes)) - 1;
+  return usual_ns_[size].load(std::memory_order_relaxed);
+}
+
+bool HolderSpeeds::crowded(uint64_t bytes, std::chrono::nanoseconds took) const {
+  if (bytes == 0 || took < kCrowdedFor) return false;
+  const float usual = usual_ns(bytes);
+  return usual != 0 && static_cast<float>(took.count()) > kCrowded * usual;
+}
+
+uint64_t HolderSpeeds::place(const Digest& digest) const {
+  return mixed(digest.hi ^ mixed(digest.lo ^ salt_));
+}
+
 float HolderSpeeds::slowness(HolderIndex holder, TimePoint now) const {
   if (holder >= speeds_.size()) return 1;
   const Speed& speed = speeds_[holder];
@@ -50,9 +65,17 @@ float HolderSpeeds::slowness(HolderIndex holder, TimePoint now) const {
   return now - noted_at > kForget ? 1 : speed.slowness.load(std::memory_order_relaxed);
 }
 
-double HolderSpeeds::cost(const Digest& digest, HolderIndex holder, TimePoint now) const {
+bool HolderSpeeds::quick(HolderIndex holder, TimePoint now) const {
+  if (holder >= speeds_.size()) return false;
+  const Speed& speed = speeds_[holder];
+  const TimePoint noted_at{TimePoint::duration(speed.noted_at.load(std::memory_order_relaxed))};
+  return now - noted_at < kMoment && speed.slowness.load(std::memory_order_relaxed) < kQuick;
+}
+
+double HolderSpeeds::cost(const Digest& digest, HolderIndex holder, TimePoint now,
+                          double pages) const {
   const double u = fraction(mixed(digest.hi ^ mixed(digest.lo ^ mixed(salt_ + holder))));
-  return -std::log(u) * static_cast<double>(slowness(holder, now));
+  return (pages - std::log(u)) * static_cast<double>(slowness(holder, now));
 }
 
 }  // namespace peercached

@@ -25,19 +25,33 @@ class HolderSpeeds {
  public:
   // A holder that we have not read from for this long counts as usual again, so it gets a chance.
   static constexpr auto kForget = std::chrono::seconds(10);
+  static constexpr auto kMoment = std::chrono::milliseconds(100);
+  static constexpr float kQuick = 1.5;
   static constexpr float kSlownessMax = 8;  // and 1 / 8 at least
+  // Two readers of one holder wait twice as long, and need no help.
+  static constexpr float kCrowded = 2.5;
+  // Less is not worth any trouble.
+  static constexpr auto kCrowdedFor = std::chrono::milliseconds(5);
 
   // Readers with different salts choose different holders of the same page.
   explicit HolderSpeeds(uint64_t salt);
 
   // READs of so many bytes from this holder, sent together, took so long.
   void note(HolderIndex holder, uint64_t bytes, std::chrono::nanoseconds took, TimePoint now);
+  // Whether many nodes seem to read from this holder: READs of so many bytes, from this one and
+  // perhaps others, took far longer than usual.
+  bool crowded(uint64_t bytes, std::chrono::nanoseconds took) const;
   // 1: as usual; 4: its READs take four times as long.
   float slowness(HolderIndex holder, TimePoint now) const;
+  // Whether READs from this holder took about as long as usual a moment ago.
+  bool quick(HolderIndex holder, TimePoint now) const;
   // The holder with the lowest cost is the one to read this page from. Each holder of a page wins
   // with a probability that is inverse to its slowness (weighted rendezvous hashing). So readers do
-  // not all turn to the quickest holder at once.
-  double cost(const Digest& digest, HolderIndex holder, TimePoint now) const;
+  // not all turn to the quickest holder at once. A holder of many pages of one read gives few of
+  // those that others have: `pages` are those that it gives already.
+  double cost(const Digest& digest, HolderIndex holder, TimePoint now, double pages = 0) const;
+  // Readers with different salts read the pages of a crowded holder in different orders.
+  uint64_t place(const Digest& digest) const;
 
  private:
   struct Speed {
@@ -45,6 +59,8 @@ class HolderSpeeds {
     std::atomic<TimePoint::rep> noted_at{0};
   };
   // Updates may get lost among concurrent ones. That only makes the mean a little slower.
+  float usual_ns(uint64_t bytes) const;  // 0: unknown
+
   const uint64_t salt_;
   std::array<std::atomic<float>, 64> usual_ns_{};  // by the bits of the bytes read; 0: unknown
   std::vector<Speed> speeds_;                      // by holder

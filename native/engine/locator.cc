@@ -4,6 +4,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transfer/tcp/frames.h"
@@ -26,11 +28,14 @@ std::vector<RecordRow> rows_of(std::span<const std::byte> packed) {
   return rows;
 }
 
+// How many pages of this search each holder shall give.
+using Shares = std::unordered_map<HolderIndex, double>;
+
 // Chooses one of a digest's records, at a usable node. Prefers another holder than `failed`, then a
-// resident page, then a holder that is quick.
+// resident page, then a holder that is quick and gives few pages so far.
 const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nodes,
-                        const HolderSpeeds& speeds, TimePoint now, HolderIndex failed,
-                        PageStatus& why) {
+                        const HolderSpeeds& speeds, Shares& shares, TimePoint now,
+                        HolderIndex failed, PageStatus& why) {
   const RecordRow* best = nullptr;
   int best_rank = -1;
   double best_cost = 0;
@@ -47,12 +52,15 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
     }
     const int rank = 2 * (record.holder != failed) + resident;
     if (rank < best_rank) continue;
-    const double cost = records.size() == 1 ? 0 : speeds.cost(record.digest, record.holder, now);
+    const double cost = records.size() == 1
+                            ? 0
+                            : speeds.cost(record.digest, record.holder, now, shares[record.holder]);
     if (rank == best_rank && cost >= best_cost) continue;
     best = &record;
     best_rank = rank;
     best_cost = cost;
   }
+  if (best != nullptr) ++shares[best->holder];
   return best;
 }
 
@@ -60,6 +68,7 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
 struct Part {
   HolderIndex owner;
   std::vector<size_t> places;
+  bool reluctant = false;  // ask others first: it failed us with a page, or many read from it
 };
 
 // All places that each owner could be asked for.
@@ -81,7 +90,9 @@ std::vector<Part> candidates(const Ring& ring, std::span<const Digest> digests,
   return parts;
 }
 
-bool is_smaller(const Part& a, const Part& b) { return a.places.size() < b.places.size(); }
+bool is_worse(const Part& a, const Part& b) {
+  return std::pair(!a.reluctant, a.places.size()) < std::pair(!b.reluctant, b.places.size());
+}
 
 // Prefers few owners that know much to many that know little. A digest is in no part if none of its
 // owners may be asked.
@@ -89,7 +100,7 @@ std::vector<Part> cover(std::vector<Part> parts, size_t digests) {
   std::vector<uint8_t> taken(digests, 0);
   std::vector<Part> chosen;
   while (!parts.empty()) {
-    auto largest = std::max_element(parts.begin(), parts.end(), is_smaller);
+    auto largest = std::max_element(parts.begin(), parts.end(), is_worse);
     for (size_t place : largest->places) taken[place] = 1;
     chosen.push_back(std::move(*largest));
     parts.erase(largest);
@@ -119,6 +130,7 @@ struct Locator::Search {
   const std::shared_ptr<const Ring> ring = sources.directory.ring();
   const bool alone = sources.directory.alone();
   size_t open = digests.size();
+  Shares shares{};
   std::vector<uint8_t> settled = std::vector<uint8_t>(digests.size(), 0);  // 1: nowhere, and final
 
   void run();
@@ -216,7 +228,7 @@ void Locator::Search::merge(std::vector<RecordRow>& found) {
     while (last != found.end() && last->digest == digests[i]) ++last;
     const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
     if (const RecordRow* record =
-            choose({first, last}, sources.nodes, sources.speeds, now, failed_at, why[i])) {
+            choose({first, last}, sources.nodes, sources.speeds, shares, now, failed_at, why[i])) {
       take(i, *record);
       sources.locations.put(*record, now, removals);
     }
@@ -260,7 +272,11 @@ void Locator::Search::at_owners() {
   const auto may_be_asked = [&](HolderIndex owner) {
     return owner != kSelfHolder && sources.nodes.readable(owner) && !sources.nodes.slow(owner, now);
   };
-  const auto of_open = [&] { return candidates(*ring, digests, open_places(), may_be_asked); };
+  const auto of_open = [&] {
+    std::vector<Part> parts = candidates(*ring, digests, open_places(), may_be_asked);
+    for (Part& part : parts) part.reluctant = std::ranges::find(failed, part.owner) != failed.end();
+    return parts;
+  };
   std::vector<Part> parts = of_open();
   if (of_prefix && sources.copies != nullptr) {
     // A page that no copy names is most likely nowhere. One owner of the first such digest can say
@@ -268,7 +284,7 @@ void Locator::Search::at_owners() {
     std::vector<Part> of_first = parts;
     std::erase_if(of_first, [&](const Part& part) { return part.places[0] != first_hole(); });
     if (!of_first.empty()) {
-      ask({*std::max_element(of_first.begin(), of_first.end(), is_smaller)});
+      ask({*std::max_element(of_first.begin(), of_first.end(), is_worse)});
       if (is_decided()) return found_so_far(step);
       parts = of_open();
     }

@@ -28,7 +28,7 @@ std::pair<HolderIndex, bool> NodeTable::add(const std::string& node_id, Incarnat
   ids_[free] = node_id;
   incarnations_[free] = incarnation;
   slow_until_[free] = TimePoint{};
-  open_owners_[free] = false;
+  open_owners_[free] = vouches_[free] = false;
   state_[free].store(kLive, std::memory_order_release);
   return {static_cast<HolderIndex>(free), true};
 }
@@ -63,6 +63,12 @@ void NodeTable::set_suspect(HolderIndex index, bool suspect) {
 void NodeTable::close_owners() {
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < ids_.size(); ++i) open_owners_[i].store(false);
+}
+
+void NodeTable::set_vouches(HolderIndex index, Incarnation incarnation) {
+  std::lock_guard lock(mutex_);
+  if (index >= ids_.size() || ids_[index].empty() || incarnations_[index] != incarnation) return;
+  vouches_[index] = true;
 }
 
 void NodeTable::set_slow(HolderIndex index, TimePoint until) {

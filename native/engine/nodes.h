@@ -50,6 +50,10 @@ class NodeTable {
     return index < kNodesMax && open_owners_[index].load();
   }
 
+  // The node has said that it has missed no removal, which stays true until it ends.
+  void set_vouches(HolderIndex index, Incarnation incarnation);
+  bool vouches(HolderIndex index) const { return index < kNodesMax && vouches_[index].load(); }
+
   // The node did not answer in time: do not ask it on the hot path until then.
   void set_slow(HolderIndex index, TimePoint until);
   // The indices of these incarnations; kNoHolder: not in the view.
@@ -94,6 +98,7 @@ class NodeTable {
   std::array<std::atomic<Incarnation>, kNodesMax> incarnations_{};
   std::array<std::atomic<TimePoint>, kNodesMax> slow_until_{};
   std::array<std::atomic<bool>, kNodesMax> open_owners_{};
+  std::array<std::atomic<bool>, kNodesMax> vouches_{};
 };
 
 }  // namespace peercached

@@ -1,10 +1,13 @@
 """Pages that workers often read from another node are kept at theirs, too."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import pytest
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
-from harness.pages import keys_of
+from harness.netns import Network
+from harness.pages import Pages, keys_of
 from harness.versions import Versions
 from harness.waiting import eventually
 
@@ -13,6 +16,8 @@ from peercache_client import Status
 PAGE = 64 << 10
 PAGES = 64
 READS = 3  # native/engine/hot_reads.h
+LARGE_PAGE = 512 << 10  # so many of them are read in slices, whatever is known of the holder
+SLOW_BITS_PER_S = 200_000_000
 
 
 def replicas(daemon: Daemon) -> int:
@@ -69,6 +74,47 @@ def test_a_removal_reaches_replicas(make_cluster: MakeCluster) -> None:
         assert sum(daemon.status()["pool"]["keys"] for daemon in cluster.daemons) == 0
         assert all(writer.set(keys, 2))
         assert set(reader.get(keys)) == {2}
+
+
+@pytest.mark.netns
+def test_a_crowd_of_readers_gives_each_other_what_it_has_got(
+    network_of_five: Network, make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Even if all read the pages for the first time. Without that, the holder would send each page
+    to each of the four."""
+    cluster = make_cluster(5, start=False, pool_size=256 << 20, replica_share=0.5)
+    network_of_five.start(cluster)
+    readers = [attach(daemon, page_bytes=LARGE_PAGE) for daemon in cluster.daemons[1:]]
+    for number, reader in enumerate(readers):  # what reads of such a size take
+        keys = keys_of(f"known {number}", PAGES)
+        assert all(readers[number - 1].set(keys))
+        assert reader.has(keys)
+    writer = attach(cluster[0], page_bytes=LARGE_PAGE)
+    assert all(writer.set([b"hot"]))
+    for daemon, reader in zip(cluster.daemons[1:], readers, strict=True):
+        eventually(partial(_becomes_a_replica, daemon, reader, b"hot"))  # so the holder vouches
+
+    keys = keys_of("crowd", PAGES)
+    assert all(writer.set(keys))
+    network_of_five.slow_down("a", SLOW_BITS_PER_S)
+    before = _given(cluster)
+    with ThreadPoolExecutor(len(readers)) as crowd:
+        assert all(crowd.map(lambda reader: reader.has(keys), readers))
+    assert _given(cluster) - before < 2.5 * len(keys)
+    assert writer.client.remove(keys) == [Status.ok] * len(keys)
+    for reader in readers:
+        assert set(reader.get(keys)) == {Status.absent}
+
+
+def _becomes_a_replica(daemon: Daemon, reader: Pages, key: bytes) -> bool:
+    assert reader.has([key])
+    return replicas(daemon) == 1
+
+
+def _given(cluster: Cluster) -> int:
+    """Pages that others have read from the first node."""
+    peers = [peer for daemon in cluster.daemons[1:] for peer in daemon.status()["transfer"]]
+    return sum(peer["pages"] for peer in peers if peer["node_id"] == "a")
 
 
 def _has_seen(cluster: Cluster, hot_pages: int) -> bool:

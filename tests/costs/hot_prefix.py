@@ -3,8 +3,9 @@
     PYTHONPATH=tests .venv/bin/python -m costs.hot_prefix
 
 Eight real daemons, on hosts of their own whose network sends 400 Mbit/s each, so that the network
-is the limit and not this machine's processors. A worker at the first one sets a prefix of 8 MiB.
-In each round, two or seven other nodes read it at the same time.
+is the limit and not this machine's processors. First, each reader alone reads some prefixes of
+others, so it knows how long that takes. Then a worker at the first node sets a prefix of 8 MiB. In
+each round, two or seven other nodes read it at the same time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 
-from harness.cluster import Cluster
+from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
 from harness.netns import Network
 
@@ -22,6 +23,7 @@ NODES, READERS = 8, (2, 7)
 PAGES, PAGE_BYTES = 64, 128 << 10
 BITS_PER_S = 400_000_000
 ROUNDS = 8
+WARM_UPS = 3
 PAUSE_S = 1.0
 
 
@@ -31,8 +33,9 @@ class Reader:
         self.region = self.client.alloc(PAGES * PAGE_BYTES)
         self.took_s = 0.0
 
-    def read(self, keys: list[str], together: threading.Barrier) -> None:
-        together.wait()
+    def read(self, keys: list[str], together: threading.Barrier | None = None) -> None:
+        if together is not None:
+            together.wait()
         began = time.perf_counter()
         offsets = [PAGE_BYTES * i for i in range(PAGES)]
         got = self.client.batch_get(keys, self.region, offsets, [PAGE_BYTES] * PAGES)
@@ -40,14 +43,23 @@ class Reader:
         assert all(got), got
 
 
+def set_prefix(daemon: Daemon, name: str) -> list[str]:
+    with Client(str(daemon.socket_path), "hot", timeout_s=60) as setting:
+        pages = setting.alloc(PAGES * PAGE_BYTES)
+        keys = [f"{name}, page {i}" for i in range(PAGES)]
+        offsets = [PAGE_BYTES * i for i in range(PAGES)]
+        assert all(setting.batch_set(keys, pages, offsets, [PAGE_BYTES] * PAGES))
+    return keys
+
+
 def rounds(cluster: Cluster, readers: int) -> list[float]:
     """What the slowest reader took in each round, in seconds."""
-    setting = Client(str(cluster[0].socket_path), "hot", timeout_s=60)
-    pages = setting.alloc(PAGES * PAGE_BYTES)
-    keys = [f"{readers} readers, page {i}" for i in range(PAGES)]
-    offsets = [PAGE_BYTES * i for i in range(PAGES)]
-    assert all(setting.batch_set(keys, pages, offsets, [PAGE_BYTES] * PAGES))
     reading = [Reader(str(daemon.socket_path)) for daemon in cluster.daemons[1 : readers + 1]]
+    for number in range(WARM_UPS):
+        for place, one in enumerate(reading):
+            other = cluster.daemons[1 + (place + 1) % (NODES - 1)]
+            one.read(set_prefix(other, f"warm-up {number} of {place} of {readers}"))
+    keys = set_prefix(cluster[0], f"{readers} readers")
     slowest = []
     for _ in range(ROUNDS):
         together = threading.Barrier(readers)

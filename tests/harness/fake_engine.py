@@ -192,6 +192,12 @@ class FakeEngine(NativeDirectory):
     def take_used(self) -> list[tuple[int, bytes]]:
         return []
 
+    def set_replicas_max(self, bytes: int) -> None:
+        del bytes
+
+    def set_vouches(self, node: int, incarnation: int) -> None:
+        del node, incarnation
+
     def hot_holders(self) -> list[int]:
         return []
 

@@ -1,10 +1,11 @@
-"""Copies pages into our pool that workers here often read from other nodes (docs/replicas.md).
+"""Has pages copied into our pool that workers here often read from other nodes (docs/replicas.md).
 
 The data plane counts the reads and copies the pages (native/engine/hot_reads.h, adopter.h).
 
 A holder that has not caught up may still hold pages that were removed while it was away. It drops
 them when it learns of this, but nobody would drop a copy that another node had made meanwhile. So
-pages are copied only from nodes that vouch (peer/removals/catch_up.py).
+pages are copied only from nodes that vouch (peer/removals/catch_up.py). All nodes are asked, one
+after the other, until they do; holders of hot pages at once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from peercached.directory.layout import SELF
 from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 log = logging.getLogger(__name__)
+
+ASK_EVERY_S = 0.2
 
 
 class Replicas:
@@ -38,40 +42,52 @@ class Replicas:
         self._engine = engine
         self._placement = placement
         self._vouches = vouches
-        self._vouching: set[Node] = set()  # as far as we have asked; a node goes on vouching
         self._bytes_max = bytes_max
         self._timeout_s = timeout_s
-        self._task: asyncio.Task[None] | None = None
+        self._vouching: set[Node] = set()
+        self._ask_at = 0.0
+        self._turn = 0
+        self._asking: asyncio.Task[None] | None = None
+        self._copying: asyncio.Task[None] | None = None
 
     def tend(self, now: float) -> None:
-        """Call it a few times a second."""
-        del now
-        is_idle = self._task is None or self._task.done()
-        if is_idle and (holders := self._engine.hot_holders()):
-            self._task = asyncio.ensure_future(self._copy(holders))
+        """Call it a few times a second; `now` is monotonic seconds."""
+        self._engine.set_replicas_max(self._bytes_max())
+        if now >= self._ask_at and _is_over(self._asking):
+            self._ask_at = now + ASK_EVERY_S
+            self._ask_next()
+        if _is_over(self._copying) and (holders := self._engine.hot_holders()):
+            self._copying = asyncio.ensure_future(self._copy(holders))
 
     async def stop(self) -> None:
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._asking, self._copying) if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _unsure(self) -> list[Node]:
+        others = {node for node in self._placement.nodes.values() if node.index != SELF}
+        self._vouching &= others
+        return sorted(others - self._vouching, key=lambda node: node.index)
+
+    def _ask_next(self) -> None:
+        if unsure := self._unsure():
+            self._asking = asyncio.ensure_future(self._ask(unsure[self._turn % len(unsure)]))
+            self._turn += 1
+
+    async def _ask(self, node: Node) -> None:
+        if await self._vouches(node.address):
+            self._vouching.add(node)
+            self._engine.set_vouches(node.index, node.address.incarnation)
 
     async def _copy(self, holders: list[int]) -> None:
         try:
-            vouching = await self._who_vouch(holders)
+            unsure = [node for node in self._unsure() if node.index in holders]
+            await asyncio.gather(*(self._ask(node) for node in unsure))
             await asyncio.get_running_loop().run_in_executor(
-                None,
-                self._engine.replicate,
-                vouching,
-                self._bytes_max(),
-                round(1000 * self._timeout_s),
+                None, self._engine.replicate, round(1000 * self._timeout_s)
             )
         except Exception:
             log.exception("no replicas of hot pages were made; will retry")
 
-    async def _who_vouch(self, holders: list[int]) -> list[int]:
-        members = {node.index: node for node in self._placement.nodes.values()}
-        self._vouching &= set(members.values())
-        asked = [members[each] for each in holders if each in members]
-        asked = [node for node in asked if node not in self._vouching]
-        answers = await asyncio.gather(*(self._vouches(node.address) for node in asked))
-        self._vouching |= {node for node, yes in zip(asked, answers, strict=True) if yes}
-        return [node.index for node in self._vouching]
+
+def _is_over(task: asyncio.Task[None] | None) -> bool:
+    return task is None or task.done()

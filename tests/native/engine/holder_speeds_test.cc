@@ -73,6 +73,45 @@ TEST(HolderSpeeds, ReadersChooseDifferentHoldersOfThePage) {
   EXPECT_NEAR(static_cast<double>(both_of_a) / kDigests, 0.25, 0.03);
 }
 
+TEST(HolderSpeeds, AHolderOfManyPagesOfOneReadGivesFewThatOthersHave) {
+  const HolderSpeeds speeds(1);
+  const TimePoint now = Clock::now();
+  double here = 0, there = 0;
+  for (const Digest& digest : all_digests()) {
+    const bool first =
+        speeds.cost(digest, kHere, now, here) < speeds.cost(digest, kThere, now, there);
+    ++(first ? here : there);
+  }
+  EXPECT_NEAR(here, there, 10);
+  int few = 0;
+  for (const Digest& digest : all_digests())
+    few += speeds.cost(digest, kHere, now, 100) < speeds.cost(digest, kThere, now, 0) ? 1 : 0;
+  EXPECT_LT(few, kDigests / 100);
+}
+
+TEST(HolderSpeeds, CrowdedIsFarSlowerThanUsual) {
+  HolderSpeeds speeds(1);
+  EXPECT_FALSE(speeds.crowded(1 << 20, seconds(10))) << "it is not known what is usual";
+  for (int i = 0; i < 100; ++i) speeds.note(kHere, 1 << 20, milliseconds(10), Clock::now());
+  EXPECT_FALSE(speeds.crowded(1 << 20, milliseconds(20))) << "two readers";
+  EXPECT_TRUE(speeds.crowded(1 << 20, milliseconds(30)));
+  EXPECT_FALSE(speeds.crowded(4 << 20, seconds(1)));
+  for (int i = 0; i < 100; ++i)
+    speeds.note(kHere, 1 << 10, std::chrono::microseconds(10), Clock::now());
+  EXPECT_FALSE(speeds.crowded(1 << 10, milliseconds(1))) << "nobody waits for long";
+}
+
+TEST(HolderSpeeds, AHolderIsKnownToBeQuickForAMoment) {
+  HolderSpeeds speeds(1);
+  const TimePoint now = Clock::now();
+  EXPECT_FALSE(speeds.quick(kHere, now));
+  speeds.note(kHere, 1 << 20, milliseconds(10), now);
+  EXPECT_TRUE(speeds.quick(kHere, now));
+  EXPECT_FALSE(speeds.quick(kHere, now + HolderSpeeds::kMoment));
+  for (int i = 0; i < 4; ++i) speeds.note(kThere, 1 << 20, milliseconds(80), now);
+  EXPECT_FALSE(speeds.quick(kThere, now));
+}
+
 TEST(HolderSpeeds, ASlowHolderIsTriedAgainLater) {
   HolderSpeeds speeds(1);
   const TimePoint now = Clock::now();

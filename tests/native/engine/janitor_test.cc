@@ -74,15 +74,15 @@ TEST_F(JanitorTest, HoldsEndWhenTheirTimeIsOver) {
 }
 
 TEST_F(JanitorTest, RecordsOfADroppedHolderAreSwept) {
-  constexpr HolderIndex kHolder = 5;
-  shard_.add_holder(kHolder);
+  constexpr HolderIndex kDropped = 5;
+  shard_.add_holder(kDropped);
   RecordRow row{.digest = {5, 6}, .offset = 4096, .generation = 1, .length = 100};
   row.flags = kRecordResident;
-  ASSERT_EQ(shard_.apply(kHolder, {&row, 1}).added, 1u);
-  shard_.drop_holder(kHolder);
+  ASSERT_EQ(shard_.apply(kDropped, {&row, 1}).added, 1u);
+  shard_.drop_holder(kDropped);
   start();
   janitor_.sweep_records();
-  EXPECT_TRUE(eventually([&] { return shard_.swept(kHolder); }));
+  EXPECT_TRUE(eventually([&] { return shard_.swept(kDropped); }));
 }
 
 TEST_F(JanitorTest, WaitingJournalEntriesAreWrittenOnceThereIsRoom) {
