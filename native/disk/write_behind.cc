@@ -1,11 +1,9 @@
 #include "disk/write_behind.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "common/batch_thread.h"
 #include "common/thread_name.h"
 
 namespace peercached::disk {
@@ -200,9 +198,7 @@ void WriteBehind::add_to(DiskStats& stats) const {
 
 void WriteBehind::run(unsigned writer) {
   name_thread("disk write");
-  // SCHED_BATCH: a normal share of processor time, but waking up does not preempt a running thread.
-  const sched_param parameters{};
-  ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &parameters);
+  run_as_batch();
   AlignedBuffer buffer(kBatchBytes);
   IoClock& clock = health_.add_clock();
   MutexLock lock(mutex_);

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "common/batch_thread.h"
 #include "common/error_text.h"
 #include "common/thread_name.h"
 
@@ -190,6 +191,7 @@ Follower::Follower(FeedReader& reader, LifeSigns& signs, const TcpEngineConfig& 
   if (wake_fd_ < 0) throw std::runtime_error("cannot make an eventfd: " + error_text(errno));
   thread_ = std::thread([this] {
     name_thread("follow");
+    run_as_batch();
     run();
   });
 }

@@ -40,8 +40,10 @@ void QuestionLane::proceed(TimePoint now) {
       broken(channel_->trouble());
       continue;
     }
-    if (answer_.empty() && !ask()) return end(true, "");
+    const bool asks = answer_.empty();
+    if (asks && !ask()) return end(true, "");
     if (!flush()) continue;
+    if (asks) return;  // no answer comes as soon as that
     if (!receive()) {
       if (channel_ != nullptr) return;
       continue;
@@ -52,8 +54,9 @@ void QuestionLane::proceed(TimePoint now) {
 bool QuestionLane::ask() {
   request_ = channel_->next_request();
   if (!question_.ask(request_, unsent_)) return false;
-  answer_.resize(sizeof(FrameHeader));
+  answer_.resize(kAnswerBytes);
   answer_have_ = 0;
+  answer_bytes_ = 0;
   return true;
 }
 
@@ -77,15 +80,20 @@ bool QuestionLane::flush() {
 
 bool QuestionLane::receive() {
   FrameHeader header;
-  while (answer_have_ < answer_.size() || answer_.size() == sizeof header) {
-    if (answer_have_ == sizeof header) {
+  while (answer_bytes_ == 0 || answer_have_ < answer_bytes_) {
+    if (answer_bytes_ == 0 && answer_have_ >= sizeof header) {
       const char* wrong =
-          parse_header(answer_, {question_.answer_kind()}, question_.answer_bytes_max(), header);
-      if (wrong != nullptr || header.body_bytes == 0) {
-        end(false, std::string("sent a bad answer: ") + (wrong != nullptr ? wrong : "no body"));
+          parse_header(std::span(answer_).first(sizeof header), {question_.answer_kind()},
+                       question_.answer_bytes_max(), header);
+      answer_bytes_ = sizeof header + header.body_bytes;
+      if (wrong == nullptr && header.body_bytes == 0) wrong = "no body";
+      if (wrong == nullptr && answer_have_ > answer_bytes_) wrong = "more than it should be";
+      if (wrong != nullptr) {
+        end(false, std::string("sent a bad answer: ") + wrong);
         return false;
       }
-      answer_.resize(sizeof header + header.body_bytes);
+      answer_.resize(answer_bytes_);
+      continue;
     }
     const ssize_t n =
         channel_->stream().receive(answer_.data() + answer_have_, answer_.size() - answer_have_);

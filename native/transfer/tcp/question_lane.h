@@ -38,6 +38,9 @@ class QuestionLane {
   }
 
  private:
+  // Room for an answer before its size is known. Most are smaller, and come in one piece.
+  static constexpr size_t kAnswerBytes = 512;
+
   bool ask();      // false: nothing is left to ask for
   bool flush();    // false: it broke
   bool receive();  // true: an answer is complete
@@ -53,6 +56,7 @@ class QuestionLane {
   size_t unsent_from_ = 0;
   std::vector<std::byte> answer_;  // header, then body; empty: no question is in flight
   size_t answer_have_ = 0;
+  size_t answer_bytes_ = 0;  // 0: not known yet
   bool finished_ = false;
   Trouble trouble_;
 };

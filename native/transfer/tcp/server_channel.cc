@@ -4,11 +4,14 @@
 #include <poll.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <utility>
 
+#include "common/batch_thread.h"
 #include "transfer/tcp/hello_proof.h"
 
 namespace peercached::tcp {
@@ -307,6 +310,7 @@ bool ServerChannel::answer_publish(uint64_t request, uint64_t fence) {
 
 bool ServerChannel::answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms,
                                   const LifeSign& sign) {
+  if (!std::exchange(is_followed_, true)) run_as_batch();
   return answers_.follow(incarnation(), sign, position, wait_ms, [&](const Followed& part) {
     frame_.clear();
     append_followed(frame_, request, part);
@@ -353,11 +357,19 @@ bool ServerChannel::answer(uint64_t request) {
 
 ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadline) {
   auto* at = static_cast<std::byte*>(to);
+  const size_t here = std::min(bytes, unread_.size());
+  std::copy_n(unread_.data(), here, at);
+  unread_ = unread_.subspan(here);
+  at += here;
+  bytes -= here;
   while (bytes != 0) {
-    const ssize_t n = stream_.receive(at, bytes);
+    const std::array<iovec, 2> places{{{at, bytes}, {ahead_.data(), ahead_.size()}}};
+    const ssize_t n = stream_.receive(places);
     if (n > 0) {
-      at += n;
-      bytes -= static_cast<size_t>(n);
+      const size_t wanted = std::min(bytes, static_cast<size_t>(n));
+      at += wanted;
+      bytes -= wanted;
+      unread_ = std::span(ahead_).first(static_cast<size_t>(n) - wanted);
     } else if (n == 0) {
       return Got::closed;
     } else if (errno == EAGAIN) {
@@ -377,11 +389,7 @@ ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadl
 }
 
 bool ServerChannel::wait_for_request() {
-  if (stream_.has_more()) return true;
-  std::byte first;
-  const ssize_t n = ::recv(stream_.fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (n > 0) return true;  // pipelined: already here
-  if (n == 0 || (errno != EAGAIN && errno != EINTR)) return false;
+  if (!unread_.empty() || stream_.has_more()) return true;
   // Each channel costs a thread, and there are many (peers x channels per peer). So bound the wait.
   return wait_for(POLLIN, stream_.fd(), config_.idle_timeout_ms);
 }

@@ -8,8 +8,10 @@
 // the pins until the reader confirms.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,13 @@ class ServerChannel {
   mutable Mutex mutex_;
   std::string node_id_ GUARDED_BY(mutex_);
   Incarnation incarnation_ GUARDED_BY(mutex_) = 0;
+
+  // What came with the last bytes that were asked for: a frame's body, and pipelined requests. So
+  // most requests cost one system call to receive.
+  std::array<std::byte, 2048> ahead_;
+  std::span<const std::byte> unread_;  // of ahead_
+
+  bool is_followed_ = false;
 
   // These are kept between requests for their capacity only.
   std::vector<std::byte> frame_;

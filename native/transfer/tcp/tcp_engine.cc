@@ -154,19 +154,23 @@ class TcpEngine final : public TransferEngine {
   }
 
   static void drive(std::deque<QuestionLane>& lanes, Deadline deadline) {
-    std::vector<pollfd> waits;
+    std::vector<pollfd> waits(lanes.size(), pollfd{-1, 0, 0});  // by lane
     while (true) {
       const TimePoint now = Clock::now();
       TimePoint until = deadline.at;
-      waits.clear();
       bool waiting = false;
-      for (QuestionLane& lane : lanes) {
-        if (!lane.finished()) lane.proceed(now);
+      for (size_t i = 0; i < lanes.size(); ++i) {
+        QuestionLane& lane = lanes[i];
+        pollfd& wait = waits[i];
+        const bool idle =
+            wait.fd >= 0 && wait.revents == 0 && now < lane.until(deadline.at) && !lane.has_more();
+        if (!lane.finished() && !idle) lane.proceed(now);
+        wait = {-1, 0, 0};
         if (lane.finished()) continue;
         waiting = true;
         until = std::min(until, lane.waiting() ? now + kChannelWait : lane.until(deadline.at));
         if (lane.has_more()) until = now;
-        if (!lane.waiting()) waits.push_back({lane.fd(), lane.poll_events(), 0});
+        if (!lane.waiting()) wait = {lane.fd(), lane.poll_events(), 0};
       }
       if (!waiting || now >= deadline.at) return;
       const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
