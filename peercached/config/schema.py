@@ -417,8 +417,8 @@ class Config(BaseModel):
         _DIRECTORY,
         "Records that this node's shard may hold, about 48 bytes each; memory grows only as used. "
         "Beyond it records are refused, counted, and `status` says so.",
-        "The cluster's pages x `directory_replicas` / owners exceed it. Up to eight nodes are all "
-        "owners. A larger cluster has eight owners, or one for each eight nodes.",
+        "The cluster's pages x `directory_replicas` / owners exceed it. Up to four nodes are all "
+        "owners. A larger cluster has four owners, or one for each eight nodes if that is more.",
         unit="records",
         ge=1024,
         le=1_000_000_000,

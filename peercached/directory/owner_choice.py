@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-OWNERS_LEAST = 8
+OWNERS_LEAST = 4
 MEMBERS_PER_OWNER = 8
 
 

@@ -1,4 +1,4 @@
-"""Ten daemons, of which eight own the records."""
+"""Six daemons, of which four own the records."""
 
 from harness.background import Background
 from harness.cluster import Daemon
@@ -24,9 +24,9 @@ def test_reader_misses_nothing_while_an_owner_dies_another_succeeds_it_and_it_co
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     """Every lookup asks owners, and both workers are at nodes that own nothing at first."""
-    cluster = make_hosts(10, directory_copies=0, location_cache_entries=1024, rpc_timeout_ms=20_000)
+    cluster = make_hosts(6, directory_copies=0, location_cache_entries=1024, rpc_timeout_ms=20_000)
     nodes = {daemon.node_id: daemon for daemon in cluster.daemons}
-    chosen = oldest(cluster[0], 8)
+    chosen = oldest(cluster[0], 4)
     assert all(owners(daemon) == chosen for daemon in cluster.daemons)
 
     setting, reading = (nodes[node_id] for node_id in sorted(nodes.keys() - chosen))
@@ -53,7 +53,7 @@ def test_reader_misses_nothing_while_an_owner_dies_another_succeeds_it_and_it_co
         wait_settled(others)
         background.wait_rounds(2)
         successors = owners(reading)
-        assert successors == oldest(reading, 8) != chosen
+        assert successors == oldest(reading, 4) != chosen
         dying.start()
         wait_settled(cluster.daemons)
         background.wait_rounds(1)
