@@ -3,6 +3,7 @@ and journals. Runs of one seed differ a little (real_removals.py)."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,5 +122,36 @@ def test_old_state_that_vouched_alone_is_found_out_when_parts_meet(tmp_path: Pat
         cluster.until_agreed(200)
         cluster.run(10)
         for node in (old, remover):
+            cluster.get_page(node, worker(cluster, node, key), key)
+        cluster.run(3)
+
+
+@pytest.mark.parametrize("apart_s", [0.3, 2.0])
+def test_a_node_that_was_forgotten_by_mistake_drops_what_was_removed_meanwhile(
+    tmp_path: Path, apart_s: float
+) -> None:
+    """It was only cut off. `apart_s`: after the removal. It decides who asks the other first once
+    they meet again."""
+    key = KEYS[0]
+    with RealRemovals(tmp_path, 1, 3, heads=2, max_masters=3, delay_s=0.02) as cluster:
+        cluster.until_agreed(100)
+        cluster.run(15)
+        cut_off, remover, third = (cluster.nodes[name] for name in ("n0002", "n0000", "n0001"))
+        cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
+        cluster.run(1)
+        cluster.cut(["n0002"], ["n0000", "n0001"])
+        while any("n0002" in node.view.by_id for node in (remover, third)):
+            cluster.run(0.1)
+        for node in (remover, third):
+            node.process.do(partial(node.daemon.removals.forget, "n0002"))
+        cluster.remove_page(remover, worker(cluster, remover, key), key)
+        cluster.run(apart_s)
+        assert cluster.history.sure == 1
+        cluster.net.cuts.clear()
+        cluster.until_agreed(200)
+        assert not cut_off.daemon.removal_catch_up.vouches, "nobody may copy its pages yet"
+        cluster.run(15)
+        assert cut_off.daemon.removal_catch_up.vouches
+        for node in (cut_off, remover, third):
             cluster.get_page(node, worker(cluster, node, key), key)
         cluster.run(3)

@@ -27,7 +27,7 @@ from peercached.peer.removals.member import Removals, id_message, id_of
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.lives import NOT_KNOWN
+from peercached.removals.lives import NODES_MAX, NOT_KNOWN
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -72,8 +72,9 @@ class RemovalCatchUp:
         # Our newest earlier start that any node has met, and our journal's position then.
         self._met_us = (0, 0)
         self._task: asyncio.Task[None] | None = None
-        # (node id, incarnation) of nodes with which we have exchanged the starts that we met.
-        self._compared: set[tuple[str, int]] = set()
+        # By node id: the last process that we have asked, or that has asked us when it started. If
+        # it leaves our view and comes back, it is another Node.
+        self._compared: dict[str, Node] = {}
         self._comparing: asyncio.Task[None] | None = None
         self._compare_at = float("-inf")
 
@@ -104,26 +105,45 @@ class RemovalCatchUp:
 
     def tend(self, now: float) -> None:
         """Compares known starts with nodes that came back into view. A node with a state_dir from a
-        backup may have vouched while it was cut off. Call it often; `now` is monotonic seconds."""
+        backup may have vouched while it was cut off, or an operator may have forgotten us. Call it
+        often; `now` is monotonic seconds."""
         if not self._removals.vouches or now < self._compare_at:
             return
         self._compare_at = now + ASK_AGAIN_MAX_S
-        others = {_name(node): node for node in self._others()}
-        self._compared &= others.keys()
         new = [
             node
-            for name, node in others.items()
-            if name not in self._compared and now - node.since > COMPARE_AFTER_S
+            for node in self._others()
+            if not self._has_compared(node) and now - node.since > COMPARE_AFTER_S
         ]
         if new:
             self._comparing = asyncio.ensure_future(self._compare_with(new))
 
     async def _compare_with(self, nodes: list[Node]) -> None:
-        replies = await asyncio.gather(*(self._ask(node, life=0) for node in nodes))
+        replies = await asyncio.gather(*(self._ask(node, 0, starts=False) for node in nodes))
         await self._drop_if_old()
         for node, reply in zip(nodes, replies, strict=True):
             if reply is not None:
                 await self._remove(reply.digests, node.address.node_id)
+
+    @property
+    def vouches(self) -> bool:
+        """Whether this node has missed no removal. It is not sure while a node is back of which it
+        was cut off, because that one may have stopped waiting for us."""
+        return self._removals.vouches and not any(
+            (known := self._compared.get(node.address.node_id)) is not None
+            and known is not node
+            and known.address.incarnation == node.address.incarnation
+            for node in self._others()
+        )
+
+    def _has_compared(self, node: Node) -> bool:
+        return self._compared.get(node.address.node_id) is node
+
+    def _note_compared(self, node: Node) -> None:
+        self._compared.pop(node.address.node_id, None)
+        self._compared[node.address.node_id] = node
+        if len(self._compared) > NODES_MAX:
+            del self._compared[next(iter(self._compared))]
 
     async def _drop_if_old(self) -> None:
         if self._removals.vouches and self._state_is_old:
@@ -280,14 +300,15 @@ class RemovalCatchUp:
 
     async def _ask_all(self) -> dict[str, pb.MissedRemovalsReply]:
         others = self._others()
-        replies = await asyncio.gather(*(self._ask(node, self._removals.life) for node in others))
+        life = self._removals.life
+        replies = await asyncio.gather(*(self._ask(node, life, starts=True) for node in others))
         return {
             node.address.node_id: reply
             for node, reply in zip(others, replies, strict=True)
             if reply is not None
         }
 
-    async def _ask(self, node: Node, life: int) -> pb.MissedRemovalsReply | None:
+    async def _ask(self, node: Node, life: int, starts: bool) -> pb.MissedRemovalsReply | None:
         link = self._peers.link(node.address.endpoint)
         removals, who = self._removals, node.address
         met = removals.lives.newest_before(who.node_id, who.incarnation)
@@ -298,6 +319,7 @@ class RemovalCatchUp:
             met_position=met[1],
             position=self._began_at,
             reached=self._engine.removals_last,
+            starts=starts,
         )
         try:
             reply: pb.MissedRemovalsReply = await link.call(
@@ -312,7 +334,7 @@ class RemovalCatchUp:
                 "cannot get the list of missed removals from %s: %s", node.address.node_id, error
             )
             return None
-        self._compared.add(_name(node))
+        self._note_compared(node)
         self._compare(who.node_id, (reply.met, reply.met_position))
         removals.lives.reach({who.incarnation: reply.reached})
         if met > (reply.before, reply.position):
@@ -346,7 +368,9 @@ class RemovalCatchUp:
         node = self._placement.find_process(caller)
         if node is None:
             raise LookupError(f"{caller.node_id} is not in our view yet")
-        self._compared.add(_name(node))
+        # Else we ask it, too: both may have been cut off, and each knows what the other missed.
+        if request.starts:
+            self._note_compared(node)
         removals = self._removals
         self._compare(caller.node_id, (request.met, request.met_position))
         removals.lives.reach({caller.incarnation: request.reached})
@@ -397,10 +421,6 @@ class RemovalCatchUp:
         loop = asyncio.get_running_loop()
         digests = await loop.run_in_executor(None, self._engine.removals_since, owed_from - 1)
         return digests or b""
-
-
-def _name(node: Node) -> tuple[str, int]:
-    return node.address.node_id, node.address.incarnation
 
 
 def running_of(removals: Removals) -> Sequence[pb.RemoveRequest]:

@@ -412,7 +412,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self._session(context)
             return pb.PingReply(
                 server=wire.address_message(self._node.address()),
-                vouches=self._removals.vouches,
+                vouches=self._catch_up.vouches,
             )
         except Exception as error:
             await self._refuse(context, error)
