@@ -31,6 +31,8 @@ constexpr uint64_t kManyBytes = 32 << 20;
 constexpr uint64_t kSomeBytes = 4 << 20;
 constexpr uint64_t kSliceBytesMin = 512 << 10;
 constexpr uint64_t kSlices = 16;
+// For owners that are asked again for what a crowded holder has.
+constexpr auto kAnewWithin = std::chrono::milliseconds(100);
 
 // Passes pages on to another sink, and notes when the last one of each batch came.
 class Stopwatch final : public PageSink {
@@ -111,56 +113,89 @@ void GetPath::Run::missed(const Found& found, PageStatus status, Trust trust) {
 }
 
 void GetPath::Run::from_peers(Trust trust) {
-  std::vector<size_t> left;
-  for (size_t i = 0; i < pages.size(); ++i) {
-    if (pages[i].status == PageStatus::pending) left.push_back(i);
-  }
-  if (!left.empty()) left = turn(left, trust, trust);
-  // Others have become holders meanwhile, which the location cache cannot know.
-  while (!left.empty()) left = turn(left, trust, Trust::nothing);
+  std::vector<Found> left = first_turn(trust);
+  while (!left.empty()) left = further_turn(left, trust);
 }
 
-std::vector<size_t> GetPath::Run::turn(std::span<const size_t> index, Trust trust, Trust located) {
+std::vector<GetPath::Run::Found> GetPath::Run::first_turn(Trust trust) {
   std::vector<Digest> wanted;
+  std::vector<size_t> index;
   std::vector<HolderIndex> failed_at;
-  for (size_t i : index) {
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i].status != PageStatus::pending) continue;
     wanted.push_back(digests[i]);
+    index.push_back(i);
     failed_at.push_back(failed[i]);
   }
+  if (wanted.empty()) return {};
   std::vector<RecordRow> rows(wanted.size());
   std::vector<PageStatus> why(wanted.size());
-  parts.locator.locate(wanted, failed_at, located, context.deadline, rows, why, context.trace);
+  parts.locator.locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
 
   ByHolder resident, cold;
   for (size_t k = 0; k < wanted.size(); ++k) {
     PageRef& page = pages[index[k]];
-    if (rows[k].holder == kNoHolder) {
+    if (rows[k].holder != kNoHolder) {
+      sort_in({index[k], rows[k]}, trust, resident, cold);
+    } else {
       // Stale: our own record. The page has come to our pool since we looked, or is about to go.
       const bool again = why[k] == PageStatus::stale && trust != Trust::nothing && !page.of_device;
       page.status = again ? PageStatus::pending : why[k];
-    } else if (rows[k].length != page.length) {
-      // The key may have been set anew since this was learnt.
-      missed({index[k], rows[k]}, PageStatus::length_mismatch, trust);
-    } else if (parts.nodes.readable(rows[k].holder)) {
-      // The owners may not know yet that it is on that disk only.
-      const auto left = gone.find(index[k]);
-      const bool is_gone = left != gone.end() && left->second == rows[k].generation &&
-                           failed[index[k]] == rows[k].holder;
-      ByHolder& there = rows[k].flags & kRecordResident && !is_gone ? resident : cold;
-      there[rows[k].holder].push_back({index[k], rows[k]});
-    } else {
-      missed({index[k], rows[k]}, PageStatus::error, trust);
     }
   }
+  return read_turn(resident, cold, trust);
+}
+
+std::vector<GetPath::Run::Found> GetPath::Run::further_turn(std::span<const Found> left,
+                                                            Trust trust) {
+  std::vector<Digest> wanted;
+  std::vector<HolderIndex> crowded_at;
+  for (const Found& found : left) {
+    wanted.push_back(digests[found.page]);
+    crowded_at.push_back(found.row.holder);
+  }
+  std::vector<RecordRow> rows(wanted.size());
+  std::vector<PageStatus> why(wanted.size());
+  // Others have become holders meanwhile, which the location cache cannot know. If the owners do
+  // not answer soon, the records that we have are as good as before.
+  const Deadline soon{std::min(context.deadline.at, Clock::now() + kAnewWithin)};
+  parts.locator.locate(wanted, crowded_at, Trust::nothing, soon, rows, why, context.trace);
+  ByHolder resident, cold;
+  for (size_t k = 0; k < left.size(); ++k) {
+    const bool better = rows[k].holder != kNoHolder && (rows[k].flags & kRecordResident) != 0 &&
+                        rows[k].length == left[k].row.length;
+    sort_in({left[k].page, better ? rows[k] : left[k].row}, trust, resident, cold);
+  }
+  return read_turn(resident, cold, trust);
+}
+
+void GetPath::Run::sort_in(const Found& found, Trust trust, ByHolder& resident, ByHolder& cold) {
+  const RecordRow& row = found.row;
+  if (row.length != pages[found.page].length) {
+    // The key may have been set anew since this was learnt.
+    missed(found, PageStatus::length_mismatch, trust);
+  } else if (parts.nodes.readable(row.holder)) {
+    // The owners may not know yet that it is on that disk only.
+    const auto left = gone.find(found.page);
+    const bool is_gone =
+        left != gone.end() && left->second == row.generation && failed[found.page] == row.holder;
+    ByHolder& there = row.flags & kRecordResident && !is_gone ? resident : cold;
+    there[row.holder].push_back(found);
+  } else {
+    missed(found, PageStatus::error, trust);
+  }
+}
+
+std::vector<GetPath::Run::Found> GetPath::Run::read_turn(ByHolder& resident, ByHolder& cold,
+                                                         Trust trust) {
   ByHolder behind = take_behind_slices(resident);
   promote_and_read(resident, cold, trust);
-  std::vector<size_t> left;
+  std::vector<Found> left;
   for (const HolderIndex holder : crowded) {
-    for (const Found& found : behind[holder]) {
-      left.push_back(found.page);
-      failed[found.page] = holder;  // rather another one, if there is one
-    }
-    behind.erase(holder);
+    const auto more = behind.find(holder);
+    if (more == behind.end()) continue;
+    left.insert(left.end(), more->second.begin(), more->second.end());
+    behind.erase(more);
   }
   read(behind, trust, Source::peer);
   return left;

@@ -44,8 +44,13 @@ struct GetPath::Run {
   using ByHolder = std::map<HolderIndex, std::vector<Found>>;
   struct Asked;  // one holder, asked for some pages
 
-  // Returns the pages, by index, that crowded holders have not been asked for yet.
-  std::vector<size_t> turn(std::span<const size_t> index, Trust trust, Trust located);
+  // Returns what crowded holders have not been asked for yet.
+  std::vector<Found> first_turn(Trust trust);
+  std::vector<Found> further_turn(std::span<const Found> left, Trust trust);
+  // Reads found pages, but for those returned.
+  std::vector<Found> read_turn(ByHolder& resident, ByHolder& cold, Trust trust);
+  // Puts a page with its record where it belongs, or decides that it is missed.
+  void sort_in(const Found& found, Trust trust, ByHolder& resident, ByHolder& cold);
   // Takes out of `resident` what is behind the first slice of each holder.
   ByHolder take_behind_slices(ByHolder& resident);
   // Copies our pinned pages into the region: pins[k] is the index[k]-th page.

@@ -22,10 +22,18 @@ class Crowded : public EnginePair {
     a_->set(out);
   }
   void a_vouches() { b_->engine.nodes().set_vouches(b_->peer_index, 'a'); }
-  // From now on any READ takes longer than usual.
+  // From now on any READ takes longer than usual, by what b knows of another node.
   void all_is_slow() {
-    for (uint64_t bytes = 1; bytes < 1 << 24; bytes *= 2)
-      b_->engine.speeds().note(b_->peer_index, bytes, std::chrono::nanoseconds(10), Clock::now());
+    constexpr HolderIndex kAnother = 7;
+    HolderSpeeds& speeds = b_->engine.speeds();
+    for (uint64_t bytes = 1; bytes < 1 << 24; bytes *= 2) {
+      for (int i = 0; i < 300; ++i)
+        speeds.note(kAnother, bytes, std::chrono::nanoseconds(10), Clock::now());
+    }
+    while (speeds.quick(b_->peer_index, Clock::now())) std::this_thread::yield();
+  }
+  static long times(const Trace& trace, const std::string& step) {
+    return std::ranges::count_if(trace.steps, [&](const auto& one) { return one.name == step; });
   }
   size_t replicas() { return b_->engine.storage().pool().replicas().keys; }
 
@@ -64,14 +72,39 @@ TEST_F(Crowded, WhatComesInSlicesIsKeptAndGivenToOthers) {
   a_vouches();
   all_is_slow();
   Pages in("k", kManyPages, kSmallPage);
-  EXPECT_EQ(b_->get(in), std::vector(kManyPages, PageStatus::ok));
+  Trace trace;
+  RequestContext context = b_->context(kPatienceMs);
+  context.trace = &trace;
+  auto refs = in.refs();
+  b_->engine.get(context, refs);
   EXPECT_EQ(in.memory, out.memory);
   EXPECT_EQ(replicas(), kManyPages);
+  EXPECT_GE(times(trace, "read"), 8) << "in slices";
+  EXPECT_EQ(times(trace, "keep"), times(trace, "read"));
   EXPECT_EQ(b_->engine.storage().pool().stats().pins, 0u) << "replicas can be evicted";
   Pages at_a("k", kManyPages, kSmallPage);
   a_->remove(out);  // only there, so a reads from b
   EXPECT_EQ(a_->get(at_a), std::vector(kManyPages, PageStatus::ok));
   EXPECT_EQ(at_a.memory, out.memory);
+}
+
+TEST_F(Crowded, WhatTheOwnersNoLongerKnowIsReadByTheRecordsThatItHad) {
+  Pages out("k", kManyPages, kSmallPage);
+  hold(out, "seed=3,delay=1");
+  Pages in("k", kManyPages, kSmallPage);
+  EXPECT_EQ(b_->get(in), std::vector(kManyPages, PageStatus::ok));  // b has their locations now
+  for (Handover& part : a_->engine.local_pages().handovers(1 << 30).parts) {
+    for (RecordRow& row : part.rows) {
+      row.flags = kRecordWithdraw;
+      ++row.generation;
+    }
+    b_->engine.directory().shard().apply(b_->peer_index, part.rows);
+    a_->engine.directory().shard().apply(kSelfHolder, part.rows);
+  }
+  all_is_slow();
+  std::ranges::fill(in.memory, std::byte{0});
+  EXPECT_EQ(b_->get(in), std::vector(kManyPages, PageStatus::ok));
+  EXPECT_EQ(in.memory, out.memory);
 }
 
 TEST_F(Crowded, NothingIsKeptOfAHolderThatIsAsQuickAsUsual) {
