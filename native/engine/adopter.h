@@ -63,6 +63,7 @@ class Adopter {
  private:
   struct Run;
   struct Admitted;
+  class Coming;
   Adopted take(HolderIndex holder, const Handover& offered, Deadline deadline);
   // Which of these pages may be taken. The pages that are here already are in `adopted`, and why
   // others may not.
@@ -71,6 +72,7 @@ class Adopter {
 
   const Parts parts_;
   std::atomic<uint64_t> replicas_max_{0};
+  mutable std::atomic<uint64_t> replicas_coming_{0};  // bytes of those that are being made
 };
 
 }  // namespace peercached

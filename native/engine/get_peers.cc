@@ -201,6 +201,11 @@ std::vector<GetPath::Run::Found> GetPath::Run::read_turn(ByHolder& resident, ByH
   return left;
 }
 
+uint64_t GetPath::Run::slice(HolderIndex holder, uint64_t bytes) {
+  const uint64_t share = std::max(bytes / kSlices, kSliceBytesMin);
+  return slices.try_emplace(holder, share).first->second;
+}
+
 GetPath::Run::ByHolder GetPath::Run::take_behind_slices(ByHolder& resident) {
   ByHolder behind;
   for (auto& [holder, found] : resident) {
@@ -209,13 +214,12 @@ GetPath::Run::ByHolder GetPath::Run::take_behind_slices(ByHolder& resident) {
     const bool may_be_crowded =
         bytes >= kManyBytes || (bytes >= kSomeBytes && !parts.speeds.quick(holder, Clock::now()));
     if (!may_be_crowded && !crowded.contains(holder)) continue;
-    const uint64_t slice =
-        slice_bytes.try_emplace(holder, std::max(bytes / kSlices, kSliceBytesMin)).first->second;
-    if (bytes <= slice) continue;
+    const uint64_t slice_bytes = slice(holder, bytes);
+    if (bytes <= slice_bytes) continue;
     const auto place = [&](const Found& one) { return parts.speeds.place(one.row.digest); };
     std::ranges::sort(found, {}, place);
     size_t count = 0;
-    for (uint64_t taken = 0; taken < slice; taken += found[count++].row.length) {
+    for (uint64_t taken = 0; taken < slice_bytes; taken += found[count++].row.length) {
     }
     std::vector<Found>& rest = behind[holder];
     rest.assign(found.begin() + static_cast<ptrdiff_t>(count), found.end());
@@ -365,24 +369,35 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
   }
 }
 
-// Of the pages that came from crowded holders. of_op[o] belongs to the o-th operation of all
-// batches.
+// Of the pages that came from crowded holders: a slice of each at most, because the other readers
+// keep others. of_op[o] belongs to the o-th operation of all batches.
 void GetPath::Run::keep_replicas(std::span<const ReadBatch> batches,
                                  std::span<const Found* const> of_op) {
   for (const ReadBatch& batch : batches) {
     const auto found = of_op.first(batch.ops.size());
     of_op = of_op.subspan(batch.ops.size());
     if (!crowded.contains(batch.peer)) continue;
-    Handover part{context.ns->id(), epoch, 0, 0, false, {}, removals, {}};
-    std::vector<ReadOp> landed;
+    std::vector<size_t> landed;
+    uint64_t bytes = 0;
     for (size_t o = 0; o < batch.ops.size(); ++o) {
       if (batch.ops[o].status != PageStatus::ok || batch.ops[o].to_device) continue;
-      landed.push_back(batch.ops[o]);
-      part.rows.push_back(found[o]->row);
+      landed.push_back(o);
+      bytes += batch.ops[o].length;
     }
-    if (landed.empty()) continue;
-    TraceStep step(context.trace, "keep", landed.size());
-    parts.adopter.keep_landed(batch.peer, std::move(part), landed, *context.gate, context.deadline);
+    std::ranges::sort(landed, {},
+                      [&](size_t o) { return parts.speeds.place(batch.ops[o].digest); });
+    Handover part{context.ns->id(), epoch, 0, 0, false, {}, removals, {}};
+    std::vector<ReadOp> kept;
+    const uint64_t slice_bytes = slice(batch.peer, bytes);
+    for (uint64_t taken = 0; kept.size() < landed.size() && taken < slice_bytes;) {
+      const size_t o = landed[kept.size()];
+      kept.push_back(batch.ops[o]);
+      part.rows.push_back(found[o]->row);
+      taken += batch.ops[o].length;
+    }
+    if (kept.empty()) continue;
+    TraceStep step(context.trace, "keep", kept.size());
+    parts.adopter.keep_landed(batch.peer, std::move(part), kept, *context.gate, context.deadline);
     step.done(PageStatus::ok, batch.peer);
   }
 }

@@ -25,7 +25,7 @@ struct GetPath::Run {
   Source farthest = Source::nowhere;    // of the places that gave a page
   Looked looked{};                      // found: the pages given, by place
   std::set<HolderIndex> crowded{};      // holders that many nodes read from now, it seems
-  std::map<HolderIndex, uint64_t> slice_bytes{};  // of the holders that are read in slices
+  std::map<HolderIndex, uint64_t> slices{};  // bytes, of the holders that are read in slices
 
   void from_pool(const Digest* parent);  // get_path.cc
   void from_disk();                      // get_path.cc
@@ -51,6 +51,8 @@ struct GetPath::Run {
   std::vector<Found> read_turn(ByHolder& resident, ByHolder& cold, Trust trust);
   // Puts a page with its record where it belongs, or decides that it is missed.
   void sort_in(const Found& found, Trust trust, ByHolder& resident, ByHolder& cold);
+  // How much is read from this holder in one turn, if there is so much of it.
+  uint64_t slice(HolderIndex holder, uint64_t bytes);
   // Takes out of `resident` what is behind the first slice of each holder.
   ByHolder take_behind_slices(ByHolder& resident);
   // Copies our pinned pages into the region: pins[k] is the index[k]-th page.

@@ -9,8 +9,15 @@
 namespace peercached {
 namespace {
 
-constexpr float kOfUsual = 1.0f / 16;  // what one READ adds to the mean of its size
+// What one READ adds to the mean of its size. What is usual falls more quickly than it rises.
+constexpr float kIfQuicker = 1.0f / 8;
+constexpr float kIfSlower = 1.0f / 16;
+constexpr float kIfCrowded = 1.0f / 1024;
 constexpr float kOfHolder = 1.0f / 4;  // and to the mean of its holder
+// Small READs take longer for each byte.
+constexpr float kLatencyNs = 1e6;
+
+size_t size_class(uint64_t bytes) { return static_cast<size_t>(std::bit_width(bytes)) - 1; }
 
 // splitmix64, by Sebastiano Vigna (public domain).
 uint64_t mixed(uint64_t x) {
@@ -31,12 +38,15 @@ void HolderSpeeds::note(HolderIndex holder, uint64_t bytes, std::chrono::nanosec
                         TimePoint now) {
   if (holder >= speeds_.size() || bytes == 0 || took.count() <= 0) return;
   const auto ns = static_cast<float>(took.count());
-  std::atomic<float>& usual = usual_ns_[static_cast<size_t>(std::bit_width(bytes)) - 1];
-  const float before = usual.load(std::memory_order_relaxed);
-  const float mean = before == 0 ? ns : before + kOfUsual * (ns - before);
-  usual.store(mean, std::memory_order_relaxed);
+  const float expected = usual_ns(bytes);
+  const float sample =
+      expected == 0 ? 1 : std::clamp(ns / expected, 1 / kSlownessMax, kSlownessMax);
+  const float of_mean = sample < 1 ? kIfQuicker : sample < kCrowded ? kIfSlower : kIfCrowded;
+  const float before = expected == 0 ? ns : expected;
+  ns_per_byte_[size_class(bytes)].store(
+      (before + of_mean * (sample * before - before)) / static_cast<float>(bytes),
+      std::memory_order_relaxed);
 
-  const float sample = std::clamp(ns / mean, 1 / kSlownessMax, kSlownessMax);
   const float slowness = this->slowness(holder, now);
   Speed& speed = speeds_[holder];
   speed.slowness.store(slowness + kOfHolder * (sample - slowness), std::memory_order_relaxed);
@@ -44,8 +54,15 @@ void HolderSpeeds::note(HolderIndex holder, uint64_t bytes, std::chrono::nanosec
 }
 
 float HolderSpeeds::usual_ns(uint64_t bytes) const {
-  const auto size = static_cast<size_t>(std::bit_width(bytes)) - 1;
-  return usual_ns_[size].load(std::memory_order_relaxed);
+  float usual = 0;
+  const size_t own = size_class(bytes);
+  for (size_t size = own; size < ns_per_byte_.size(); ++size) {
+    const float of_byte = ns_per_byte_[size].load(std::memory_order_relaxed);
+    if (of_byte == 0) continue;
+    const float ns = of_byte * static_cast<float>(bytes) + (size == own ? 0 : kLatencyNs);
+    if (usual == 0 || ns < usual) usual = ns;
+  }
+  return usual;
 }
 
 bool HolderSpeeds::crowded(uint64_t bytes, std::chrono::nanoseconds took) const {

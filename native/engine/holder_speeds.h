@@ -4,8 +4,9 @@
 // that many nodes read from becomes slow, so its readers spread over the other holders. This needs
 // no message, and it works with RDMA, where a holder does not see that it is read.
 //
-// Each READ is compared with the usual time of READs of its size, from any holder. So the sizes of
-// pages do not matter, nor does a bottleneck at the reader, which slows all holders down.
+// Each READ is compared with what READs of its size usually take, from any holder. So the sizes of
+// pages do not matter, nor does a bottleneck at the reader, which slows all holders down. A READ
+// that takes far longer than usual says little about what is usual, however many of them there are.
 //
 // Thread safe.
 #pragma once
@@ -27,7 +28,7 @@ class HolderSpeeds {
   static constexpr auto kForget = std::chrono::seconds(10);
   static constexpr auto kMoment = std::chrono::milliseconds(100);
   static constexpr float kQuick = 1.5;
-  static constexpr float kSlownessMax = 8;  // and 1 / 8 at least
+  static constexpr float kSlownessMax = 16;  // and 1 / 16 at least
   // Two readers of one holder wait twice as long, and need no help.
   static constexpr float kCrowded = 2.5;
   // Less is not worth any trouble.
@@ -59,11 +60,12 @@ class HolderSpeeds {
     std::atomic<TimePoint::rep> noted_at{0};
   };
   // Updates may get lost among concurrent ones. That only makes the mean a little slower.
-  float usual_ns(uint64_t bytes) const;  // 0: unknown
+  // What so many bytes usually take, by READs of that size and larger ones. 0: unknown.
+  float usual_ns(uint64_t bytes) const;
 
   const uint64_t salt_;
-  std::array<std::atomic<float>, 64> usual_ns_{};  // by the bits of the bytes read; 0: unknown
-  std::vector<Speed> speeds_;                      // by holder
+  std::array<std::atomic<float>, 64> ns_per_byte_{};  // by the bits of the bytes read; 0: unknown
+  std::vector<Speed> speeds_;                         // by holder
 };
 
 }  // namespace peercached

@@ -1,15 +1,17 @@
 """One prompt that many nodes read: how long the slowest reader takes, with two and with seven.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.hot_prefix
+    PYTHONPATH=tests .venv/bin/python -m costs.hot_prefix [--new]
 
 Eight real daemons, on hosts of their own whose network sends 400 Mbit/s each, so that the network
 is the limit and not this machine's processors. First, each reader alone reads some prefixes of
 others, so it knows how long that takes. Then a worker at the first node sets a prefix of 8 MiB. In
-each round, two or seven other nodes read it at the same time.
+each round, two or seven other nodes read it at the same time. With --new, each round has a prefix
+of its own, so all reads are first ones.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -52,16 +54,17 @@ def set_prefix(daemon: Daemon, name: str) -> list[str]:
     return keys
 
 
-def rounds(cluster: Cluster, readers: int) -> list[float]:
+def rounds(cluster: Cluster, readers: int, anew: bool) -> list[float]:
     """What the slowest reader took in each round, in seconds."""
     reading = [Reader(str(daemon.socket_path)) for daemon in cluster.daemons[1 : readers + 1]]
     for number in range(WARM_UPS):
         for place, one in enumerate(reading):
             other = cluster.daemons[1 + (place + 1) % (NODES - 1)]
             one.read(set_prefix(other, f"warm-up {number} of {place} of {readers}"))
-    keys = set_prefix(cluster[0], f"{readers} readers")
     slowest = []
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
+        if anew or number == 0:
+            keys = set_prefix(cluster[0], f"{readers} readers, prefix {number}")
         together = threading.Barrier(readers)
         threads = [threading.Thread(target=one.read, args=(keys, together)) for one in reading]
         for thread in threads:
@@ -73,15 +76,15 @@ def rounds(cluster: Cluster, readers: int) -> list[float]:
     return slowest
 
 
-def measure(replica_share: str) -> dict[int, list[float]]:
-    cluster = Cluster(NODES, options={"pool-size": "64MiB", "replica-share": replica_share})
+def measure(replica_share: str, anew: bool) -> dict[int, list[float]]:
+    cluster = Cluster(NODES, options={"pool-size": "256MiB", "replica-share": replica_share})
     with cluster, Network([daemon.node_id for daemon in cluster.daemons]) as network:
         network.start(cluster)
         cluster.wait_complete(60)
         wait_settled(cluster.daemons, 60)
         for daemon in cluster.daemons:
             network.slow_down(daemon.node_id, BITS_PER_S)
-        return {readers: rounds(cluster, readers) for readers in READERS}
+        return {readers: rounds(cluster, readers, anew) for readers in READERS}
 
 
 def main() -> None:
@@ -89,7 +92,7 @@ def main() -> None:
     print(f"one reader of an idle holder: {alone_s:.2f} s at least")
     for share in ("0", "0.25"):
         print(f"replica_share = {share}; the slowest reader in each round, in such times")
-        for readers, slowest in measure(share).items():
+        for readers, slowest in measure(share, "--new" in sys.argv).items():
             print(
                 f"{readers:2d} readers", *(f"{took / alone_s:6.2f}" for took in slowest), flush=True
             )

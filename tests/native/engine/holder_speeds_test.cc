@@ -101,6 +101,22 @@ TEST(HolderSpeeds, CrowdedIsFarSlowerThanUsual) {
   EXPECT_FALSE(speeds.crowded(1 << 10, milliseconds(1))) << "nobody waits for long";
 }
 
+TEST(HolderSpeeds, ManyCrowdsDoNotBecomeUsual) {
+  HolderSpeeds speeds(1);
+  for (int i = 0; i < 10; ++i) speeds.note(kHere, 8 << 20, milliseconds(160), Clock::now());
+  // The first slices were never read without a crowd. Larger READs tell what they should take.
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(speeds.crowded(512 << 10, milliseconds(70)));
+    speeds.note(kHere, 512 << 10, milliseconds(70), Clock::now());
+    speeds.note(kHere, 8 << 20, milliseconds(1100), Clock::now());
+  }
+  EXPECT_FALSE(speeds.crowded(512 << 10, milliseconds(25)));
+  // A network that stays slow is usual at last.
+  for (int i = 0; i < 20'000; ++i) speeds.note(kHere, 8 << 20, milliseconds(1100), Clock::now());
+  for (int i = 0; i < 20'000; ++i) speeds.note(kHere, 512 << 10, milliseconds(70), Clock::now());
+  EXPECT_FALSE(speeds.crowded(512 << 10, milliseconds(70)));
+}
+
 TEST(HolderSpeeds, AHolderIsKnownToBeQuickForAMoment) {
   HolderSpeeds speeds(1);
   const TimePoint now = Clock::now();
