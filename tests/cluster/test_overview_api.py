@@ -128,6 +128,7 @@ def test_any_node_serves_the_last_hour_of_each_node(
     of_a = grown("/api/v1/curves?node=a")
     assert of_a["tcp_bytes"] > 0 and of_a["rdma_bytes"] == 0
     assert 0 < of_a["get_p50"] <= of_a["get_p99"]
+    eventually(lambda: get(cluster[1], "/api/v1/curves")["at"], 20, "it comes at the same time")
     of_b = get(cluster[1], "/api/v1/curves")
     assert of_b["node_id"] == "b"
     assert {at % 10 for at in of_b["at"]} == {0}, "so points of several nodes can be added"
