@@ -224,7 +224,7 @@ GetPath::Run::ByHolder GetPath::Run::take_behind_slices(ByHolder& resident) {
     std::vector<Found>& rest = behind[holder];
     rest.assign(found.begin() + static_cast<ptrdiff_t>(count), found.end());
     found.resize(count);
-    // What is read at once is read from the front, in case that the time does not suffice.
+    // The rest is read in the order of the request, because the time may run out.
     std::ranges::sort(rest, {}, &Found::page);
   }
   return behind;

@@ -51,6 +51,16 @@ def test_equal_holders_share_the_reads_and_a_slow_one_gets_few(
     before = pages_read(hosts)
     assert min(before["a"], before["b"]) > PAGES // 5, before
 
+    # Every other page only a has, so b gives most of those that both have.
+    alone = keys_of("held once", PAGES)
+    for first in range(0, PAGES, 50):
+        assert all(attach(hosts[0], page_bytes=PAGE).set(alone[first : first + 50]))
+    eventually(lambda: hosts[2].status()["copies"]["records"] >= 3 * PAGES, 10)
+    read_all(reader, [key for pair in zip(keys, alone, strict=True) for key in pair])
+    mixed = pages_read(hosts)
+    assert mixed["b"] - before["b"] > 0.65 * PAGES, (before, mixed)
+    before = mixed
+
     network.slow_down("a", SLOW_BITS_PER_S)
     read_all(reader, keys)
     slowed = pages_read(hosts)

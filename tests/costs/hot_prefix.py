@@ -2,11 +2,11 @@
 
     PYTHONPATH=tests .venv/bin/python -m costs.hot_prefix [--new]
 
-Eight real daemons, on hosts of their own whose network sends 400 Mbit/s each, so that the network
-is the limit and not this machine's processors. First, each reader alone reads some prefixes of
-others, so it knows how long that takes. Then a worker at the first node sets a prefix of 8 MiB. In
-each round, two or seven other nodes read it at the same time. With --new, each round has a prefix
-of its own, so all reads are first ones.
+There are eight real daemons, each in a network namespace. Each sends at most 400 Mbit/s, so that
+the network is the limit and not this machine's processors. First, each reader alone reads some
+prefixes of others, so it knows how long that takes. Then a worker at the first node sets a prefix
+of 8 MiB. In each round, two or seven other nodes read it at the same time. With --new, each round
+has a prefix of its own, so all reads are first ones.
 """
 
 from __future__ import annotations
