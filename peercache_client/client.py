@@ -372,8 +372,9 @@ class Client(NotCopied):
 
         `removing`: the daemon could not ask some node that may have the page. The log and
         `peercachectl status` name it. The removal continues by itself. Until then the page may be
-        found there, and nobody can set it. `error`: the page is gone, but the daemon could not
-        record that in state_dir. After a restart the page may come back.
+        found there, and no node that has heard of the removal takes a set of it. `error`: the page
+        is gone, but the daemon could not record that in state_dir. After a restart the page may
+        come back. `draining`: the daemon has left its cluster, and nothing was removed.
         """
         end, session = self._end(timeout_s), self._session()
         statuses: list[Status] = []

@@ -104,6 +104,8 @@ class Engine:
         when it cannot."""
     def suspect_node(self, index: int, suspect: bool) -> None:
         """While suspect, its pages are misses without waiting."""
+    def set_owes(self, index: int, owes: bool) -> None:
+        """While it owes, it may have missed removals: no page of it is used."""
     def admit_reader(self, node_id: str, incarnation: int, token: bytes) -> None:
         """The token that node will show when it READs from us; replaces an older one."""
     def expel_reader(self, node_id: str, incarnation: int) -> None: ...
@@ -176,6 +178,8 @@ class Engine:
         """Until then nobody finds anything here, workers nor peers."""
     def end_serving(self) -> None:
         """Nor from now on."""
+    def set_paused(self, paused: bool) -> None:
+        """Nor while paused."""
     @property
     def removals_last(self) -> int:
         """Position of the newest removal in the journal."""
@@ -299,14 +303,12 @@ class Engine:
     ) -> list[tuple[bytes, bytes, int, int, float]]:
         """(digest, namespace id, bytes, reads lately, seconds since the last use), of one
         namespace or of all; the most reads first."""
-    def set_vouches(self, node: int, incarnation: int) -> None:
-        """The node with this index and incarnation has missed no removal."""
     def set_replicas_max(self, bytes: int) -> None:
         """The room for replicas in the pool."""
     def hot_holders(self) -> list[int]:
         """Indexes of the nodes that have pages for replicate()."""
     def replicate(self, timeout_ms: int) -> None:
-        """Copies pages into the pool that workers here often read from nodes that vouch."""
+        """Copies pages into the pool that workers here often read from other nodes."""
     def note_sets(self, on: bool) -> None:
         """Whether take_fresh() shall have the pages that are set from now on."""
     def has_fresh(self) -> bool:

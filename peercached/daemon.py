@@ -64,9 +64,8 @@ from peercached.peer.membership.view_keeper import ViewKeeper
 from peercached.peer.pins.pins import Pins
 from peercached.peer.pins.prefetch import Prefetch
 from peercached.peer.removals.catch_up import RemovalCatchUp
-from peercached.peer.removals.driver import RemovalDriver
+from peercached.peer.removals.driver import HAS_LEFT, RemovalDriver
 from peercached.peer.removals.member import Removals
-from peercached.peer.rpc import pings
 from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
@@ -163,7 +162,7 @@ class Daemon:
             self.removal_driver,
             self.pins,
         )
-        # All are told in one step of the event loop, so their order does not matter.
+        # All are told in one step of the event loop, so the order matters only where parts say so.
         self.views = ViewChanges(
             self.placement,
             self.owner_side,
@@ -174,6 +173,7 @@ class Daemon:
                 self.sessions,
                 self.node,
                 self.removals,
+                self.removal_catch_up,
                 self.removal_driver,
                 self.streams,
                 self.peers,
@@ -347,7 +347,7 @@ class Daemon:
             placement,
             self.lookups,
             self.promotes,
-            Prefetch(engine, self.promotes, self._other_vouches),
+            Prefetch(engine, self.promotes),
             self.peers,
             self.failures,
             lambda: int(settings.config.pin_share * config.pool_size),
@@ -380,8 +380,7 @@ class Daemon:
             drop=self.node.drop_here,
             announce=self._announce_drain,
             leave=self._leave_for_good,
-            vouches=lambda: self.removals.vouches,
-            other_vouches=self._other_vouches,
+            owes=lambda: self.removals.owes,
         )
         self.operations = Operations(
             engine,
@@ -449,6 +448,8 @@ class Daemon:
             self.streams.resync_all,
             lambda: self.cluster.waits,
         )
+        self.peers.owes_us = self.removals.must_tell
+        self.peers.on_session(self.removal_catch_up.session_begun)
         self.cluster_wide = ClusterWide(
             engine,
             placement,
@@ -492,11 +493,8 @@ class Daemon:
     def _why_outside(self) -> str:
         """Why this node is no member of its cluster. Empty if it is one, or a cluster alone."""
         if self._has_left:
-            return "it has left the cluster"
+            return HAS_LEFT
         return "it is not a member yet" if self.cluster.outside else ""
-
-    async def _other_vouches(self, node: NodeAddress) -> bool:
-        return await pings.vouches(self.peers, node, self._timeout_s)
 
     def _summary(self) -> Summary:
         return summary_of(Status.model_validate(self.status.document()))
@@ -547,7 +545,7 @@ class Daemon:
             await self._learn_what_was_cleared()
             await self.removal_catch_up.run()
         else:
-            self.removals.vouch()
+            self.removals.owes_nobody()
         # Only now may others find pages of an earlier start: missed clears and removals are known.
         self.engine.begin_serving()
         self.streams.start()

@@ -179,12 +179,6 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("set_moves", &set_moves, nb::arg("digests"), nb::arg("moves"))
       .def("hot_holders", [](Engine& self) { return self.hot().holders(); })
       .def(
-          "set_vouches",
-          [](Engine& self, HolderIndex node, Incarnation incarnation) {
-            self.nodes().set_vouches(node, incarnation);
-          },
-          nb::arg("node"), nb::arg("incarnation"))
-      .def(
           "set_replicas_max",
           [](Engine& self, uint64_t bytes) { self.adopter().set_replicas_max(bytes); },
           nb::arg("bytes"))

@@ -103,6 +103,10 @@ void bind_peers(nb::class_<Engine>& engine) {
             self.nodes().set_suspect(index, suspect);
           },
           Unlocked(), nb::arg("index"), nb::arg("suspect"))
+      .def(
+          "set_owes",
+          [](Engine& self, HolderIndex index, bool owes) { self.nodes().set_owes(index, owes); },
+          Unlocked(), nb::arg("index"), nb::arg("owes"))
       .def("admit_reader", &admit_reader, nb::arg("node_id"), nb::arg("incarnation"),
            nb::arg("token"))
       .def(

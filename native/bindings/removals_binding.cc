@@ -53,6 +53,7 @@ void bind_removals(nb::class_<Engine>& engine) {
           "hold_back", [](Engine& self) { self.removals().hold_back(); }, Unlocked())
       .def("release_held", [](Engine& self) { self.removals().release_held(); })
       .def("begin_serving", &Engine::begin_serving)
+      .def("set_paused", &Engine::set_paused, Unlocked(), nb::arg("paused"))
       .def("end_serving", &Engine::end_serving, Unlocked());
 }
 

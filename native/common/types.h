@@ -88,7 +88,7 @@ enum class PageStatus : uint8_t {
   duplicate_key = 11,    // set: the same key earlier in the same batch
   length_mismatch = 12,  // get: the stored page has another length
   region_lost = 13,      // the worker's memory faulted (truncated memfd)
-  draining = 14,         // set: this daemon is about to leave and takes nothing new
+  draining = 14,         // set: this daemon is about to leave; remove: it has left
   removing = 15,         // a removal of this key goes on in the background
   pending = 255,         // internal: not decided yet
 };

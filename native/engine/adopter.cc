@@ -98,7 +98,7 @@ void Adopter::Run::keep(std::span<const ReadOp> landed, WriteGate& gate) {
     } else if (reservations[i].outcome == ReserveOutcome::reserved) {
       const GatedCopy copy = copy_gated(page.payload(), landed[i].dest, landed[i].length,
                                         landed[i].dest, gate, deadline);
-      // Checked with verify = header, too: we vouch for the bytes that we publish.
+      // Checked with verify = header, too: we publish these bytes as our own.
       if (copy.status != PageStatus::ok || copy.checksum != landed[i].header.checksum) {
         // A worker may have written to its own memory meanwhile.
         if (copy.status == PageStatus::ok && !of_worker)
@@ -170,7 +170,6 @@ Adopted Adopter::fetch(HolderIndex holder, Handover part, Deadline deadline) {
 
 void Adopter::replicate(Deadline deadline) {
   for (auto& [holder, part] : parts_.hot.take()) {
-    if (!parts_.nodes.vouches(holder)) continue;
     part.replicas_bytes_max = replicas_max_.load();
     if (!deadline.passed()) (void)take(holder, part, deadline);
   }
@@ -178,7 +177,7 @@ void Adopter::replicate(Deadline deadline) {
 
 void Adopter::keep_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
                           WriteGate& gate, Deadline deadline) {
-  if (!parts_.nodes.vouches(holder)) return;
+  if (!parts_.nodes.usable(holder)) return;
   part.replicas_bytes_max = replicas_max_.load();
   Adopted adopted;
   const Admitted admitted = admit(part, adopted);

@@ -120,7 +120,7 @@ void Engine::listen() {
   server.incarnation = config_.incarnation;
   server.notices = &notices_;
   TcpServer::Answers answers;
-  answers.may_read = [this] { return serving_.load(std::memory_order_acquire); };
+  answers.may_read = [this] { return serving_.on(); };
   answers.hold = [this](std::span<const Digest> digests, uint32_t hold_ms,
                         std::span<uint8_t> held) { local_pages_->hold(digests, hold_ms, held); };
   answers.lookup = [this](std::span<const Digest> digests, uint64_t view_number, Located& located) {
@@ -156,14 +156,19 @@ void Engine::stop() {
 }
 
 void Engine::begin_serving() {
-  serving_.store(true, std::memory_order_release);
+  serving_.begin();
   publisher_->feed().open();
 }
 
 void Engine::end_serving() {
-  serving_.store(false, std::memory_order_release);
+  serving_.end();
   publisher_->feed().close();
-  transports_.drop_readers();
+  transports_.admit_readers(false);
+}
+
+void Engine::set_paused(bool paused) {
+  serving_.pause(paused);
+  transports_.admit_readers(serving_.on());
 }
 
 }  // namespace peercached

@@ -62,6 +62,7 @@
 #include "engine/readers.h"
 #include "engine/removals.h"
 #include "engine/remove.h"
+#include "engine/serving.h"
 #include "engine/set_path.h"
 #include "engine/storage.h"
 #include "engine/transports.h"
@@ -87,6 +88,8 @@ class Engine final : public RequestHandler {
   // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();
   void end_serving();
+  // Likewise while paused. What they hold and write here goes on.
+  void set_paused(bool paused);
   // While false, sets are answered with `draining` at once, and no pages are adopted.
   void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
 
@@ -156,7 +159,7 @@ class Engine final : public RequestHandler {
   // The destructor ends the threads that use other parts. Then the parts end in reverse order.
   const EngineConfig config_;
   std::atomic<bool> taking_{true};
-  std::atomic<bool> serving_{false};
+  Serving serving_;
   Notices notices_;
   OperationCounters counters_;
   Latencies latencies_;

@@ -207,7 +207,7 @@ Looked ExistsPath::Run::looked(std::span<const uint8_t> there) const {
 
 ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef> keys, bool all) {
   const Timed timed(parts_.latencies.exists);
-  if (!parts_.serving.load(std::memory_order_acquire)) {
+  if (!parts_.serving.on()) {
     return {0, std::vector<uint8_t>(keys.size(), 0)};
   }
   const NamespaceEpoch ns = context.ns->current();

@@ -1,7 +1,6 @@
 // exists: the same places as for get, without the READ.
 #pragma once
 
-#include <atomic>
 #include <span>
 
 #include "engine/cold_pages.h"
@@ -14,6 +13,7 @@
 #include "engine/nodes.h"
 #include "engine/promoter.h"
 #include "engine/recent_wishes.h"
+#include "engine/serving.h"
 #include "ipc/handler.h"
 #include "pool/pool.h"
 #include "transfer/transfer.h"
@@ -23,7 +23,7 @@ namespace peercached {
 class ExistsPath {
  public:
   struct Parts {
-    const std::atomic<bool>& serving;  // while false, nothing is here
+    const Serving& serving;  // while false, nothing is here
     Pool& pool;
     const ColdPages& cold;
     Promoter& promoter;

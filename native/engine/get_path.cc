@@ -169,7 +169,7 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) {
           parts_.running.changes(),
           std::vector<HolderIndex>(pages.size(), kNoHolder)};
   run.looked.asked = count_undecided(pages);
-  if (!parts_.serving.load(std::memory_order_acquire)) {
+  if (!parts_.serving.on()) {
     for (PageRef& page : pages) {
       if (page.status == PageStatus::pending) page.status = PageStatus::absent;
     }

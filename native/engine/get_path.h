@@ -5,7 +5,6 @@
 // miss. In between we look into our own pool again, because the page may have come there.
 #pragma once
 
-#include <atomic>
 #include <span>
 
 #include "engine/adopter.h"
@@ -22,6 +21,7 @@
 #include "engine/nodes.h"
 #include "engine/promoter.h"
 #include "engine/removals.h"
+#include "engine/serving.h"
 #include "engine/used_pages.h"
 #include "ipc/handler.h"
 #include "pool/pool.h"
@@ -34,7 +34,7 @@ namespace peercached {
 class GetPath {
  public:
   struct Parts {
-    const std::atomic<bool>& serving;  // while false, all pages are misses
+    const Serving& serving;  // while false, all pages are misses
     Pool& pool;
     ColdPages& cold;
     const Promoter& promoter;

@@ -28,7 +28,7 @@ std::pair<HolderIndex, bool> NodeTable::add(const std::string& node_id, Incarnat
   ids_[free] = node_id;
   incarnations_[free] = incarnation;
   slow_until_[free] = TimePoint{};
-  open_owners_[free] = vouches_[free] = false;
+  open_owners_[free] = false;
   state_[free].store(kLive, std::memory_order_release);
   return {static_cast<HolderIndex>(free), true};
 }
@@ -40,35 +40,19 @@ void NodeTable::drop(HolderIndex index) {
   ids_[index].clear();
 }
 
-void NodeTable::set_connected(HolderIndex index, bool connected) {
-  std::lock_guard lock(mutex_);
-  if (index >= ids_.size() || ids_[index].empty()) return;
-  if (connected) {
-    state_[index].fetch_or(kConnected);
-  } else {
-    state_[index].fetch_and(static_cast<uint8_t>(~kConnected));
-  }
-}
-
-void NodeTable::set_suspect(HolderIndex index, bool suspect) {
+void NodeTable::set(HolderIndex index, uint8_t flag, bool on) {
   std::lock_guard lock(mutex_);
   if (index == kSelfHolder || index >= ids_.size() || ids_[index].empty()) return;
-  if (suspect) {
-    state_[index].fetch_or(kSuspect);
+  if (on) {
+    state_[index].fetch_or(flag);
   } else {
-    state_[index].fetch_and(static_cast<uint8_t>(~kSuspect));
+    state_[index].fetch_and(static_cast<uint8_t>(~flag));
   }
 }
 
 void NodeTable::close_owners() {
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < ids_.size(); ++i) open_owners_[i].store(false);
-}
-
-void NodeTable::set_vouches(HolderIndex index, Incarnation incarnation) {
-  std::lock_guard lock(mutex_);
-  if (index >= ids_.size() || ids_[index].empty() || incarnations_[index] != incarnation) return;
-  vouches_[index] = true;
 }
 
 void NodeTable::set_slow(HolderIndex index, TimePoint until) {

@@ -37,8 +37,8 @@ class NodeTable {
   std::pair<HolderIndex, bool> add(const std::string& node_id, Incarnation incarnation,
                                    const std::function<bool(HolderIndex)>& reusable);
   void drop(HolderIndex index);
-  void set_connected(HolderIndex index, bool connected);
-  void set_suspect(HolderIndex index, bool suspect);
+  void set_connected(HolderIndex index, bool connected) { set(index, kConnected, connected); }
+  void set_suspect(HolderIndex index, bool suspect) { set(index, kSuspect, suspect); }
 
   // Whether publish frames may go to this owner (publisher.h). The control plane opens an owner
   // when everybody has the view, and its own stream to the owner is in sync and not behind.
@@ -50,10 +50,8 @@ class NodeTable {
     return index < kNodesMax && open_owners_[index].load();
   }
 
-  // The node has said that it has missed no removal, which stays true until it ends.
-  void set_vouches(HolderIndex index, Incarnation incarnation);
-  bool vouches(HolderIndex index) const { return index < kNodesMax && vouches_[index].load(); }
-
+  // The node may have missed removals (docs/consistency.md): none of its pages is used here.
+  void set_owes(HolderIndex index, bool owes) { set(index, kOwes, owes); }
   // The node did not answer in time: do not ask it on the hot path until then.
   void set_slow(HolderIndex index, TimePoint until);
   // The indices of these incarnations; kNoHolder: not in the view.
@@ -68,7 +66,7 @@ class NodeTable {
   }
   bool usable(HolderIndex index) const {
     return index < kNodesMax &&
-           (state_[index].load(std::memory_order_acquire) & (kLive | kSuspect)) == kLive;
+           (state_[index].load(std::memory_order_acquire) & (kLive | kSuspect | kOwes)) == kLive;
   }
   bool readable(HolderIndex index) const {
     return index < kNodesMax &&
@@ -90,7 +88,9 @@ class NodeTable {
   std::vector<Node> all() const;
 
  private:
-  static constexpr uint8_t kLive = 1, kConnected = 2, kSuspect = 4;
+  static constexpr uint8_t kLive = 1, kConnected = 2, kSuspect = 4, kOwes = 8;
+
+  void set(HolderIndex index, uint8_t flag, bool on);
 
   mutable std::mutex mutex_;
   std::vector<std::string> ids_;  // by index; empty: free
@@ -98,7 +98,6 @@ class NodeTable {
   std::array<std::atomic<Incarnation>, kNodesMax> incarnations_{};
   std::array<std::atomic<TimePoint>, kNodesMax> slow_until_{};
   std::array<std::atomic<bool>, kNodesMax> open_owners_{};
-  std::array<std::atomic<bool>, kNodesMax> vouches_{};
 };
 
 }  // namespace peercached

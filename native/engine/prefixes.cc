@@ -58,7 +58,7 @@ ClusterPrefix Prefixes::find(std::span<const Digest> digests,
 }
 
 void Prefixes::add_own(std::span<const Digest> digests, std::vector<RecordRow>& rows) const {
-  if (!parts_.serving.load(std::memory_order_acquire)) return;
+  if (!parts_.serving.on()) return;
   std::vector<uint8_t> in_pool(digests.size()), here;
   parts_.pool.contains(digests, false, in_pool);
   here = in_pool;

@@ -8,7 +8,6 @@
 // Nothing here counts as a use or as a lookup. Thread safe.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "engine/cold_pages.h"
 #include "engine/copies.h"
 #include "engine/nodes.h"
+#include "engine/serving.h"
 #include "pool/pool.h"
 #include "removals/running.h"
 
@@ -40,7 +40,7 @@ ClusterPrefix prefix_of(std::span<const Digest> digests, std::span<const RecordR
 class Prefixes {
  public:
   struct Parts {
-    const std::atomic<bool>& serving;  // while false, nothing is here
+    const Serving& serving;  // while false, nothing is here
     Pool& pool;
     const ColdPages& cold;
     const NodeTable& nodes;

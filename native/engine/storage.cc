@@ -46,6 +46,8 @@ Storage::Storage(const EngineConfig& config, Janitor& janitor, ColdPages::Tell t
     // An epoch above ours is believed: this node was told of it when it wrote those pages.
     for (const auto& [id, epoch] : cold_->epochs()) raise_epoch(id, epoch);
   }
+  // A tier that was further than the journal is empty now. A later copy of it may still come back.
+  if (state_is_old()) journal_.forget();
   if (!config.removals_path.empty()) cold_->note_removals();
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);

@@ -123,8 +123,8 @@ void Transports::drop_reader(const std::string& node_id, Incarnation incarnation
   if (provider_) provider_->drop_reader(node_id, incarnation);
 }
 
-void Transports::drop_readers() {
-  if (provider_) provider_->drop_readers();
+void Transports::admit_readers(bool on) {
+  if (provider_) provider_->admit_readers(on);
 }
 
 void Transports::tell(Notices& notices) {

@@ -47,7 +47,7 @@ class Transports final : private PeerWatcher, private ChannelRequests {
                                         std::span<const std::byte> offer,
                                         std::span<const uint32_t> closed);
   void drop_reader(const std::string& node_id, Incarnation incarnation);  // it can read no more
-  void drop_readers();  // from now on nobody can read over a provider
+  void admit_readers(bool on);  // off: from now on nobody can read over a provider
 
   // --- for the operator
   unsigned rails() const { return provider_ ? provider_->rails() : 0; }  // 0: TCP only

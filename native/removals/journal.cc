@@ -214,6 +214,7 @@ bool Journal::forget() {
   if (config_.path.empty()) return true;
   pending_.clear();
   forgot_pending_ = true;
+  life_ = random_number();
   return write_pending();
 }
 

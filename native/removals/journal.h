@@ -17,9 +17,10 @@
 // off. When there are too many entries, the older half is forgotten and the floor rises. Copies set
 // below the floor are void as well, because nobody knows any more whether they were removed.
 //
-// A journal has a life, a random number. Pool file and disk folder remember the life and the last
-// position that they saw: TierNote. If they belong to another journal, or to a later state of this
-// one (a state_dir from a backup), their copies are not served.
+// A journal has a life, a random number. A node that drops all its pages, because it does not know
+// what was removed meanwhile, begins another one. Pool file and disk folder remember the life and
+// the last position that they saw: TierNote. If they belong to another journal, or to a later state
+// of this one (a state_dir from a backup), their copies are not served.
 //
 // Thread safe.
 #pragma once
@@ -93,7 +94,8 @@ class Journal {
   // Flushes the entries appended so far to the medium, if `sync` is on. False: they may not be
   // there.
   bool sync();
-  // Makes everything that was set so far void after a restart. False: as for append().
+  // Begins another journal, whose positions go on: what was set so far is void after a restart,
+  // and so is every tier that comes back from a backup of before. False: as for append().
   bool forget();
 
   // Reads the file. Call at start, before any older copy is served.
@@ -116,7 +118,7 @@ class Journal {
   [[noreturn]] void fail(const std::string& what) const;
 
   const JournalConfig config_;
-  uint64_t life_ = 0;
+  std::atomic<uint64_t> life_{0};
   std::atomic<Position> last_{0};
 
   mutable Mutex mutex_;

@@ -54,7 +54,7 @@ class Provider {
                                                 std::span<const std::byte> end,
                                                 std::span<const uint32_t> closed) = 0;
   virtual void drop_reader(const std::string& node_id, Incarnation incarnation) = 0;
-  virtual void drop_readers() = 0;  // from now on nobody can read over it
+  virtual void admit_readers(bool on) = 0;  // off: from now on nobody can read over it
 
   // --- for the operator
   virtual void write_rails(JsonWriter& json, const NameOf& name_of) const = 0;  // objects

@@ -31,7 +31,7 @@ bool names_the_record(const ReadBatch& batch, const ReadOp& op) {
 }  // namespace
 
 void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
-  // Reset here, so that it cannot vouch for the bytes of a later attempt.
+  // Reset here, so that it cannot pass for a check of a later attempt.
   std::optional<uint64_t> sum = std::exchange(op.checksum, std::nullopt);
   const bool same = std::memcmp(&op.header, &op.again, sizeof op.header) == 0;
   if (!same || !sealed(op.header) || !names_the_record(batch, op)) {

@@ -165,7 +165,7 @@ class Removals(Part):
     unsure_s: float = 0.0  # age of the oldest
     missing: dict[str, str] = Field(default_factory=dict)  # node id -> why it has not answered
     silent: list[str] = Field(default_factory=list)  # nodes that vanished without leaving
-    vouches: bool = True  # this node has missed no removal
+    owes: bool = False  # this node may have missed removals, and serves no page of before
     # Nodes that may know removals of pages from an earlier start. Until they answer, those pages
     # are not served.
     held_back_for: list[str] = Field(default_factory=list)

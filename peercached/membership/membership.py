@@ -413,7 +413,7 @@ class Membership:
 
     def just_heard(self, node: NodeAddress, now: float) -> bool:
         """Whether this node is a master and has just heard that very process."""
-        heard = self._roster.liveness.hears(node, self._timing.vouch_s, now)
+        heard = self._roster.liveness.hears(node, self._timing.trust_s, now)
         return heard and self.is_master(now)
 
     def probed(self, probe: Probe, alive: bool, now: float) -> list[Action]:

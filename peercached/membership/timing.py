@@ -45,8 +45,8 @@ class Timing:
         return 0.6 * self.member_ttl_s
 
     @property
-    def vouch_s(self) -> float:
-        """How long after a member's heartbeat a master vouches for it without a ping. A master that
+    def trust_s(self) -> float:
+        """How long after a heartbeat a master says without a ping that its sender lives. One that
         last heard it when we did would not even suspect it yet."""
         return 0.5 * self.suspect_after_s
 

@@ -30,9 +30,9 @@ _SINGLES = (
     ),
     Single(
         "gauge",
-        "removals_vouches",
-        lambda s: s.removals.vouches,
-        "Whether this node knows of all removals; if not, it holds pages of an earlier start back.",
+        "removals_owes",
+        lambda s: s.removals.owes,
+        "Whether this node may have missed removals; then it serves no page of before.",
     ),
     Single(
         "gauge",

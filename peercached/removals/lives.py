@@ -1,18 +1,16 @@
 """Which processes may have copies of removed pages, and which removals each may have missed.
 
-A *life* is one start of a node's daemon: a node id and an incarnation. A removal is complete when
-every life that may have the page has dropped it.
+A *life* is one start of a node's daemon: a node id and an incarnation. Each other life is either
+with us, or it *owes*: it may have missed a removal that is complete, whatever the reason that it
+was away. A debt ends when that life has compared journals with us (peer/removals/catch_up.py).
+Nothing else ends it.
 
-- A life that vanished without a goodbye is `SILENT`. It may be frozen or cut off and come back with
-  its pages, so removals wait for it.
-- A life that said goodbye, or that has ended, serves nothing any more.
-- The next life of a node is told what the last one missed, before it serves its disk. So each node
-  remembers, for each life, the first removal that this life may have missed.
+Whether removals wait for a life is another matter. They wait for a life that vanished without a
+goodbye: it may be frozen or cut off. The wait ends when the life looks ended or is forgotten.
 
 A silent life may be in a part of the cluster that we cannot reach, and let new lives of other nodes
-in there. So while any life is silent, every node that is away may be alive
-(`is_anybody_unheard`). This ends when the silent lives are back, or when a removal has found
-that all nodes that are away have ended.
+in there. So while removals wait for any life, every node that is away may be alive. This ends when
+the silent lives are back, or when a removal has found that all nodes that are away have ended.
 
 Not thread safe.
 """
@@ -34,16 +32,12 @@ NOT_KNOWN = -1
 HasLeft = Callable[[str, int], bool]  # node id, incarnation
 
 
-class Presence(Enum):
-    HERE = "here"  # in our view
-    SILENT = "silent"
-    FOUND_ENDED = "found ended"  # its host says so; counts as unheard until found_nobody()
-    ENDED = "ended"
-    FORGOTTEN = "forgotten"  # by an operator: `peercachectl forget`
+class Waits(Enum):
+    """Whether removals wait for a life that is out of view."""
 
-
-ASKED_FOR = (Presence.SILENT, Presence.FOUND_ENDED)
-HAS_ENDED = (Presence.FOUND_ENDED, Presence.ENDED, Presence.FORGOTTEN)
+    YES = "silent"  # it went without a goodbye
+    NO = "ended"  # it said goodbye, or looks ended
+    NEVER = "forgotten"  # by an operator: `peercachectl forget`. Its address is not asked either
 
 
 @dataclass(slots=True)
@@ -52,26 +46,39 @@ class Life:
     incarnation: int
     host: str
     peer_port: int
-    presence: Presence = Presence.HERE
-    owed_from: int = 0  # position in our journal of the first miss; 0: none; or NOT_KNOWN
+    here: bool = True  # in our view
+    waits: Waits = Waits.YES
+    # Position in our journal of the first removal that it may have missed; 0: none. Or NOT_KNOWN.
+    missed_from: int = 0
     reached: int = 0  # last position of its own journal that we heard of
+    # Not saved:
+    owes: bool = False  # one that it may have missed is complete, or may be
+    is_new: bool = False  # it owes only because it has never asked us
+    missed_last: int = 0  # position of the last one
+    heard_upto: int = 0  # position up to which it has heard of all our removals
+    was_away: bool = False  # it has been out of our view
 
     @property
     def name(self) -> tuple[str, int]:
         return (self.node_id, self.incarnation)
 
+    @property
+    def is_silent(self) -> bool:
+        return not self.here and self.waits is Waits.YES
+
 
 class Lives:
-    """The lives of all other nodes that were ever in a view with this one."""
+    """The lives of all other nodes that were ever in a view with this one, and of nodes that were
+    away when this one came. `began_at`: the position at which our journal began, or this start."""
 
-    def __init__(self, own_id: str, known: Collection[Life] = ()) -> None:
+    def __init__(self, own_id: str, known: Collection[Life] = (), began_at: int = 0) -> None:
         self._own_id = own_id
+        self._began_at = began_at
         self._lives: dict[str, list[Life]] = {}  # oldest first
         self.changed = False  # must be saved at once; the caller saves and resets it
         self.has_news = False  # may be saved a moment later
-        # Lives that an operator had forgotten and that are back: where they owe removals from.
-        self._returned: dict[tuple[str, int], int] = {}
         for life in known:
+            life.owes, life.was_away = life.missed_from > 0, True
             self._lives.setdefault(life.node_id, []).append(life)
 
     def __iter__(self) -> Iterator[Life]:
@@ -83,90 +90,62 @@ class Lives:
             (life for life in self._lives.get(node_id, ()) if life.incarnation == incarnation), None
         )
 
-    def newest_before(self, node_id: str, incarnation: int) -> tuple[int, int]:
-        """(incarnation, journal position) of the newest other life of that node that we have met;
-        (0, 0) if none."""
-        return max(
-            (
-                (life.incarnation, life.reached)
-                for life in self._lives.get(node_id, ())
-                if life.incarnation != incarnation
-            ),
-            default=(0, 0),
-        )
+    def newest_before(self, node_id: str, incarnation: int) -> int:
+        """The incarnation of the newest other life of that node that we have met; 0: none."""
+        lives = self._lives.get(node_id, ())
+        return max((one.incarnation for one in lives if one.incarnation != incarnation), default=0)
 
-    def silent(self, has_left: HasLeft) -> list[Life]:
-        for life in self:
-            if life.presence in ASKED_FOR and has_left(*life.name):
-                self.end(life)
-        return [life for life in self if life.presence is Presence.SILENT]
+    def reached_by(self, node_id: str, upto: int) -> int:
+        """The highest position that we have heard of in that node's journal, from its lives up to
+        the incarnation `upto`."""
+        lives = self._lives.get(node_id, ())
+        return max((one.reached for one in lives if one.incarnation <= upto), default=0)
 
-    def to_ask_for(self, has_left: HasLeft) -> list[Life]:
-        """The lives that a removal has to wait for. While one is unheard, these include the newest
-        life of every node that is away."""
-        silent = self.silent(has_left)
-        if not self.is_anybody_unheard:
-            return []
-        away = [
-            lives[-1]
-            for lives in self._lives.values()
-            if all(life.presence is not Presence.HERE for life in lives)
-        ]
-        ended = (Presence.FOUND_ENDED, Presence.ENDED)
-        return silent + [life for life in away if life.presence in ended]
+    # --- who is here
 
-    def may_have_outlived_us(self) -> set[str]:
-        """Node ids that may still have been running at our last save."""
-        ended = (Presence.FORGOTTEN,) if self.is_anybody_unheard else HAS_ENDED
-        return {life.node_id for life in self if life.presence not in ended}
-
-    def ended(self) -> set[tuple[str, int]]:
-        outlived_us = self.may_have_outlived_us()
-        return {life.name for life in self if life.node_id not in outlived_us}
-
-    def see(self, view: View, has_left: HasLeft, running_from: int) -> None:
+    def see(self, view: View, has_left: HasLeft, running_from: int, last: int) -> None:
         """Takes a new view. `running_from`: journal position of the oldest removal under way here,
-        0 if none is. Lives that left the view may have missed everything from there on."""
+        0 if none is. Lives that left the view may have missed everything from there on. `last`: our
+        journal's position now."""
         for member in view.members:
             if member.node_id != self._own_id:
-                self._meet(member.address)
+                self._meet(member.address, running_from, last)
         for life in self:
             member_now = view.by_id.get(life.node_id)
-            if life.presence is not Presence.HERE or (
+            if not life.here or (
                 member_now is not None and member_now.address.incarnation == life.incarnation
             ):
                 continue
-            self._gone(life, has_left(*life.name))
+            life.here, life.is_new, life.was_away = False, False, True
+            life.waits = Waits.NO if has_left(*life.name) else Waits.YES
+            self.changed = True
             if running_from:
-                self._owe(life, running_from)
+                self._miss(life, running_from)
 
-    def suspect(self, members: Iterable[Member]) -> None:
-        """Members of a view of an earlier start, of which this node knows nothing else. Each may
-        still be alive, and may have missed any removal."""
-        for member in members:
-            a = member.address
-            if a.node_id != self._own_id and self.find(a.node_id, a.incarnation) is None:
-                life = Life(
-                    a.node_id, a.incarnation, a.host, a.peer_port, Presence.SILENT, NOT_KNOWN
-                )
-                self._lives.setdefault(a.node_id, []).append(life)
-                self.changed = True
-
-    def _meet(self, address: NodeAddress) -> None:
+    def _meet(self, address: NodeAddress, running_from: int, last: int) -> None:
         lives = self._lives.setdefault(address.node_id, [])
         found = self.find(address.node_id, address.incarnation)
         if found is None:
             found = Life(address.node_id, address.incarnation, address.host, address.peer_port)
+            # It may have run elsewhere until now. If we know its node, it has missed what the life
+            # before it has missed, and owes until it has asked us. If not, it has missed what was
+            # removed since our start, and owes if any of that is complete.
+            first = self._began_at + 1
+            if lives:
+                found.missed_from = lives[-1].missed_from or last + 1
+                found.owes = found.is_new = True
+            elif last >= first:
+                found.missed_from = first
+                found.owes = found.is_new = not 0 < running_from <= first
+            found.missed_last = last
             lives.append(found)
             del lives[:-LIVES_PER_NODE_MAX]
             self.changed = True
             self._trim()
-        elif found.presence is not Presence.HERE:
-            if found.presence is Presence.FORGOTTEN and found.owed_from:
-                self._returned[found.name] = found.owed_from
-            found.presence = Presence.HERE
+        elif not found.here:
+            found.here, found.waits = True, Waits.YES
             self.changed = True
-        # Only one process can listen at an address, so earlier lives there have ended.
+        # Only one process can listen at an address, so removals need not wait for earlier ones.
         for life in lives:
             if life is not found and (life.host, life.peer_port) == (
                 address.host,
@@ -178,63 +157,153 @@ class Lives:
         if len(self._lives) <= NODES_MAX:
             return
         for node_id, lives in self._lives.items():
-            if all(life.presence in HAS_ENDED for life in lives):
+            if not any(life.here or life.is_silent for life in lives):
                 del self._lives[node_id]
                 return
 
-    def returned(self, node_id: str, incarnation: int) -> int:
-        """The first position in our journal that this life missed, because removals did not wait
-        for it: an operator had forgotten it, but it still ran. 0: it missed none; or NOT_KNOWN."""
-        return self._returned.get((node_id, incarnation), 0)
+    def suspect(self, members: Iterable[Member]) -> None:
+        """Members of a view of an earlier start, of which this node knows nothing else. Each may
+        still be alive, and may have missed any removal."""
+        for member in members:
+            a = member.address
+            if a.node_id != self._own_id and self.find(a.node_id, a.incarnation) is None:
+                life = Life(a.node_id, a.incarnation, a.host, a.peer_port, here=False)
+                self._add(life, Waits.YES)
 
-    def _gone(self, life: Life, has_left: bool) -> None:
-        self._returned.pop(life.name, None)
-        life.presence = Presence.ENDED if has_left else Presence.SILENT
+    def learn(self, away: Life) -> None:
+        """A life that owes, as another node says. What we know of it is kept."""
+        if away.node_id == self._own_id:
+            return
+        known = self.find(*away.name)
+        if known is None:
+            away.here = False
+            self._add(away, Waits.NEVER)  # the other node may wait for it
+            known = away
+        if not known.owes:
+            known.missed_from, known.owes = NOT_KNOWN, True
+            self.changed = True
+
+    def _add(self, away: Life, waits: Waits) -> None:
+        away.waits, away.missed_from = waits, NOT_KNOWN
+        lives = self._lives.setdefault(away.node_id, [])
+        lives.append(away)
+        lives.sort(key=lambda life: life.incarnation)
+        del lives[:-LIVES_PER_NODE_MAX]
         self.changed = True
 
+    def may_come_back(self, has_left: HasLeft) -> list[Life]:
+        """Lives that were away and owe, and may still run: out of our view, or back in it."""
+        newest = [lives[-1] for lives in self._lives.values()]
+        return [one for one in newest if one.owes and not (one.is_new or has_left(*one.name))]
+
+    # --- whom removals wait for
+
+    def silent(self, has_left: HasLeft) -> list[Life]:
+        for life in self:
+            if life.is_silent and has_left(*life.name):
+                self.end(life)
+        return [life for life in self if life.is_silent]
+
+    def to_ask_for(self, has_left: HasLeft) -> list[Life]:
+        """The lives that a removal has to wait for. While one is silent, these include the newest
+        life of every node that is away."""
+        silent = self.silent(has_left)
+        if not silent:
+            return []
+        away = [
+            lives[-1]
+            for lives in self._lives.values()
+            if not any(life.here for life in lives) and lives[-1].waits is Waits.NO
+        ]
+        return silent + away
+
+    def may_have_outlived_us(self) -> set[str]:
+        """Node ids that may still have been running at our last save."""
+        is_anybody_silent = any(life.is_silent for life in self)
+        ended = (Waits.NEVER,) if is_anybody_silent else (Waits.NEVER, Waits.NO)
+        return {life.node_id for life in self if life.here or life.waits not in ended}
+
+    def ended(self) -> set[tuple[str, int]]:
+        outlived_us = self.may_have_outlived_us()
+        return {life.name for life in self if life.node_id not in outlived_us}
+
     def end(self, life: Life) -> None:
-        if life.presence is not Presence.ENDED:
-            life.presence = Presence.ENDED
+        if life.here or life.waits is not Waits.NO:
+            life.here, life.waits = False, Waits.NO
             self.changed = True
 
     def forget(self, life: Life) -> None:
-        life.presence = Presence.FORGOTTEN
+        life.waits = Waits.NEVER
         self.changed = True
 
-    def found_ended(self, life: Life) -> None:
-        if life.presence is Presence.SILENT:
-            life.presence = Presence.FOUND_ENDED
-            self.changed = True
-
     def found_nobody(self) -> None:
-        """A removal has found that every life it waited for has ended."""
+        """A removal has found that every life it waited for looks ended."""
         for life in self:
-            if life.presence is Presence.FOUND_ENDED:
+            if life.is_silent:
                 self.end(life)
 
-    @property
-    def is_anybody_unheard(self) -> bool:
-        return any(life.presence in ASKED_FOR for life in self)
+    # --- debts
 
-    def _owe(self, life: Life, position: int) -> None:
-        if life.owed_from == 0 or position < life.owed_from:
-            life.owed_from = position
-            self.changed = True
-
-    def removed(self, position: int, told_by: str = "") -> None:
-        """This node carries a removal out, with entries from `position` on. Lives that are away
-        miss it. `told_by`: the node that told us; its ended lives are not owed the removal."""
+    def removed(
+        self, position: int, told_by: Collection[str] = (), also_here: bool = False
+    ) -> None:
+        """This node carries a removal out, with entries from `position` on. Lives that are out of
+        view miss it. `told_by`: nodes that know it, because it was complete before we heard of it.
+        `also_here`: then lives in our view may have missed it, too."""
         for life in self:
-            if life.presence is Presence.HERE:
-                continue
-            if life.node_id != told_by or life.presence is not Presence.ENDED:
-                self._owe(life, position)
+            knows = life.node_id in told_by and not life.is_silent
+            if not knows and (also_here or not life.here):
+                self._miss(life, position)
+                life.owes = life.owes or bool(told_by)
 
     def over(self, position: int, answered: Collection[int]) -> None:
         """A removal is complete. `answered` (incarnations): all other lives may have missed it."""
         for life in self:
-            if life.incarnation not in answered:
-                self._owe(life, position)
+            if life.incarnation in answered:
+                if life.missed_from == position:
+                    self._heard_upto(life, position)
+            elif position > life.heard_upto:
+                if not life.here:
+                    self._miss(life, position)
+                # A member that was never away is asked itself, whatever this message says of it.
+                if (
+                    not life.here
+                    or life.missed_from == NOT_KNOWN
+                    or (0 < life.missed_from <= position)
+                ):
+                    life.owes = True
+
+    def _miss(self, life: Life, position: int) -> None:
+        if position <= life.heard_upto:
+            return
+        life.missed_last = max(life.missed_last, position)
+        if life.missed_from == 0 or 0 < position < life.missed_from:
+            life.missed_from = position
+            self.changed = True
+
+    def heard(self, life: Life, upto: int) -> None:
+        """The life has heard of all our removals up to that position of our journal."""
+        life.heard_upto = max(life.heard_upto, upto)
+        life.is_new = False
+        self._heard_upto(life, life.heard_upto)
+
+    def _heard_upto(self, life: Life, position: int) -> None:
+        left = position + 1 if life.missed_last > position else 0
+        life.owes = life.owes and left != 0
+        if life.missed_from != left:
+            life.missed_from = left
+            self.changed = True
+
+    def accept(self, life: Life) -> None:
+        """A member was here before this node started, and owes nobody."""
+        if life.is_new:
+            life.owes = life.is_new = False
+            life.missed_from = 0
+            self.changed = True
+
+    def owing(self) -> set[int]:
+        """The incarnations of lives in our view that owe."""
+        return {life.incarnation for life in self if life.here and life.owes}
 
     def reach(self, positions: Mapping[int, int]) -> None:
         """Records how far other journals have come. `positions`: by incarnation."""
@@ -244,18 +313,11 @@ class Lives:
                 life.reached = position
                 self.has_news = True
 
-    def forget_all(self) -> None:
+    def forget_all(self, began_at: int) -> None:
         """Call this if this node may have missed removals: then it cannot tell what other lives
-        missed. Lives in our view stay as they are. Removals still wait for silent lives."""
-        for node_id, lives in list(self._lives.items()):
-            self._lives[node_id] = kept = [
-                life
-                for life in lives
-                if life.presence is Presence.HERE or life.presence in ASKED_FOR
-            ]
-            for life in kept:
-                if life.presence is not Presence.HERE:
-                    life.owed_from = NOT_KNOWN
-            if not kept:
-                del self._lives[node_id]
+        missed. Lives in our view stay as they are. `began_at`: where our journal begins anew."""
+        self._began_at = began_at
+        for life in self:
+            if not life.here:
+                life.missed_from, life.owes = NOT_KNOWN, False
         self.changed = True

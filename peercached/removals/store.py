@@ -5,9 +5,10 @@ One JSON file, replaced as a whole:
   {"format": 3,
    "cluster": hash of the cluster secret,
    "start": incarnation of the last start,
-   "life": incarnation of the last start that vouched (had missed no removal),
+   "life": incarnation of the last start that did not owe (had missed no removal),
+   "ended at": our journal's position when that start ended; 0: it has not ended,
    "waits for": [node id, ...],
-   "lives": [[node id, incarnation, host, peer port, presence, owed from, reached],
+   "lives": [[node id, incarnation, host, peer port, "here" or as Waits, missed from, reached],
              ...],
    "open": [[incarnation, number, digests in hex], ...]}
 
@@ -26,12 +27,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from peercached.removals.ledger import RemovalId
-from peercached.removals.lives import Life, Presence
+from peercached.removals.lives import Life, Waits
 from peercached.state_file import StateFile, Unreadable
 
 log = logging.getLogger(__name__)
 
 FORMAT = 3
+HERE = "here"
+WAITS = {waits.value: waits for waits in Waits}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Remembered:
     is_known: bool = False  # a usable file was found
     start: int = 0
     life: int = 0
+    ended_at: int = 0
     waits_for: set[str] = field(default_factory=set)
     lives: list[Life] = field(default_factory=list)
     open: dict[RemovalId, bytes] = field(default_factory=dict)
@@ -79,6 +83,7 @@ class RemovalStore:
                 "cluster": self._cluster,
                 "start": state.start,
                 "life": state.life,
+                "ended at": state.ended_at,
                 "waits for": sorted(state.waits_for),
                 "lives": [
                     [
@@ -86,8 +91,8 @@ class RemovalStore:
                         one.incarnation,
                         one.host,
                         one.peer_port,
-                        one.presence.value,
-                        one.owed_from,
+                        HERE if one.here else one.waits.value,
+                        one.missed_from,
                         one.reached,
                     ]
                     for one in state.lives
@@ -110,11 +115,12 @@ def _remembered(document: Any) -> Remembered:
             int(incarnation),
             str(host),
             int(port),
-            Presence(presence),
-            int(owed),
-            int(reached),
+            here=found == HERE,
+            waits=WAITS.get(found, Waits.YES),
+            missed_from=int(missed),
+            reached=int(reached),
         )
-        for node_id, incarnation, host, port, presence, owed, reached in document["lives"]
+        for node_id, incarnation, host, port, found, missed, reached in document["lives"]
     ]
     open = {
         RemovalId(int(incarnation), int(number)): bytes.fromhex(digests)
@@ -122,4 +128,5 @@ def _remembered(document: Any) -> Remembered:
     }
     waits_for = {str(node_id) for node_id in document["waits for"]}
     start, life = int(document["start"]), int(document["life"])
-    return Remembered(True, start, life, waits_for, lives, open)
+    ended_at = int(document.get("ended at", 0))
+    return Remembered(True, start, life, ended_at, waits_for, lives, open)

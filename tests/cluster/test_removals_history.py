@@ -79,7 +79,7 @@ def test_reads_never_return_pages_removed_before_they_began(
 
             def is_told_all() -> bool:
                 removals = daemon.status()["removals"]  # noqa: B023
-                return removals["vouches"] and not removals["running"]
+                return not removals["owes"] and not removals["running"]
 
             eventually(is_told_all, 60, f"{daemon.node_id} is told all: {daemon.status()}")
             worker.read(daemon.node_id, KEYS)

@@ -93,7 +93,7 @@ def test_a_crowd_of_readers_gives_each_other_what_it_has_got(
     writer = attach(cluster[0], page_bytes=LARGE_PAGE)
     assert all(writer.set([b"hot"]))
     for daemon, reader in zip(cluster.daemons[1:], readers, strict=True):
-        eventually(partial(_becomes_a_replica, daemon, reader, b"hot"))  # so the holder vouches
+        eventually(partial(_becomes_a_replica, daemon, reader, b"hot"))
 
     keys = keys_of("crowd", PAGES)
     assert all(writer.set(keys))

@@ -75,9 +75,10 @@ class FakeEngine(NativeDirectory):
         self.state_is_old = False
         self.journal_floor = 0
         self.removing: Counter[bytes] = Counter()
-        self.serving = self.taking = False
+        self.open = self.paused = self.taking = False
         self.warmed: list[bytes] = []
         self.suspected: set[int] = set()
+        self.owing: set[int] = set()
         self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
         self.readers: dict[tuple[str, int], bytes] = {}
         self.expelled: list[tuple[str, int]] = []
@@ -154,6 +155,7 @@ class FakeEngine(NativeDirectory):
     def drop_node(self, index: int) -> None:
         super().drop_node(index)
         self.suspected.discard(index)
+        self.owing.discard(index)
 
     def connect_node(
         self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int, *_: bool
@@ -189,14 +191,14 @@ class FakeEngine(NativeDirectory):
     def suspect_node(self, index: int, suspect: bool) -> None:
         (self.suspected.add if suspect else self.suspected.discard)(index)
 
+    def set_owes(self, index: int, owes: bool) -> None:
+        (self.owing.add if owes else self.owing.discard)(index)
+
     def take_used(self) -> list[tuple[int, bytes]]:
         return []
 
     def set_replicas_max(self, bytes: int) -> None:
         del bytes
-
-    def set_vouches(self, node: int, incarnation: int) -> None:
-        del node, incarnation
 
     def hot_holders(self) -> list[int]:
         return []
@@ -306,10 +308,17 @@ class FakeEngine(NativeDirectory):
         self.hidden.clear()
 
     def begin_serving(self) -> None:
-        self.serving = True
+        self.open = True
 
     def end_serving(self) -> None:
-        self.serving = False
+        self.open = False
+
+    def set_paused(self, paused: bool) -> None:
+        self.paused = paused
+
+    @property
+    def serving(self) -> bool:
+        return self.open and not self.paused
 
     @property
     def removals_last(self) -> int:

@@ -98,8 +98,8 @@ class History:
 
     def read(self, key: Hashable, version: int, began: float, where: str, cut_off: int = 0) -> None:
         """AssertionError if the page is old. `cut_off`: incarnation of a holder that has started
-        and not yet met a node that vouches. A removal then counts only if the remover's view had
-        that holder."""
+        and not yet met a node that owes nobody. A removal then counts only if the remover's view
+        had that holder."""
         self.hits += 1
         was_set = self.sets[version].ended
         for removal in self.removals[key]:

@@ -341,9 +341,7 @@ class RealRemovals(SimCluster):
     def _unsure(self) -> set[int]:
         """Incarnations that may have missed removals. Pages set there since carry no promise."""
         return {
-            node.address.incarnation
-            for node in self.nodes.values()
-            if not node.daemon.removals.vouches
+            node.address.incarnation for node in self.nodes.values() if node.daemon.removals.owes
         }
 
     def check_sets(self) -> None:

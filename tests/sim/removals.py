@@ -76,11 +76,11 @@ def replace_ended(cluster: SimCluster, stack: ExitStack) -> None:
 
 
 def check_over(cluster: SimCluster) -> None:
-    """After a long quiet time no removal is running, and every node vouches for its pages."""
+    """After a long quiet time no removal is running, and no node owes."""
     for node in cluster.nodes.values():
         found = node.removals_status()
         assert found["running"] == found["unsure"] == 0, f"{node.name}: {found}"
-        assert found["vouches"], f"{node.name} waits for {found['held_back_for']}"
+        assert not found["owes"], f"{node.name} waits for {found['held_back_for']}"
 
 
 class RemovalsCluster(SimCluster):
@@ -175,13 +175,15 @@ class RemovalsCluster(SimCluster):
         # Any other node may have a copy of the holder's records, so a read may go there without a
         # lookup.
         for known in node.daemon.placement.nodes.values():
+            if known.index in engine.owing:
+                continue
             self._read_there(node, known.address, digest, 0, began, one_sided)
 
         async def look() -> None:
             rows = await node.daemon.lookups.find(digest, ANSWER_S)
             for _, _, generation, _, _, holder, flags in unpack_rows(rows):
                 named = node.daemon.placement.nodes.get(holder)
-                if named is not None and flags & RESIDENT:
+                if named is not None and flags & RESIDENT and holder not in engine.owing:
                     self._read_there(node, named.address, digest, generation, began, one_sided)
 
         node.process.do(lambda: self.loop.create_task(look()))
@@ -189,7 +191,7 @@ class RemovalsCluster(SimCluster):
     def got(self, holder: SimNode, digest: bytes, version: int, began: float, where: str) -> None:
         cut_off = 0
         in_this_start = self.history.sets[version].began >= self.started[holder.name]
-        if in_this_start and not holder.daemon.removals.vouches:
+        if in_this_start and holder.daemon.removals.owes:
             cut_off = holder.address.incarnation
         self.history.read(digest, version, began, where, cut_off)
 

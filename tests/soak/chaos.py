@@ -189,7 +189,7 @@ class Chaos:
 
             def is_told_all(daemon: Daemon = daemon) -> bool:
                 removals = daemon.status()["removals"]
-                return removals["vouches"] and not (removals["running"] or removals["unsure"])
+                return not removals["owes"] and not (removals["running"] or removals["unsure"])
 
             eventually(is_told_all, 60, f"{daemon.node_id} is told all")
             eventually(lambda: self._is_quiet(daemon), 60, f"{daemon.node_id} is quiet")  # noqa: B023

@@ -52,7 +52,7 @@ class RdmaProvider final : public Provider, private Connector {
   void drop_reader(const std::string& node_id, Incarnation incarnation) override {
     fabric_.responder().drop_reader(node_id, incarnation);
   }
-  void drop_readers() override { fabric_.responder().close(); }
+  void admit_readers(bool on) override { fabric_.responder().open(on); }
 
   void write_rails(JsonWriter& json, const NameOf& name_of) const override;
   void tell(Notices& notices, const NameOf& name_of) override {

@@ -50,7 +50,7 @@ ChannelAnswer Responder::accept(const std::string& node_id, Incarnation incarnat
   Rail& rail = rail_for(reader.rail);
   {
     MutexLock lock(mutex_);
-    if (closed_) throw std::runtime_error("this node has left");
+    if (closed_) throw std::runtime_error("this node serves no pages now");
     Reader& known = readers_[node_id];
     if (known.incarnation != incarnation) {
       // A node runs one process, so the channels of its earlier incarnation are useless.
@@ -92,9 +92,10 @@ void Responder::drop_reader(const std::string& node_id, Incarnation incarnation)
   readers_.erase(found);
 }
 
-void Responder::close() {
+void Responder::open(bool open) {
   MutexLock lock(mutex_);
-  closed_ = true;
+  closed_ = !open;
+  if (open) return;
   for (auto& [node_id, reader] : readers_) forget(reader.channels, [](uint32_t) { return true; });
   readers_.clear();
 }

@@ -26,8 +26,8 @@ class Responder {
                        const ChannelEnd& reader, std::span<const uint32_t> closed);
   // A reader has left the membership: from now on it can read nothing.
   void drop_reader(const std::string& node_id, Incarnation incarnation);
-  // From now on nobody can read anything.
-  void close();
+  // Whether anybody can read anything from now on. Initially open.
+  void open(bool open);
   size_t channels() const;
 
  private:

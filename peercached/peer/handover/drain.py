@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 SECONDS_MAX = 3600.0
 # Pause before we ask a peer again that is busy with other parts.
 BUSY_S = 0.05
-# Poll interval while this node waits until it has missed no removal.
-VOUCHES_S = 0.05
+# Poll interval while this node may have missed removals.
+OWES_S = 0.05
 # Pages dropped in one step.
 DROP_PAGES = 4096
 
@@ -59,7 +59,7 @@ class Limits:
 class Drain(Component):
     """Use it on the event loop's thread. `announce` tells the other nodes whether this node drains.
     `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
-    takes this node out of the cluster. `vouches` says whether this node has missed no removal."""
+    takes this node out of the cluster. `owes` says whether this node may have missed removals."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Drain(Component):
         withdraw: Callable[[bytes, bool], Awaitable[None]],
         drop: Callable[[bytes], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
-        vouches: Callable[[], bool],
+        owes: Callable[[], bool],
     ) -> None:
         self._engine = engine
         self._placement = placement
@@ -79,7 +79,7 @@ class Drain(Component):
         self._withdraw = withdraw
         self._drop = drop
         self._leave = leave
-        self._vouches = vouches
+        self._owes = owes
         self._turns = itertools.count()
         self._withdrawn = bytearray()  # records of pages that peers took
         self._out: dict[Node, str] = {}  # peers that take nothing more -> why
@@ -175,8 +175,8 @@ class Drain(Component):
     async def _hand_over(self, bytes_max: int) -> None:
         # A peer serves an adopted page as its own. So first drop all pages that were removed
         # elsewhere.
-        while not self._vouches():  # noqa: ASYNC110 (it comes with no event)
-            await asyncio.sleep(VOUCHES_S)
+        while self._owes():  # noqa: ASYNC110 (it comes with no event)
+            await asyncio.sleep(OWES_S)
         loop = asyncio.get_running_loop()
         found, too_large = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
         parts = [Part.of(part) for part in found]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 from peercached.component import Component
 from peercached.config import Config
 from peercached.directory.placement import Placement
-from peercached.membership import NodeAddress
 from peercached.peer.handover.drain import Drain
 from peercached.peer.handover.giver import Giver
 from peercached.peer.handover.move import Move
@@ -28,8 +27,8 @@ class Settings(Protocol):
 
 class Handover:
     """Use it on the event loop's thread. `settings.config` is the one in force. `withdraw`, `drop`,
-    `announce` and `leave` are those of Drain. `vouches` says whether this node has missed no
-    removal, and `other_vouches` asks another node."""
+    `announce` and `leave` are those of Drain. `owes` says whether this node may have missed
+    removals: then it gives no page away."""
 
     def __init__(
         self,
@@ -43,16 +42,15 @@ class Handover:
         drop: Callable[[bytes], Awaitable[None]],
         announce: Callable[[bool], None],
         leave: Callable[[], Awaitable[None]],
-        vouches: Callable[[], bool],
-        other_vouches: Callable[[NodeAddress], Awaitable[bool]],
+        owes: Callable[[], bool],
     ) -> None:
-        self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, vouches)
+        self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, owes)
         self._giver = Giver(engine, placement, offers, withdraw, drop)
-        self.move = Move(engine, placement, self._giver, vouches)
+        self.move = Move(engine, placement, self._giver, owes)
         pool_bytes = settings.config.pool_size
 
         def may_give() -> bool:
-            return self.drain.takes_sets and vouches()
+            return self.drain.takes_sets and not owes()
 
         self._push = Push(engine, self._giver, may_give, settings.config.write_policy)
         self.spill = Spill(
@@ -66,8 +64,6 @@ class Handover:
         )
         self._replicas = Replicas(
             engine,
-            placement,
-            other_vouches,
             lambda: int(settings.config.replica_share * pool_bytes),
             timeout_s,
         )

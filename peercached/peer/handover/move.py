@@ -26,25 +26,25 @@ class Moved:
 
 
 class Move:
-    """Use it on the event loop's thread. `vouches` says whether this node has missed no removal."""
+    """Use it on the event loop's thread. `owes` says whether this node may have missed removals."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         giver: Giver,
-        vouches: Callable[[], bool],
+        owes: Callable[[], bool],
     ) -> None:
         self._engine = engine
         self._placement = placement
         self._giver = giver
-        self._vouches = vouches
+        self._owes = owes
 
     async def move(self, digests: list[bytes], to: str, seconds: float) -> Moved:
         """Hands these pages over, within about `seconds`. Raises ValueError if that node cannot
         have them."""
         node = self._node(to)
-        if not self._vouches():
+        if self._owes():
             raise ValueError(
                 "this node has not heard of all removals yet, so it hands no page on: ask again in "
                 "some seconds"

@@ -1,8 +1,7 @@
 """Brings pages of other nodes, and of this node's disk, into this node's pool.
 
 The data plane READs them as it does for replicas (native/engine/adopter.h); the holders keep their
-own. Pages are taken only from nodes that have missed no removal, for the reason in
-peer/handover/replicas.py.
+own.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from peercached.directory.layout import RESIDENT, SELF
 from peercached.directory.placement import Node
-from peercached.membership import NodeAddress
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.handover.parts import rows_in
 from peercached.peer.rpc.failures import Unable
@@ -25,17 +23,11 @@ if TYPE_CHECKING:
 
 
 class Prefetch:
-    """On the event loop's thread. `vouches` asks a node whether it has missed no removal."""
+    """On the event loop's thread."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        promotes: Promotes,
-        vouches: Callable[[NodeAddress], Awaitable[bool]],
-    ) -> None:
+    def __init__(self, engine: Engine, promotes: Promotes) -> None:
         self._engine = engine
         self._promotes = promotes
-        self._vouches = vouches
         self._running = asyncio.Lock()  # each turn needs memory beside the pool
 
     def changes(self) -> int:
@@ -93,8 +85,6 @@ class Prefetch:
         left_s = until - time.monotonic()
         if left_s <= 0:
             return f"the pages of {name} did not come in time"
-        if not await self._vouches(node.address):
-            return f"{name} has not heard of all removals yet, so no page is copied from it now"
         _, why = await asyncio.get_running_loop().run_in_executor(
             None,
             self._engine.fetch,

@@ -1,15 +1,16 @@
-"""Learns at start which pages were removed while this node was away, before it serves old pages.
+"""Compares journals with the other members, so that no page outlives its removal while away.
 
-A member *vouches* if it has missed no removal. For each life (removals/lives.py) that was in a view
-with it, it knows the first position in its own journal that this life may have missed. One
-vouching member is enough, because every removal needs its answer. If it answered a removal before
-our question, its journal tells us. If it answers later, its view has us, and the removal waits for
-our answer, too.
+A node *owes* when it may have missed removals: since its start, or since a member has told it so. A
+member tells every life that owes there (removals/lives.py): in each handshake, and again until the
+debt is paid. A node that owes serves nothing of before until it has compared. It asks all members.
+Enough is one member that owes nobody and knows since when our life was away: every removal has such
+a member's answer. If it answered a removal before our question, its journal tells us. If it answers
+later, its view has us, and the removal waits for our answer, too.
 
-When the whole cluster starts, nobody vouches, and no removal is complete until a node does. The
-node that ended last vouches at once, if it knew that all others had ended. Otherwise all nodes that
-may have ended together are asked: a page that none of them knows as removed was not removed. Until
-then pages of earlier starts are held back. They are dropped if nobody knows our earlier life.
+When the whole cluster starts, all nodes owe, and no removal is complete until one does not. The
+node that ended last owes nobody, if it knew that all others had ended. Otherwise all nodes that may
+have ended together are asked: a page that none of them knows as removed was not removed. Until then
+pages of before are held back. They are dropped if nobody knows our life.
 """
 
 from __future__ import annotations
@@ -17,17 +18,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from peercached.directory.layout import DIGEST_BYTES, check_packed
-from peercached.directory.placement import Node, Placement
+from peercached.directory.placement import Change, Node, Placement
 from peercached.membership import NodeAddress
-from peercached.peer.removals.member import Removals, id_message, id_of
-from peercached.peer.rpc.client import Peers
+from peercached.peer.removals.member import (
+    Removals,
+    id_message,
+    id_of,
+    life_of,
+    split,
+)
+from peercached.peer.rpc import pings, wire
+from peercached.peer.rpc.client import PeerLink, Peers
 from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.lives import NODES_MAX, NOT_KNOWN
+from peercached.removals.lives import NOT_KNOWN
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -37,8 +46,7 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.1
 ASK_AGAIN_MAX_S = 2.0
 STEP_DIGESTS = 4096
-# A starting node asks us within so many seconds. Any other node new in our view was cut off.
-COMPARE_AFTER_S = 5.0
+POSITION_MAX = (1 << 64) - 1
 
 
 class RemovalCatchUp:
@@ -58,9 +66,13 @@ class RemovalCatchUp:
         """`timeout_s` bounds each call, `wait_s` bounds run(). `on_release` is called when held
         pages can be found again. `waits` is Cluster.waits (peer/membership/cluster.py)."""
         self._waits = waits
-        # True while the members have not taken us in, and then until we have asked them. The
-        # daemon takes no sets meanwhile, because their answers may make us drop pages.
+        # True while the members have not taken us in, or say that we owe, and then until we have
+        # asked them. The daemon takes no sets meanwhile: their answers may make us drop pages, and
+        # they do not look for pages here.
         self.is_held_out = False
+        self._is_held_back = False  # nothing of before is served
+        self._is_holding = False
+        self._task_again: asyncio.Task[None] | None = None
         self._engine = engine
         self._placement = placement
         self._peers = peers
@@ -68,104 +80,185 @@ class RemovalCatchUp:
         self._timeout_s = timeout_s
         self._wait_s = wait_s
         self._on_release = on_release
-        self._began_at = engine.removals_last  # our journal's position at this start
-        # Our newest earlier start that any node has met, and our journal's position then.
-        self._met_us = (0, 0)
+        self._journal_from = engine.removals_last  # position before our entries of this start
+        # Our last start that owed nobody, and our journal's position when it ended.
+        self._ended, self._ended_at = removals.life, removals.ended_at
+        self._state_is_old = False  # another node knows more of our earlier starts than state_dir
         self._task: asyncio.Task[None] | None = None
-        # By node id: the last process that we have asked, or that has asked us when it started. If
-        # it leaves our view and comes back, it is another Node.
-        self._compared: dict[str, Node] = {}
-        self._comparing: asyncio.Task[None] | None = None
-        self._compare_at = float("-inf")
+        # By node id: processes that have told us, while we ran, that we owe.
+        self._creditors: dict[str, NodeAddress] = {}
+        self._confirmed: dict[int, float] = {}  # by incarnation: when it heard that we have paid
+        self._greeted: set[Node] = set()  # members with whom we have compared since they came
+        self._talking: dict[Node, asyncio.Task[None]] = {}
 
     # --- who asks
 
     async def run(self) -> None:
-        """Call it once, when membership has settled. Afterwards this node may serve: it vouches, or
-        it holds back pages of earlier starts and goes on asking in the background."""
+        """Pays what this node owes. Call it once, when membership has settled. Afterwards it may
+        serve: it owes nobody, or holds back pages of before and goes on in the background."""
         if await self._try_until(time.monotonic() + self._wait_s):
             return
         removals = self._removals
+        if self._were_strangers():
+            return removals.owes_nobody()
         if self.is_needed:
             removals.holds_back = True
             log.warning(
-                "pages from before the restart are held back and not served: some may have been "
-                "removed meanwhile, and too few of the nodes that would know have answered: %s",
+                "older pages are held back and not served: some may have been removed while this "
+                "node was down or disconnected, and too few of the nodes that would know have "
+                "answered: %s",
                 ", ".join(sorted(removals.absent or removals.waits_for)),
             )
         await removals.kept()
-        await asyncio.get_running_loop().run_in_executor(None, self._engine.hold_back)
+        await self._hold_back()
         self._task = asyncio.ensure_future(self._go_on())
 
+    async def _hold_back(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.hold_back)
+        self._is_held_back = True
+        await self._confirm(await self._ask_all())  # nothing of before is served from now on
+
+    async def _hold_back_again(self, by: NodeAddress) -> None:
+        self._is_holding = True
+        self._engine.set_paused(True)
+        try:
+            give_up_at = time.monotonic() + self._wait_s
+            while (  # noqa: ASYNC110 (a view comes with no event)
+                self._placement.find_process(by) is None and time.monotonic() < give_up_at
+            ):
+                await asyncio.sleep(ASK_AGAIN_S)
+            await self._hold_back()
+        finally:
+            self._is_holding = False
+            self._engine.set_paused(False)
+
+    def told(self, by: NodeAddress) -> None:
+        """A peer says that this node owes. Serves nothing until both have compared."""
+        removals = self._removals
+        confirmed_at = self._confirmed.get(by.incarnation, float("-inf"))
+        if time.monotonic() < confirmed_at + self._timeout_s:
+            return  # it may have said so before it heard us; if not, it says so again
+        if removals.owes and not self._creditors:
+            # It starts, and asks all members anyway. But if pages of before are held back, it may
+            # have been away again, and newer ones may be removed as well.
+            if self._is_held_back and not self._is_holding:
+                self._task_again = asyncio.ensure_future(self._hold_back_again(by))
+            return
+        self._creditors[by.node_id] = by
+        removals.waits_for.add(by.node_id)
+        if removals.owes:
+            return
+        log.warning(
+            "node %s says that this node was away and may have missed removals: it serves no page "
+            "until it has asked",
+            by.node_id,
+        )
+        removals.owes = self.is_held_out = True
+        self._engine.set_taking(False)
+        self._engine.set_paused(True)
+        self._task = asyncio.ensure_future(self._pay())
+
+    async def _pay(self) -> None:
+        try:
+            await self.run()
+        finally:
+            self._creditors.clear()
+            self._engine.set_paused(False)
+
+    def session_begun(self, link: PeerLink) -> None:
+        """After each handshake."""
+        if link.we_owe and link.identity is not None:
+            self.told(link.identity)
+
+    def _were_strangers(self) -> bool:
+        """Whether we owe only processes that were never in a view with us. A member soon is."""
+        find = self._removals.lives.find
+        for who in list(self._creditors.values()):
+            if find(who.node_id, who.incarnation) is None:
+                self._removals.waits_for.discard(who.node_id)
+                del self._creditors[who.node_id]
+        return not (self._creditors or self._removals.starts)
+
     async def stop(self) -> None:
-        tasks = [task for task in (self._task, self._comparing) if task is not None]
+        tasks = [
+            task
+            for task in (self._task, self._task_again, *self._talking.values())
+            if task is not None
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def tend(self, now: float) -> None:
-        """Compares known starts with nodes that came back into view. A node with a state_dir from a
-        backup may have vouched while it was cut off, or an operator may have forgotten us. Call it
-        often; `now` is monotonic seconds."""
-        if not self._removals.vouches or now < self._compare_at:
+        """Tells members that they owe, by any call, and compares with members that this node has
+        not compared with since they came. Call it twice a second; `now` is monotonic seconds."""
+        del now
+        removals, own = self._removals, self._placement.own.address
+        self._greeted.intersection_update(self._others())
+        for node in self._others():
+            if node in self._talking:
+                continue
+            is_older = node.address.incarnation < own.incarnation
+            if removals.must_tell(node.address):
+                work = self._tell(node)
+            elif is_older and not removals.owes and node not in self._greeted:
+                work = self._greet(node)
+            else:
+                continue
+            self._talk(node, work)
+
+    def _talk(self, node: Node, work: Coroutine[Any, Any, None]) -> None:
+        self._talking[node] = task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda _: self._talking.pop(node))
+
+    def view_changed(self, change: Change) -> None:
+        """Call it after Removals has seen the view."""
+        if change.added:
+            self.tend(0.0)
+
+    async def _tell(self, node: Node) -> None:
+        await pings.reaches(self._peers, node.address, self._timeout_s)
+
+    async def _greet(self, node: Node) -> None:
+        """Members that were not there when we started have not heard of us yet. If they ran in
+        another part of the cluster, each side may have missed removals of the other."""
+        if (reply := await self._ask(node)) is None:
             return
-        self._compare_at = now + ASK_AGAIN_MAX_S
-        new = [
-            node
-            for node in self._others()
-            if not self._has_compared(node) and now - node.since > COMPARE_AFTER_S
-        ]
-        if new:
-            self._comparing = asyncio.ensure_future(self._compare_with(new))
-
-    async def _compare_with(self, nodes: list[Node]) -> None:
-        replies = await asyncio.gather(*(self._ask(node, 0, starts=False) for node in nodes))
-        await self._drop_if_old()
-        for node, reply in zip(nodes, replies, strict=True):
-            if reply is not None:
-                await self._remove(reply.digests, node.address.node_id)
-
-    @property
-    def vouches(self) -> bool:
-        """Whether this node has missed no removal. It is not sure while a node is back of which it
-        was cut off, because that one may have stopped waiting for us."""
-        return self._removals.vouches and not any(
-            (known := self._compared.get(node.address.node_id)) is not None
-            and known is not node
-            and known.address.incarnation == node.address.incarnation
-            for node in self._others()
-        )
-
-    def _has_compared(self, node: Node) -> bool:
-        return self._compared.get(node.address.node_id) is node
-
-    def _note_compared(self, node: Node) -> None:
-        self._compared.pop(node.address.node_id, None)
-        self._compared[node.address.node_id] = node
-        if len(self._compared) > NODES_MAX:
-            del self._compared[next(iter(self._compared))]
-
-    async def _drop_if_old(self) -> None:
-        if self._removals.vouches and self._state_is_old:
+        name = node.address.node_id
+        if self._state_is_old:
             await self._begin_empty({})
+        elif reply.known:
+            await self._take({name: reply})
+        self._accept(node, reply)
+        await self._confirm({name: reply})
+
+    def _accept(self, node: Node, reply: pb.MissedRemovalsReply) -> None:
+        life = self._removals.lives.find(node.address.node_id, node.address.incarnation)
+        if reply.settled and life is not None:
+            self._removals.lives.accept(life)
+            self._removals.keep_changes()
 
     async def _go_on(self) -> None:
         await self._try_until(float("inf"))
+        self._is_held_back = False
         self._engine.release_held()
         self._on_release()
 
     async def _try_until(self, deadline: float) -> bool:
-        """Asks again and again until `deadline`. Returns whether this node vouches now."""
+        """Asks again and again until `deadline`. Returns whether this node owes nobody now."""
         pause_s = ASK_AGAIN_S
         while True:
             # Members that have not taken us in refuse. Without answers we would think we are alone.
             if self._waits():
                 self.is_held_out, pause_s = True, ASK_AGAIN_S
             else:
-                vouches = await self._try(await self._ask_all())
+                replies = await self._ask_all()
+                is_paid = await self._try(replies)
+                if is_paid or self._is_held_back:
+                    await self._confirm(replies)
                 self.is_held_out = False
-                if vouches:
-                    self._removals.vouch()
+                if is_paid:
+                    self._removals.owes_nobody()
                     await self._removals.kept()
                     return True
             if time.monotonic() >= deadline:
@@ -173,22 +266,28 @@ class RemovalCatchUp:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
 
+    async def _confirm(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
+        """Tells the members that we have heard all that they had to tell."""
+        nodes = {node.address.node_id: node for node in self._others()}
+        confirmed = [(nodes[name], reply) for name, reply in replies.items() if name in nodes]
+        await asyncio.gather(*(self._ask(node, heard=reply.reached) for node, reply in confirmed))
+        now = time.monotonic()
+        for node, _ in confirmed:
+            self._confirmed[node.address.incarnation] = now
+            self._greeted.add(node)
+
     async def _try(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
+        creditors = self._creditors.keys()
+        if creditors and all(name in replies and not replies[name].owes for name in creditors):
+            return True  # they had told us before they heard that we have paid
         remembers = self._remembers
         if remembers and (found := self._enough(replies)) is not None:
-            for node_id, reply in found.items():
-                await self._take(node_id, reply)
+            await self._take(found)
         elif self._is_unknown(replies) or not (remembers or self._others_wait(replies)):
             await self._begin_empty(replies)
         else:
             return False
         return True
-
-    @property
-    def _state_is_old(self) -> bool:
-        """Whether another node has met a later start of ours, or a higher position of our journal,
-        than state_dir knows."""
-        return self._met_us > (self._removals.before, self._began_at)
 
     @property
     def _remembers(self) -> bool:
@@ -202,10 +301,14 @@ class RemovalCatchUp:
         self, replies: dict[str, pb.MissedRemovalsReply]
     ) -> dict[str, pb.MissedRemovalsReply] | None:
         """The replies that together tell what we missed; None if they do not suffice yet."""
-        vouching = {node_id: reply for node_id, reply in replies.items() if reply.vouches}
-        if vouching:
-            known = ({named[0]: named[1]} for named in vouching.items() if named[1].known)
-            return next(known, None)
+        if any(node.address.node_id in self._creditors for node in self._others()) and not (
+            self._creditors.keys() <= replies.keys()
+        ):
+            return None
+        settled = {node_id: reply for node_id, reply in replies.items() if reply.settled}
+        if settled:
+            is_known = any(reply.known for reply in settled.values())
+            return {name: r for name, r in replies.items() if r.known} if is_known else None
         if self._removals.life == 0 and self._others_wait(replies):
             return None
         together = self._who_ended_together(replies)
@@ -238,42 +341,58 @@ class RemovalCatchUp:
 
     @staticmethod
     def _others_wait(replies: dict[str, pb.MissedRemovalsReply]) -> bool:
-        """Whether other nodes wait for companions of their last life. A new node must not vouch
-        before them: it knows none of their lives, so they would drop their pages."""
+        """Whether other nodes wait for companions of their last life. A new node must not be
+        settled before them: it knows none of their lives, so they would drop their pages."""
         return any(reply.companions for reply in replies.values())
 
     def _is_unknown(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
-        """Whether no vouching member and no node that ended with us can tell what we missed."""
-        vouching = [reply for reply in replies.values() if reply.vouches]
-        if any(reply.known for reply in vouching):
+        """Whether no settled member and no node that ended with us can tell what we missed."""
+        settled = [reply for reply in replies.values() if reply.settled]
+        if any(reply.known for reply in settled):
             return False
-        if not vouching:
+        if not settled:
             together = self._who_ended_together(replies)
             return together is not None and not all(
                 self._had_our_life(*named) for named in together.items()
             )
         others = {node.address.node_id for node in self._others()}
-        return others <= replies.keys() or self._removals.life == 0
+        return others | self._creditors.keys() <= replies.keys() or self._removals.life == 0
 
-    async def _take(self, node_id: str, reply: pb.MissedRemovalsReply) -> None:
-        await self._remove(reply.digests, node_id)
-        for request in reply.running:
-            await self._removals.carry_out(id_of(request.id), request.digests)
+    async def _take(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
+        known: defaultdict[bytes, set[str]] = defaultdict(set)  # digest -> nodes that know of it
+        for node_id, reply in replies.items():
+            for digest in split(reply.digests):
+                known[digest].add(node_id)
+        alike: defaultdict[frozenset[str], list[bytes]] = defaultdict(list)
+        for digest, node_ids in known.items():
+            alike[frozenset(node_ids)].append(digest)
+        for told_by, digests in alike.items():
+            await self._remove(digests, told_by)
+        for reply in replies.values():
+            for request in reply.running:
+                await self._removals.carry_out(id_of(request.id), request.digests)
 
-    async def _remove(self, digests: bytes, told_by: str) -> None:
+    async def _remove(self, digests: list[bytes], told_by: Collection[str]) -> None:
         """Removes these pages, even if they were set in this start while it waited: nobody knows
         whether the removal was later."""
         loop = asyncio.get_running_loop()
-        if digests:
-            # Lives that were away longer than we were may have missed these removals, too.
-            self._removals.lives.removed(self._engine.removals_last + 1, told_by)
-            log.info(
-                "%d pages were removed while this node was down or disconnected: dropping them",
-                len(digests) // DIGEST_BYTES,
-            )
-        step = STEP_DIGESTS * DIGEST_BYTES
-        for at in range(0, len(digests), step):
-            await loop.run_in_executor(None, self._engine.remove_local, digests[at : at + step])
+        # Lives that are away may have missed these removals, too. So may other members, if they
+        # were away together with us. Tell them once, or nodes would tell each other for ever.
+        journal = await loop.run_in_executor(None, self._engine.removals_since, self._journal_from)
+        self._removals.lives.removed(
+            self._engine.removals_last + 1,
+            told_by,
+            also_here=not self._removals.starts
+            and not set(split(journal or b"")).issuperset(digests),
+        )
+        self._removals.keep_changes()
+        log.info(
+            "%d pages were removed while this node was down or disconnected: dropping them",
+            len(digests),
+        )
+        for at in range(0, len(digests), STEP_DIGESTS):
+            packed = b"".join(digests[at : at + STEP_DIGESTS])
+            await loop.run_in_executor(None, self._engine.remove_local, packed)
 
     async def _begin_empty(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
         if self.is_needed:
@@ -281,9 +400,11 @@ class RemovalCatchUp:
                 "dropping all pages: no member knows which of them were removed while this node "
                 "was down or disconnected"
             )
-        self._removals.lives.forget_all()
         self._removals.has_nothing_of_before()
+        self._state_is_old, self._ended_at = False, POSITION_MAX
         await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
+        self._journal_from = self._engine.removals_last
+        self._removals.lives.forget_all(self._journal_from)
         for reply in replies.values():
             for request in reply.running:
                 await self._removals.carry_out(id_of(request.id), request.digests)
@@ -300,26 +421,33 @@ class RemovalCatchUp:
 
     async def _ask_all(self) -> dict[str, pb.MissedRemovalsReply]:
         others = self._others()
-        life = self._removals.life
-        replies = await asyncio.gather(*(self._ask(node, life, starts=True) for node in others))
-        return {
-            node.address.node_id: reply
-            for node, reply in zip(others, replies, strict=True)
-            if reply is not None
-        }
+        replies = await asyncio.gather(*map(self._ask, others))
+        answered = [(n, reply) for n, reply in zip(others, replies, strict=True) if reply]
+        lives = self._removals.lives
+        for node, reply in answered:
+            if self._removals.starts:
+                self._accept(node, reply)
+        for _, reply in answered:
+            for away in reply.away:
+                lives.learn(life_of(away))
+        self._removals.keep_changes()
+        return {node.address.node_id: reply for node, reply in answered}
 
-    async def _ask(self, node: Node, life: int, starts: bool) -> pb.MissedRemovalsReply | None:
+    async def _ask(self, node: Node, heard: int | None = None) -> pb.MissedRemovalsReply | None:
+        """`heard`: position of that node's journal up to which we have heard of its removals."""
         link = self._peers.link(node.address.endpoint)
         removals, who = self._removals, node.address
-        met = removals.lives.newest_before(who.node_id, who.incarnation)
+        newest = removals.lives.newest_before(who.node_id, who.incarnation)
         request = pb.MissedRemovalsRequest(
-            life=life,
+            life=removals.life,
             before=removals.before,
-            met=met[0],
-            met_position=met[1],
-            position=self._began_at,
+            met=newest,
+            met_position=removals.lives.reached_by(who.node_id, newest),
+            position=self._ended_at,
+            ended=self._ended,
             reached=self._engine.removals_last,
-            starts=starts,
+            starts=self._removals.starts,
+            heard=heard,
         )
         try:
             reply: pb.MissedRemovalsReply = await link.call(
@@ -329,29 +457,32 @@ class RemovalCatchUp:
             for running in reply.running:
                 check_packed(running.digests, DIGEST_BYTES, "digests")
                 id_of(running.id)
+            for away in reply.away:
+                wire.address_of(away)
         except (CallFailed, ValueError) as error:
             log.info(
                 "cannot get the list of missed removals from %s: %s", node.address.node_id, error
             )
             return None
-        self._note_compared(node)
-        self._compare(who.node_id, (reply.met, reply.met_position))
+        self._compare(who.node_id, reply.met, reply.met_position)
         removals.lives.reach({who.incarnation: reply.reached})
-        if met > (reply.before, reply.position):
+        reached = removals.lives.reached_by(who.node_id, reply.ended)
+        if newest > reply.before or reached > reply.position:
             log.warning(
                 "%s runs with an old state_dir (restored from a backup?): ignoring its list of "
                 "removals",
                 who.node_id,
             )
-            reply.known = reply.vouches = False
+            reply.known = reply.settled = False
         return reply
 
-    def _compare(self, node_id: str, met: tuple[int, int]) -> None:
-        if met[0] >= self._placement.own.address.incarnation:
-            return  # not an earlier start of ours: a clock or that peer is wrong
-        knew = self._state_is_old
-        self._met_us = max(self._met_us, met)
-        if self._state_is_old and not knew:
+    def _compare(self, node_id: str, met: int, met_position: int) -> None:
+        """`met`: our newest earlier start that this node has met. `met_position`: of our journal,
+        as it has heard from our starts up to the last that owed nobody."""
+        if self._state_is_old or met >= self._placement.own.address.incarnation:
+            return  # a clock or that peer may be wrong
+        if met > self._removals.before or met_position > self._ended_at:
+            self._state_is_old = True
             log.warning(
                 "this node's state_dir is older than its last run (restored from a backup?): node "
                 "%s has met a later start of this node, or knows of removals that state_dir lacks",
@@ -365,62 +496,59 @@ class RemovalCatchUp:
     ) -> pb.MissedRemovalsReply:
         """Serves a MissedRemovals call. Raises LookupError if the caller is not in our view yet:
         removals do not wait for it."""
-        node = self._placement.find_process(caller)
-        if node is None:
+        caller_node = self._placement.find_process(caller)
+        if caller_node is None:
             raise LookupError(f"{caller.node_id} is not in our view yet")
-        # Else we ask it, too: both may have been cut off, and each knows what the other missed.
-        if request.starts:
-            self._note_compared(node)
-        removals = self._removals
-        self._compare(caller.node_id, (request.met, request.met_position))
-        removals.lives.reach({caller.incarnation: request.reached})
-        await self._drop_if_old()
+        removals, lives = self._removals, self._removals.lives
+        # The caller did not know which start was the last that owed nobody.
+        is_comparable = request.met <= self._ended
+        self._compare(caller.node_id, request.met, request.met_position if is_comparable else 0)
+        lives.reach({caller.incarnation: request.reached})
+        if not removals.owes and self._state_is_old:
+            await self._begin_empty({})
         # It may serve after our answer. From then on, our next start must know of it.
         await removals.kept()
-        met = removals.lives.newest_before(caller.node_id, caller.incarnation)
-        known = removals.lives.find(caller.node_id, request.life)
-        if known is not None and known.owed_from == NOT_KNOWN:
-            known = None
-        if self._state_is_old or met > (request.before, request.position):
-            known = None
+        newest = lives.newest_before(caller.node_id, caller.incarnation)
+        reached = lives.reached_by(caller.node_id, request.ended)
         reply = pb.MissedRemovalsReply(
-            vouches=removals.vouches,
+            settled=not removals.owes,
             companions=sorted(removals.waits_for),
             life=removals.life,
             before=removals.before,
-            met=met[0],
-            met_position=met[1],
-            position=self._began_at,
+            met=newest,
+            met_position=reached,
+            position=self._ended_at,
+            ended=self._ended,
             reached=self._engine.removals_last,
             running=running_of(removals),
+            away=removals.may_come_back(),
         )
-        if known is None:
-            reply.digests = await self._missed_while_forgotten(caller)
-            return reply
+        caller_now = lives.find(caller.node_id, caller.incarnation)
+        if caller_now is not None and caller_now.is_new and not request.starts:
+            self._greeted.discard(caller_node)  # it ran elsewhere: we have missed what it knows
+            if caller_node not in self._talking and not removals.owes:
+                self._talk(caller_node, self._greet(caller_node))
+        if caller_now is not None and request.HasField("heard"):
+            lives.heard(caller_now, request.heard)
+        removals.keep_changes()
+        reply.owes = caller_now is None or caller_now.owes
+        is_old = self._state_is_old or newest > request.before or reached > request.position
+        life = None if is_old else lives.find(caller.node_id, request.life)
+        if life is None or not (life.missed_from or life.was_away or request.starts):
+            return reply  # if it was never away from us, it has missed what we have missed
         digests: bytes | None = b""
-        if known.owed_from:
-            loop = asyncio.get_running_loop()
-            digests = await loop.run_in_executor(
-                None, self._engine.removals_since, known.owed_from - 1
-            )
+        if life.missed_from:
+            digests = await self._since(life.missed_from)
         if digests is not None:
             reply.known, reply.digests = True, digests
         return reply
 
-    async def _missed_while_forgotten(self, caller: NodeAddress) -> bytes:
-        """Pages that were removed while an operator had forgotten the caller, which was only cut
-        off. It must drop them, or they would be found again."""
-        owed_from = self._removals.lives.returned(caller.node_id, caller.incarnation)
-        if owed_from in (0, NOT_KNOWN):
-            return b""
-        log.warning(
-            "node %s is back, although an operator had forgotten it: telling it what was removed "
-            "meanwhile. Forget only nodes whose host is off or gone",
-            caller.node_id,
-        )
+    async def _since(self, position: int) -> bytes | None:
+        """The digests of removals from that position of our journal on; None: not known."""
+        if position == NOT_KNOWN:
+            return None
         loop = asyncio.get_running_loop()
-        digests = await loop.run_in_executor(None, self._engine.removals_since, owed_from - 1)
-        return digests or b""
+        return await loop.run_in_executor(None, self._engine.removals_since, position - 1)
 
 
 def running_of(removals: Removals) -> Sequence[pb.RemoveRequest]:

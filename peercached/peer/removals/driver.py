@@ -24,7 +24,7 @@ from peercached.health import Say
 from peercached.membership import NodeAddress
 from peercached.membership.view import join_host_port
 from peercached.peer.removals.ended import Ended, Found
-from peercached.peer.removals.member import ORPHANED_S, Removals, id_message, split
+from peercached.peer.removals.member import ORPHANED_S, Removals, id_message, life_of, split
 from peercached.peer.removals.told import ToldByAll
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
@@ -39,7 +39,8 @@ from peercached.removals.sentences import say_removals
 log = logging.getLogger(__name__)
 
 # Same numbers as PageStatus in native/common/types.h (`stale`: the epoch is an old one).
-OK, CLEARED, ERROR, REMOVING = 0, 2, 5, 15
+OK, CLEARED, ERROR, DRAINING, REMOVING = 0, 2, 5, 14, 15
+HAS_LEFT = "it has left the cluster"
 
 OPEN_MAX = 4096
 # Backoff between two rounds of an incomplete removal.
@@ -75,7 +76,7 @@ class Open:
     answered: dict[int, int] = field(default_factory=dict)
     told_in: dict[int, int] = field(default_factory=dict)
     reached: int = 0  # our own journal position
-    vouched: bool = False  # a member that carried it out vouches
+    settled: bool = False  # a member that carried it out owes nobody
     silent: dict[tuple[str, int], Life] = field(default_factory=dict)
     highest_view: int = 0  # that any member named
     kept: bool = True  # our journal has it
@@ -113,7 +114,7 @@ class RemovalDriver(Component):
         self._telling: asyncio.Task[None] | None = None
         self._told_by_all = ToldByAll(self._ask_for_told)
         self._asking = 0
-        self._ended = Ended(peers, timeout_s)
+        self._ended = Ended(peers, placement, timeout_s)
         self._look_at = float("-inf")
         member.on_over(self._on_over)
 
@@ -191,6 +192,8 @@ class RemovalDriver(Component):
         """Removes pages everywhere. Answers within `left_s` seconds, even if the removal goes on.
         Returns (status, digests that were held, explanation). `epoch`: the namespace id, and the
         epoch that the digests are made with."""
+        if self._outside() == HAS_LEFT:
+            return DRAINING, b"", "this node has left the cluster: remove the pages at a member"
         if len(self._open) >= OPEN_MAX:
             return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
         id = RemovalId(self._own.incarnation, next(self._numbers))
@@ -310,7 +313,7 @@ class RemovalDriver(Component):
             return True
         one.held.update(split(entry.held))
         one.kept, one.reached = entry.kept, entry.reached
-        if not one.vouched:
+        if not one.settled:
             one.carried_out.clear()
             one.answered.clear()
             one.told_in.clear()
@@ -339,9 +342,9 @@ class RemovalDriver(Component):
                     missing[node.address.node_id] = why
         view = self._placement.view.number
         missing |= await self._not_told_yet(one, view)
-        one.vouched = one.vouched or self._member.vouches
-        if not one.vouched:
-            missing |= self._why_nobody_vouches()
+        one.settled = one.settled or not self._member.owes
+        if not one.settled:
+            missing |= self._why_all_owe()
         missing |= await self._still_silent(one)
         # Check this last: a member that joined during these calls was not asked.
         if self._placement.view.number != view or view < one.highest_view:
@@ -362,9 +365,10 @@ class RemovalDriver(Component):
             with contextlib.suppress(ValueError):  # the removal ends either way
                 self._member.learn(later)
         one.held.update(split(reply.digests))
-        one.vouched = one.vouched or (reply.vouches and reply.kept)
+        is_settled = reply.settled and not self._member.has_debt(node.address)
+        one.settled = one.settled or (is_settled and reply.kept)
         one.highest_view = max(one.highest_view, reply.view_number)
-        for life in map(_life_of, reply.silent):
+        for life in map(life_of, reply.silent):
             one.silent[life.name] = life
         if not reply.kept:
             return "it cannot write it down"
@@ -411,8 +415,8 @@ class RemovalDriver(Component):
         why = _malformed(reply)
         return why or Told(reply.view_number, list(reply.untold))
 
-    def _why_nobody_vouches(self) -> dict[str, str]:
-        """Without a vouching member, nobody could tell a returning node of this removal."""
+    def _why_all_owe(self) -> dict[str, str]:
+        """If all members owe, nobody could tell a returning node of this removal."""
         if not self._member.absent:
             return {self._own.node_id: "it has not heard yet what was removed while it was away"}
         return dict.fromkeys(self._member.absent, "it may have ended last, and is not back")
@@ -432,7 +436,7 @@ class RemovalDriver(Component):
     async def still_silent(self, told: Iterable[pb.NodeAddress]) -> list[str]:
         """Node ids of processes that vanished without a goodbye and may still serve workers. We
         know of them, or members `told` us. Adds a text if this node is no member."""
-        silent = {life.name: life for life in map(_life_of, told)}
+        silent = {life.name: life for life in map(life_of, told)}
         names = sorted(await self._ask_for_silent(silent, ()))
         if why := self._outside():
             names.append(f"the members ({self._own.node_id}: {why})")
@@ -450,11 +454,6 @@ class RemovalDriver(Component):
             else:
                 asked.append(life)
         found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
-        for life, has_ended in zip(asked, found, strict=True):
-            known = self._member.lives.find(*life.name)
-            if has_ended and known is not None:
-                self._member.lives.found_ended(known)
-        self._member.keep_changes()
         return {
             life.node_id: "it went without a word"
             for life, has_ended in zip(asked, found, strict=True)
@@ -551,10 +550,6 @@ class RemovalDriver(Component):
             "unsure_s": max((now - one.began for one in unsure), default=0.0),
             "missing": {who: why for one in unsure for who, why in one.missing.items()},
         }
-
-
-def _life_of(message: pb.NodeAddress) -> Life:
-    return Life(message.node_id, message.incarnation, message.host, message.peer_port)
 
 
 def _malformed(reply: pb.RemoveReply) -> str:

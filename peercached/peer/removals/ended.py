@@ -1,8 +1,8 @@
 """Asks a host whether a process that vanished without a goodbye has ended.
 
-It has ended if nothing listens at its address, or if another node does. A host that does not answer
-proves nothing: the process may be frozen or cut off. If the same node has started again there, that
-start must become a member first.
+It has ended if nothing listens at its address, or if another member does. A host that does not
+answer proves nothing: the process may be frozen or cut off. A node that has started there must
+become a member first: until then it may serve pages that only it has.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import enum
 import time
 
+from peercached.directory.placement import Placement
 from peercached.membership.view import join_host_port
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
@@ -25,14 +26,15 @@ CONNECT_S = 1.0
 class Found(enum.Enum):
     """What is at the address of a process that vanished."""
 
-    ENDED = "ended"  # nothing listens there, or another node does
+    ENDED = "ended"  # nothing listens there, or another member does
     LISTENING = "listening"  # something takes connections: the process may run, or be frozen
     NO_ANSWER = "no answer"  # of the host
 
 
 class Ended:
-    def __init__(self, peers: Peers, timeout_s: float) -> None:
+    def __init__(self, peers: Peers, placement: Placement, timeout_s: float) -> None:
         self._peers = peers
+        self._placement = placement
         self._timeout_s = min(timeout_s, CONNECT_S)
         self._asked: dict[tuple[str, int], tuple[float, asyncio.Task[Found]]] = {}
 
@@ -69,4 +71,6 @@ class Ended:
             return Found.LISTENING
         who = link.identity
         is_another = who is not None and who.node_id != life.node_id
-        return Found.ENDED if is_another else Found.LISTENING
+        if is_another and self._placement.find_process(who) is not None:
+            return Found.ENDED
+        return Found.LISTENING

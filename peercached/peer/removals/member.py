@@ -58,10 +58,15 @@ class Removals:
         remembered = Remembered() if engine.state_is_old else found
         self.is_known = remembered.is_known  # state_dir knows an earlier start
         self.before = remembered.start  # incarnation of the previous start; 0: none
-        self.life = remembered.life  # incarnation of the last start that vouched; 0: none
-        self.vouches = False  # this node has missed no removal (catch_up.py)
-        self.lives = Lives(self._own.node_id, remembered.lives)
-        # Node ids that may know removals that we missed since `life` ended. Empty once we vouch.
+        self.life = remembered.life  # incarnation of the last start that did not owe; 0: none
+        # Our journal's position when `life` ended. Later starts that owed may have added entries.
+        is_next = remembered.life == remembered.start
+        self.ended_at = engine.removals_last if is_next else remembered.ended_at
+        # Whether this node may have missed removals, and has yet to compare (catch_up.py).
+        self.owes = True
+        self.lives = Lives(self._own.node_id, remembered.lives, engine.removals_last)
+        self._owing: set[int] = set()  # indices of members whose pages the engine does not use
+        # Node ids that may know removals that we missed since `life` ended. Empty if we owe nobody.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
         self.ended_before_us = self.lives.ended()
         if last_view is not None and not (remembered.is_known or found.is_of_another_cluster):
@@ -69,7 +74,7 @@ class Removals:
             # confirm removals while these members serve.
             self.lives.suspect(last_view.members)
         self.absent: set[str] = set()  # nodes that have not answered catch_up.py yet
-        self.holds_back = False  # pages of earlier starts are held back until we vouch
+        self.holds_back = False  # older pages are held back as long as we owe
         self.ledger = Ledger()
         # Removals begun here that were incomplete when the worker was answered.
         self.unsure = remembered.open
@@ -100,17 +105,21 @@ class Removals:
 
     def view_changed(self, change: Change) -> None:
         """Takes the view that is in force from now on."""
-        self.lives.see(change.view, self._has_left, self.ledger.running_from)
+        self.lives.see(
+            change.view, self._has_left, self.ledger.running_from, self._engine.removals_last
+        )
+        self._owing -= {node.index for node in (*change.added, *change.removed)}
         self.keep_changes()
 
-    def vouch(self) -> None:
+    def owes_nobody(self) -> None:
         """Declares that this node has missed no removal. Its pages belong to this life from now
         on."""
-        self.vouches, self.holds_back = True, False
+        self.owes = self.holds_back = False
         if not self.is_known:
             self.has_nothing_of_before()
+        self.is_known = True
         self.waits_for, self.absent = set(), set()
-        self.life = self._own.incarnation
+        self.life, self.ended_at = self._own.incarnation, 0
         self._keep()
 
     def has_nothing_of_before(self) -> None:
@@ -122,9 +131,16 @@ class Removals:
         self._keep()
 
     def keep_changes(self) -> None:
-        """Begins to save what must not be forgotten."""
+        """Begins to save what must not be forgotten, and uses no page of a member that owes. Call
+        it after each change of `lives`."""
         if self.lives.changed:
             self._keep()
+        incarnations = self.lives.owing()
+        nodes = self._placement.nodes.values()
+        owing = {node.index for node in nodes if node.address.incarnation in incarnations}
+        for index in owing ^ self._owing:
+            self._engine.set_owes(index, index in owing)
+        self._owing = owing
 
     def keep_news(self) -> None:
         """Begins to save news that could wait. Call it about once a second."""
@@ -146,6 +162,7 @@ class Removals:
             True,
             self._own.incarnation,
             self.life,
+            self.ended_at,
             set(self.waits_for),
             [copy(life) for life in self.lives],
             dict(self.unsure),
@@ -157,7 +174,27 @@ class Removals:
 
     def silent(self) -> list[pb.NodeAddress]:
         """to_ask_for(), as messages for other members."""
-        return [_silent_message(life) for life in self.to_ask_for()]
+        return [address_of(life) for life in self.to_ask_for()]
+
+    def may_come_back(self) -> list[pb.NodeAddress]:
+        """Lives that were away, owe and may still run (lives.py), as messages."""
+        return [address_of(life) for life in self.lives.may_come_back(self._has_left)]
+
+    @property
+    def starts(self) -> bool:
+        """Whether this start has never owed nobody: no page of before was served in it."""
+        return self.life != self._own.incarnation
+
+    def has_debt(self, process: NodeAddress) -> bool:
+        """Whether that process may have missed removals of which we know."""
+        life = self.lives.find(process.node_id, process.incarnation)
+        return life is not None and life.owes
+
+    def must_tell(self, process: NodeAddress) -> bool:
+        """Whether to tell that process that it owes. New ones ask by themselves. As long as we owe
+        ourselves, others know better."""
+        life = self.lives.find(process.node_id, process.incarnation)
+        return life is not None and life.owes and not (life.is_new or self.owes)
 
     # --- removals
 
@@ -219,12 +256,13 @@ class Removals:
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
         """Ends removals and takes sets of their keys again. `answered`: the journal position of
-        each member that answered, by incarnation."""
+        each member that answered, by incarnation; empty if that is not known."""
         for id in ids:
             entry = self.ledger.end(id)
             if entry is None:
                 continue
-            self.lives.over(entry.position, answered)
+            if answered:
+                self.lives.over(entry.position, answered)
             if entry.begun:
                 self._engine.end_removal(entry.digests)
             for listener in self._listeners:
@@ -252,7 +290,7 @@ class Removals:
         reply = pb.RemoveReply(
             epoch=epoch,
             view_number=self._placement.view.number,
-            vouches=self.vouches,
+            settled=not self.owes,
             silent=self.silent(),
         )
         if entry is None:
@@ -291,7 +329,7 @@ class Removals:
             "running": sum(len(entry.digests) for entry in running) // DIGEST_BYTES,
             "running_s": max((now - entry.since for entry in running), default=0.0),
             "silent": sorted(life.node_id for life in self.lives.silent(self._has_left)),
-            "vouches": self.vouches,
+            "owes": self.owes,
             "held_back_for": sorted(self.absent) if self.holds_back else [],
             "store_problem": self._store.problem,
         }
@@ -311,7 +349,7 @@ def id_of(message: pb.RemovalId) -> RemovalId:
     return RemovalId(message.incarnation, message.number)
 
 
-def _silent_message(life: Life) -> pb.NodeAddress:
+def address_of(life: Life) -> pb.NodeAddress:
     return pb.NodeAddress(
         node_id=life.node_id,
         incarnation=life.incarnation,
@@ -319,3 +357,7 @@ def _silent_message(life: Life) -> pb.NodeAddress:
         peer_port=life.peer_port,
         data_port=life.peer_port,
     )
+
+
+def life_of(message: pb.NodeAddress) -> Life:
+    return Life(message.node_id, message.incarnation, message.host, message.peer_port)

@@ -34,12 +34,13 @@ log = logging.getLogger(__name__)
 
 # Two nodes speak the newest version that both know. A release knows its own version and the one
 # before it, so that a cluster can be upgraded node by node (docs/operations.md, "Upgrade").
-PROTOCOL_VERSION = 13
-PROTOCOL_OLDEST = 13
+PROTOCOL_VERSION = 14
+PROTOCOL_OLDEST = 14
 NONCE_BYTES = 16
 TOKEN_BYTES = 32
 MAC_BYTES = 32
 SESSION_KEY = "peercached-session"
+OWES_KEY = "peercached-owes"  # the callee may have missed removals: peer/removals/catch_up.py
 HANDSHAKES_MAX = 1024  # begun and not finished
 HANDSHAKES_PER_HOST_MAX = 128  # a flood displaces only handshakes of its own host
 HANDSHAKE_S = 10.0

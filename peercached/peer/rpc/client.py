@@ -16,6 +16,7 @@ from peercached.membership import NodeAddress
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
     NONCE_BYTES,
+    OWES_KEY,
     PROTOCOL_OLDEST,
     PROTOCOL_VERSION,
     SESSION_KEY,
@@ -81,14 +82,18 @@ class PeerLink:
         timeout_s: float,
         on_session: Callable[[PeerLink], None],
         member_at: Callable[[str], NodeAddress | None] = lambda _: None,
+        owes_us: Callable[[NodeAddress | None], bool] = lambda _: False,
     ) -> None:
-        """`member_at` finds the member of our view at an endpoint."""
+        """`member_at` finds the member of our view at an endpoint. `owes_us`: whether a process may
+        have missed removals; each call tells it so."""
         self.endpoint = endpoint
+        self._owes_us = owes_us
         self._member_at = member_at
         self.identity: NodeAddress | None = None
         self._proved = b""  # the cluster secret of the last handshake
         self.read_token = b""
         self.read_sealed = False  # its data port speaks TLS
+        self.we_owe = False  # it says that we may have missed removals
         self.metadata: tuple[tuple[str, str], ...] = ()
         self._own = own
         self._secret = secret
@@ -237,6 +242,7 @@ class PeerLink:
         self._proved = proved
         self.read_token = second.read_token
         self.read_sealed = second.read_sealed
+        self.we_owe = second.owes
         self.metadata = ((SESSION_KEY, second.session.hex()),)
         self._on_session(self)
 
@@ -315,9 +321,10 @@ class PeerLink:
             if not self.metadata or expect is not None:
                 await self.ready(expect)
             metadata = self.metadata
+            told = ((OWES_KEY, "1"),) if self._owes_us(self.identity) else ()
             self._check_open()
             try:
-                call = getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata)
+                call = getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata + told)
                 return await self._unless_closed(call)
             except grpc.aio.AioRpcError as error:
                 unknown = error.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -364,8 +371,16 @@ class Peers:
     ) -> None:
         """`member_at` finds the member of our view at an endpoint."""
         self._make: Callable[[str], PeerLink] = lambda endpoint: PeerLink(
-            endpoint, own, secret, tls, timeout_s, self._session, member_at
+            endpoint,
+            own,
+            secret,
+            tls,
+            timeout_s,
+            self._session,
+            member_at,
+            lambda who: who is not None and self.owes_us(who),
         )
+        self.owes_us: Callable[[NodeAddress], bool] = lambda _: False  # Removals.must_tell
         self._links: dict[str, PeerLink] = {}
         self._session_listeners: list[Callable[[PeerLink], None]] = []
         self._other_endpoints: list[Callable[[], set[str]]] = []

@@ -28,6 +28,7 @@ from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.member import Removals, id_of
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
+    OWES_KEY,
     SESSION_KEY,
     AuthError,
     OtherProtocol,
@@ -152,13 +153,14 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         await context.abort(code, details)
 
     def _session(self, context: Any) -> Session:
-        for key, value in context.invocation_metadata() or ():
-            if key == SESSION_KEY:
-                session = self._sessions.find(value)
-                if session is not None:
-                    self.limits.proven(context.peer())
-                    self._on_call(session.caller)
-                    return session
+        metadata = dict(context.invocation_metadata() or ())
+        session = self._sessions.find(metadata.get(SESSION_KEY, ""))
+        if session is not None:
+            self.limits.proven(context.peer())
+            self._on_call(session.caller)
+            if OWES_KEY in metadata:
+                self._catch_up.told(session.caller)
+            return session
         # The session ended after the interceptor checked it.
         self.interceptor.unauthenticated += 1
         raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
@@ -200,6 +202,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         reply.session = bytes.fromhex(session.token)
         reply.read_token = session.read_token
         reply.read_sealed = self._read_sealed
+        reply.owes = self._removals.must_tell(caller)
         return reply
 
     def _check_certificate(self, caller: NodeAddress, context: Any) -> None:
@@ -410,10 +413,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         del request
         try:
             self._session(context)
-            return pb.PingReply(
-                server=wire.address_message(self._node.address()),
-                vouches=self._catch_up.vouches,
-            )
+            return pb.PingReply(server=wire.address_message(self._node.address()))
         except Exception as error:
             await self._refuse(context, error)
 

@@ -21,7 +21,7 @@ class Crowded : public EnginePair {
     out.fill();
     a_->set(out);
   }
-  void a_vouches() { b_->engine.nodes().set_vouches(b_->peer_index, 'a'); }
+  void a_owes(bool owes) { b_->engine.nodes().set_owes(b_->peer_index, owes); }
   // From now on any READ takes longer than usual, by what b knows of another node.
   void all_is_slow() {
     constexpr HolderIndex kAnother = 7;
@@ -69,7 +69,6 @@ class Crowded : public EnginePair {
 TEST_F(Crowded, WhatComesInSlicesIsKeptAndGivenToOthers) {
   Pages out("k", kManyPages, kSmallPage);
   hold(out, "seed=3,delay=1");
-  a_vouches();
   all_is_slow();
   Pages in("k", kManyPages, kSmallPage);
   Trace trace;
@@ -110,7 +109,6 @@ TEST_F(Crowded, WhatTheOwnersNoLongerKnowIsReadByTheRecordsThatItHad) {
 TEST_F(Crowded, NothingIsKeptOfAHolderThatIsAsQuickAsUsual) {
   Pages out("k", kManyPages, kSmallPage);
   hold(out);
-  a_vouches();
   Pages in("k", kManyPages, kSmallPage);
   EXPECT_EQ(b_->get(in), std::vector(kManyPages, PageStatus::ok));
   EXPECT_EQ(in.memory, out.memory);
@@ -121,9 +119,10 @@ TEST_F(Crowded, NothingIsKeptOfANodeThatMayHaveMissedRemovals) {
   Pages out("k", 3, kSmallPage), in("k", 3, kSmallPage);
   hold(out);
   const Landed pages = landed(in);
+  a_owes(true);
   keep(pages);
   EXPECT_EQ(replicas(), 0u);
-  a_vouches();
+  a_owes(false);
   keep(pages);
   EXPECT_EQ(replicas(), 3u);
 }
@@ -131,7 +130,6 @@ TEST_F(Crowded, NothingIsKeptOfANodeThatMayHaveMissedRemovals) {
 TEST_F(Crowded, NothingIsKeptIfARemovalCameAfterTheRecordsWereLearnt) {
   Pages out("k", 3, kSmallPage), in("k", 3, kSmallPage);
   hold(out);
-  a_vouches();
   Landed pages = landed(in);
   const Digest removed[] = {pages.part.rows.at(1).digest};
   std::vector<RecordRow> rows;
@@ -150,7 +148,6 @@ TEST_F(Crowded, NothingIsKeptIfARemovalCameAfterTheRecordsWereLearnt) {
 TEST_F(Crowded, BytesThatTheWorkerHasChangedMeanwhileAreNotKept) {
   Pages out("k", 3, kSmallPage), in("k", 3, kSmallPage);
   hold(out);
-  a_vouches();
   const Landed pages = landed(in);
   pages.ops[1].dest[7] ^= std::byte{1};
   keep(pages);
@@ -163,7 +160,6 @@ TEST_F(Crowded, BytesThatTheWorkerHasChangedMeanwhileAreNotKept) {
 TEST_F(Crowded, NothingIsKeptBeyondTheShareOrForAWorkerThatHasGivenUp) {
   Pages out("k", 3, kSmallPage), in("k", 3, kSmallPage);
   hold(out);
-  a_vouches();
   const Landed pages = landed(in);
   b_->engine.adopter().set_replicas_max(3 * kSmallPage - 1);
   keep(pages);

@@ -306,6 +306,33 @@ TEST_F(EnginePair, CachedPagesOfASuspectNodeAreNotRead) {
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
 }
 
+TEST_F(EnginePair, NoPageOfANodeThatMayHaveMissedRemovalsIsUsed) {
+  open(64 << 20);
+  Pages pages("k", 4, 4096);
+  pages.fill();
+  a_->set(pages);
+  EXPECT_EQ(b_->exists(pages).prefix, 4u);  // this caches the locations
+  b_->engine.nodes().set_owes(b_->peer_index, true);
+  EXPECT_EQ(b_->exists(pages).prefix, 0u);
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::absent));
+  b_->engine.nodes().set_owes(b_->peer_index, false);
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
+}
+
+TEST_F(EnginePair, APausedNodeServesNobody) {
+  open(64 << 20);
+  Pages pages("k", 4, 4096);
+  pages.fill();
+  a_->set(pages);
+  a_->engine.set_paused(true);
+  EXPECT_EQ(a_->exists(pages).prefix, 0u);
+  EXPECT_TRUE(is(a_->get(pages), PageStatus::absent));
+  EXPECT_FALSE(is(b_->get(pages), PageStatus::ok));
+  a_->engine.set_paused(false);
+  EXPECT_TRUE(is(a_->get(pages), PageStatus::ok));
+  EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));
+}
+
 // --- 6: a process may die or truncate its memory at any instruction
 
 TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {

@@ -113,7 +113,7 @@ TEST_F(RdmaChannels, LostGoodbyesDoNotLockAReaderOut) {
   EXPECT_EQ(responder.channels(), 0u);
   EXPECT_EQ(holder.fabric.rails()[0]->counters.responders, 0u);
   responder.accept("reader", kReaderIncarnation, offer, {});
-  responder.close();
+  responder.open(false);
   EXPECT_EQ(responder.channels(), 0u);
   EXPECT_THROW(responder.accept("reader", kReaderIncarnation, offer, {}), std::runtime_error);
 }

@@ -246,7 +246,10 @@ TEST_F(JournalFile, ReturnsRemovalsSinceAPosition) {
 TEST_F(JournalFile, ForgettingEverythingVoidsPagesSetBefore) {
   open();
   remove(1);
+  const TierNote before = journal->note();
   EXPECT_TRUE(journal->forget());
+  EXPECT_NE(journal->why_not(before), "") << "a tier from a backup of before is another journal's";
+  EXPECT_EQ(journal->why_not(journal->note()), "");
   const Position now = journal->last();
   for (int round = 0; round < 2; ++round) {
     EXPECT_TRUE(is_void(2, now - 1));

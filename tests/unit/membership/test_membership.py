@@ -306,7 +306,7 @@ def test_probes_rotate_fairly_through_many_silent_members() -> None:
     assert asked[len(names) :] == asked[: len(names)]
 
 
-def test_master_vouches_only_for_recently_heard_members() -> None:
+def test_master_says_without_a_ping_only_that_recently_heard_members_live() -> None:
     head, now = head_with("b", "c")
     assert not head.just_heard(address("b"), NOW + 0.5 * TIMING.suspect_after_s)
     head.on_heartbeat(Heartbeat(member("b"), head.view.number), now)

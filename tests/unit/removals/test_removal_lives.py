@@ -16,7 +16,7 @@ from peercached.removals.lives import (
     NOT_KNOWN,
     Life,
     Lives,
-    Presence,
+    Waits,
 )
 from peercached.removals.store import Remembered, RemovalStore
 
@@ -37,12 +37,31 @@ def nobody_left(node_id: str, incarnation: int) -> bool:
 def seen(*views: View, running_from: int = 0) -> Lives:
     lives = Lives("self")
     for each in views:
-        lives.see(each, nobody_left, running_from)
+        lives.see(each, nobody_left, running_from, 0)
     return lives
 
 
-def presences(lives: Lives) -> dict[tuple[str, int], Presence]:
-    return {life.name: life.presence for life in lives}
+def asked(*views: View, running_from: int = 0) -> Lives:
+    """Each life has asked us in its first view."""
+    lives = Lives("self")
+    for each in views:
+        lives.see(each, nobody_left, running_from, 0)
+        for life in lives:
+            if life.is_new:
+                lives.heard(life, 0)
+    return lives
+
+
+def waits(lives: Lives) -> dict[tuple[str, int], Waits | None]:
+    return {life.name: None if life.here else life.waits for life in lives}
+
+
+def missed(lives: Lives) -> dict[str, int]:
+    return {life.node_id: life.missed_from for life in lives}
+
+
+def owing(lives: Lives) -> set[str]:
+    return {life.node_id for life in lives if life.owes}
 
 
 A1, A2, B1 = address("a", 1), address("a", 2), address("b", 11)
@@ -51,36 +70,30 @@ A1, A2, B1 = address("a", 1), address("a", 2), address("b", 11)
 def test_vanished_life_is_silent_until_it_returns() -> None:
     lives = seen(view(A1), view())
     assert [life.name for life in lives.silent(nobody_left)] == [("a", 1)]
-    lives.see(view(A1), nobody_left, 0)
-    assert presences(lives) == {("a", 1): Presence.HERE}
+    lives.see(view(A1), nobody_left, 0, 0)
+    assert waits(lives) == {("a", 1): None}
 
 
-def test_goodbye_ends_a_life_even_when_heard_late() -> None:
+def test_goodbye_ends_the_wait_even_when_heard_late() -> None:
     lives = seen(view(A1, B1))
-    lives.see(view(B1), lambda node_id, _: node_id == "a", 0)
-    assert presences(lives)[("a", 1)] is Presence.ENDED
-    lives.see(view(), nobody_left, 0)
+    lives.see(view(B1), lambda node_id, _: node_id == "a", 0, 0)
+    assert waits(lives)[("a", 1)] is Waits.NO
+    lives.see(view(), nobody_left, 0, 0)
     assert [life.node_id for life in lives.silent(nobody_left)] == ["b"]
     assert lives.silent(lambda node_id, _: node_id == "b") == []
 
 
-def test_another_start_at_the_same_address_ends_the_one_before() -> None:
-    assert presences(seen(view(A1), view(A2))) == {
-        ("a", 1): Presence.ENDED,
-        ("a", 2): Presence.HERE,
-    }
+def test_another_start_at_the_same_address_ends_the_wait_for_the_one_before() -> None:
+    assert waits(seen(view(A1), view(A2))) == {("a", 1): Waits.NO, ("a", 2): None}
     elsewhere = seen(view(A1), view(address("a", 2, port=7)))
     assert [life.name for life in elsewhere.silent(nobody_left)] == [("a", 1)]
 
 
 def test_all_absent_lives_are_asked_for_while_one_is_silent() -> None:
     lives = seen(view(A1, B1))
-    lives.see(view(B1), lambda *_: True, 0)
+    lives.see(view(B1), lambda *_: True, 0, 0)
     assert lives.to_ask_for(nobody_left) == [], "a said goodbye, and nobody else is away"
-    lives.see(view(), nobody_left, 0)
-    assert {life.node_id for life in lives.to_ask_for(nobody_left)} == {"a", "b"}
-    for life in lives:
-        lives.found_ended(life)
+    lives.see(view(), nobody_left, 0, 0)
     assert {life.node_id for life in lives.to_ask_for(nobody_left)} == {"a", "b"}
     assert lives.may_have_outlived_us() == {"a", "b"}
     assert lives.ended() == set()
@@ -99,51 +112,118 @@ def test_forgotten_life_is_not_asked_for() -> None:
     assert lives.may_have_outlived_us() == {"b"}
 
 
+@pytest.mark.parametrize("how", ["forgotten", "looks ended", "address taken", "goodbye"])
+def test_nothing_that_ends_the_wait_ends_the_debt(how: str) -> None:
+    lives = asked(view(A1, B1), view(B1))
+    a = lives.find("a", 1)
+    assert a is not None
+    if how == "forgotten":
+        lives.forget(a)
+    elif how == "looks ended":
+        lives.found_nobody()
+    elif how == "address taken":
+        lives.see(view(B1, address("c", 3, port=ord("a"))), nobody_left, 0, 0)
+    else:
+        assert lives.silent(lambda *_: True) == []
+    lives.removed(5)
+    lives.over(5, answered={11})
+    lives.see(view(A1, B1), nobody_left, 0, 5)
+    assert "a" in owing(lives)
+    lives.heard(a, 5)
+    assert "a" not in owing(lives)
+
+
+def test_a_life_that_missed_nothing_owes_nothing_when_it_is_back() -> None:
+    lives = asked(view(A1, B1), view(B1), view(A1, B1))
+    assert owing(lives) == set()
+    lives = asked(view(A1, B1), view(B1))
+    lives.removed(5)
+    lives.see(view(A1, B1), nobody_left, 0, 5)
+    assert owing(lives) == set(), "the removal is not complete: it waits for a"
+    lives.over(5, answered={1, 11})
+    assert missed(lives) == {"a": 0, "b": 0}
+
+
+def test_a_new_life_owes_until_it_has_asked() -> None:
+    lives = seen(view(A1, B1))
+    assert owing(lives) == set(), "nothing was removed since our start"
+    lives.see(view(A2, B1), nobody_left, 0, 7)
+    assert owing(lives) == {"a"}
+    second = lives.find("a", 2)
+    assert second is not None
+    assert second.missed_from == 8, "nothing that was removed until now"
+    lives.see(view(A2, B1, address("c", 1)), nobody_left, 0, 7)
+    assert owing(lives) == {"a", "c"}, "c may have run in another part of the cluster"
+    lives.see(view(A2, B1, address("c", 1), address("d", 1)), nobody_left, 1, 7)
+    assert owing(lives) == {"a", "c"}, "the removals that d may have missed wait for it"
+
+
+def test_a_new_life_has_missed_what_the_one_before_has_missed() -> None:
+    lives = asked(view(A1, B1), view(B1))
+    lives.removed(5)
+    lives.over(5, answered={11})
+    lives.see(view(A2, B1), nobody_left, 0, 9)
+    second = lives.find("a", 2)
+    assert second is not None
+    assert second.missed_from == 5
+    lives.heard(second, 7)
+    assert second.missed_from == 8, "the last ones it has not heard of"
+    lives.heard(second, 9)
+    assert not second.owes
+
+
+def test_a_debt_of_another_node_s_table_is_taken_over() -> None:
+    lives = asked(view(A1))
+    lives.learn(Life("a", 1, "h", 1))
+    lives.learn(Life("b", 11, "h", 2))
+    assert missed(lives) == {"a": NOT_KNOWN, "b": NOT_KNOWN}
+    assert owing(lives) == {"a", "b"}
+    assert lives.to_ask_for(nobody_left) == [], "whoever named them waits for them"
+    lives.see(view(A1, B1), nobody_left, 0, 3)
+    for life in lives:
+        lives.heard(life, 3)
+    assert owing(lives) == set()
+
+
 def test_empty_start_waits_for_silent_lives_with_unknown_missed_removals() -> None:
-    lives = seen(view(A1, B1), view(B1), running_from=5)
-    lives.forget_all()
+    lives = asked(view(A1, B1), view(B1), running_from=5)
+    lives.forget_all(0)
     assert [life.node_id for life in lives.silent(nobody_left)] == ["a"]
-    assert {life.node_id: life.owed_from for life in lives} == {"a": NOT_KNOWN, "b": 0}
+    assert missed(lives) == {"a": NOT_KNOWN, "b": 0}
     lives.removed(9)
-    assert {life.node_id: life.owed_from for life in lives} == {"a": NOT_KNOWN, "b": 0}
-    ended = seen(view(A1), view(A2))
-    ended.forget_all()
-    assert [life.name for life in ended] == [("a", 2)]
+    assert missed(lives) == {"a": NOT_KNOWN, "b": 0}
 
 
-def test_present_life_that_reported_a_removal_is_not_owed_it() -> None:
-    lives = seen(view(A1, B1), view())
-    lives.removed(5, told_by="a")
-    assert {life.node_id: life.owed_from for life in lives} == {"a": 5, "b": 5}, "it may be frozen"
-    lives = seen(view(A1, B1), view(A2))
-    lives.removed(5, told_by="a")
-    assert {life.name: life.owed_from for life in lives} == {("a", 1): 0, ("a", 2): 0, ("b", 11): 5}
+def test_whoever_told_of_a_removal_has_not_missed_it() -> None:
+    lives = asked(view(A1, B1), view())
+    lives.removed(5, told_by={"a"})
+    assert missed(lives) == {"a": 5, "b": 5}, "a may be frozen"
+    lives = asked(view(A1, B1))
+    lives.removed(5, told_by={"a"})
+    assert owing(lives) == set()
+    lives.removed(6, told_by={"a"}, also_here=True)
+    assert owing(lives) == {"b"}
 
 
 def test_absent_life_is_owed_the_first_removal_it_missed() -> None:
-    lives = seen(view(A1, B1), view(B1), running_from=5)
-    a, b = lives.find("a", 1), lives.find("b", 11)
-    assert a is not None and b is not None
-    assert (a.owed_from, b.owed_from) == (5, 0)
+    lives = asked(view(A1, B1), view(B1), running_from=5)
+    assert missed(lives) == {"a": 5, "b": 0}
     lives.removed(9)
-    assert (a.owed_from, b.owed_from) == (5, 0), "b carries it out"
+    assert missed(lives) == {"a": 5, "b": 0}, "b carries it out"
     lives.over(9, answered={1})
-    assert (a.owed_from, b.owed_from) == (5, 9), "it did not answer"
+    assert missed(lives) == {"a": 5, "b": 0}, "b was never away: it is asked itself"
     lives.over(3, answered={11})
-    assert (a.owed_from, b.owed_from) == (3, 9)
+    assert missed(lives) == {"a": 3, "b": 0}
+    assert owing(lives) == {"a"}
 
 
 def test_suspected_lives_are_asked_for_until_they_are_met() -> None:
     lives = Lives("self")
     lives.suspect(view(A1, B1).members)
-    assert presences(lives) == {("a", 1): Presence.SILENT, ("b", 11): Presence.SILENT}
-    assert [life.owed_from for life in lives] == [NOT_KNOWN, NOT_KNOWN]
-    lives.see(view(A2, B1), nobody_left, 0)
-    assert presences(lives) == {
-        ("a", 1): Presence.ENDED,  # another start has its address
-        ("a", 2): Presence.HERE,
-        ("b", 11): Presence.HERE,
-    }
+    assert waits(lives) == {("a", 1): Waits.YES, ("b", 11): Waits.YES}
+    assert set(missed(lives).values()) == {NOT_KNOWN}
+    lives.see(view(A2, B1), nobody_left, 0, 0)
+    assert waits(lives) == {("a", 1): Waits.NO, ("a", 2): None, ("b", 11): None}
 
 
 def test_lives_are_bounded() -> None:
@@ -153,7 +233,7 @@ def test_lives_are_bounded() -> None:
     many = Lives("self")
     for number in range(NODES_MAX + 50):
         name = f"n{number}"
-        many.see(view(address(name, 1, port=number + 1)), lambda *_: True, 0)
+        many.see(view(address(name, 1, port=number + 1)), lambda *_: True, 0, 0)
     assert len(list(many)) <= NODES_MAX + 1
 
 
@@ -172,16 +252,16 @@ def test_an_end_that_comes_first_is_remembered() -> None:
 
 
 OPEN = {RemovalId(3, 4): bytes(16)}
-STATE = Remembered(True, 8, 7, {"b"}, [], OPEN)
+STATE = Remembered(True, 8, 7, 6, {"b"}, [], OPEN)
 
 
 def test_saved_removal_state_is_loaded_at_the_next_start(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path), "self")
     assert not store.load().is_known
-    lives = [Life("a", 1, "h", 2, Presence.SILENT, 5), Life("a", 2, "h", 2, Presence.FORGOTTEN)]
-    assert store.save(Remembered(True, 8, 7, {"b"}, lives, OPEN))
+    lives = [Life("a", 1, "h", 2, False, Waits.NEVER, 5), Life("a", 2, "h", 2, missed_from=7)]
+    assert store.save(Remembered(True, 8, 7, 6, {"b"}, lives, OPEN))
     found = RemovalStore(str(tmp_path), "self").load()
-    assert (found.is_known, found.start, found.life) == (True, 8, 7)
+    assert (found.is_known, found.start, found.life, found.ended_at) == (True, 8, 7, 6)
     assert (found.waits_for, found.open) == ({"b"}, OPEN)
     assert found.lives == lives
     assert not RemovalStore(str(tmp_path), "another").load().is_known

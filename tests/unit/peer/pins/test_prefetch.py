@@ -10,7 +10,7 @@ from harness.fake_rows import RESIDENT, ROW, digest_of
 from peercached.peer.pins.prefetch import Prefetch
 from peercached.peer.rpc.failures import Unable
 
-GOOD, BEHIND, OWN = 7, 8, 0
+GOOD, OWN = 7, 0
 
 
 class Engine:
@@ -51,12 +51,9 @@ def bring(
     """(key, holder, flags of its record)"""
     engine = Engine()
 
-    async def vouches(address: Any) -> bool:
-        return bool(address.node_id != f"node {BEHIND}")
-
     async def run() -> str:
-        prefetch = Prefetch(cast(Any, engine), cast(Any, Promotes()), vouches)
-        nodes = {index: Node(index) for index in (GOOD, BEHIND, OWN)}
+        prefetch = Prefetch(cast(Any, engine), cast(Any, Promotes()))
+        nodes = {index: Node(index) for index in (GOOD, OWN)}
         found = {
             digest_of(key): (nodes[index], row_of(digest_of(key), index, flags))
             for key, index, flags in records
@@ -77,12 +74,6 @@ def test_pages_of_a_node_come_in_one_call() -> None:
 def test_pages_on_a_disk_are_promoted_first() -> None:
     fetched, _ = bring(("a", GOOD, 0))
     assert fetched == [(GOOD, row_of(digest_of("a"), GOOD, RESIDENT))]
-
-
-def test_no_page_comes_from_a_node_that_has_missed_removals() -> None:
-    fetched, why = bring(("a", BEHIND, RESIDENT), ("b", GOOD, RESIDENT))
-    assert [holder for holder, _ in fetched] == [GOOD]
-    assert why.startswith(f"node {BEHIND} has not heard of all removals yet")
 
 
 def test_own_pages_are_not_read_from_ourselves() -> None:

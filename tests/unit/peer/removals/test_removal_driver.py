@@ -71,7 +71,7 @@ class Driven:
             on_over=lambda _: None,
             carry_out=self._carry_out,
             tell=self._tell,
-            vouches=True,
+            owes=False,
             to_ask_for=list,
             keep_changes=lambda: None,
         )
@@ -194,7 +194,7 @@ def test_failed_ask_is_retried_and_not_cached() -> None:
     async def claim() -> None:
         driven, one = Driven(), removal()
         driven.carried_out = Told(1, ["c"])
-        one.vouched = True
+        one.settled = True
         with pytest.raises(IndexError):
             await driven.round(one)
         driven.told["a"] = [(1, [])]
