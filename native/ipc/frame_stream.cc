@@ -14,7 +14,9 @@ namespace peercached::ipc {
 namespace {
 
 constexpr int kQuietMs = 1000;
-constexpr size_t kFilesPerMessageMax = 4;
+// The kernel's limit (SCM_MAX_FD). It would close files without room here in recvmsg(), which may
+// linger.
+constexpr size_t kFilesPerMessageMax = 253;
 
 bool wait_for(int fd, short events, int timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
@@ -128,6 +130,14 @@ bool FrameStream::skip(Frame& frame, size_t bytes, const Deadline& deadline) {
   return true;
 }
 
+bool FrameStream::wait_for_room() const {
+  const Deadline deadline = Deadline::after_ms(kStallTimeoutMs);
+  while (!deadline.passed() && Clock::now() < stop_by_.load()) {
+    if (wait_for(socket_.get(), POLLOUT, kQuietMs)) return true;
+  }
+  return false;
+}
+
 bool FrameStream::write(const ReplyHeader& header, std::string_view body) {
   ReplyHeader head = header;
   iovec parts[2] = {{&head, sizeof(head)}, {const_cast<char*>(body.data()), body.size()}};
@@ -140,7 +150,7 @@ bool FrameStream::write(const ReplyHeader& header, std::string_view body) {
     const ssize_t put = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN || !wait_for(socket_.get(), POLLOUT, kStallTimeoutMs)) return false;
+      if (errno != EAGAIN || !wait_for_room()) return false;
       continue;
     }
     auto sent = static_cast<size_t>(put);
@@ -157,7 +167,10 @@ bool FrameStream::write(const ReplyHeader& header, std::string_view body) {
   return true;
 }
 
-void FrameStream::stop() { ::shutdown(socket_.get(), SHUT_RD); }
+void FrameStream::stop() {
+  stop_by_ = Clock::now() + std::chrono::milliseconds(kQuietMs);
+  ::shutdown(socket_.get(), SHUT_RD);
+}
 void FrameStream::close_stream() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
 }  // namespace peercached::ipc

@@ -5,6 +5,7 @@
 // memory for a frame, it reads the frame to its end and drops it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,6 +38,7 @@ class FrameStream {
   // `uid`: of the peer; its frames count against this user's share of `memory`.
   FrameStream(UniqueFd socket, FrameMemory& memory, uint32_t uid)
       : socket_(std::move(socket)), buffer_(memory, uid) {}
+  ~FrameStream() { close_aside(std::move(socket_)); }
 
   // Blocks, without a timeout, until a whole frame is here. False: the peer is gone, or `stop` was
   // called. Throws RequestError: bad_frame, or limit if the next frame may still fit. Then
@@ -48,7 +50,8 @@ class FrameStream {
   bool write(const ReplyHeader& header, std::string_view body);
 
   // From any thread: the current read, or the next one, returns false. The reply to the current
-  // request is still sent: an end of the stream must mean that no request is running.
+  // request is still sent: an end of the stream must mean that no request is running. But the peer
+  // has only kQuietMs to take it.
   void stop();
   // Ends the stream for the peer now, not when this object is destroyed.
   void close_stream();
@@ -59,11 +62,13 @@ class FrameStream {
   bool read(Frame& frame, const Deadline* hello);
   bool receive(Frame& frame, const Deadline* deadline);
   bool skip(Frame& frame, size_t bytes, const Deadline& deadline);
+  bool wait_for_room() const;
   void shrink_if_quiet();
 
   UniqueFd socket_;
   FrameBuffer buffer_;
   size_t filled_ = 0;
+  std::atomic<TimePoint> stop_by_{TimePoint::max()};
 };
 
 }  // namespace peercached::ipc

@@ -105,27 +105,26 @@ struct IpcServer::Impl {
   }
 
   void accept_one() {
+    if (!reserve) reserve = make_reserve();
     UniqueFd socket(::accept4(path.listener(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {
       if (errno != EMFILE && errno != ENFILE) return;
       // Accept and refuse, else the listener would stay readable and this thread would spin.
       reserve.reset();
       socket.reset(::accept4(path.listener(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (socket) refuse(socket, "the daemon has no file descriptors left");
-      socket.reset();
-      reserve = make_reserve();
+      if (socket) refuse(std::move(socket), "the daemon has no file descriptors left");
       return;
     }
     if (running.size() >= state.config.connections_max) reap();
     if (running.size() >= state.config.connections_max) {
-      refuse(socket, std::to_string(running.size()) +
-                         " connections are open, the most that may be: close some");
+      refuse(std::move(socket), std::to_string(running.size()) +
+                                    " connections are open, the most that may be: close some");
       return;
     }
     const ipc::Visitor visitor = ipc::Visitor::at(socket.get());
     if (!state.config.admission.permits(visitor)) {
       ++state.forbidden;
-      refuse(socket, visitor.name() + " is neither in worker_users nor in worker_groups",
+      refuse(std::move(socket), visitor.name() + " is neither in worker_users nor in worker_groups",
              ErrorCode::forbidden);
       return;
     }
@@ -136,7 +135,7 @@ struct IpcServer::Impl {
     }
     if (!why.empty()) {
       ++state.crowded;
-      refuse(socket, why);
+      refuse(std::move(socket), why);
       return;
     }
     Running& one = running.emplace_back(state, std::move(socket), visitor);
@@ -157,7 +156,7 @@ struct IpcServer::Impl {
     }
   }
 
-  void refuse(const UniqueFd& socket, const std::string& text, ErrorCode code = ErrorCode::limit) {
+  void refuse(UniqueFd socket, const std::string& text, ErrorCode code = ErrorCode::limit) {
     ++state.refused;
     state.note(code == ErrorCode::limit ? "ipc full" : "ipc forbidden",
                "refused a worker: " + text);
@@ -170,6 +169,8 @@ struct IpcServer::Impl {
     reply.header.op = static_cast<uint16_t>(ipc::Op::hello) | ipc::kReplyBit;
     reply.header.error = static_cast<uint16_t>(code);
     ::send(socket.get(), &reply, sizeof(reply.header) + text_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ::shutdown(socket.get(), SHUT_RDWR);
+    ipc::close_aside(std::move(socket));
   }
 
   ServerState state;

@@ -122,6 +122,9 @@ void SocketPath::listen() {
   if (::listen(listener_.get(), 128) != 0) refuse(path_, "cannot listen: " + error_text(errno));
 }
 
-SocketPath::~SocketPath() { ::unlink(path_.c_str()); }
+SocketPath::~SocketPath() {
+  ::unlink(path_.c_str());
+  close_aside(std::move(listener_));  // with the connections that nobody accepted
+}
 
 }  // namespace peercached::ipc

@@ -1,7 +1,15 @@
-// A file descriptor that closes itself.
+// A file descriptor that closes itself, and does not linger.
+//
+// The last close of a socket waits for as long as its owner chose (SO_LINGER), and any process may
+// pass such a socket. Closing a Unix socket closes the files in its queue, too, so this concerns
+// each socket that a stranger can write to. Freeing a large memfd takes seconds, and cannot be
+// interrupted. Hence two rules:
+//
+// - A signal interrupts a close after a millisecond (not a memfd's).
+// - Sockets that strangers can write to are closed by close_aside().
+//
+// A file that a worker passes is closed on the thread of its connection, which serves nobody else.
 #pragma once
-
-#include <unistd.h>
 
 #include <utility>
 
@@ -20,13 +28,13 @@ class UniqueFd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
+  void reset(int fd = -1);
 
  private:
   int fd_ = -1;
 };
+
+// Closes it on another thread. Nobody waits for that thread, not even the end of the process.
+void close_aside(UniqueFd fd);
 
 }  // namespace peercached::ipc

@@ -1,7 +1,10 @@
 // A broken or malicious worker gets a clear error, and no other worker notices.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 
+#include "ipc/socket_path.h"
 #include "ipc_fixture.h"
 
 namespace peercached {
@@ -10,6 +13,34 @@ namespace {
 using ipc::ErrorCode;
 using ipc::Op;
 
+// A TCP socket whose close waits for 600 s, because its peer does not read what it sent.
+class LingeringSocket {
+ public:
+  LingeringSocket() {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof(address);
+    auto* where = reinterpret_cast<sockaddr*>(&address);
+    listener_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(listener_.get(), where, bytes), 0);
+    EXPECT_EQ(::listen(listener_.get(), 1), 0);
+    ::getsockname(listener_.get(), where, &bytes);
+    UniqueFd sender(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(sender.get(), where, bytes), 0);
+    const std::string unread(1 << 20, 'x');
+    while (::send(sender.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
+    }
+    const linger slow = {1, 600};
+    ::setsockopt(sender.get(), SOL_SOCKET, SO_LINGER, &slow, sizeof(slow));
+    fd = std::move(sender);
+  }
+  UniqueFd fd;
+
+ private:
+  UniqueFd listener_;
+};
+
 class HostileWorker : public IpcTest {
  protected:
   void SetUp() override {
@@ -17,6 +48,18 @@ class HostileWorker : public IpcTest {
     worker = attached();
     region = worker->share(memory.fd, kBytes);
     ASSERT_NE(region, 0u);
+  }
+
+  // Sends it and gives up the own copy, so that the daemon has the last one.
+  static void pass(RawWorker& sender, const std::string& bytes, LingeringSocket& passed) {
+    sender.send_bytes(bytes, {passed.fd.get()});
+    passed.fd.reset();
+  }
+
+  void expect_quick_stop() {
+    const auto begun = std::chrono::steady_clock::now();
+    server.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
   }
 
   void expect_refused_and_closed(const std::optional<Reply>& reply, const std::string& mention) {
@@ -114,6 +157,67 @@ TEST_F(HostileWorker, MoreFilesThanAskedForAreRefusedAndClosed) {
 
 TEST_F(HostileWorker, FileWithAnOpThatTakesNoFileIsRefused) {
   expect_refused_and_closed(worker->ask(Op::ping, "", 0, 0, {memory.fd.get()}), "no file");
+}
+
+TEST_F(HostileWorker, FilesOfRefusedWorkersHoldUpNobody) {
+  server.reset();
+  config.connections_max = 1;
+  start();
+  std::vector<LingeringSocket> passed(20);
+  worker = attached();
+  for (LingeringSocket& one : passed) {
+    RawWorker refused(config.socket_path);
+    pass(refused, worker->head(Op::ping, 0), one);
+  }
+  worker.reset();
+  std::optional<Reply> reply;
+  EXPECT_TRUE(eventually([&] {
+    worker = std::make_unique<RawWorker>(config.socket_path);
+    reply = worker->hello();
+    return reply && reply->error() == ErrorCode::none;
+  }));
+  EXPECT_GT(server->stats().refused, 0u);
+  expect_quick_stop();
+}
+
+TEST_F(HostileWorker, FilesOfWorkersHoldUpNeitherTheNextNorAStop) {
+  std::vector<LingeringSocket> passed(4);
+  RawWorker misuse(config.socket_path);
+  pass(misuse, worker->head(Op::ping, 0), passed[0]);  // instead of HELLO
+  EXPECT_TRUE(misuse.receive());
+  pass(*worker, worker->head(Op::ping, 0), passed[1]);
+  EXPECT_TRUE(worker->receive());
+  // A whole frame, and another file behind it that nobody reads.
+  RawWorker gone(config.socket_path);
+  pass(gone, std::string(24, '\xee'), passed[2]);
+  pass(gone, "more", passed[3]);
+  gone.socket.reset();
+  expect_bystander_served();
+  EXPECT_TRUE(eventually([&] { return server->stats().connections == 1; }));
+  EXPECT_TRUE(attached()->connected);
+  expect_quick_stop();
+}
+
+TEST_F(HostileWorker, ConnectionsNotYetAcceptedHoldUpNoStop) {
+  LingeringSocket passed;
+  config.socket_path = dir / "other.sock";
+  auto path = std::make_unique<ipc::SocketPath>(config.socket_path, 0600);
+  path->listen();
+  RawWorker early(config.socket_path);
+  pass(early, "x", passed);
+  const auto begun = std::chrono::steady_clock::now();
+  path.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
+}
+
+TEST_F(HostileWorker, AReplyThatNobodyReadsHoldsUpNoStop) {
+  const uint32_t count = ipc::kPagesMax;
+  const std::string body = pack_keys(std::vector<std::string>(count, "k"));
+  worker->send_bytes(
+      worker->head(Op::exists, static_cast<uint32_t>(body.size()), count, ipc::kFlagLengths) +
+      body);
+  EXPECT_TRUE(eventually([&] { return server->stats().exists == 1; }));
+  expect_quick_stop();
 }
 
 TEST_F(HostileWorker, AnUnknownOpIsAnErrorAndTheConnectionGoesOn) {
