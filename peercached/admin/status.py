@@ -79,8 +79,6 @@ class Security(Part):
     refused_handshakes: int = 0  # the caller did not have the cluster secret
     misfit_certificates: int = 0  # the certificate names another node than the caller claims
     unauthenticated_calls: int = 0  # calls without a session
-    slow_handshakes: int = 0
-    crowded_handshakes: int = 0
     meta_connections: int = 0
     meta_connections_unproven: int = 0
     meta_shut_unproven: int = 0  # not authenticated in time

@@ -62,8 +62,6 @@ def families(status: Status) -> Iterator[Metric]:
         ("meta_port", "no_secret", security.refused_handshakes),
         ("meta_port", "wrong_certificate", security.misfit_certificates),
         ("meta_port", "no_session", security.unauthenticated_calls),
-        ("meta_port", "slow_handshake", security.slow_handshakes),
-        ("meta_port", "crowd_of_handshakes", security.crowded_handshakes),
         ("meta_port", "nothing_proven", security.meta_shut_unproven),
         ("meta_port", "crowd", security.meta_shut_crowd),
         ("meta_port", "no_call", security.meta_ended_silent),

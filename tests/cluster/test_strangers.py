@@ -137,6 +137,32 @@ def test_without_a_session_there_is_no_rdma_channel(pair: Cluster) -> None:
     assert pair[0].status()["transport"]["channels_accepted"] == 0
 
 
+def test_large_messages_of_strangers_take_no_memory(pair: Cluster) -> None:
+    """gRPC has one limit for the size of messages. Members need it large."""
+
+    def held_kib() -> int:
+        status = Path(f"/proc/{pair[0].pid}/status").read_text()
+        return int(status.partition("RssAnon:")[2].split()[0])
+
+    async def send(method: str) -> grpc.StatusCode:
+        options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        channel: Any  # grpc's stubs want a serializer
+        async with grpc.aio.insecure_channel(pair[0].address, options=options) as channel:
+            call = channel.unary_unary(f"/peercached.peer.v1.Peer/{method}")(bytes(60 << 20))
+            code: grpc.StatusCode = await call.code()
+            return code
+
+    async def send_all() -> set[grpc.StatusCode]:
+        return {*await asyncio.gather(*map(send, ["Handshake", "Lookup"] * 8))}
+
+    peak: list[int] = []
+    before = held_kib()
+    with Background(lambda: peak.append(held_kib()), pause_s=0.02):
+        refused = asyncio.run(send_all())
+    assert refused == {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED}
+    assert max(peak) - before < 100 << 10
+
+
 def test_nonmember_with_the_secret_gets_no_rdma_channel(pair: Cluster) -> None:
     with pytest.raises(Refused, match="is not in view") as error:
         call(

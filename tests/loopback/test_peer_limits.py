@@ -16,6 +16,7 @@ from harness.loop_node import LoopNode, free_port, run
 from peercached.membership import NodeAddress
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
+    HANDSHAKE_KEY,
     NONCE_BYTES,
     PROTOCOL_VERSION,
     TOKEN_BYTES,
@@ -152,7 +153,9 @@ class Impostor(peer_pb2_grpc.PeerServicer):
         self._token = bytes(token)
         self.proofs: list[bytes] = []  # proofs that callers sent
 
-    async def Handshake(self, request: Any, context: Any) -> Any:
+    async def Handshake(self, _: Any, context: Any) -> Any:
+        packed = dict(context.invocation_metadata())[HANDSHAKE_KEY]
+        request = pb.HandshakeRequest.FromString(packed)
         self.proofs += [request.proof] if request.proof else []
         reply = pb.HandshakeReply(
             protocol=PROTOCOL_VERSION, server=wire.address_message(self.address)

@@ -28,7 +28,7 @@ from peercached.directory import stream
 from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
 from peercached.peer.membership.this_node import new_incarnation
-from peercached.peer.rpc.auth import SESSION_KEY, AuthError, Claim, Secret
+from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY, AuthError, Claim, Secret
 from peercached.peer.rpc.failures import Disconnected, Refused, Unreachable
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
@@ -160,9 +160,10 @@ def test_unparseable_calls_are_refused_with_the_reason(
             await link.ready()
             channel: Any = link._channel  # grpc's stubs send only well-formed messages
             calls = [name for name in vars(peer_pb2_grpc.PeerServicer) if name[0].isupper()]
+            metadata = (*link.metadata, (HANDSHAKE_KEY, b"\xff" * 9))
             for name in calls:
                 call = channel.stream_stream(f"/peercached.peer.v1.Peer/{name}")(
-                    iter([b"\xff" * 9]), metadata=link.metadata
+                    iter([b"\xff" * 9]), metadata=metadata
                 )
                 assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT, name
                 assert "9 bytes that are no message of this call" in await call.details()

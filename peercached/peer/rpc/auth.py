@@ -9,6 +9,9 @@ of the same text follows, by the key in the prover's address: a node that knows 
 only for itself. The text also holds the other side's key, so a server cannot relay the caller's
 proof to a third node. The session goes into the metadata of every later call. The read token opens
 the data port to the caller's incarnation. Without TLS an eavesdropper can read both.
+
+The caller's half travels in the headers of its call (HANDSHAKE_KEY, a packed HandshakeRequest),
+because the server reads no message of a stranger (auth_interceptor.py).
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ TOKEN_BYTES = 32
 MAC_BYTES = 32
 SESSION_KEY = "peercached-session"
 OWES_KEY = "peercached-owes"  # the callee may have missed removals: peer/removals/catch_up.py
+HANDSHAKE_KEY = "peercached-handshake-bin"
 HANDSHAKES_MAX = 1024  # begun and not finished
 HANDSHAKES_PER_HOST_MAX = 128  # a flood displaces only handshakes of its own host
 HANDSHAKE_S = 10.0

@@ -1,13 +1,13 @@
-"""An interceptor before the service: reads nothing of a call before its session is known.
+"""An interceptor before the service: reads no message before its caller has proved its identity.
 
-gRPC reads a call's message before it runs a unary method, and waits for it without a timeout. So
-strangers could occupy every concurrent call. The interceptor ends a call without a session at its
-headers. Handshakes have no session, so they get a timeout and a limit per address.
+gRPC has one size limit for all messages of a server, and members send large ones. It also reads the
+message before it runs a unary method, and waits for it without a timeout. So strangers could make
+the daemon hold gigabytes, and occupy every concurrent call. Hence a call without a session ends at
+its headers. A handshake has no session. Its request is in the headers, which gRPC limits to 16 KiB.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,18 +16,11 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from peercached.peer.rpc.auth import SESSION_KEY
+from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY
 from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
-
-HANDSHAKE_READ_S = 3.0
-# Being read or answered. Each message may reach gRPC's size limit, so this bounds the memory.
-HANDSHAKES_AT_ONCE_MAX = 64
-HANDSHAKES_AT_ONCE_PER_HOST_MAX = 16
-# Waiting for a turn, from one address; more are refused.
-HANDSHAKES_WAITING_PER_HOST_MAX = 256
 
 _HANDSHAKE = "/peercached.peer.v1.Peer/Handshake"
 
@@ -50,11 +43,7 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self._known = known
         self._refuse = refuse
         self._limits = limits
-        self._turn = asyncio.Semaphore(HANDSHAKES_AT_ONCE_MAX)
-        self._hosts: dict[str, _Host] = {}
         self.unauthenticated = 0
-        self.slow_handshakes = 0
-        self.crowded_handshakes = 0
 
     def stand_before(self, add: Callable[[Any, Any], None], servicer: Any) -> AuthInterceptor:
         """Wraps the handlers that the generated `add` function registers for `servicer`."""
@@ -67,21 +56,15 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         handler = self._handlers and self._handlers.service(handler_call_details)
         if handler is None:
             return None
-        if handler_call_details.method == _HANDSHAKE:
-            return grpc.stream_unary_rpc_method_handler(
-                self._handshake,
-                request_deserializer=_parser(pb.HandshakeRequest.FromString),
-                response_serializer=pb.HandshakeReply.SerializeToString,
-            )
-        session = ""
-        for key, value in handler_call_details.invocation_metadata or ():
-            if key == SESSION_KEY:
-                session = value
-                if self._known(session):
-                    method = handler_call_details.method
-                    if method not in self._checked:
-                        self._checked[method] = self._check(handler)
-                    return self._checked[method]
+        method = handler_call_details.method
+        headers = dict(handler_call_details.invocation_metadata or ())
+        if method == _HANDSHAKE:
+            return self._handshake(headers.get(HANDSHAKE_KEY, b""))
+        session = headers.get(SESSION_KEY)
+        if session and self._known(session):
+            if method not in self._checked:
+                self._checked[method] = self._check(handler)
+            return self._checked[method]
         self.unauthenticated += 1
         return _unknown if session else self._nobody()
 
@@ -113,41 +96,23 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
-    async def _handshake(self, requests: Any, context: Any) -> Any:
-        peer = context.peer()
-        name = host_of(peer)
-        self._limits.spoke(peer)
-        host = self._hosts.setdefault(name, _Host())
-        host.here += 1
-        try:
-            if host.here > HANDSHAKES_WAITING_PER_HOST_MAX:
-                self.crowded_handshakes += 1
-                log.warning("refused a handshake from %s: too many at once", name)
-                await context.abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED, "too many handshakes at once"
-                )
-            async with host.turn, self._turn:
-                try:
-                    request = await asyncio.wait_for(anext(aiter(requests)), HANDSHAKE_READ_S)
-                except ValueError as error:
-                    await self._refuse(context, error)
-                except StopAsyncIteration:
-                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an empty handshake")
-                except asyncio.TimeoutError:
-                    self.slow_handshakes += 1
-                    log.warning(
-                        "refused a handshake from %s: its request was not complete within %g s",
-                        name,
-                        HANDSHAKE_READ_S,
-                    )
-                    await context.abort(
-                        grpc.StatusCode.DEADLINE_EXCEEDED, "the handshake did not come in time"
-                    )
-                return await self._shake(request, context)
-        finally:
-            host.here -= 1
-            if not host.here:
-                del self._hosts[name]
+    def _handshake(self, packed: bytes) -> Any:
+        """`packed` is empty for a caller whose protocol (13 or older) sends it as a message."""
+
+        async def answer(requests: Any, context: Any) -> Any:
+            del requests
+            self._limits.spoke(context.peer())
+            try:
+                request = parse(packed)
+            except ValueError as error:
+                await self._refuse(context, error)
+            return await self._shake(request, context)
+
+        parse = _parser(pb.HandshakeRequest.FromString)
+
+        return grpc.stream_unary_rpc_method_handler(
+            answer, response_serializer=pb.HandshakeReply.SerializeToString
+        )
 
 
 def _parser(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -161,14 +126,6 @@ def _parser(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             raise ValueError(what) from error
 
     return parsed
-
-
-class _Host:
-    """The handshakes under way from one address."""
-
-    def __init__(self) -> None:
-        self.here = 0
-        self.turn = asyncio.Semaphore(HANDSHAKES_AT_ONCE_PER_HOST_MAX)
 
 
 async def _refuse_unknown(requests: Any, context: Any) -> None:

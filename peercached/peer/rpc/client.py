@@ -15,6 +15,7 @@ from peercached.directory.placement import Change
 from peercached.membership import NodeAddress
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
+    HANDSHAKE_KEY,
     NONCE_BYTES,
     OWES_KEY,
     PROTOCOL_OLDEST,
@@ -285,7 +286,11 @@ class PeerLink:
         self._check_open()
         try:
             reply: pb.HandshakeReply = await self._unless_closed(
-                self.stub.Handshake(request, timeout=self._timeout_s)
+                self.stub.Handshake(
+                    pb.HandshakeRequest(),
+                    timeout=self._timeout_s,
+                    metadata=((HANDSHAKE_KEY, request.SerializeToString()),),
+                )
             )
         except grpc.aio.AioRpcError as error:
             if error.code() in (

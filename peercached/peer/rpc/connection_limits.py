@@ -49,8 +49,9 @@ class _Connection:
 
 
 def host_of(peer: str) -> str:
-    """The address in `ipv4:10.0.0.1:1234` or `ipv6:%5B::1%5D:1234`."""
-    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    """The address in `ipv4:10.0.0.1:1234` or `ipv6:%5B::1%5D:1234`. gRPC says `unknown` if the
+    connection ended before it asked."""
+    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]") or "an ended connection"
 
 
 class ConnectionLimits:

@@ -57,8 +57,6 @@ class SecurityStatus(Component):
                 "refused_handshakes": self._sessions.refused,
                 "misfit_certificates": servicer.misfits,
                 "unauthenticated_calls": interceptor.unauthenticated,
-                "slow_handshakes": interceptor.slow_handshakes,
-                "crowded_handshakes": interceptor.crowded_handshakes,
                 **servicer.limits.document(),
             }
         }
@@ -147,8 +145,7 @@ class SecurityStatus(Component):
                 "Find their addresses in the log: if they belong here, compare tls_ca, the dates "
                 "of their certificates, and the clocks.",
             )
-        shut = limits.shut_unproven + limits.shut_crowd + self._servicer.interceptor.slow_handshakes
-        if shut := self._lately.grown("shut", shut):
+        if shut := self._lately.grown("shut", limits.shut_unproven + limits.shut_crowd):
             say(
                 kinds.META_PORT_STRANGERS,
                 f"{shut} connections to meta_port were closed in the last hour: they did not "

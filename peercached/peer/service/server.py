@@ -18,6 +18,9 @@ CONNECTIONS_MAX = 8192
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
+    # gRPC buffers 64 KiB of each call that nobody reads. This probe would raise that to megabytes,
+    # also for strangers. When the daemon reads a call, gRPC makes room for its whole message.
+    ("grpc.http2.bdp_probe", 0),
     # Two daemons must not share a port by accident.
     ("grpc.so_reuseport", 0),
     # Closes connections of callers that vanished. Live callers check their links (client.py).

@@ -166,14 +166,15 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
 
     async def Handshake(self, request: Any, context: Any) -> Any:
+        host = host_of(context.peer())
         try:
-            return self._shake(request, context)
+            return self._shake(request, host, context)
         except AuthError as error:
-            log.warning("refused a handshake from %s: %s", host_of(context.peer()), error)
+            log.warning("refused a handshake from %s: %s", host, error)
             refused = _Refused(grpc.StatusCode.PERMISSION_DENIED, str(error))
             await self._refuse(context, refused)
         except OtherProtocol as error:
-            log.warning("refused a handshake from %s: %s", host_of(context.peer()), error)
+            log.warning("refused a handshake from %s: %s", host, error)
             refused = _Refused(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"{self._node.address().node_id} refuses this node: {error}",
@@ -182,13 +183,12 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         except Exception as error:
             await self._refuse(context, error)
 
-    def _shake(self, request: pb.HandshakeRequest, context: Any) -> pb.HandshakeReply:
+    def _shake(self, request: pb.HandshakeRequest, host: str, context: Any) -> pb.HandshakeReply:
         own = self._node.address()
         protocol = agreed_protocol(request.protocol, request.oldest_protocol)
         reply = pb.HandshakeReply(protocol=protocol, server=wire.address_message(own))
         now = time.monotonic()
         if not request.proof:
-            host = host_of(context.peer())
             reply.server_nonce = self._sessions.begin(request.nonce, now, host)
             return reply
         caller = wire.address_of(request.caller)

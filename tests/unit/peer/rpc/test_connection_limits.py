@@ -128,7 +128,11 @@ def test_sockets_of_others_are_left_alone(door: Door) -> None:
 
 @pytest.mark.parametrize(
     ("peer", "host"),
-    [("ipv4:10.0.0.1:1234", "10.0.0.1"), ("ipv6:%5B::1%5D:1234", "::1"), ("unix:", "")],
+    [
+        ("ipv4:10.0.0.1:1234", "10.0.0.1"),
+        ("ipv6:%5B::1%5D:1234", "::1"),
+        ("unknown", "an ended connection"),
+    ],
 )
 def test_the_address_of_a_caller(peer: str, host: str) -> None:
     assert host_of(peer) == host
