@@ -545,7 +545,7 @@ class Metrics(Part):
     connections: int = 0
     requests: int = 0
     refused: int = 0  # connections over the limit
-    displaced: int = 0  # silent connections closed to make room
+    displaced: int = 0  # connections closed to make room
     bad: int = 0  # malformed requests
     cut: int = 0  # clients that were too slow
     failed: int = 0  # errors in our handlers

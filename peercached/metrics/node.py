@@ -20,13 +20,13 @@ _SINGLES = (
         "counter",
         "metrics_refused",
         lambda s: s.metrics.refused,
-        "Connections refused at the bound.",
+        "Requests refused at the bound.",
     ),
     Single(
         "counter",
         "metrics_displaced",
         lambda s: s.metrics.displaced,
-        "Silent connections that made room.",
+        "Silent or slow connections that made room.",
     ),
     Single(
         "counter", "metrics_bad_requests", lambda s: s.metrics.bad, "Requests that made no sense."

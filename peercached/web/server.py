@@ -1,9 +1,11 @@
 """Serves GET and POST requests. The port is unauthenticated, so everything is limited.
 
-At most CONNECTIONS_MAX connections are open, PER_HOST_MAX of them from one address. One more
-replaces the connection that has been silent for longest, so that silent clients lock out no
-scraper. If none is silent, the new connection may only ask for a probe (health.py). A probe's
-answer is a few bytes and fits any socket buffer, so clients that do not read lock out no probe.
+At most IDLE_MAX connections wait for a request. At most ANSWERS_MAX requests are in work or being
+written, ANSWERS_PER_HOST_MAX of them from one address. One connection more closes the idle one that
+has waited for longest, and one request more the slowest one, of the address that has most of them.
+If no request is slow, it waits. So neither silent clients nor clients that do not read lock out a
+scraper. Probes (health.py) need no such turn. Their answer is a few bytes and fits any socket
+buffer.
 
 A request head is limited to HEAD_BYTES_MAX and HEAD_S. The body of a POST is limited to
 BODY_BYTES_MAX and HEAD_S; other bodies are refused. A client that does not take its answer within
@@ -16,8 +18,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -29,16 +33,22 @@ from peercached.web.message import Request, Response, text
 
 _log = logging.getLogger(__name__)
 
-CONNECTIONS_MAX = 32
-PER_HOST_MAX = 24
+IDLE_MAX = 64
+ANSWERS_MAX = 32
+ANSWERS_PER_HOST_MAX = 8
 PROBES = frozenset({"/healthz", "/readyz"})
-PROBES_MAX = 16  # connections beyond the limits, for one probe each
 HEAD_BYTES_MAX = 16 << 10
 BODY_BYTES_MAX = 512 << 10
 # Time limit for a head, from its first byte; for a connection's first head, from its accept.
 HEAD_S = 5.0
 IDLE_S = 75.0  # between requests; longer than the usual scrape interval
 HANDLE_S = 20.0
+# A request makes room for another if its client keeps the daemon waiting for longer than SLOW_S, or
+# if it is in work for longer than WORK_S.
+SLOW_S = 0.25
+WORK_S = 1.0
+TURN_S = 5.0  # for room
+_TURN_LOOK_S = 0.02
 WRITE_S = 10.0
 _READ_BYTES = 4096
 
@@ -56,11 +66,30 @@ class WebCounters:
     """Counters since the start of the daemon."""
 
     requests: int = 0
-    refused: int = 0  # connections over the limits, including requests there other than probes
-    displaced: int = 0  # silent connections closed to make room
+    refused: int = 0  # requests over the limits
+    displaced: int = 0  # connections closed to make room
     bad: int = 0  # malformed HTTP, or too large
     cut: int = 0  # clients that were too slow
     failed: int = 0  # handlers that raised
+
+
+@dataclass(eq=False)
+class _Link:
+    """`since`: when the connection began to wait for its client, or to work on its request."""
+
+    host: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    since: float = field(default_factory=time.monotonic)
+    works: bool = False
+    task: asyncio.Task[None] | None = None
+
+    def begin(self, works: bool) -> None:
+        self.works, self.since = works, time.monotonic()
+
+    @property
+    def is_slow(self) -> bool:
+        return time.monotonic() - self.since > (WORK_S if self.works else SLOW_S)
 
 
 class WebServer(Component):
@@ -79,11 +108,9 @@ class WebServer(Component):
         self._routes = routes
         self._posts = posts or {}
         self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], str] = {}  # task -> client address
-        self._probes: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # oldest first
-        self._ending: set[asyncio.Task[None]] = set()
-        # Connections that wait for a head; the longest wait comes first.
-        self._silent: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: set[_Link] = set()  # and those that are probed
+        self._answering: set[_Link] = set()
         self.counters = WebCounters()
 
     @property
@@ -113,7 +140,7 @@ class WebServer(Component):
 
     @property
     def connections(self) -> int:
-        return len(self._connections)
+        return len(self._idle) + len(self._answering)
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
@@ -124,105 +151,118 @@ class WebServer(Component):
         if self._server is None:
             return
         self._server.close()
-        tasks = [*self._connections, *self._probes, *self._ending]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._server = None
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host = _host_of(writer)
-        crowd = self._crowd(host)
-        if crowd:
-            silent = next((task for task in crowd if task in self._silent), None)
-            if silent is None:
-                self._accept_probe(reader, writer)
-                return
-            self._displace(silent, self._silent.pop(silent))
-            del self._connections[silent]
-            _log.warning(
-                "closed an idle connection to the metrics port to make room for a new one from %s "
-                "(limit: %d)",
-                host,
-                len(crowd),
-            )
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._connections[task] = host
-        self._silent[task] = writer
-        task.add_done_callback(lambda done: self._connections.pop(done, None))
+        link = _Link(_host_of(writer), reader, writer)
+        self._rest(link)
+        link.task = asyncio.ensure_future(self._serve(link))
+        self._tasks.add(link.task)
+        link.task.add_done_callback(self._tasks.discard)
 
-    def _crowd(self, host: str) -> list[asyncio.Task[None]]:
-        """The connections that use up the limit for this address, or in total; empty if there is
-        room."""
-        if len(self._connections) >= CONNECTIONS_MAX:
-            return list(self._connections)
-        same = [task for task, other in self._connections.items() if other == host]
-        return same if len(same) >= PER_HOST_MAX else []
+    def _rest(self, link: _Link) -> None:
+        """Lets it wait for its next request."""
+        self._answering.discard(link)
+        self._make_room(self._idle, IDLE_MAX, IDLE_MAX, link.host)
+        link.begin(works=False)
+        self._idle.add(link)
 
-    def _accept_probe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one probe beyond the limits. At PROBES_MAX it drops the oldest: a real probe is
-        short."""
-        if len(self._probes) >= PROBES_MAX:
-            oldest = next(iter(self._probes))
-            self._displace(oldest, self._probes.pop(oldest))
-        task = asyncio.ensure_future(self._serve(reader, writer, probe=True))
-        self._probes[task] = writer
-        task.add_done_callback(lambda done: self._probes.pop(done, None))
-
-    def _displace(self, task: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
-        writer.transport.abort()
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def _make_room(self, links: set[_Link], links_max: int, per_host_max: int, host: str) -> bool:
+        """Room for one more from `host`; False if all that are in its way go on quickly."""
+        same = {link for link in links if link.host == host}
+        if len(links) >= links_max:
+            crowd = links
+        elif len(same) >= per_host_max:
+            crowd = same
+        else:
+            return True
+        by_host = Counter(link.host for link in crowd)
+        may_go = [link for link in crowd if link in self._idle or link.is_slow]
+        if not may_go:
+            return False
+        gone = min(may_go, key=lambda link: (-by_host[link.host], link.since))
+        links.discard(gone)
+        gone.writer.transport.abort()
+        if gone.task is not None:
+            gone.task.cancel()
         self.counters.displaced += 1
+        _log.warning(
+            "closed a slow or idle connection to the metrics port from %s, to make room for one "
+            "from %s (limit: %d)",
+            gone.host,
+            host,
+            len(crowd),
+        )
+        return True
 
-    async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, probe: bool = False
-    ) -> None:
-        writer.transport.set_write_buffer_limits(0)  # drain() then waits until the kernel has all
-        link = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+    async def _turn(self, link: _Link) -> bool:
+        """Waits for the turn of its request; False if it does not come."""
+        until = time.monotonic() + TURN_S
+        while not self._make_room(self._answering, ANSWERS_MAX, ANSWERS_PER_HOST_MAX, link.host):
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_TURN_LOOK_S)
+        self._idle.discard(link)
+        self._answering.add(link)
+        return True
+
+    async def _serve(self, link: _Link) -> None:
+        transport = link.writer.transport
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
+            transport.set_write_buffer_limits(0)  # drain() then waits until the kernel has all
             limit_s = HEAD_S
-            while await self._one(link, reader, writer, limit_s, probe) and not probe:
-                link.start_next_cycle()
+            while await self._one(http, link, limit_s):
+                http.start_next_cycle()
                 limit_s = IDLE_S
-                self._silent[_this_task()] = writer
+                self._rest(link)
         except (asyncio.TimeoutError, TimeoutError):
             self.counters.cut += 1
-            _log.info("closed the metrics connection from %s: it was too slow", _host_of(writer))
+            _log.info("closed the metrics connection from %s: it was too slow", link.host)
         except (OSError, h11.LocalProtocolError):
             pass  # the client disconnected
+        except RuntimeError:  # uvloop raises it when the client has disconnected
+            if not transport.is_closing():
+                raise
         finally:
-            self._silent.pop(_this_task(), None)
+            self._idle.discard(link)
+            self._answering.discard(link)
             # The answer is sent or the client is gone, so closing must not wait for the client.
-            writer.transport.abort()
+            transport.abort()
 
-    async def _one(
-        self,
-        link: h11.Connection,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        silent_s: float,
-        probe: bool,
-    ) -> bool:
+    async def _one(self, http: h11.Connection, link: _Link, silent_s: float) -> bool:
         """Handles one request. Returns True if another one may follow."""
+        reader, writer = link.reader, link.writer
         try:
-            request = await self._head(link, reader, silent_s)
+            request = await self._head(http, reader, silent_s)
             if request is None:
                 return False
-            limit = 0 if probe or request.method != b"POST" else BODY_BYTES_MAX
-            body = await asyncio.wait_for(self._body(link, reader, writer, limit), HEAD_S)
-            self._silent.pop(_this_task(), None)
+            path = request.target.partition(b"?")[0].decode("latin-1")
+            if path not in PROBES and not await self._turn(link):
+                self.counters.refused += 1
+                _log.warning("refused %s at the metrics port: too many requests", path)
+                busy = text("too many requests: only probes", HTTPStatus.SERVICE_UNAVAILABLE)
+                await self._send(http, writer, busy, request.method)
+                return False
+            link.begin(works=False)
+            limit = 0 if path in PROBES or request.method != b"POST" else BODY_BYTES_MAX
+            body = await asyncio.wait_for(self._body(http, reader, writer, limit), HEAD_S)
         except h11.RemoteProtocolError as error:
             self.counters.bad += 1
-            if link.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 await self._send(
-                    link, writer, text(str(error), HTTPStatus(error.error_status_hint)), b"GET"
+                    http, writer, text(str(error), HTTPStatus(error.error_status_hint)), b"GET"
                 )
             return False
         self.counters.requests += 1
-        response = await self._answer(request, body, probe)
-        await self._send(link, writer, response, request.method)
-        return link.our_state is h11.DONE and link.their_state is h11.DONE
+        link.begin(works=True)
+        response = await self._answer(request, body)
+        link.begin(works=False)
+        await self._send(http, writer, response, request.method)
+        return http.our_state is h11.DONE and http.their_state is h11.DONE
 
     async def _head(
         self, link: h11.Connection, reader: asyncio.StreamReader, silent_s: float
@@ -271,12 +311,8 @@ class WebServer(Component):
                     writer.write(link.send(go_on) or b"")
                 link.receive_data(await reader.read(_READ_BYTES))
 
-    async def _answer(self, asked: h11.Request, body: bytes, probe: bool) -> Response:
+    async def _answer(self, asked: h11.Request, body: bytes) -> Response:
         path, _, query = asked.target.decode("latin-1").partition("?")
-        if probe and path not in PROBES:
-            self.counters.refused += 1
-            _log.warning("refused %s at the metrics port: too many connections", path)
-            return text("too many connections: only probes", HTTPStatus.SERVICE_UNAVAILABLE)
         is_post = asked.method == b"POST"
         handler = (self._posts if is_post else self._routes).get(path)
         if handler is None or asked.method not in (b"GET", b"HEAD", b"POST"):
@@ -327,9 +363,3 @@ class WebServer(Component):
 def _host_of(writer: asyncio.StreamWriter) -> str:
     peer = writer.get_extra_info("peername")
     return str(peer[0]) if peer else "somebody"
-
-
-def _this_task() -> asyncio.Task[None]:
-    task: asyncio.Task[None] | None = asyncio.current_task()
-    assert task is not None
-    return task

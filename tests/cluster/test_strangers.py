@@ -299,8 +299,8 @@ def test_a_flood_of_the_metrics_port_keeps_no_scraper_out(pair: Cluster) -> None
     with ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(socket.create_connection((host, int(port)), timeout=seconds(5)))
-        assert samples(at)("metrics_displaced_total") >= 200 - 32
-    assert "closed an idle connection to the metrics port" in at.log_text()
+        assert samples(at)("metrics_displaced_total") >= 200 - 64
+    assert "closed a slow or idle connection to the metrics port" in at.log_text()
 
 
 # --- workers ----------------------------------------------------------------------------------

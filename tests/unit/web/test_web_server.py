@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 from collections.abc import Awaitable, Callable
@@ -214,7 +215,7 @@ def test_a_large_answer_arrives_whole() -> None:
 
 
 def test_a_flood_of_silent_connections_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(web, "IDLE_MAX", 4)
 
     async def story(server: web.WebServer) -> None:
         flood = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
@@ -233,7 +234,8 @@ def test_a_flood_of_silent_connections_keeps_nobody_out(monkeypatch: pytest.Monk
 
 
 def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(web, "ANSWERS_MAX", 4)
+    monkeypatch.setattr(web, "TURN_S", 0.05)
     done = asyncio.Event()
 
     async def slow(_: Request) -> Response:
@@ -244,7 +246,7 @@ def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatc
 
     async def story(server: web.WebServer) -> None:
         asked = [asyncio.ensure_future(exchange(server, get("/slow"))) for _ in range(4)]
-        await eventually(lambda: server.connections == 4 and not server._silent)
+        await eventually(lambda: len(server._answering) == 4)
         assert b"503" in await exchange(server, get("/hello"))
         assert server.counters.refused == 1
         done.set()
@@ -255,12 +257,28 @@ def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatc
     with_server(story)
 
 
-@pytest.mark.parametrize("bound", ["CONNECTIONS_MAX", "PER_HOST_MAX"])
-def test_clients_that_read_nothing_keep_no_probe_out(
+def test_a_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "ANSWERS_PER_HOST_MAX", 2)
+
+    async def slow(_: Request) -> Response:
+        await asyncio.sleep(0.05)
+        return text("at last")
+
+    monkeypatch.setitem(ROUTES, "/slow", slow)
+
+    async def story(server: web.WebServer) -> None:
+        answers = await asyncio.gather(*(exchange(server, get("/slow")) for _ in range(10)))
+        assert all(b"at last" in answer for answer in answers)
+        assert server.counters.displaced == 0
+
+    with_server(story)
+
+
+@pytest.mark.parametrize("bound", ["ANSWERS_MAX", "ANSWERS_PER_HOST_MAX"])
+def test_clients_that_read_nothing_keep_neither_probe_nor_scraper_out(
     monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     monkeypatch.setattr(web, bound, 4)
-    monkeypatch.setattr(web, "PROBES_MAX", 3)
 
     async def healthy(_: Request) -> Response:
         return text("ok")
@@ -269,19 +287,65 @@ def test_clients_that_read_nothing_keep_no_probe_out(
 
     async def story(server: web.WebServer) -> None:
         takers = []
-        for _ in range(40):  # more than the server answers at once, and more than its probe reserve
+        for _ in range(40):  # more than the server answers at once
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(get("/big"))
             takers.append((reader, writer))
-        await eventually(lambda: server.connections == 4 and not server._silent)
+        await eventually(lambda: len(server._answering) == 4 and not server._idle)
         takers += [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
         for _ in range(10):
             assert (await exchange(server, get("/healthz"))).endswith(b"ok\n")
-        assert b"503" in await exchange(server, get("/hello"))
+            assert b"200" in await exchange(server, get("/hello"))
         for _, writer in takers:
             writer.transport.abort()
 
     with_server(story)
+
+
+def test_work_that_takes_long_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "ANSWERS_MAX", 4)
+    monkeypatch.setattr(web, "WORK_S", 0.05)
+
+    async def hangs(_: Request) -> Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setitem(ROUTES, "/hangs", hangs)
+
+    async def story(server: web.WebServer) -> None:
+        asked = [asyncio.ensure_future(exchange(server, get("/hangs"))) for _ in range(4)]
+        await eventually(lambda: len(server._answering) == 4)
+        assert b"200" in await exchange(server, get("/hello"))
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        for one in asked:
+            one.cancel()
+
+    with_server(story)
+
+
+def test_clients_that_leave_during_their_answer_leave_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults: list[object] = []
+
+    async def slow(_: Request) -> Response:
+        await asyncio.sleep(0.02)
+        return text("at last")
+
+    monkeypatch.setitem(ROUTES, "/slow", slow)
+
+    async def story(server: web.WebServer) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        for _ in range(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(get("/slow"))
+            await eventually(lambda: bool(server._answering))
+            writer.transport.abort()
+            await eventually(lambda: not server._answering)
+        gc.collect()  # asyncio reports a task's exception when it is collected
+
+    with_server(story)
+    assert faults == []
 
 
 def test_a_connection_that_never_asks_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
