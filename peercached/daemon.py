@@ -466,7 +466,9 @@ class Daemon:
         status = self.operations.status
         found = routes(status, timed)
         if self.config.metrics_dashboard:
-            found |= api_routes(self.operations, timed, self.overview.document, self.relay.ask)
+            found |= api_routes(
+                self.operations, timed, self.overview.document, self.relay.ask_for_web
+            )
             found |= dashboard_routes()
         return found
 

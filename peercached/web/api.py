@@ -20,7 +20,7 @@ from peercached.web.server import Handler
 # How long another node may take to answer.
 ANSWER_S = 5.0
 
-Ask = Callable[[str, str, bytes, float], Awaitable[bytes]]
+Ask = Callable[[str, str, float], Awaitable[bytes]]
 
 
 def api_routes(
@@ -33,7 +33,7 @@ def api_routes(
 
     async def of_node(node_id: str, method: str) -> Response:
         try:
-            packed = await ask(node_id, method, b"", ANSWER_S)
+            packed = await ask(node_id, method, ANSWER_S)
         except Refusal as refusal:
             return text(str(refusal), HTTPStatus.BAD_GATEWAY)
         return Response(pb.StatusReply.FromString(packed).json.encode(), JSON)

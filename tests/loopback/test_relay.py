@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from harness.fake_daemon import FakeSource
-from harness.loop_node import LoopNode, free_port, in_sync
+from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
 from peercached.admin.calls import Refusal
 from peercached.peer.service.relay import Relay
@@ -124,5 +124,44 @@ def test_a_flood_of_calls_is_bounded() -> None:
         )
         busy = [r for r in found if isinstance(r, Refusal) and "busy" in r.details]
         assert len(busy) == 12
+
+    run(story)
+
+
+def test_web_readers_share_one_call_a_second_and_leave_room_for_operators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(a: LoopNode, b: LoopNode) -> None:
+        there = FakeSource()
+        calls = 0
+        go_on = asyncio.Event()
+
+        async def process() -> dict[str, Any]:
+            nonlocal calls
+            calls += 1
+            await go_on.wait()
+            raise ValueError("not now")
+
+        monkeypatch.setattr(there, "process", process)
+        relay = relay_of(a, FakeSource())
+        relay_of(b, there)
+        readers = [asyncio.ensure_future(relay.ask_for_web("b", "Process", 5.0)) for _ in range(50)]
+        await asyncio.sleep(0)
+        readers[0].cancel()  # the others still wait for its call
+        await eventually(lambda: calls == 1)
+        monkeypatch.setattr("peercached.peer.service.relay.ANSWERS_AT_ONCE_MAX", 1)
+        await relay.ask("b", "Status", b"", 5.0)
+        go_on.set()
+        found = await asyncio.gather(*readers, return_exceptions=True)
+        assert sum(isinstance(one, Refusal) for one in found) == 49
+        with pytest.raises(Refusal, match="not now"):
+            await relay.ask_for_web("b", "Process", 5.0)
+        assert calls == 1
+        monkeypatch.setattr("peercached.peer.service.relay.WEB_FRESH_S", 0.0)
+        with pytest.raises(Refusal, match="not now"):
+            await relay.ask_for_web("b", "Process", 5.0)
+        assert calls == 2
+        with pytest.raises(Refusal, match="there is no member"):
+            await relay.ask_for_web("c", "Process", 5.0)
 
     run(story)
