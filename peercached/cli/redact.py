@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
+from peercached.config.values import USERINFO
+
 _TAKEN_OUT = "[taken out]"
 _SECRET_BYTES_MIN = 8
 # Group 1 is kept; the rest of the match is removed.
 _PATTERNS = (
     # Whole PEM blocks of keys, even with escaped line ends.
     re.compile(r"()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*KEY-----", re.DOTALL),
-    # user:password@ in URLs.
-    re.compile(r"(://)[^/\s:@]+:[^/\s@]+(?=@)"),
+    USERINFO,
     # Values of settings with such names.
     re.compile(r"((?:password|passwd|secret_key|access_token)[\"']?\s*[=:]\s*)[^\s,;}]+", re.I),
 )

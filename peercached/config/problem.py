@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from peercached.config.values import USERINFO
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -18,7 +20,8 @@ class Problem:
     def __str__(self) -> str:
         given = f" = {self.value}" if self.value else ""
         source = f" ({self.source})" if self.source else ""
-        return f"{self.key}{given}{source}: {self.what}; {self.remedy}"
+        text = f"{self.key}{given}{source}: {self.what}; {self.remedy}"
+        return USERINFO.sub("[taken out]", text)  # logs show it
 
 
 class ConfigError(Exception):

@@ -620,7 +620,8 @@ class Config(BaseModel):
         _MONITORING,
         "URL of an OpenTelemetry collector that takes OTLP over HTTP, for example "
         "`http://127.0.0.1:4318`. Gets that are part of a sampled trace send their steps there as "
-        "spans. Needs `pip install 'peercached[otel]'`. Empty: nothing is traced.",
+        "spans. Needs `pip install 'peercached[otel]'`. A user or a password in it is refused, "
+        "because `status` shows it. Empty: nothing is traced.",
         "Your engines are traced with OpenTelemetry, and you want to see their gets in the same "
         "traces.",
         default_text="off",

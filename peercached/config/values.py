@@ -162,10 +162,20 @@ def check_listen(value: str) -> str:
     return value
 
 
+# A user, or a user and a password, before the @ of an address.
+USERINFO = re.compile(r"()(?:(?<=//)[^\s/'\"]+|[^\s/'\":]+:[^\s/'\"]+)(?=@)")
+
+
 def check_url(value: str) -> str:
     """Checks the URL of an HTTP server. Empty: none."""
     if not value:
         return value
+    if "@" in value:
+        # Status, logs and the open metrics port show URLs.
+        raise ValueError(
+            "has a user or a password; give a URL without them, and headers in the environment "
+            "variable OTEL_EXPORTER_OTLP_HEADERS"
+        )
     try:
         url = urlsplit(value)
         right = url.scheme in ("http", "https") and is_host(url.hostname or "")
