@@ -1,7 +1,8 @@
 """A JSON document in state_dir, for what must outlive the daemon.
 
 The file is replaced as a whole, so a process that dies at any moment leaves the old document or the
-new one. Its "format" is a number that rises when the meaning of a field changes.
+new one. Only the daemon's user can read it. Its "format" is a number that rises when the meaning of
+a field changes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class StateFile:
             return
         text = json.dumps({"format": self._format, **fields}, default=bytes.hex)
         draft = self.path.with_suffix(".new")
-        with draft.open("w") as file:
+        draft.unlink(missing_ok=True)  # it may have another mode
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
             file.write(text)
             if durable:
                 file.flush()
