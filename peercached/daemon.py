@@ -414,7 +414,11 @@ class Daemon:
         )
         self.server = PeerServer(self.servicer, tls)
         self.web = WebServer(
-            config.metrics_host, config.metrics_port, self._web_routes(), self._web_posts()
+            config.metrics_host,
+            config.metrics_port,
+            self._web_routes(),
+            self._web_posts(),
+            {config.host},
         )
 
     def _build_removals(self, secret: Secret) -> None:

@@ -20,7 +20,7 @@ import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -30,6 +30,7 @@ import h11
 from peercached.component import Component, Stats
 from peercached.observe.port_holder import port_holder
 from peercached.web.message import Request, Response, text
+from peercached.web.own_names import is_own, own_names
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class WebCounters:
     """Counters since the start of the daemon."""
 
     requests: int = 0
-    refused: int = 0  # requests over the limits
+    refused: int = 0  # requests over the limits, or under another name
     displaced: int = 0  # connections closed to make room
     bad: int = 0  # malformed HTTP, or too large
     cut: int = 0  # clients that were too slow
@@ -101,12 +102,15 @@ class WebServer(Component):
         port: int,
         routes: Mapping[str, Handler],
         posts: Mapping[str, Handler] | None = None,
+        names: Iterable[str] = (),
     ) -> None:
-        """`routes`: for GET and HEAD; `posts`: for POST. A path is in one of them."""
+        """`routes`: for GET and HEAD; `posts`: for POST. A path is in one of them. `names`: of this
+        daemon, beside those of this host."""
         self._host = host
         self._asked_port = port
         self._routes = routes
         self._posts = posts or {}
+        self._names = own_names({host, *names})
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: set[_Link] = set()  # and those that are probed
@@ -318,6 +322,13 @@ class WebServer(Component):
         if handler is None or asked.method not in (b"GET", b"HEAD", b"POST"):
             return self._nothing(path)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
+        if not is_own(headers.get("host", "localhost"), self._names):
+            self.counters.refused += 1
+            return text(
+                "this is no name of this daemon; use its address, localhost, the host's name, or "
+                "the names in the keys host and metrics_host",
+                HTTPStatus.MISDIRECTED_REQUEST,
+            )
         try:
             request = Request(path, query, headers, body)
             return await asyncio.wait_for(handler(request), HANDLE_S)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -15,6 +16,7 @@ from harness.clock import seconds
 
 from peercached.web import server as web
 from peercached.web.message import Request, Response, json_document, text
+from peercached.web.own_names import own_names
 
 BIG = b"x" * (32 << 20)  # more than the kernel's buffers on both sides
 
@@ -76,7 +78,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 def get(path: str, *, more: str = "") -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n".encode()
 
 
 def test_a_get_is_answered_by_its_route() -> None:
@@ -124,7 +126,7 @@ def test_a_slow_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_connection_serves_request_after_request() -> None:
     async def story(server: web.WebServer) -> None:
-        first = b"GET /hello?who=%d HTTP/1.1\r\nHost: x\r\n\r\n"
+        first = b"GET /hello?who=%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
         answers = await exchange(server, first % 1 + first % 2 + get("/hello?who=3"))
         assert re.findall(rb"hello (\d)", answers) == [b"1", b"2", b"3"]
         assert server.counters.requests == 3
@@ -389,3 +391,33 @@ def test_taken_port_error_names_the_address_and_the_key() -> None:
 def test_a_json_document_is_compact() -> None:
     answer = json_document({"a": [1, 2]}, HTTPStatus.ACCEPTED)
     assert (answer.body, answer.status) == (b'{"a":[1,2]}', HTTPStatus.ACCEPTED)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((host, b"200") for host in ("10.0.0.1:31997", "[::1]:31997", "LOCALHOST", "a.site.")),
+        (os.uname().nodename, b"200"),
+        *((host, b"421") for host in ("evil.example", "evil.example:31997", "[::1", "a.site.x")),
+    ],
+)
+def test_only_addresses_and_own_names_are_answered(host: str, status: bytes) -> None:
+    async def story() -> None:
+        server = web.WebServer("127.0.0.1", 0, ROUTES, POSTS, {"A.site"})
+        await server.start()
+        asked = get("/hello").replace(b"localhost", host.encode())
+        assert (await exchange(server, asked)).split()[1] == status
+        await server.stop()
+
+    uvloop.run(story())
+
+
+def test_own_names_are_those_of_the_host_in_its_domains(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "N1.rack.example")
+    (tmp_path / "resolv").write_text("nameserver 10.0.0.1\nsearch site.example. other\n\n")
+    names = own_names({"10.0.0.1", "storage"}, tmp_path / "resolv")
+    there = {"n1", "n1.rack.example", "n1.site.example", "n1.other"}
+    assert names == there | {"localhost", "10.0.0.1", "storage"}
+    assert own_names((), tmp_path / "none") == {"n1", "n1.rack.example", "localhost"}
