@@ -284,8 +284,15 @@ native-test-aarch64: setup
 	@ARCHS=aarch64 tools/bootstrap --dist --emulator
 	@tools/emulated-native $(ARGS)
 
+## make lock          deploy/container/*.lock: newer packages for the container image, with their hashes
+LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --universal
+lock: setup
+	@$(PY) -m pip install -q uv
+	@$(LOCK) --extra otel -o deploy/container/run.lock pyproject.toml
+	@$(PY) tools/build_requirements | $(LOCK) -o deploy/container/build.lock -
+
 ## make test-image    deploy/container's image built, and run as deploy/kubernetes asks for it (root)
-.PHONY: test-image
+.PHONY: test-image lock
 test-image: setup
 	@tools/bootstrap --image
 	@$(PY) -m pytest -m "slow or not slow" --timeout 3600 -rP tests/install/test_container_image.py $(ARGS)

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "deploy" / "container" / "Containerfile").read_text()
@@ -43,3 +51,31 @@ def test_the_user_and_the_ports_are_the_manifests() -> None:
     assert f"runAsUser: {uid}" in manifest
     (exposed,) = re.findall(r"^EXPOSE (.+)$", TEXT, flags=re.MULTILINE)
     assert exposed.split() == re.findall(r"containerPort: (\d+)", manifest)
+
+
+def locked(name: str) -> dict[str, str]:
+    """The versions in a lock. Every package has hashes."""
+    text = (ROOT / "deploy" / "container" / name).read_text()
+    packages = re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]
+    assert all("--hash=sha256:" in package for package in packages)
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, flags=re.MULTILINE))
+
+
+def test_packages_in_the_image_are_locked_by_hash() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    otel = project["project"]["optional-dependencies"]["otel"]
+    for name, wanted in (
+        ("run.lock", [*project["project"]["dependencies"], *otel]),
+        ("build.lock", project["build-system"]["requires"]),
+    ):
+        versions = locked(name)
+        for requirement in map(Requirement, wanted):
+            if requirement.marker is None:
+                assert requirement.specifier.contains(versions[requirement.name]), requirement
+    installs = re.findall(r"pip (?:install|wheel) .*", TEXT)
+    assert len(installs) == 4
+    assert all("--require-hashes" in one or "--no-deps" in one for one in installs)
+
+
+def test_base_image_can_be_pinned() -> None:
+    assert [stage.split()[0] for stage in stages()] == ["${BASE}", "${BASE}"]
