@@ -393,20 +393,17 @@ def test_a_json_document_is_compact() -> None:
     assert (answer.body, answer.status) == (b'{"a":[1,2]}', HTTPStatus.ACCEPTED)
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        *((host, b"200") for host in ("10.0.0.1:31997", "[::1]:31997", "LOCALHOST", "a.site.")),
-        (os.uname().nodename, b"200"),
-        *((host, b"421") for host in ("evil.example", "evil.example:31997", "[::1", "a.site.x")),
-    ],
-)
-def test_only_addresses_and_own_names_are_answered(host: str, status: bytes) -> None:
+def test_only_addresses_and_own_names_are_answered() -> None:
+    own = ["10.0.0.1:31997", "[::1]:31997", "LOCALHOST", "a.site.", os.uname().nodename]
+    foreign = ["evil.example", "evil.example:31997", "[::1", "a.site.x"]
+
     async def story() -> None:
         server = web.WebServer("127.0.0.1", 0, ROUTES, POSTS, {"A.site"})
         await server.start()
-        asked = get("/hello").replace(b"localhost", host.encode())
-        assert (await exchange(server, asked)).split()[1] == status
+        for host in own + foreign:
+            asked = get("/hello").replace(b"localhost", host.encode())
+            status = b"200" if host in own else b"421"
+            assert (await exchange(server, asked)).split()[1] == status, host
         await server.stop()
 
     uvloop.run(story())
