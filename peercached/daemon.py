@@ -139,7 +139,12 @@ class Daemon:
             secret.key.public if secret.key is not None else b"",
         )
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
-        self.epochs = Epochs(engine, EpochStore(config.state_dir, config.node_id), time.monotonic)
+        self.epochs = Epochs(
+            engine,
+            EpochStore(config.state_dir, config.node_id),
+            time.monotonic,
+            self._host_of_member,
+        )
         self.status = NodeStatus(engine)
         self.history = EventLog(config.node_id)
         self.curves = Curves(config.node_id, engine)
@@ -508,6 +513,10 @@ class Daemon:
     def _member_like(self, caller: NodeAddress) -> NodeAddress | None:
         node = self.placement.find(caller.node_id, caller.incarnation)
         return node.address if node is not None else None
+
+    def _host_of_member(self, caller: NodeAddress) -> str:
+        """Empty if that process is not in our view."""
+        return self.sessions.host_of(caller) if self.placement.find_process(caller) else ""
 
     def _secret_changed(self) -> None:
         dropped = self.peers.secret_changed()

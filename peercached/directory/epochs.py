@@ -1,4 +1,10 @@
-"""Spreads namespace epochs by heartbeats, so that a node that missed a clear() learns of it."""
+"""Spreads namespace epochs by heartbeats, so that a node that missed a clear() learns of it.
+
+Each epoch occupies a row of a bounded table for ever, so it matters who may add one. Our own users
+may, and processes in our view, each within a rate limit (first_clears.py). A process that waits to
+join teaches nobody: its epochs come when it is a member. Without a limit we believe only our own
+files, etcd, and what most members say when we start.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from peercached.directory.epoch_keeper import EpochKeeper
 from peercached.directory.epoch_store import EpochStore
 from peercached.directory.first_clears import FIRST_CLEARS_MAX, FirstClears
 from peercached.directory.layout import DIGEST_BYTES
+from peercached.membership import NodeAddress
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -42,12 +49,15 @@ class Epochs:
         engine: Engine,
         store: EpochStore | None = None,
         clock: Callable[[], float] = lambda: 0.0,
+        host_of: Callable[[NodeAddress], str] = lambda member: member.host,
     ) -> None:
+        """`host_of`: where that process calls from; empty if it is not in our view."""
         self._engine = engine
         self._at = 0
         self._sorted: list[tuple[bytes, int]] = []
         self._sorted_mark = 0  # epochs_mark() of _sorted
         self._first_clears = FirstClears(clock)
+        self._host_of = host_of
         self.keeper = EpochKeeper(store or EpochStore("", ""), self.all)
 
     def all(self) -> dict[bytes, int]:
@@ -67,30 +77,45 @@ class Epochs:
         some = table[start : start + EPOCHS_PER_MESSAGE_MAX]
         return some + table[: EPOCHS_PER_MESSAGE_MAX - len(some)]
 
+    def hear(self, member: NodeAddress, epochs: Iterable[tuple[bytes, int]]) -> None:
+        """Takes the epochs of a heartbeat or its answer. Heartbeats of all members share one rate
+        limit: each passes on what others told it, and they must not fill the table together."""
+        if self._host_of(member):
+            self.learn(epochs, by="the heartbeats of all members")
+
+    def tell(self, member: NodeAddress, namespace_id: bytes, epoch: int) -> int:
+        """Takes the epoch of a call. Like raise_to(). Raises LookupError if the epoch is new here
+        and the caller is not in our view: without a member's word, no row of the table is taken."""
+        if (known := self.of(namespace_id)) >= epoch:
+            return known
+        if not (host := self._host_of(member)):
+            raise LookupError(
+                f"{member.node_id} (incarnation {member.incarnation}) is not in our view, so it "
+                "cannot clear namespaces"
+            )
+        return self.raise_to(namespace_id, epoch, by=f"host {host}")
+
     def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False, by: str = "") -> None:
-        """Takes the epochs of a message. Skips those that are too high or find no room. `asked`:
-        the message is an answer to us."""
+        """Takes these epochs. Skips those that are invalid, too high, or find no room. `asked`:
+        most members or etcd say so."""
         for namespace_id, epoch in epochs:
             try:
                 self.raise_to(namespace_id, epoch, asked, by)
             except EpochTooHigh:
                 pass
-            except TooManyNamespaces as error:
+            except ValueError as error:
                 log.warning("ignored a namespace clear: %s", error)
 
     def raise_to(self, namespace_id: bytes, epoch: int, asked: bool = False, by: str = "") -> int:
-        """Returns the epoch now in force here. `by`: the node or user that wants it, for its rate
+        """Returns the epoch now in force here. `by`: the origin that wants it, for its rate
         limit; empty: no limit. Raises ValueError for an invalid or too high epoch, and if there is
         no room. Then the epoch is not in force, so a clear must not succeed."""
-        if len(namespace_id) != DIGEST_BYTES:
-            raise ValueError(f"a namespace id of {len(namespace_id)} bytes, not {DIGEST_BYTES}")
+        known = self.of(namespace_id)
         if not 0 < epoch < EPOCH_MAX:
             raise ValueError(f"epoch {epoch} of a namespace is not within 1..{EPOCH_MAX - 1}")
-        if not asked and epoch > max(EPOCH_TOLD_MAX, self.of(namespace_id) + EPOCH_STEP):
-            raise EpochTooHigh(
-                f"epoch {epoch} of a namespace is far above {self.of(namespace_id)}, the one here"
-            )
-        if by and self.of(namespace_id) == 0 and not self._first_clears.take(by):
+        if not asked and epoch > max(EPOCH_TOLD_MAX, known + EPOCH_STEP):
+            raise EpochTooHigh(f"epoch {epoch} of a namespace is far above {known}, the one here")
+        if by and known == 0 and not self._first_clears.take(by):
             raise TooManyNamespaces(
                 f"{by} has cleared {FIRST_CLEARS_MAX} namespaces for the first time lately, the "
                 "most that may be in a day"
@@ -112,4 +137,6 @@ class Epochs:
 
     def of(self, namespace_id: bytes) -> int:
         """The epoch in force here; 0: never cleared. Raises ValueError for an invalid id."""
+        if len(namespace_id) != DIGEST_BYTES:
+            raise ValueError(f"a namespace id of {len(namespace_id)} bytes, not {DIGEST_BYTES}")
         return self._engine.namespace_epoch(namespace_id)

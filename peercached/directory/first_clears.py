@@ -1,8 +1,8 @@
-"""Rate limit on first clears of namespaces, per user or node.
+"""Rate limit on first clears of namespaces, per user or host.
 
 A cleared namespace occupies an entry in every node's table of epochs for ever. The reason: a node
 that returns with very old pages must still learn that they are void. So nobody may fill the table
-alone."""
+alone. The limit of members counts by host, because one process can join under many node ids."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ORIGINS_MAX = 4096
 
 
 class FirstClears:
-    """A token bucket per origin (user or node), for ORIGINS_MAX of them: the least recently seen is
-    forgotten. `clock` returns seconds. Not thread safe."""
+    """A token bucket per origin (user, host, or all heartbeats), for ORIGINS_MAX of them: the least
+    recently seen is forgotten. `clock` returns seconds. Not thread safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

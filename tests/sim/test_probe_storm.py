@@ -82,7 +82,7 @@ class Storm:
         membership = Membership(
             address("a"), ["a:1"], 0, TIMING, loop.time(), random.Random(1), 3, None
         )
-        epochs = cast(Any, SimpleNamespace(learn=lambda *_, **__: None, some=list))
+        epochs = cast(Any, SimpleNamespace(hear=lambda *_: None, some=list))
         calls = MemberCalls(cast(Any, Network(alive)), epochs, TIMING.call_deadline_s)
         signs = cast(Any, SimpleNamespace(take=lambda now: [], say=lambda sign, for_s: None))
         self.beats = Heartbeats(

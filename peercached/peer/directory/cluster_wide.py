@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+import grpc
+
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import ROW_BYTES, SELF
@@ -14,7 +16,7 @@ from peercached.peer.directory.lookups import Lookups
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, Unreachable
+from peercached.peer.rpc.failures import CallFailed, Refused, Unreachable
 from peercached.peer.rpc.wire import epoch_messages
 from peercached.proto import peer_pb2 as pb
 
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
 
 # Concurrent clears outbid each other's epoch; this bounds how often.
 CLEAR_ROUNDS_MAX = 4
-# Poll interval while we wait for a view that other members already have.
+# Poll interval while we or other members wait for the newest view.
 LOOK_AGAIN_S = 0.01
 _RESIDENT = 1
+_NOT_YET = object()
 
 
 class ClusterWide:
@@ -50,12 +53,14 @@ class ClusterWide:
         self._timeout_s = timeout_s
 
     async def _call(self, node: Node, method: str, request: Any, timeout_s: float) -> Any:
-        """The reply, or None if the node was not reached."""
+        """The reply, None if the node was not reached, or _NOT_YET if we are not in its view."""
         link = self._peers.link(node.address.endpoint)
         try:
             return await link.call(method, request, timeout_s, expect=node.address)
         except Unreachable as error:
             self._failures.failed(node, error)
+        except Refused as error:
+            return _NOT_YET if error.code is grpc.StatusCode.FAILED_PRECONDITION else None
         except CallFailed:
             pass
         return None
@@ -96,20 +101,23 @@ class ClusterWide:
             replies = await asyncio.gather(
                 *(self._call(node, "RaiseEpoch", request, self._timeout_s) for node in new)
             )
-            asked |= zip(new, replies, strict=True)
+            pairs = zip(new, replies, strict=True)
+            asked |= {node: reply for node, reply in pairs if reply is not _NOT_YET}
             heard = [reply for reply in asked.values() if reply is not None]
             if new or not asked:
                 told = [life for reply in heard for life in reply.silent]
                 silent = await self._removal_driver.still_silent(told)
             newest = max((reply.view_number for reply in heard), default=0)
             behind = self._placement.view.number < newest
-            if not behind and asked.keys() >= set(self._others()):
+            left = set(self._others()) - asked.keys()
+            if not behind and not left:
                 break
             if time.monotonic() >= give_up_at:
-                silent.append("members of a newer view, which this node has not heard of yet")
+                silent += [node.address.node_id for node in left]
+                if behind:
+                    silent.append("members of a newer view, which this node has not heard of yet")
                 break
-            if behind:
-                await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(LOOK_AGAIN_S)
         unreached = {*silent, *(node.address.node_id for node, r in asked.items() if r is None)}
         return max((reply.epoch for reply in heard), default=epoch), sorted(unreached)
 

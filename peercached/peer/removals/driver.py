@@ -308,7 +308,7 @@ class RemovalDriver(Component):
             one.was_over = True
             return True
         if one.epoch is not None:
-            one.cleared = one.cleared or self._member.learn(one.epoch) > one.epoch.epoch
+            one.cleared = one.cleared or self._member.learn(self._own, one.epoch) > one.epoch.epoch
         if one.cleared:
             return True
         one.held.update(split(entry.held))
@@ -362,8 +362,8 @@ class RemovalDriver(Component):
         if one.epoch is not None and reply.epoch > one.epoch.epoch:
             one.cleared = True
             later = pb.NamespaceEpoch(namespace_id=one.epoch.namespace_id, epoch=reply.epoch)
-            with contextlib.suppress(ValueError):  # the removal ends either way
-                self._member.learn(later)
+            with contextlib.suppress(ValueError, LookupError):  # the removal ends either way
+                self._member.learn(node.address, later)
         one.held.update(split(reply.digests))
         is_settled = reply.settled and not self._member.has_debt(node.address)
         one.settled = one.settled or (is_settled and reply.kept)

@@ -284,8 +284,7 @@ class Removals:
                 " can be"
             )
         # Learn the epoch before we look for the pages: a clear that we missed would hide them.
-        by = f"node {caller.node_id}"
-        epoch = self.learn(request.epoch, by) if request.HasField("epoch") else 0
+        epoch = self.learn(caller, request.epoch) if request.HasField("epoch") else 0
         entry = await self.carry_out(id, request.digests)
         reply = pb.RemoveReply(
             epoch=epoch,
@@ -301,12 +300,10 @@ class Removals:
             reply.untold.extend(entry.told.untold)
         return reply
 
-    def learn(self, told: pb.NamespaceEpoch, by: str = "") -> int:
+    def learn(self, member: NodeAddress, told: pb.NamespaceEpoch) -> int:
         """Takes the epoch if it is newer. Returns the epoch in force here. Raises ValueError if it
-        is malformed or there is no room for it."""
-        if told.epoch:
-            return self._epochs.raise_to(told.namespace_id, told.epoch, by=by)
-        return self._epochs.of(told.namespace_id)
+        is malformed or there is no room for it, LookupError if our view lacks that member."""
+        return self._epochs.tell(member, told.namespace_id, told.epoch)
 
     def forget(self, node_id: str) -> int:
         """Stops waiting for a node: an operator says that its silent lives do not come back with

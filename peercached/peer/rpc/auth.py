@@ -227,6 +227,7 @@ class Session:
     token: str  # hexadecimal, as in the metadata
     read_token: bytes
     secret: bytes = field(repr=False)  # the cluster secret that it proved last
+    host: str  # that it called from
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +314,7 @@ class Sessions:
         session = self._by_caller.get(key)
         if session is None:
             tokens = secrets.token_hex(TOKEN_BYTES), secrets.token_bytes(TOKEN_BYTES)
-            session = Session(caller, *tokens, secret)
+            session = Session(caller, *tokens, secret, begun.host)
             while len(self._by_token) >= SESSIONS_MAX:
                 self.drop(next(iter(self._by_token.values())).caller)
             self._by_token[session.token] = session
@@ -342,6 +343,14 @@ class Sessions:
                 session.caller.endpoint,
             )
             self.drop(session.caller)
+
+    def host_of(self, caller: NodeAddress) -> str:
+        """The host that this process calls from. One without a session: its own word for it, and
+        we reach it there."""
+        session = self._by_caller.get((caller.node_id, caller.incarnation))
+        if session is None or not session.caller.same_process(caller):
+            return caller.host
+        return session.host
 
     def secret_changed(self) -> None:
         """Ends the sessions of callers that proved a secret which is accepted no more."""

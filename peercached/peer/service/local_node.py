@@ -94,8 +94,10 @@ class LocalNode:
     def heartbeat(
         self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
-        self._epochs.learn(epochs, by=f"node {beat.sender.address.node_id}")
-        return self._cluster.on_heartbeat(beat), self._epochs.some()
+        # First the view: a member that returns teaches with the heartbeat that lets it in.
+        answer = self._cluster.on_heartbeat(beat)
+        self._epochs.hear(beat.sender.address, epochs)
+        return answer, self._epochs.some()
 
     async def probe(self, target: NodeAddress) -> bool:
         """Whether a member lives, for a master that misses its heartbeats. LookupError if our view
@@ -108,7 +110,7 @@ class LocalNode:
     async def raise_epoch(
         self, caller: NodeAddress, namespace_id: bytes, epoch: int
     ) -> tuple[int, int]:
-        raised = self._epochs.raise_to(namespace_id, epoch, by=f"node {caller.node_id}")
+        raised = self._epochs.tell(caller, namespace_id, epoch)
         try:
             await self._epochs.keeper.kept()
         except NotKept as error:

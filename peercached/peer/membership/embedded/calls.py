@@ -41,8 +41,12 @@ class MemberCalls:
         reply: pb.HeartbeatReply = await link.call_within(
             "Heartbeat", request, self._deadline_s, there
         )
-        self._epochs.learn(((e.namespace_id, e.epoch) for e in reply.epochs), asked=True)
-        return member_wire.answer_of(reply)
+        answer = member_wire.answer_of(reply)
+        if link.identity is not None:
+            epochs = [(e.namespace_id, e.epoch) for e in reply.epochs]
+            # Once the caller has taken the answer: its view may make the sender a member.
+            asyncio.get_running_loop().call_soon(self._epochs.hear, link.identity, epochs)
+        return answer
 
     async def ping(self, target: NodeAddress) -> bool:
         """Whether that process answers."""
