@@ -1,0 +1,1 @@
+"""A small model of removals, searched completely (CONTRIBUTING.md, "Where tests are")."""

@@ -1,0 +1,406 @@
+"""The rule of docs/consistency.md: a life is with us, or it owes.
+
+Start rules that have not changed are those of today.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from model import today
+from model.today import reach, who_ended_together
+from model.world import (
+    HIDDEN,
+    NOT_KNOWN,
+    SERVED,
+    STOPPED,
+    Life,
+    Node,
+    Rules,
+    View,
+    World,
+    carry_out,
+    contact,
+)
+
+YES, NO, NEVER = range(3)  # whether removals wait for a life that is out of view
+
+
+class Entry(NamedTuple):
+    at: int
+    waits: int = YES
+    missed_from: int = 0  # position in our journal; 0: it is with us
+    reached: int = 0
+    missed_last: int = 0
+    heard: int = 0  # position up to which it has heard of our removals
+
+
+class Reply(NamedTuple):
+    vouches: bool
+    known: bool
+    owing: bool  # the asking life owes there
+    removed: tuple[int, ...]
+    running: int
+    companions: frozenset[int]
+    life: int
+    upto: int
+    lives: tuple[tuple[Life, int], ...]  # that owe there and may come back
+
+
+# --- lives
+
+
+def begin(w: World) -> None:
+    for node in w.nodes:
+        node.table = {life: Entry(life[0]) for life in node.view if life != node.life}
+
+
+def see(w: World, node: Node, view: View) -> None:
+    for life in sorted(view - {node.life}):
+        at = w.nodes[life[0]].at
+        earlier = sorted(other for other in node.table if other[0] == life[0])
+        found = node.table.get(life)
+        if found is None:
+            node.table[life] = Entry(at)
+            if earlier:
+                last = node.table[earlier[-1]]
+                node.table[life] = Entry(
+                    at, missed_from=last.missed_from, missed_last=last.missed_last
+                )
+            elif node.journal.last > node.began_at:  # it may have run in another part until now
+                owe(node, life, node.began_at + 1, node.journal.last)
+        elif life not in node.view:
+            node.table[life] = found._replace(waits=YES)
+        for other in earlier:
+            if other != life and node.table[other].at == at:
+                node.table[other] = node.table[other]._replace(waits=NO)
+    for life, entry in list(node.table.items()):
+        if life in node.view and life not in view:
+            is_over = entry.waits == NO or life in node.goodbyes
+            node.table[life] = entry._replace(waits=NO if is_over else YES)
+            if node.running:
+                owe(node, life, node.run_from, node.run_from)
+
+
+def owe(node: Node, life: Life, position: int, last: int) -> None:
+    e = node.table[life]
+    if position <= e.heard:
+        return
+    missed_from = e.missed_from
+    if missed_from == 0 or 0 < position < missed_from:
+        missed_from = position
+    node.table[life] = e._replace(missed_from=missed_from, missed_last=max(last, e.missed_last))
+
+
+def removed(w: World, node: Node) -> None:
+    for life in list(node.table):
+        if life not in node.view:
+            owe(node, life, node.run_from, node.run_from)
+
+
+def over(w: World, node: Node, number: int, answered: View) -> None:
+    if node.running != number:
+        return
+    for life in list(node.table):
+        if life not in answered:
+            owe(node, life, node.run_from, node.run_from)
+        elif (there := w.find(life)) is not None:
+            reach(w, node, life, there.journal.last)
+
+
+def heard(node: Node, life: Life, upto: int) -> None:
+    e = node.table[life]
+    upto = max(upto, e.heard)
+    left = upto + 1 if e.missed_last > upto else 0
+    node.table[life] = e._replace(missed_from=left, heard=upto)
+
+
+def owes(node: Node, life: Life) -> bool:
+    return life in node.table and node.table[life].missed_from != 0
+
+
+def is_silent(node: Node, life: Life) -> bool:
+    return life not in node.view and node.table[life].waits == YES
+
+
+def end_goodbyes(node: Node) -> None:
+    for life in node.table:
+        if is_silent(node, life) and life in node.goodbyes:
+            node.table[life] = node.table[life]._replace(waits=NO)
+
+
+def to_ask_for(node: Node) -> dict[Life, int]:
+    end_goodbyes(node)
+    asked = {life: e.at for life, e in node.table.items() if is_silent(node, life)}
+    if asked:
+        for name in {life[0] for life in node.table}:
+            lives = sorted(life for life in node.table if life[0] == name)
+            newest = node.table[lives[-1]]
+            if not node.view & set(lives) and newest.waits == NO:
+                asked[lives[-1]] = newest.at
+    return asked
+
+
+def may_have_outlived(node: Node) -> frozenset[int]:
+    """Called before the view of the last start is left."""
+    unheard = any(is_silent(node, life) for life in node.table)
+    ended = (NEVER,) if unheard else (NEVER, NO)
+    return frozenset(
+        life[0] for life, e in node.table.items() if life in node.view or e.waits not in ended
+    )
+
+
+# --- starts, and debts of a process that runs
+
+
+def start(w: World, node: Node) -> None:
+    journal_id, position = node.note
+    is_old = journal_id != node.journal.id or position > node.journal.last
+    if is_old or node.journal.is_void(node.set_at):
+        node.page = 0
+    node.note = (node.journal.id, node.journal.last)
+    node.shown = HIDDEN if node.page else SERVED
+    node.is_known = not is_old
+    own_view, node.view = node.view, node.last_view
+    if is_old:
+        node.table, node.waits_for, node.vouched, node.started = {}, frozenset(), 0, 0
+        for life in node.last_view:
+            if life[0] != node.name:
+                node.table[life] = Entry(life[0], YES, NOT_KNOWN)
+    if node.vouched == node.started:  # else it ended at its first start since, which knew no more
+        node.ended_at = node.journal.last
+    node.before, node.began_at = node.started, node.journal.last
+    node.started = node.start
+    outlived = may_have_outlived(node)
+    node.waits_for |= outlived
+    node.ended_before = frozenset(life for life in node.table if life[0] not in outlived)
+    see(w, node, own_view)
+    node.view = own_view
+
+
+def told(w: World, member: Node, debtor: Node) -> None:
+    """Each answer to a handshake says that the caller owes, and so does a call twice a second."""
+    if not owes(member, debtor.life) or debtor.left:
+        return
+    if debtor.sure:
+        debtor.sure, debtor.was_told = False, True
+    missed = (member.name, member.table[debtor.life].missed_last)
+    if missed not in debtor.told_upto:  # pages that were set since the last telling stop, too
+        debtor.told_upto = frozenset(t for t in debtor.told_upto if t[0] != member.name) | {missed}
+        if debtor.page and debtor.shown == SERVED:
+            debtor.shown = STOPPED
+    if debtor.was_told:
+        debtor.waits_for |= {member.name}
+
+
+def compares(w: World, node: Node) -> bool:
+    return not node.sure and today.compares(w, node)
+
+
+def catch_up(w: World, node: Node, lost: Node | None) -> None:
+    replies = ask_all(w, node, lost)
+    node.has_asked = True
+    enough = find_enough(node, replies)
+    if enough is not None:
+        for name, reply in enough.items():
+            take(w, node, name, reply)
+    elif is_unknown(w, node, replies):
+        begin_empty(w, node)
+    else:
+        node.shown = HIDDEN if node.page and node.shown == STOPPED else node.shown
+        return
+    for reply in replies.values():
+        if reply.running:
+            carry_out(w, RULES, node, reply.running)
+    node.sure, node.shown = True, SERVED
+    if not node.is_known:
+        node.before = node.start
+    node.waits_for = frozenset()
+    node.vouched, node.ended_at = node.start, node.began_at
+    for name, reply in replies.items():
+        heard(w.nodes[name], node.life, reply.upto)
+
+
+Replies = dict[int, Reply]
+
+
+def find_enough(node: Node, replies: Replies) -> Replies | None:
+    if not node.was_told:
+        remembers = node.is_known or not (node.page or node.journal.last)
+        if node.state_is_old or not remembers:
+            return None
+        nobody_vouches = not any(r.vouches for r in replies.values())
+        if node.vouched == 0 and nobody_vouches and others_wait(replies):
+            return None
+    known = {name: reply for name, reply in replies.items() if reply.known}
+    tellers = {name for name, _ in node.told_upto}
+    is_any_good = not node.was_told and tellers <= replies.keys()
+    if any(r.vouches and (r.owing or is_any_good) for r in known.values()):
+        return known
+    if any(r.vouches for r in replies.values()) and not node.was_told:
+        return None
+    together = who_ended_together(node, replies)  # type: ignore[arg-type]
+    if together is None or not all(had_our_life(node, *named) for named in together.items()):
+        return None
+    return known
+
+
+def had_our_life(node: Node, name: int, reply: today.Reply) -> bool:
+    return reply.known or (not node.was_told and (name, reply.life) in node.ended_before)
+
+
+def others_wait(replies: Replies) -> bool:
+    return any(reply.companions for reply in replies.values())
+
+
+def knows_later(m: Node, node: Node) -> bool:
+    """Whether m knows more of earlier starts of that node than the node's state_dir does."""
+    met = max(
+        (life[1] for life in m.table if life[0] == node.name and life != node.life), default=0
+    )
+    last = m.table.get((node.name, node.vouched))
+    is_ours = node.before == node.start  # it has begun empty
+    return (
+        not is_ours
+        and node.before != 0
+        and (
+            node.before < met < node.start
+            or (last is not None and node.vouched != node.start and last.reached > node.ended_at)
+        )
+    )
+
+
+def is_unknown(w: World, node: Node, replies: Replies) -> bool:
+    if node.was_told:
+        others = {life[0] for life in node.view if life != node.life}
+        return others | node.waits_for <= replies.keys() and not any(
+            r.vouches and r.known for r in replies.values()
+        )
+    remembers = not node.state_is_old and (node.is_known or not (node.page or node.journal.last))
+    unknown = today.is_unknown(w, node, replies)  # type: ignore[arg-type]
+    return unknown or not (remembers or others_wait(replies))
+
+
+def begin_empty(w: World, node: Node) -> None:
+    for life, entry in list(node.table.items()):
+        if life not in node.view:
+            node.table[life] = entry._replace(missed_from=NOT_KNOWN)
+    node.before, node.state_is_old = node.start, False
+    node.vouched, node.ended_at = node.start, node.journal.last
+    w.drop_all(node, 3 * node.start + node.name)
+
+
+def take(w: World, node: Node, told_by: int, reply: Reply) -> None:
+    for number in reply.removed:
+        here = node.journal.entries[max(node.began_at - node.journal.floor, 0) :]
+        if number not in here:
+            position = node.journal.last + 1
+            for life in list(node.table):
+                knows = life[0] == told_by and not is_silent(node, life)
+                if not knows and (node.was_told or life not in node.view):
+                    owe(node, life, position, position)
+        if number not in here or node.page:
+            w.write(node, number)
+    if not node.was_told:
+        for life, at in reply.lives:
+            if life[0] != node.name and not owes(node, life):
+                known = node.table.get(life, Entry(at))
+                node.table[life] = known._replace(missed_from=NOT_KNOWN)
+
+
+def ask_all(w: World, node: Node, lost: Node | None) -> Replies:
+    replies = {m.name: ask(w, node, m, m is lost) for m in w.others(node)}
+    return {name: reply for name, reply in replies.items() if reply is not None}
+
+
+def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
+    if not w.can_call(node, m) or node.life not in m.view:
+        return None
+    contact(w, RULES, node, m)
+    met, met_us = knows_later(node, m), knows_later(m, node)
+    m.state_is_old |= met
+    reach(w, m, node.life, node.journal.last)
+    if m.sure and m.state_is_old:
+        begin_empty(w, m)
+    entry = m.table.get((node.name, node.start if node.was_told else node.vouched))
+    numbers: tuple[int, ...] | None = None
+    is_old = m.state_is_old or (met_us and not node.was_told)
+    if entry is not None and entry.missed_from != NOT_KNOWN and not is_old:
+        numbers = m.journal.since(entry.missed_from) if entry.missed_from else ()
+    upto = m.journal.last
+    if lost:
+        return None
+    node.state_is_old |= met_us
+    reach(w, node, m.life, m.journal.last)
+    believed = not met
+    lives = tuple(
+        (life, e.at)
+        for life, e in sorted(m.table.items())
+        if e.missed_from and life not in m.goodbyes and life != node.life
+        if not any(o[0] == life[0] and o > life and m.table[o].at == e.at for o in m.table)
+    )
+    names = tuple(dict.fromkeys(n for n in numbers or () if n))
+    return Reply(
+        vouches=m.sure and believed,
+        known=numbers is not None and believed,
+        owing=entry is not None and entry.missed_from != 0,
+        removed=names,
+        running=m.running,
+        companions=m.waits_for,
+        life=m.vouched,
+        upto=upto,
+        lives=lives,
+    )
+
+
+# --- removals
+
+
+def nobody_else(w: World, driver: Node, members: list[Node]) -> bool:
+    ours = to_ask_for(driver)
+    asked = dict(ours)
+    for m in members:
+        asked |= to_ask_for(m)
+    for life, at in list(asked.items()):
+        later = any(
+            m.at == at and m.name == life[0] and m.start >= life[1] for m in (driver, *members)
+        )
+        if later or (life not in ours and life in driver.table):
+            del asked[life]
+    found = [w.looks_ended(driver, life, at, True) for life, at in asked.items()]
+    if not all(found):
+        return False
+    for life in list(driver.table):
+        if asked and is_silent(driver, life):
+            driver.table[life] = driver.table[life]._replace(waits=NO)
+    return True
+
+
+def forget(w: World, node: Node, name: int) -> None:
+    for life in to_ask_for(node):
+        if life[0] == name:
+            node.table[life] = node.table[life]._replace(waits=NEVER)
+    node.waits_for -= {name}
+
+
+def may_use(reader: Node, holder: Node) -> bool:
+    return reader.sure and not owes(reader, holder.life)
+
+
+RULES = Rules(
+    name="now",
+    begin=begin,
+    see=see,
+    start=start,
+    removed=removed,
+    over=over,
+    nobody_else=nobody_else,
+    forget=forget,
+    contact=told,
+    catch_up=catch_up,
+    compares=compares,
+    may_remove=lambda node: not node.left,
+    may_give=lambda node: node.sure,
+    may_copy=lambda w, taker, holder: holder.sure,
+    may_use=may_use,
+)
