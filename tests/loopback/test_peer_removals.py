@@ -14,7 +14,7 @@ from harness.loop_node import (
     run,
 )
 
-from peercached.peer.removals.driver import OK, DRAINING
+from peercached.peer.removals.driver import DRAINING, OK
 from peercached.proto import peer_pb2 as pb
 
 

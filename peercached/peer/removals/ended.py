@@ -70,7 +70,7 @@ class Ended:
         except (CallFailed, asyncio.TimeoutError):
             return Found.LISTENING
         who = link.identity
-        is_another = who is not None and who.node_id != life.node_id
-        if is_another and self._placement.find_process(who) is not None:
-            return Found.ENDED
-        return Found.LISTENING
+        if who is None or who.node_id == life.node_id:
+            return Found.LISTENING
+        is_member = self._placement.find_process(who) is not None
+        return Found.ENDED if is_member else Found.LISTENING
