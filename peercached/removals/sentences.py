@@ -40,8 +40,8 @@ def say_removals(say: Say, removals: Mapping[str, Any]) -> None:
         names = ", ".join(removals["held_back_for"])
         say(
             kinds.PAGES_HELD_BACK,
-            "Pages from before the restart are held back and not served: some may have been "
-            f"removed meanwhile. Too few of the nodes that would know ({names}) have answered.",
+            "Older pages are held back and not served: some may have been removed while this node "
+            f"was away. Too few of the nodes that would know ({names}) have answered.",
             "Start the daemons on those nodes. If a node is gone for good, run: peercachectl "
             "forget NODE.",
         )
