@@ -95,13 +95,13 @@ test-browser: setup
 test-slow: setup
 	@$(PY) -m pytest -m slow -n $(JOBS) -rP --timeout 1800 $(ARGS)
 
-## make soak          daemons and workers that die, freeze and are cut off, for [MINUTES=30] [SEED=1] [DAEMONS=4]
+## make soak          daemons and workers that die, freeze and are cut off, for [MINUTES=30] [SEED=1] [DAEMONS=4] [FAULTS="kill cut_off"]
 MINUTES ?= 30
 SEED ?= 1
 DAEMONS ?= 4
 .PHONY: soak
 soak: setup
-	@PYTHONPATH=tests $(PY) -m soak $(MINUTES) $(SEED) $(DAEMONS)
+	@PYTHONPATH=tests $(PY) -m soak $(MINUTES) $(SEED) $(DAEMONS) $(FAULTS)
 
 ## make flapping      three of four daemons die and come back in turn, for [MINUTES=10]
 .PHONY: flapping

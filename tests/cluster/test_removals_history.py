@@ -60,6 +60,7 @@ def test_reads_never_return_pages_removed_before_they_began(
     rng, history = random.Random(operations), History()
     befalls = Nemeses(cluster, tmp_path, rng, network)
     befalls.starting_apart = history.starting_apart
+    befalls.going_on_unheard = history.going_on_unheard
     nemeses = befalls.all
     with ExitStack() as clients, ExitStack() as threads:
         workers = [ContestingWorker(cluster, history, seed, clients) for seed in range(WORKERS)]

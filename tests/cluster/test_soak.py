@@ -49,4 +49,4 @@ def test_simultaneous_faults_cause_no_wrong_stale_late_or_leaked_pages(
         pytest.skip(reason)
     chaos = Chaos(make_cluster, pool_files.options(nodes), tmp_path, 7, pause_s)
     with Network(names_of(nodes)) as network:
-        passed(chaos, minutes, network, only_many_at_once=True)
+        passed(chaos, minutes, network, ["many_at_once"])

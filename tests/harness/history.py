@@ -42,6 +42,9 @@ class History:
     # Nodes that started apart from the others, until they met. A removal elsewhere need not cover
     # pages that were set there meanwhile.
     apart: list[Span] = field(default_factory=list)
+    # Nodes that live although the others go on without them, until they have met again. No rule can
+    # keep such a node from serving its own workers pages that were removed elsewhere.
+    unheard: list[Span] = field(default_factory=list)
     _unsure: dict[tuple[Hashable, str], list[Span]] = field(
         default_factory=lambda: defaultdict(list)  # by key and the node that was asked
     )
@@ -53,6 +56,18 @@ class History:
         self.apart.append(span)
         yield
         span.ended = time.monotonic()
+
+    @contextmanager
+    def going_on_unheard(self, node_id: str) -> Iterator[None]:
+        span = Span(time.monotonic(), where=node_id)
+        self.unheard.append(span)
+        yield
+        span.ended = time.monotonic()
+
+    def _is_unheard(self, node_id: str, began: float) -> bool:
+        return any(
+            span.where == node_id and span.began <= began < span.ended for span in self.unheard
+        )
 
     def _set_apart(self, was_set: Span, removal: Span) -> bool:
         return any(
@@ -101,6 +116,8 @@ class History:
         and not yet met a node that owes nobody. A removal then counts only if the remover's view
         had that holder."""
         self.hits += 1
+        if self._is_unheard(where, began):
+            return
         was_set = self.sets[version].ended
         for removal in self.removals[key]:
             if cut_off and cut_off not in removal.members:
@@ -115,6 +132,8 @@ class History:
     def found(self, key: Hashable, asked: Span, where: str) -> None:
         """An exists has answered that the key is there. AssertionError if every set of the key had
         been removed before the question."""
+        if self._is_unheard(where, asked.began):
+            return
         before = [
             removal
             for removal in self.removals[key]

@@ -3,22 +3,25 @@ nodes run and reach each other."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from harness.cluster import Cluster, Daemon
 from harness.netns import Network
 from harness.tangle import Tangle
 from harness.waiting import eventually
-from peercached.admin.client import AdminClient
+from peercached.admin.client import AdminClient, Refused
 
 # A node that came and went often must wait before it joins again (membership/flapping.py).
 LET_IN_S = 240.0
 TANGLED_S = 10.0
+UNHEARD_S = 3.0  # at most, once nobody waits for a node that lives
 
 
 class Nemeses:
@@ -32,10 +35,15 @@ class Nemeses:
         self._backups = folder / "backups"
         self._rng = rng
         self._network = network
+        self._numbers = itertools.count(1)
         # A context around each start, until all nodes have met. A node that is cut off or slow may
         # not find the others at once.
         self.starting_apart: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
-        self._starting = ExitStack()
+        # A context around the time in which a node lives although the others need not wait for it.
+        self.going_on_unheard: Callable[[str], AbstractContextManager[None]] = lambda _: (
+            nullcontext()
+        )
+        self._until_all_meet = ExitStack()
         self.all: list[Callable[[Daemon], None]] = [
             self.kill,
             self.kill_and_stay_away,
@@ -52,18 +60,25 @@ class Nemeses:
             self.make_or_restore_a_backup,
         ]
         if network is not None:
-            self.all += [self.cut_off, self.kill_and_start_cut_off]
+            self.all += [
+                self.cut_off,
+                self.kill_and_start_cut_off,
+                self.forget_a_node_that_is_cut_off,
+                self.forget_a_node_that_is_frozen,
+                self.refuse_connections,
+                self.give_its_address_to_another,
+            ]
             if len(cluster.daemons) > 2:
                 self.all.append(self.many_at_once)
 
     def befall(self, nemesis: Callable[[Daemon], None], daemon: Daemon) -> None:
         """Returns when all nodes have met again."""
-        with self._starting:
+        with self._until_all_meet:
             nemesis(daemon)
             self._cluster.wait_complete(LET_IN_S)
 
     def _start(self, daemon: Daemon) -> None:
-        self._starting.enter_context(self.starting_apart(daemon.node_id))
+        self._until_all_meet.enter_context(self.starting_apart(daemon.node_id))
         daemon.start()
 
     # --- death
@@ -136,6 +151,74 @@ class Nemeses:
         yield
         self._network.unite([daemon.node_id])
 
+    # --- life after what looked like death
+
+    def forget_a_node_that_is_cut_off(self, daemon: Daemon) -> None:
+        with self._alone(daemon):
+            self._forget(daemon)
+            time.sleep(self._rng.uniform(0, UNHEARD_S))
+
+    def forget_a_node_that_is_frozen(self, daemon: Daemon) -> None:
+        daemon.freeze()
+        self._others_are_alone(daemon)
+        # An address that takes connections cannot be forgotten.
+        with self._alone(daemon):
+            self._forget(daemon)
+            time.sleep(self._rng.uniform(0, UNHEARD_S))
+        daemon.thaw()
+
+    def _forget(self, daemon: Daemon) -> None:
+        self._goes_on_unheard(daemon)
+
+        def is_forgotten() -> bool:
+            with suppress(Refused), AdminClient(str(other.admin_path)) as admin:
+                admin.forget_node(daemon.node_id)
+                return True
+            return False
+
+        other = self._rng.choice(self._others(daemon))
+        # An answer of that host from before it was cut counts for half a second.
+        eventually(is_forgotten, 10)
+
+    def refuse_connections(self, daemon: Daemon) -> None:
+        """Like a firewall with REJECT before a host that lives."""
+        assert self._network is not None
+        self._goes_on_unheard(daemon)
+        self._network.replace(daemon.node_id)
+        self._others_are_alone(daemon)
+        time.sleep(self._rng.uniform(0, UNHEARD_S))
+        self._network.restore(daemon.node_id)
+
+    def give_its_address_to_another(self, daemon: Daemon) -> None:
+        assert self._network is not None
+        others = self._others(daemon)
+        self._goes_on_unheard(daemon)
+        another = Daemon(
+            daemon.state_dir,
+            node_id=f"{daemon.node_id}{next(self._numbers)}",
+            host="127.0.0.1",  # where its ports are free
+            heads=daemon.heads,
+            meta_port=daemon.meta_port,
+            options={k: v for k, v in daemon.options.items() if k not in _STORES},
+        )
+        another.spawn, another.patience = daemon.spawn, daemon.patience
+        another.host, another.data_port = daemon.host, daemon.data_port
+        another.launcher = self._network.replace(daemon.node_id)
+        another.start()
+        try:
+            members = [another.node_id, *(other.node_id for other in others)]
+            for member in [another, *others]:
+                member.wait_members(members)
+            time.sleep(self._rng.uniform(0, UNHEARD_S))
+            if self._rng.random() < 0.5:
+                assert another.stop(30) == 0
+        finally:
+            another.clean_up()
+        self._network.restore(daemon.node_id)
+
+    def _goes_on_unheard(self, daemon: Daemon) -> None:
+        self._until_all_meet.enter_context(self.going_on_unheard(daemon.node_id))
+
     # --- changed files
 
     def start_once_without_a_store(self, daemon: Daemon) -> None:
@@ -179,22 +262,40 @@ class Nemeses:
             daemon.kill()
 
     def make_or_restore_a_backup(self, daemon: Daemon) -> None:
-        """Copies the files while the daemon runs. A restored copy may be of an earlier start."""
+        """Copies state_dir, the disk folder and the pool file, while the daemon runs where that may
+        be. Each may be restored alone, and the others later. A copy may be of an earlier start."""
         backup = self._backups / daemon.node_id
-        state = daemon.state_dir.glob(f"removals-{daemon.node_id}.*")
-        # A `.new` file is still being written, to replace another.
-        files = [_disk(daemon), *(file for file in state if file.suffix != ".new")]
-        if backup.exists():
-            daemon.kill()
-            for file in files:
-                shutil.rmtree(file) if file.is_dir() else file.unlink()
-                _copy(backup / file.name, file.parent)
-            shutil.rmtree(backup)
+        parts = list(backup.iterdir()) if backup.exists() else []
+        if not parts:
+            for name, files in self._files(daemon).items():
+                if name == "pool":
+                    daemon.kill()
+                (backup / name).mkdir(parents=True)
+                for file in files:
+                    _copy(file, backup / name)
             self._start(daemon)
-        else:
-            backup.mkdir(parents=True)
-            for file in files:
-                _copy(file, backup)
+            return
+        daemon.kill()
+        for part in self._rng.sample(parts, self._rng.randint(1, len(parts))):
+            for file in self._files(daemon)[part.name]:
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+            for file in part.iterdir():
+                _copy(file, self._folder_of(daemon, part.name))
+            shutil.rmtree(part)
+        self._start(daemon)
+
+    @staticmethod
+    def _files(daemon: Daemon) -> dict[str, list[Path]]:
+        state = daemon.state_dir.glob(f"removals-{daemon.node_id}.*")
+        return {
+            # A `.new` file is still being written, to replace another.
+            "state": [file for file in state if file.suffix != ".new"],
+            "disk": [_disk(daemon)],
+            "pool": [Path(str(daemon.options["pool-file"]))],
+        }
+
+    def _folder_of(self, daemon: Daemon, part: str) -> Path:
+        return daemon.state_dir if part == "state" else self._files(daemon)[part][0].parent
 
     # --- several faults at once
 
@@ -211,6 +312,9 @@ class Nemeses:
         others = self._others(daemon)
         for other in others:
             other.wait_members([member.node_id for member in others])
+
+
+_STORES = ("disk-enabled", "disk-path", "disk-size", "pool-file")
 
 
 def _disk(daemon: Daemon) -> Path:

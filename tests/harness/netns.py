@@ -6,8 +6,9 @@
 
 The bridge port of a cut host drops everything. As with a dead switch port, its peers get neither an
 error nor a reset, only silence. `split` moves hosts to a second bridge, where they reach only each
-other. `part` gives two hosts wrong hardware addresses for each other. Network namespaces do not
-affect Unix sockets, so the test process is a worker on every host at once.
+other. `part` gives two hosts wrong hardware addresses for each other. `replace` gives a host's
+addresses to another host. That one refuses connections, like a firewall with REJECT. Network
+namespaces do not affect Unix sockets, so the test process is a worker on every host at once.
 """
 
 import itertools
@@ -39,9 +40,14 @@ def reason_to_skip() -> str | None:
 
 
 def _run(*command: str) -> None:
+    _read(*command)
+
+
+def _read(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, check=False, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()}")
+    return done.stdout.strip()
 
 
 def _make_room_for_neighbours(hosts: int) -> None:
@@ -94,7 +100,8 @@ class Network:
             _run("ip", "-n", netns, "link", "set", "eth0", "up")
 
     def remove(self) -> None:
-        for netns in [self._switch, *map(self.netns, self._hosts)]:
+        replacements = map(self._replacement, self._hosts)
+        for netns in [self._switch, *map(self.netns, self._hosts), *replacements]:
             subprocess.run(["ip", "netns", "delete", netns], capture_output=True, check=False)
 
     def netns(self, host: str) -> str:
@@ -125,6 +132,33 @@ class Network:
 
     def heal(self, host: str) -> None:
         self._set_port(host, _BRIDGE_PORT_FORWARDING)
+
+    def replace(self, host: str) -> list[str]:
+        """Unplugs this host and gives its addresses to another, until `restore`. Returns the prefix
+        that runs a command on the other host."""
+        self.cut(host)
+        netns = self._replacement(host)
+        mac = _read("ip", "netns", "exec", self.netns(host), "cat", "/sys/class/net/eth0/address")
+        port = f"as-{host}"
+        _run("ip", "netns", "add", netns)
+        _run(
+            *("ip", "-n", self._switch, "link", "add", port, "type", "veth"),
+            *("peer", "name", "eth0", "address", mac, "netns", netns),
+        )
+        _run("ip", "-n", self._switch, "link", "set", port, "master", "bridge", "up")
+        _run("ip", "-n", netns, "link", "set", "lo", "up")
+        _run("ip", "-n", netns, "address", "add", f"{self.address(host)}/24", "dev", "eth0")
+        _run("ip", "-n", netns, "link", "set", "eth0", "up")
+        return ["ip", "netns", "exec", netns]
+
+    def restore(self, host: str) -> None:
+        # The kernel removes a namespace late, and with it the port.
+        _run("ip", "-n", self._switch, "link", "delete", f"as-{host}")
+        _run("ip", "netns", "delete", self._replacement(host))
+        self.heal(host)
+
+    def _replacement(self, host: str) -> str:
+        return f"{self.netns(host)}-other"
 
     def slow_down(self, host: str, bits_per_s: int) -> None:
         """Limits what this host sends."""

@@ -1,4 +1,4 @@
-"""`make soak [MINUTES=30] [SEED=1] [DAEMONS=4]`: runs chaos.py and prints its figures."""
+"""`make soak [MINUTES=30] [SEED=1] [DAEMONS=4] [FAULTS="kill cut_off"]`: runs chaos.py and prints its figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.warm_pools import some_pool_files
 from soak.chaos import Chaos, names_of
 
 
-def main(minutes: float, seed: int, count: int) -> int:
+def main(minutes: float, seed: int, count: int, *faults: str) -> int:
     logging.disable(logging.WARNING)  # clients warn whenever their daemon comes or goes
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="peercached-soak-"))
@@ -33,7 +33,7 @@ def main(minutes: float, seed: int, count: int) -> int:
         told = f"{minutes:g} minutes, seed {seed}, {count} nodes"
         print(f"{told}: figures at the end, the logs stay if it fails")
         chaos = Chaos(make, files.options(count), folder, seed)
-        figures = chaos.run(60 * minutes, network)
+        figures = chaos.run(60 * minutes, network, faults)
         if figures.faults():
             for daemon in chaos.cluster.daemons:
                 shutil.copy(daemon.log_path, folder)
@@ -44,10 +44,12 @@ def main(minutes: float, seed: int, count: int) -> int:
     if not figures.faults():
         shutil.rmtree(folder)
         return 0
+    for (kind, fault), times in chaos.failed_during.items():
+        print(f"{kind:<12}{times:>12,}  during or after {fault}")
     print("\n\n".join(chaos.said[:10]))
     print(f"the daemons' logs are in {folder}")
     return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))

@@ -15,7 +15,8 @@ import string
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -70,17 +71,21 @@ class Figures:
 class CheckingWorker(ContestingWorker):
     """Counts each failed check and goes on."""
 
-    def __init__(self, figures: Figures, said: list[str], *more: object) -> None:
+    def __init__(self, chaos: Chaos, *more: object) -> None:
         super().__init__(*more)  # type: ignore[arg-type]
-        self._figures, self._said = figures, said
+        self._chaos = chaos
 
     def step(self) -> None:
         try:
             super().step()
         except AssertionError as fault:
             kind = "wrong" if "two contents" in str(fault) else "old"
-            setattr(self._figures, kind, getattr(self._figures, kind) + 1)
-            self._said.append("\n".join([str(fault), *getattr(fault, "__notes__", ())]))
+            figures = self._chaos.figures
+            setattr(figures, kind, getattr(figures, kind) + 1)
+            self._chaos.failed_during[kind, self._chaos.during[-1]] += 1
+            during = f"{kind} after {', '.join(self._chaos.during[-3:])}:"
+            notes = getattr(fault, "__notes__", ())
+            self._chaos.said.append("\n".join([during, str(fault), *notes]))
 
     def late_calls(self) -> list[str]:
         return [late for pages in self.pages() for late in pages.client.calls.too_late]
@@ -99,6 +104,8 @@ class Chaos:
         between its calls."""
         nodes = names_of(len(pools))
         self.figures, self.said = Figures(), list[str]()
+        self.during = ["no fault yet"]
+        self.failed_during = Counter[tuple[str, str]]()  # by kind and fault
         self._history = History()
         self._rng = random.Random(seed)
         stores = zip(disk_options(folder, nodes), pools, strict=True)
@@ -110,9 +117,8 @@ class Chaos:
         self._folder = folder
         self._pause_s = pause_s
 
-    def run(
-        self, seconds: float, network: Network | None, *, only_many_at_once: bool = False
-    ) -> Figures:
+    def run(self, seconds: float, network: Network | None, only: Sequence[str] = ()) -> Figures:
+        """`only`: the names of faults; else all."""
         if network is not None:
             network.place(self.cluster)
         for daemon in self.cluster.daemons:
@@ -120,9 +126,10 @@ class Chaos:
         self.cluster.start()
         befalls = Nemeses(self.cluster, self._folder, self._rng, network)
         befalls.starting_apart = self._history.starting_apart
+        befalls.going_on_unheard = self._history.going_on_unheard
         kinds = [*befalls.all, self._kill_visitors]
-        if only_many_at_once:
-            kinds = [befalls.many_at_once]
+        if only:
+            kinds = [kind for kind in kinds if kind.__name__ in only]
         self._work_while(lambda: self._befall(seconds, befalls, kinds))
         self._wait_told_all()
         before, after = [self._open_after_use() for _ in range(2)]
@@ -137,7 +144,7 @@ class Chaos:
     def _work_while(self, action: Callable[[], object]) -> None:
         with ExitStack() as clients:
             workers = [
-                CheckingWorker(self.figures, self.said, self.cluster, self._history, n, clients)
+                CheckingWorker(self, self.cluster, self._history, n, clients)
                 for n in range(WORKERS)
             ]
             with ExitStack() as threads:
@@ -156,7 +163,9 @@ class Chaos:
             for nemesis in self._rng.sample(nemeses, len(nemeses)):
                 if time.monotonic() >= until:
                     return
-                befalls.befall(nemesis, self._rng.choice(self.cluster.daemons))
+                daemon = self._rng.choice(self.cluster.daemons)
+                self.during.append(f"{nemesis.__name__} at {daemon.node_id}")
+                befalls.befall(nemesis, daemon)
                 note_who_knows_of_clears(self.cluster, self._history)
                 self.figures.nemeses += 1
 

@@ -1,0 +1,239 @@
+"""A node was away, and removals did not wait for it: an operator had forgotten it, it looked as if
+it had ended, or its files are from a backup. When it is back, no node finds a removed page."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
+from harness.disks import disk_options, wait_written
+from harness.fixtures import MakeCluster
+from harness.netns import Network
+from harness.pages import keys_of
+from harness.versions import Versions
+from harness.waiting import eventually
+from harness.warm_pools import PoolFiles
+
+from peercache_client import Status
+from peercached.admin.client import AdminClient, Refused
+from peercached.cli import exits
+from peercached.cli.ctl import main
+
+KEYS = keys_of("changed", 20)
+OTHERS = keys_of("others", 60)
+OLD, NEW = 1, 2
+GONE = (Status.ok, Status.absent)
+ALL_DROPPED_S = 10.0
+
+Worker = Callable[..., Versions]
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with ExitStack() as stack:
+
+        def at(daemon: Daemon, **options: Any) -> Versions:
+            return stack.enter_context(Versions(daemon.socket_path, **options))
+
+        yield at
+
+
+@pytest.fixture
+def trio(network: Network, make_cluster: MakeCluster) -> Cluster:
+    cluster = make_cluster(3, start=False)
+    network.start(cluster)
+    return cluster
+
+
+def remove(at: Versions, keys: Sequence[bytes] = KEYS) -> None:
+    """Repeats the removal until it is confirmed."""
+    eventually(lambda: all(status in GONE for status in at.remove(keys)), 20, "a sure removal")
+
+
+def forget(at: Daemon, node_id: str) -> None:
+    command = ["--socket", str(at.socket_path), "forget", node_id, "--yes"]
+    # An answer of that host from before it was cut counts for half a second.
+    eventually(lambda: CliRunner().invoke(main, command).exit_code == exits.OK)
+
+
+def all_meet(cluster: Cluster) -> None:
+    members = [daemon.node_id for daemon in cluster.daemons if daemon.alive]
+    for daemon in cluster.daemons:
+        if daemon.alive:
+            daemon.wait_members(members)
+
+
+def nobody_finds_a_removed_page(cluster: Cluster, worker: Worker) -> None:
+    readers = {d.node_id: worker(d) for d in cluster.daemons if d.alive}
+    for node_id, reader in readers.items():
+        none_old = f"no removed page at {node_id}"
+        eventually(lambda: OLD not in reader.get(KEYS), ALL_DROPPED_S, none_old)  # noqa: B023
+    for node_id, reader in readers.items():
+        assert OLD not in reader.get(KEYS), f"a removed page came back at {node_id}"
+
+
+def remove_and_forget(cluster: Cluster, network: Network, worker: Worker) -> None:
+    """Pages of c are removed at a, and the operator takes c for dead. Its host must be cut for
+    that: otherwise `forget` refuses."""
+    a, b, _ = cluster.daemons
+    for daemon in (a, b):
+        daemon.wait_members(["a", "b"])
+    at_a = worker(a, timeout_s=seconds(2.0))
+    assert set(at_a.remove(KEYS)) == {Status.removing}
+    network.cut("c")
+    forget(a, "c")
+    remove(at_a)
+
+
+@pytest.mark.netns
+def test_a_paused_node_that_was_forgotten_drops_what_was_removed(
+    trio: Cluster, network: Network, worker: Worker
+) -> None:
+    c = trio[2]
+    assert all(worker(c).set(KEYS, OLD))
+    c.freeze()
+    remove_and_forget(trio, network, worker)
+    network.heal("c")
+    c.thaw()
+    all_meet(trio)
+    nobody_finds_a_removed_page(trio, worker)
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("way", ["move", "drain"])
+def test_a_forgotten_node_that_is_back_hands_no_removed_page_on(
+    trio: Cluster, network: Network, worker: Worker, way: str
+) -> None:
+    c = trio[2]
+    assert all(worker(c).set(KEYS, OLD))
+    network.cut("c")
+    remove_and_forget(trio, network, worker)
+    c.wait_members(["c"])
+    network.heal("c")
+    all_meet(trio)
+    with AdminClient(str(c.admin_path)) as admin:
+        if way == "move":
+            with suppress(Refused):
+                admin.move("test", KEYS, "a")
+        else:
+            admin.drain(1 << 40, 20.0, True)
+            eventually(lambda: c.status()["drain"]["state"] == "drained", 20)
+    # Pages that c handed on would outlive it.
+    c.kill()
+    nobody_finds_a_removed_page(trio, worker)
+
+
+@pytest.mark.netns
+def test_a_node_behind_a_firewall_that_refused_drops_what_was_removed(
+    trio: Cluster, network: Network, worker: Worker
+) -> None:
+    """Refused connections look as if c had ended."""
+    a, b, c = trio.daemons
+    assert all(worker(c).set(KEYS, OLD))
+    network.replace("c")
+    for daemon in (a, b):
+        daemon.wait_members(["a", "b"])
+    remove(worker(a))
+    network.restore("c")
+    all_meet(trio)
+    nobody_finds_a_removed_page(trio, worker)
+
+
+@pytest.mark.parametrize("store", ["disk", "pool file"])
+def test_two_backups_restored_one_after_the_other_bring_no_removed_page_back(
+    make_cluster: MakeCluster, worker: Worker, pool_files: PoolFiles, tmp_path: Path, store: str
+) -> None:
+    """First state_dir alone, which is older than the pages. Then the pages alone."""
+    disk = store == "disk"
+    each = disk_options(tmp_path, "abc") if disk else pool_files.options(3)
+    cluster = make_cluster(3, each=each)
+    a, _, c = cluster.daemons
+    backups = tmp_path / "backups"
+    backups.mkdir()
+    c.kill()
+    state = [*cluster.folder.glob("removals-c.*")]
+    copy(state, backups)
+    c.start()
+    all_meet(cluster)
+    remove(worker(a), OTHERS[:20])
+    assert all(worker(c).set(KEYS, OLD))
+    if disk:
+        wait_written(c)
+    c.kill()
+    pages = Path(str(c.options["disk-path" if disk else "pool-file"]))
+    copy([pages], backups)
+    c.start()
+    all_meet(cluster)
+    remove(worker(a))
+
+    restart_with(c, state, backups)
+    all_meet(cluster)
+    # Now the position of the copied pages is one of c's journal again.
+    remove(worker(a), OTHERS)
+    restart_with(c, [pages], backups)
+    all_meet(cluster)
+    nobody_finds_a_removed_page(cluster, worker)
+
+
+def restart_with(daemon: Daemon, files: Sequence[Path], backups: Path) -> None:
+    daemon.kill()
+    for file in files:
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+        copy([backups / file.name], file.parent)
+    daemon.start()
+
+
+def copy(files: Sequence[Path], to: Path) -> None:
+    subprocess.run(["cp", "-a", *files, to], check=True)
+
+
+@pytest.mark.netns
+def test_a_node_whose_address_another_node_had_drops_what_was_removed(
+    network: Network, make_cluster: MakeCluster, worker: Worker
+) -> None:
+    """The other node at its address looks like a proof that c has ended."""
+    cluster = make_cluster(4, start=False)
+    a, b, c, other = cluster.daemons
+    trio = cluster.daemons[:3]
+    head = f"{network.address('a')}:{a.meta_port}"
+    for daemon in trio:
+        daemon.host = network.address(daemon.node_id)
+        daemon.launcher = network.launcher(daemon.node_id)
+        daemon.heads = [head]
+        daemon.start()
+    all_meet(cluster)
+    assert all(worker(c).set(KEYS, OLD))
+    other.launcher = network.replace("c")
+    other.host, other.meta_port, other.heads = c.host, c.meta_port, [head]
+    other.start()
+    for daemon in (a, b, other):
+        daemon.wait_members(["a", "b", "d"])
+    remove(worker(a))
+    assert other.stop() == 0
+    network.restore("c")
+    all_meet(cluster)
+    nobody_finds_a_removed_page(cluster, worker)
+
+
+def test_a_node_that_has_left_begins_no_removal(make_cluster: MakeCluster, worker: Worker) -> None:
+    """Nobody else would know of it, and nobody drives it on."""
+    cluster = make_cluster(3)
+    a, b, c = cluster.daemons
+    assert all(worker(a).set(KEYS, OLD))
+    with AdminClient(str(c.admin_path)) as admin:
+        admin.drain(1 << 40, 20.0, False)
+    eventually(lambda: c.status()["drain"]["state"] == "left", 20)
+    for daemon in (a, b):
+        daemon.wait_members(["a", "b"])
+    assert set(worker(c, timeout_s=seconds(2.0)).remove(KEYS)) == {Status.draining}
+    assert c.status()["removals"]["running"] == 0
+    assert all(worker(a).set(keys_of("others", 4), NEW)), "members take sets"
+    assert worker(b).get(KEYS) == [OLD] * len(KEYS), "nothing was removed"
