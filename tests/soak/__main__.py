@@ -1,4 +1,4 @@
-"""`make soak [MINUTES=30] [SEED=1] [DAEMONS=4] [FAULTS="kill cut_off"]`: runs chaos.py and prints its figures."""
+"""`make soak [MINUTES=30] [SEED=1] [DAEMONS=4] [FAULTS="kill cut_off"]` runs this: chaos.py."""
 
 from __future__ import annotations
 
