@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from soak.chaos import Chaos, names_of
 PAUSE_S = 0.05
 
 
-def passed(chaos: Chaos, minutes: float, network: Network | None, **how: bool) -> None:
-    figures = chaos.run(60 * minutes, network, **how)
+def passed(
+    chaos: Chaos, minutes: float, network: Network | None, faults: Sequence[str] = ()
+) -> None:
+    figures = chaos.run(60 * minutes, network, faults)
     print("\n".join(figures.lines()))
     assert not figures.faults(), "\n".join(chaos.said[:10])
     assert figures.reads and figures.removals
