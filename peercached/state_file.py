@@ -67,9 +67,9 @@ class StateFile:
             return
         text = json.dumps({"format": self._format, **fields}, default=bytes.hex)
         draft = self.path.with_suffix(".new")
-        draft.unlink(missing_ok=True)  # it may have another mode
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
+            os.fchmod(file.fileno(), 0o600)  # an old draft may have another mode
             file.write(text)
             if durable:
                 file.flush()

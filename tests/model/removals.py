@@ -16,6 +16,7 @@ from model import new, today
 from model.world import (
     AT_KNOWING,
     AT_MISSING,
+    FOR_GOOD,
     FROM_LEFT,
     Rules,
     Story,
@@ -38,13 +39,13 @@ class Fault(NamedTuple):
 
 FAULTS = {
     "a frozen node that was forgotten never learns": Fault(
-        Story({"pause": "c", "cut": "c", "forget": "c"}, 3), AT_MISSING + ", for good"
+        Story({"pause": "c", "cut": "c", "forget": "c"}, 3), AT_MISSING + FOR_GOOD
     ),
     "a node that was cut off and forgotten moves removed pages": Fault(
         Story({"cut": "c", "forget": "c"}, 2, also={"move": "c"}), AT_KNOWING
     ),
     "a node that only looked ended never learns": Fault(
-        Story({"cut": "c", "reject": "c"}, 2), AT_MISSING + ", for good"
+        Story({"cut": "c", "reject": "c"}, 2), AT_MISSING + FOR_GOOD
     ),
     "state_dir and then the disk come from two backups": Fault(
         Story(
@@ -57,7 +58,7 @@ FAULTS = {
         Story(
             {"cut": "c", "address": "b"}, 2, also={"leave": "b"}, starts_max=3, settles=True
         ),
-        AT_MISSING + ", for good",
+        AT_MISSING + FOR_GOOD,
     ),
     "a node that has left answers `removing`": Fault(
         Story({}, 0, also={"leave": "ab"}), FROM_LEFT
@@ -67,7 +68,7 @@ FAULTS = {
             {"restore state_dir of": "c", "restore disk of": "c", "crash": "c"}, 3, remove="a",
             starts_max=3, also={"leave": "c", "backup": "c"}, without="b", settles=True,
         ),
-        AT_MISSING + ", for good",
+        AT_MISSING + FOR_GOOD,
     ),
 }  # fmt: skip
 
@@ -84,12 +85,15 @@ STORIES = {
     "an answer to a start gets lost": Story(
         {"cut": "c", "forget": "c", "lost": "a"}, 3, remove="a", starts_max=2, away="b"
     ),
-    "a node takes its address and meets it": Story(
-        {"cut": "c", "address": "b"}, 2, remove="a", starts_max=2, away="b"
+    "two nodes were forgotten": Story(
+        {"cut": "a", "forget": "bc"}, 3, remove="a", also={"set": "b"}
     ),
 }
 # Ten minutes in all.
 WIDE = {
+    "a node takes its address and meets it": Story(
+        {"cut": "c", "address": "b"}, 2, remove="a", starts_max=2, away="b"
+    ),
     "a node takes its address after a kill": Story(
         {"cut": "c", "kill": "b", "address": "b"}, 3, remove="a", starts_max=2
     ),

@@ -359,7 +359,7 @@ def nobody_else(w: World, driver: Node, members: list[Node]) -> bool:
         if later or (life not in ours and life in driver.table):
             excuse(w, driver, life)
             del asked[life]
-    found = [w.looks_ended(driver, life, at, False) for life, at in asked.items()]
+    found = [w.looks_ended(driver, life, at) for life, at in asked.items()]
     if not all(found):
         return False
     for life, entry in list(driver.table.items()):

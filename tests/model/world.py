@@ -29,6 +29,7 @@ SERVED, STOPPED, HIDDEN = 0, 1, 2
 
 # What a worker must not see.
 AT_MISSING = "a read at a node that missed it"
+FOR_GOOD = ", for good"  # even when all reach each other and have asked all that they would
 AT_KNOWING = "a read at a node that knew"
 AT_PEER = "a read at a peer"
 BY_RDMA = "a read by RDMA of a process that takes no part"
@@ -206,12 +207,11 @@ class World:
             n for life in sorted(node.view) if (n := self.find(life)) is not None and n is not node
         ]
 
-    def looks_ended(self, asker: Node, life: Life, address: int, by_members: bool) -> bool:
+    def looks_ended(self, asker: Node, life: Life, address: int) -> bool:
         """Whether nothing listens at that address, or another node does (`ended.py`)."""
         there = self.listener(asker.name, address)
         if there is not None:
             ended = there.runs and there.name != life[0]
-            ended = ended and (there.life in asker.view or not by_members)
         elif (asker.name, life[0]) in self.cuts:
             ended = life[0] in self.rejects
         else:
@@ -258,7 +258,7 @@ class Rules(NamedTuple):
 def contact(w: World, rules: Rules, x: Node, y: Node) -> None:
     for one, other in ((x, y), (y, x)):
         one.goodbyes |= other.goodbyes
-        if other.knows > one.knows and other.sure:
+        if other.knows > one.knows and other.sure and not other.running:
             one.touched = max(one.touched, min(other.knows, w.done))
         # A process started later that talks only with processes that nobody waited for.
         if one.touched < other.excluded and other.touched < other.excluded and one.start > 1:
@@ -663,7 +663,10 @@ def is_over(w: World) -> bool:
 
 def is_excused(w: World, node: Node, value: int) -> bool:
     """The limit that no rule can close: removals did not wait for this process, and it has not
-    talked with anybody that knows."""
+    talked with anybody that knows that they are complete. Nor does a member that carried it out and
+    was cut off from its driver since: it will drive the removal on."""
+    if node.running >= value and node.page != value:
+        return True
     return node.excluded >= value > max(node.touched, node.knows)
 
 
@@ -686,8 +689,9 @@ def wrong(w: World, rules: Rules) -> Iterator[str]:
             if reader is holder:
                 if holder.shown == SERVED:
                     yield AT_KNOWING if holder.knows >= holder.page else AT_MISSING
-                    if not any(rules.compares(w, node) for node in w.nodes if node.runs):
-                        yield AT_MISSING + ", for good"
+                    after = healed(w, rules).nodes[holder.name]
+                    if after.shown == SERVED and 0 < after.page <= w.done:
+                        yield AT_MISSING + FOR_GOOD
             elif is_excused(w, holder, holder.page) and is_excused(w, reader, holder.page):
                 continue
             elif holder.life in reader.view and rules.may_use(reader, holder):

@@ -175,7 +175,7 @@ def test_pages_of_a_silently_dead_machine_are_read_from_other_holders(
     make_cluster: Make,
 ) -> None:
     """Its connections do not end, so only timeouts reveal its death."""
-    cluster = make_cluster(7, 5)
+    cluster = make_cluster(8, 5)
     cluster.run(10.0)
     digests = [digest_of(f"page {page}") for page in range(30)]
     for digest in digests:
