@@ -17,6 +17,17 @@ class RemovalId:
     number: int
 
 
+NamespaceEpoch = tuple[bytes, int]  # namespace id, epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A removal that goes on over restarts of this node."""
+
+    digests: bytes
+    epoch: NamespaceEpoch | None  # that the digests are made with; None: not known
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """Which owners know that a node has dropped the removed pages."""
@@ -32,6 +43,7 @@ class Entry:
     position: int  # in our journal: the removal's entries begin here or later
     since: float  # monotonic seconds
     drive_at: float  # monotonic seconds: when this node takes over as driver
+    epoch: NamespaceEpoch | None = None  # that the digests are made with; None: not known
     has_turn: bool = False  # `drive_at` already includes our turn among the members
     held: bytes = b""  # digests of the pages that were here
     kept: bool = False  # the journal has it

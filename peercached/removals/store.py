@@ -10,7 +10,8 @@ One JSON file, replaced as a whole:
    "waits for": [node id, ...],
    "lives": [[node id, incarnation, host, peer port, "here" or as Waits, missed from, reached],
              ...],
-   "open": [[incarnation, number, digests in hex], ...]}
+   "open": [[incarnation, number, digests in hex, namespace id in hex, epoch], ...],
+   "epochs used": [[namespace id in hex, epoch], ...], "epochs unknown upto": journal position}
 
 `waits for`: nodes that may know removals which this node missed. `open`: removals begun here that
 were incomplete when the worker was answered. A file that is missing, unreadable or of another
@@ -26,7 +27,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from peercached.removals.ledger import RemovalId
+from peercached.removals.ledger import NamespaceEpoch, RemovalId, Wanted
 from peercached.removals.lives import Life, Waits
 from peercached.state_file import StateFile, Unreadable
 
@@ -45,7 +46,9 @@ class Remembered:
     ended_at: int = 0
     waits_for: set[str] = field(default_factory=set)
     lives: list[Life] = field(default_factory=list)
-    open: dict[RemovalId, bytes] = field(default_factory=dict)
+    open: dict[RemovalId, Wanted] = field(default_factory=dict)
+    epochs_used: list[NamespaceEpoch] = field(default_factory=list)
+    epochs_unknown_upto: int | None = None  # None: all that the journal has now
     is_of_another_cluster: bool = False  # the file belongs to another cluster secret
 
 
@@ -97,7 +100,9 @@ class RemovalStore:
                     ]
                     for one in state.lives
                 ],
-                "open": [[id.incarnation, id.number, d.hex()] for id, d in state.open.items()],
+                "open": [_row_of(id, wanted) for id, wanted in state.open.items()],
+                "epochs used": [[id.hex(), epoch] for id, epoch in state.epochs_used],
+                "epochs unknown upto": state.epochs_unknown_upto,
             },
             "the next change tries again; a restart before that loses removal records",
         )
@@ -106,6 +111,17 @@ class RemovalStore:
         remembered = _remembered(document)
         is_ours = document.get("cluster") == self._cluster
         return remembered if is_ours else Remembered(is_of_another_cluster=True)
+
+
+def _row_of(id: RemovalId, wanted: Wanted) -> list[Any]:
+    namespace_id, epoch = wanted.epoch or (b"", 0)
+    return [id.incarnation, id.number, wanted.digests.hex(), namespace_id.hex(), epoch]
+
+
+def _open_of(row: list[Any]) -> tuple[RemovalId, Wanted]:
+    incarnation, number, digests, *epoch = row
+    used = (bytes.fromhex(epoch[0]), int(epoch[1])) if epoch and epoch[0] else None
+    return RemovalId(int(incarnation), int(number)), Wanted(bytes.fromhex(digests), used)
 
 
 def _remembered(document: Any) -> Remembered:
@@ -122,11 +138,10 @@ def _remembered(document: Any) -> Remembered:
         )
         for node_id, incarnation, host, port, found, missed, reached in document["lives"]
     ]
-    open = {
-        RemovalId(int(incarnation), int(number)): bytes.fromhex(digests)
-        for incarnation, number, digests in document["open"]
-    }
+    open = dict(map(_open_of, document["open"]))
     waits_for = {str(node_id) for node_id in document["waits for"]}
     start, life = int(document["start"]), int(document["life"])
     ended_at = int(document.get("ended at", 0))
-    return Remembered(True, start, life, ended_at, waits_for, lives, open)
+    used = [(bytes.fromhex(id), int(epoch)) for id, epoch in document.get("epochs used", [])]
+    unknown = document.get("epochs unknown upto")
+    return Remembered(True, start, life, ended_at, waits_for, lives, open, used, unknown)

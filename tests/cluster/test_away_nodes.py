@@ -237,3 +237,20 @@ def test_a_node_that_has_left_begins_no_removal(make_cluster: MakeCluster, worke
     assert c.status()["removals"]["running"] == 0
     assert all(worker(a).set(keys_of("others", 4), NEW)), "members take sets"
     assert worker(b).get(KEYS) == [OLD] * len(KEYS), "nothing was removed"
+
+
+@pytest.mark.netns
+def test_a_clear_that_only_a_forgotten_node_knew_hides_no_page_from_removals(
+    trio: Cluster, network: Network, worker: Worker
+) -> None:
+    """After a clear, keys have other digests than those that the members remove."""
+    c = trio[2]
+    network.cut("c")
+    c.wait_members(["c"])
+    at_c = worker(c)
+    assert not at_c.client.clear(), "the members were not reached"
+    assert all(at_c.set(KEYS, OLD))
+    remove_and_forget(trio, network, worker)
+    network.heal("c")
+    all_meet(trio)
+    nobody_finds_a_removed_page(trio, worker)

@@ -59,17 +59,15 @@ class Nemeses:
             self.stop_with_a_full_disk,
             self.make_or_restore_a_backup,
         ]
-        # After these, removals do not wait for a node that lives. Not for histories with clears: a
-        # clear that only this node knows may hide its pages from a removal elsewhere.
-        self.unheard: list[Callable[[Daemon], None]] = []
         if network is not None:
-            self.unheard = [
+            self.all += [
+                self.cut_off,
+                self.kill_and_start_cut_off,
                 self.forget_a_node_that_is_cut_off,
                 self.forget_a_node_that_is_frozen,
                 self.refuse_connections,
                 self.give_its_address_to_another,
             ]
-            self.all += [self.cut_off, self.kill_and_start_cut_off, *self.unheard]
             if len(cluster.daemons) > 2:
                 self.all.append(self.many_at_once)
 

@@ -154,7 +154,7 @@ class RemovalsCluster(SimCluster):
         began = self.net.now
 
         async def removed() -> None:
-            status, _, _ = await node.daemon.removal_driver.remove(digest, ANSWER_S)
+            status, _, _ = await node.daemon.removal_driver.remove(digest, ANSWER_S, (bytes(16), 0))
             if status == OK:
                 members = frozenset(
                     known.address.incarnation for known in node.daemon.placement.nodes.values()

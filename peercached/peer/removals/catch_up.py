@@ -27,9 +27,10 @@ from peercached.directory.placement import Change, Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.removals.member import (
     Removals,
-    id_message,
+    epoch_of,
     id_of,
     life_of,
+    remove_request,
     split,
 )
 from peercached.peer.rpc import pings, wire
@@ -154,6 +155,7 @@ class RemovalCatchUp:
             by.node_id,
         )
         removals.owes = self.is_held_out = True
+        removals.epochs_before = dict(self._engine.namespace_epochs())
         self._engine.set_taking(False)
         self._engine.set_paused(True)
         self._task = asyncio.ensure_future(self._pay())
@@ -359,6 +361,14 @@ class RemovalCatchUp:
         return others | self._creditors.keys() <= replies.keys() or self._removals.life == 0
 
     async def _take(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
+        """Drops what was removed while we were away."""
+        before = self._removals.epochs_before
+        used = {(e.namespace_id, e.epoch) for reply in replies.values() for e in reply.epochs}
+        if any(before.get(namespace_id, 0) > epoch for namespace_id, epoch in used):
+            # We knew of a clear that they did not know: their digests are not those of our pages.
+            await self._begin_empty(replies)
+            self._removals.note_epochs(used)
+            return
         known: defaultdict[bytes, set[str]] = defaultdict(set)  # digest -> nodes that know of it
         for node_id, reply in replies.items():
             for digest in split(reply.digests):
@@ -368,9 +378,12 @@ class RemovalCatchUp:
             alike[frozenset(node_ids)].append(digest)
         for told_by, digests in alike.items():
             await self._remove(digests, told_by)
+        self._removals.note_epochs(used)
         for reply in replies.values():
             for request in reply.running:
-                await self._removals.carry_out(id_of(request.id), request.digests)
+                await self._removals.carry_out(
+                    id_of(request.id), request.digests, epoch_of(request)
+                )
 
     async def _remove(self, digests: list[bytes], told_by: Collection[str]) -> None:
         """Removes these pages, even if they were set in this start while it waited: nobody knows
@@ -407,7 +420,9 @@ class RemovalCatchUp:
         self._removals.lives.forget_all(self._journal_from)
         for reply in replies.values():
             for request in reply.running:
-                await self._removals.carry_out(id_of(request.id), request.digests)
+                await self._removals.carry_out(
+                    id_of(request.id), request.digests, epoch_of(request)
+                )
 
     @property
     def is_needed(self) -> bool:
@@ -459,6 +474,8 @@ class RemovalCatchUp:
                 id_of(running.id)
             for away in reply.away:
                 wire.address_of(away)
+            for used in reply.epochs:
+                check_packed(used.namespace_id, DIGEST_BYTES, "namespace id")
         except (CallFailed, ValueError) as error:
             log.info(
                 "cannot get the list of missed removals from %s: %s", node.address.node_id, error
@@ -539,8 +556,10 @@ class RemovalCatchUp:
         digests: bytes | None = b""
         if life.missed_from:
             digests = await self._since(life.missed_from)
-        if digests is not None:
+        used = removals.epochs_used.since(life.missed_from) if digests else []
+        if digests is not None and used is not None:
             reply.known, reply.digests = True, digests
+            reply.epochs.extend(wire.epoch_messages(used))
         return reply
 
     async def _since(self, position: int) -> bytes | None:
@@ -553,6 +572,6 @@ class RemovalCatchUp:
 
 def running_of(removals: Removals) -> Sequence[pb.RemoveRequest]:
     return [
-        pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
+        remove_request(entry.id, entry.digests, entry.epoch)
         for entry in removals.ledger.running.values()
     ]

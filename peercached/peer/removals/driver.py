@@ -24,7 +24,14 @@ from peercached.health import Say
 from peercached.membership import NodeAddress
 from peercached.membership.view import join_host_port
 from peercached.peer.removals.ended import Ended, Found
-from peercached.peer.removals.member import ORPHANED_S, Removals, id_message, life_of, split
+from peercached.peer.removals.member import (
+    ORPHANED_S,
+    Removals,
+    id_message,
+    life_of,
+    remove_request,
+    split,
+)
 from peercached.peer.removals.told import ToldByAll
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
@@ -32,7 +39,7 @@ from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, Unreachable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.ledger import Entry, RemovalId, Told
+from peercached.removals.ledger import Entry, NamespaceEpoch, RemovalId, Told, Wanted
 from peercached.removals.lives import Life
 from peercached.removals.sentences import say_removals
 
@@ -67,7 +74,9 @@ class Open:
     id: RemovalId
     digests: bytes
     began: float  # monotonic seconds
-    epoch: pb.NamespaceEpoch | None = None  # epoch that the digests are made with
+    epoch: NamespaceEpoch | None  # that the digests are made with; None: not known
+    # A worker waits for it. After a clear it removes the same keys in the new epoch instead.
+    is_waited_for: bool = False
     cleared: bool = False  # a clear raised the epoch, so the keys have other digests now
     held: set[bytes] = field(default_factory=set)  # digests that some member had
     # Members that carried it out: incarnation -> (its journal position, monotonic seconds).
@@ -126,8 +135,8 @@ class RemovalDriver(Component):
 
     def start(self) -> None:
         """Resumes removals that an earlier start left open. Call it before workers can set."""
-        for id, digests in self._member.unsure.items():
-            self._drive(Open(id, digests, time.monotonic()))
+        for id, wanted in self._member.unsure.items():
+            self._drive(Open(id, wanted.digests, time.monotonic(), wanted.epoch))
 
     async def stop(self) -> None:
         """Leaves open removals to our next start or to another member."""
@@ -167,11 +176,11 @@ class RemovalDriver(Component):
                 entry.drive_at = now + before_us * TURN_S
                 entry.has_turn = True
             else:
-                self._drive(Open(entry.id, entry.digests, now))
+                self._drive(Open(entry.id, entry.digests, now, entry.epoch))
 
     async def _ask_who_began(self, node: Node, entry: Entry) -> None:
         """Ends the removal here if its driver completed it while we were out of its view."""
-        request = pb.RemoveRequest(id=id_message(entry.id), digests=entry.digests)
+        request = remove_request(entry.id, entry.digests, entry.epoch)
         try:
             reply = await self._call(node, "Remove", request)
         finally:
@@ -187,7 +196,7 @@ class RemovalDriver(Component):
     # --- removals
 
     async def remove(
-        self, digests: bytes, left_s: float, epoch: tuple[bytes, int] | None = None
+        self, digests: bytes, left_s: float, epoch: NamespaceEpoch
     ) -> tuple[int, bytes, str]:
         """Removes pages everywhere. Answers within `left_s` seconds, even if the removal goes on.
         Returns (status, digests that were held, explanation). `epoch`: the namespace id, and the
@@ -197,9 +206,7 @@ class RemovalDriver(Component):
         if len(self._open) >= OPEN_MAX:
             return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
         id = RemovalId(self._own.incarnation, next(self._numbers))
-        one = Open(id, digests, time.monotonic())
-        if epoch is not None:
-            one.epoch = pb.NamespaceEpoch(namespace_id=epoch[0], epoch=epoch[1])
+        one = Open(id, digests, time.monotonic(), epoch, is_waited_for=True)
         task = self._drive(one)
         margin_s = min(max(ANSWER_SHARE * left_s, ANSWER_MIN_S), ANSWER_MAX_S, left_s / 2)
         await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
@@ -211,7 +218,7 @@ class RemovalDriver(Component):
             return ERROR, b"", _why_it_broke(task)
         if not one.missing:
             one.missing[self._own.node_id] = "it had no time"
-        self._member.unsure[one.id] = digests
+        self._member.unsure[one.id] = Wanted(digests, epoch)
         self._member.keep_unsure()
         await self._member.kept()
         if one.cleared:  # a clear came while we wrote: nobody looks up these digests any more
@@ -303,12 +310,13 @@ class RemovalDriver(Component):
 
     async def _round(self, one: Open) -> bool:
         """One attempt. Returns whether the removal is complete; if not, `missing` says why."""
-        entry = await self._member.carry_out(one.id, one.digests)
+        entry = await self._member.carry_out(one.id, one.digests, one.epoch)
         if entry is None:
             one.was_over = True
             return True
-        if one.epoch is not None:
-            one.cleared = one.cleared or self._member.learn(self._own, one.epoch) > one.epoch.epoch
+        if one.is_waited_for and one.epoch is not None:
+            known = self._member.learn(self._own, wire.epoch_messages([one.epoch])[0])
+            one.cleared = one.cleared or known > one.epoch[1]
         if one.cleared:
             return True
         one.held.update(split(entry.held))
@@ -359,9 +367,9 @@ class RemovalDriver(Component):
         if reply.over:
             one.was_over = True
             return ""
-        if one.epoch is not None and reply.epoch > one.epoch.epoch:
+        if one.is_waited_for and one.epoch is not None and reply.epoch > one.epoch[1]:
             one.cleared = True
-            later = pb.NamespaceEpoch(namespace_id=one.epoch.namespace_id, epoch=reply.epoch)
+            later = pb.NamespaceEpoch(namespace_id=one.epoch[0], epoch=reply.epoch)
             with contextlib.suppress(ValueError, LookupError):  # the removal ends either way
                 self._member.learn(node.address, later)
         one.held.update(split(reply.digests))
@@ -515,7 +523,7 @@ class RemovalDriver(Component):
         return [node for node in self._placement.nodes.values() if node is not own]
 
     async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
-        request = pb.RemoveRequest(id=id_message(one.id), digests=one.digests, epoch=one.epoch)
+        request = remove_request(one.id, one.digests, one.epoch)
         reply: pb.RemoveReply | str = await self._call(node, "Remove", request)
         if isinstance(reply, str):
             return reply

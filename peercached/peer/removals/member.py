@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from peercached.one_write import OneWriteAtATime
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.ledger import Entry, Ledger, RemovalId, Told
+from peercached.removals.epochs_used import EpochsUsed
+from peercached.removals.ledger import Entry, Ledger, NamespaceEpoch, RemovalId, Told
 from peercached.removals.lives import HasLeft, Life, Lives
 from peercached.removals.store import Remembered, RemovalStore
 
@@ -65,6 +66,14 @@ class Removals:
         # Whether this node may have missed removals, and has yet to compare (catch_up.py).
         self.owes = True
         self.lives = Lives(self._own.node_id, remembered.lives, engine.removals_last)
+        # Of this start before it has heard of any clear that it had missed.
+        self.epochs_before = dict(engine.namespace_epochs())
+        unknown = remembered.epochs_unknown_upto
+        self.epochs_used = EpochsUsed(
+            remembered.epochs_used,
+            engine.removals_last if unknown is None else unknown,
+            engine.removals_last,
+        )
         self._owing: set[int] = set()  # indices of members whose pages the engine does not use
         # Node ids that may know removals that we missed since `life` ended. Empty if we owe nobody.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
@@ -166,6 +175,8 @@ class Removals:
             set(self.waits_for),
             [copy(life) for life in self.lives],
             dict(self.unsure),
+            self.epochs_used.all(),
+            self.epochs_used.unknown_upto,
         )
 
     def to_ask_for(self) -> list[Life]:
@@ -198,19 +209,23 @@ class Removals:
 
     # --- removals
 
-    async def carry_out(self, id: RemovalId, digests: bytes) -> Entry | None:
-        """Carries the removal out here, once. Returns None if we were told that it is over. Raises
-        Unable if too many are under way."""
+    async def carry_out(
+        self, id: RemovalId, digests: bytes, epoch: NamespaceEpoch | None
+    ) -> Entry | None:
+        """Carries the removal out here, once. `epoch`: that the digests were made with. Returns
+        None if we were told that it is over. Raises Unable if too many are under way."""
         if self.ledger.is_over(id):
             return None
         task = self._carrying.get(id)
         if task is None:
-            task = self._tasks.spawn(self._carry_out(id, digests))
+            task = self._tasks.spawn(self._carry_out(id, digests, epoch))
             self._carrying[id] = task
             task.add_done_callback(lambda _: self._carrying.pop(id, None))
         return await asyncio.shield(task)
 
-    async def _carry_out(self, id: RemovalId, digests: bytes) -> Entry:
+    async def _carry_out(
+        self, id: RemovalId, digests: bytes, epoch: NamespaceEpoch | None
+    ) -> Entry:
         loop = asyncio.get_running_loop()
         entry = self.ledger.running.get(id)
         if entry is not None and entry.kept:
@@ -219,7 +234,7 @@ class Removals:
         if entry is None:
             now = time.monotonic()
             last = self._engine.removals_last
-            entry = Entry(id, digests, last + 1, now, drive_at=now + ORPHANED_S)
+            entry = Entry(id, digests, last + 1, now, now + ORPHANED_S, epoch)
             # Enter it first: a life that leaves our view during the removal is owed it (Lives.see).
             self.ledger.running[id] = entry
             try:
@@ -235,6 +250,7 @@ class Removals:
                 self._engine.end_removal(digests)
             entry.held = digests_of(rows)
             self.lives.removed(entry.position)
+            self.note_epochs([epoch])
             self.keep_changes()
         else:
             # The pages are gone already: only retry the journal write that failed.
@@ -285,7 +301,7 @@ class Removals:
             )
         # Learn the epoch before we look for the pages: a clear that we missed would hide them.
         epoch = self.learn(caller, request.epoch) if request.HasField("epoch") else 0
-        entry = await self.carry_out(id, request.digests)
+        entry = await self.carry_out(id, request.digests, epoch_of(request))
         reply = pb.RemoveReply(
             epoch=epoch,
             view_number=self._placement.view.number,
@@ -299,6 +315,12 @@ class Removals:
             reply.view_number = entry.told.view
             reply.untold.extend(entry.told.untold)
         return reply
+
+    def note_epochs(self, used: Iterable[NamespaceEpoch | None]) -> None:
+        """Removals that we have just carried out were made in these epochs."""
+        for one in used:
+            if self.epochs_used.note(one, self._engine.removals_last):
+                self.lives.changed = True
 
     def learn(self, member: NodeAddress, told: pb.NamespaceEpoch) -> int:
         """Takes the epoch if it is newer. Returns the epoch in force here. Raises ValueError if it
@@ -344,6 +366,17 @@ def id_of(message: pb.RemovalId) -> RemovalId:
     if message.incarnation == 0 or message.number == 0:
         raise ValueError("a removal without an id")
     return RemovalId(message.incarnation, message.number)
+
+
+def remove_request(id: RemovalId, digests: bytes, epoch: NamespaceEpoch | None) -> pb.RemoveRequest:
+    used = None if epoch is None else pb.NamespaceEpoch(namespace_id=epoch[0], epoch=epoch[1])
+    return pb.RemoveRequest(id=id_message(id), digests=digests, epoch=used)
+
+
+def epoch_of(request: pb.RemoveRequest) -> NamespaceEpoch | None:
+    if not request.HasField("epoch"):
+        return None
+    return (request.epoch.namespace_id, request.epoch.epoch)
 
 
 def address_of(life: Life) -> pb.NodeAddress:

@@ -9,7 +9,8 @@ import pytest
 
 from peercached.membership import NodeAddress
 from peercached.membership.view import Member, View
-from peercached.removals.ledger import OVER_MAX, Entry, Ledger, RemovalId
+from peercached.removals.epochs_used import USED_MAX, EpochsUsed
+from peercached.removals.ledger import OVER_MAX, Entry, Ledger, RemovalId, Wanted
 from peercached.removals.lives import (
     LIVES_PER_NODE_MAX,
     NODES_MAX,
@@ -251,19 +252,23 @@ def test_an_end_that_comes_first_is_remembered() -> None:
     assert ledger.is_over(RemovalId(2, OVER_MAX))
 
 
-OPEN = {RemovalId(3, 4): bytes(16)}
-STATE = Remembered(True, 8, 7, 6, {"b"}, [], OPEN)
+OPEN = {
+    RemovalId(3, 4): Wanted(bytes(16), (bytes(16), 7)),
+    RemovalId(3, 5): Wanted(bytes(16), None),
+}
+STATE = Remembered(True, 8, 7, 6, {"b"}, [], OPEN, [(bytes(16), 3)], 4)
 
 
 def test_saved_removal_state_is_loaded_at_the_next_start(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path), "self")
     assert not store.load().is_known
     lives = [Life("a", 1, "h", 2, False, Waits.NEVER, 5), Life("a", 2, "h", 2, missed_from=7)]
-    assert store.save(Remembered(True, 8, 7, 6, {"b"}, lives, OPEN))
+    assert store.save(Remembered(True, 8, 7, 6, {"b"}, lives, OPEN, [(bytes(16), 3)], 4))
     found = RemovalStore(str(tmp_path), "self").load()
     assert (found.is_known, found.start, found.life, found.ended_at) == (True, 8, 7, 6)
     assert (found.waits_for, found.open) == ({"b"}, OPEN)
     assert found.lives == lives
+    assert (found.epochs_used, found.epochs_unknown_upto) == ([(bytes(16), 3)], 4)
     assert not RemovalStore(str(tmp_path), "another").load().is_known
 
 
@@ -302,3 +307,20 @@ def test_without_a_folder_nothing_is_kept() -> None:
     store = RemovalStore("", "self")
     assert store.save(STATE)
     assert not store.load().is_known
+
+
+def test_epochs_of_removals_are_known_from_the_last_one_that_was_not() -> None:
+    first, second, third = ((bytes(16), epoch) for epoch in (1, 2, 3))
+    used = EpochsUsed([first], unknown_upto=4, last=6)
+    assert used.since(4) is None, "a removal there may have used any"
+    assert used.since(5) == [first]
+    assert used.note(second, 9)
+    assert not used.note(second, 12)
+    assert used.since(7) == [second], "the first was not used since"
+    assert used.note(None, 13)
+    assert used.since(13) is None
+    assert used.note(third, 20)
+    for number in range(USED_MAX):
+        used.note((bytes(16), 10 + number), 21 + number)
+    assert used.since(20) is None, "more than are remembered"
+    assert used.since(21) == [(bytes(16), 10 + number) for number in range(USED_MAX)]

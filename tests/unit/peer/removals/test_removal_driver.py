@@ -41,7 +41,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
             outside=str,
         )
         cast(Any, driver)._drive = drive
-        status, _, _ = await driver.remove(bytes(16), left_s=0.1)
+        status, _, _ = await driver.remove(bytes(16), left_s=0.1, epoch=(bytes(16), 0))
         return status
 
     assert asyncio.run(claim()) == CLEARED
@@ -85,7 +85,8 @@ class Driven:
         """Runs one round. Returns the missing steps, or {} if the removal is complete."""
         return {} if await self._driver._round(one) else one.missing
 
-    async def _carry_out(self, id: RemovalId, digests: bytes) -> Entry:
+    async def _carry_out(self, id: RemovalId, digests: bytes, epoch: object) -> Entry:
+        del epoch
         return Entry(id, digests, 1, 0.0, 0.0, kept=True, told=self.carried_out)
 
     async def _tell(self) -> Told:
@@ -105,7 +106,7 @@ def no_statement_is_of_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def removal(number: int = 1) -> Open:
-    return Open(RemovalId(1, number), bytes(16), 0.0)
+    return Open(RemovalId(1, number), bytes(16), 0.0, None)
 
 
 def test_removal_waits_until_its_own_node_has_told_all_owners() -> None:
