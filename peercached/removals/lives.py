@@ -48,8 +48,10 @@ class Life:
     peer_port: int
     here: bool = True  # in our view
     waits: Waits = Waits.YES
-    # Position in our journal of the first removal that it may have missed; 0: none. Or NOT_KNOWN.
+    # Position in our journal of the first removal that it may have missed; 0: none. Or NOT_KNOWN:
+    # others say that it has missed some.
     missed_from: int = 0
+    is_unclear: bool = False  # it may have missed removals from before our journal began
     reached: int = 0  # last position of its own journal that we heard of
     # Not saved:
     owes: bool = False  # one that it may have missed is complete, or may be
@@ -133,6 +135,7 @@ class Lives:
             first = self._began_at + 1
             if lives:
                 found.missed_from = lives[-1].missed_from or last + 1
+                found.is_unclear = lives[-1].is_unclear
                 found.owes = found.is_new = True
             elif last >= first:
                 found.missed_from = first
@@ -168,6 +171,7 @@ class Lives:
             a = member.address
             if a.node_id != self._own_id and self.find(a.node_id, a.incarnation) is None:
                 life = Life(a.node_id, a.incarnation, a.host, a.peer_port, here=False)
+                life.is_unclear = True
                 self._add(life, Waits.YES)
 
     def learn(self, away: Life) -> None:
@@ -184,7 +188,7 @@ class Lives:
             self.changed = True
 
     def _add(self, away: Life, waits: Waits) -> None:
-        away.waits, away.missed_from = waits, NOT_KNOWN
+        away.waits, away.was_away = waits, True
         lives = self._lives.setdefault(away.node_id, [])
         lives.append(away)
         lives.sort(key=lambda life: life.incarnation)
@@ -284,7 +288,7 @@ class Lives:
     def heard(self, life: Life, upto: int) -> None:
         """The life has heard of all our removals up to that position of our journal."""
         life.heard_upto = max(life.heard_upto, upto)
-        life.is_new = False
+        life.is_new = life.is_unclear = False
         self._heard_upto(life, life.heard_upto)
 
     def _heard_upto(self, life: Life, position: int) -> None:
@@ -297,7 +301,7 @@ class Lives:
     def accept(self, life: Life) -> None:
         """A member was here before this node started, and owes nobody."""
         if life.is_new:
-            life.owes = life.is_new = False
+            life.owes = life.is_new = life.is_unclear = False
             life.missed_from = 0
             self.changed = True
 
@@ -319,5 +323,5 @@ class Lives:
         self._began_at = began_at
         for life in self:
             if not life.here:
-                life.missed_from, life.owes = NOT_KNOWN, False
+                life.missed_from, life.owes, life.is_unclear = 0, False, True
         self.changed = True

@@ -8,8 +8,8 @@ One JSON file, replaced as a whole:
    "life": incarnation of the last start that did not owe (had missed no removal),
    "ended at": our journal's position when that start ended; 0: it has not ended,
    "waits for": [node id, ...],
-   "lives": [[node id, incarnation, host, peer port, "here" or as Waits, missed from, reached],
-             ...],
+   "lives": [[node id, incarnation, host, peer port, "here" or as Waits, missed from, reached,
+              is unclear], ...],
    "open": [[incarnation, number, digests in hex, namespace id in hex, epoch], ...],
    "epochs used": [[namespace id in hex, epoch], ...], "epochs unknown upto": journal position}
 
@@ -97,6 +97,7 @@ class RemovalStore:
                         HERE if one.here else one.waits.value,
                         one.missed_from,
                         one.reached,
+                        one.is_unclear,
                     ]
                     for one in state.lives
                 ],
@@ -135,8 +136,9 @@ def _remembered(document: Any) -> Remembered:
             waits=WAITS.get(found, Waits.YES),
             missed_from=int(missed),
             reached=int(reached),
+            is_unclear=any(unclear),
         )
-        for node_id, incarnation, host, port, found, missed, reached in document["lives"]
+        for node_id, incarnation, host, port, found, missed, reached, *unclear in document["lives"]
     ]
     open = dict(map(_open_of, document["open"]))
     waits_for = {str(node_id) for node_id in document["waits for"]}

@@ -22,6 +22,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+import grpc
+
 from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.placement import Change, Node, Placement
 from peercached.membership import NodeAddress
@@ -35,7 +37,7 @@ from peercached.peer.removals.member import (
 )
 from peercached.peer.rpc import pings, wire
 from peercached.peer.rpc.client import PeerLink, Peers
-from peercached.peer.rpc.failures import CallFailed
+from peercached.peer.rpc.failures import CallFailed, Refused
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.lives import NOT_KNOWN
 
@@ -72,7 +74,7 @@ class RemovalCatchUp:
         # they do not look for pages here.
         self.is_held_out = False
         self._is_held_back = False  # nothing of before is served
-        self._is_holding = False
+        self._is_outside = False  # a member has refused us: its view lacks us
         self._task_again: asyncio.Task[None] | None = None
         self._engine = engine
         self._placement = placement
@@ -95,13 +97,11 @@ class RemovalCatchUp:
     # --- who asks
 
     async def run(self) -> None:
-        """Pays what this node owes. Call it once, when membership has settled. Afterwards it may
+        """Pays what this start owes. Call it once, when membership has settled. Afterwards it may
         serve: it owes nobody, or holds back pages of before and goes on in the background."""
         if await self._try_until(time.monotonic() + self._wait_s):
             return
         removals = self._removals
-        if self._were_strangers():
-            return removals.owes_nobody()
         if self.is_needed:
             removals.holds_back = True
             log.warning(
@@ -119,18 +119,13 @@ class RemovalCatchUp:
         self._is_held_back = True
         await self._confirm(await self._ask_all())  # nothing of before is served from now on
 
-    async def _hold_back_again(self, by: NodeAddress) -> None:
-        self._is_holding = True
+    async def _hold_back_again(self) -> None:
+        """This start has been away. So its newer pages wait for the same answers."""
         self._engine.set_paused(True)
         try:
-            give_up_at = time.monotonic() + self._wait_s
-            while (  # noqa: ASYNC110 (a view comes with no event)
-                self._placement.find_process(by) is None and time.monotonic() < give_up_at
-            ):
-                await asyncio.sleep(ASK_AGAIN_S)
             await self._hold_back()
+            await asyncio.sleep(self._timeout_s)  # or each call of a member would begin this again
         finally:
-            self._is_holding = False
             self._engine.set_paused(False)
 
     def told(self, by: NodeAddress) -> None:
@@ -140,10 +135,10 @@ class RemovalCatchUp:
         if time.monotonic() < confirmed_at + self._timeout_s:
             return  # it may have said so before it heard us; if not, it says so again
         if removals.owes and not self._creditors:
-            # It starts, and asks all members anyway. But if pages of before are held back, it may
-            # have been away again, and newer ones may be removed as well.
-            if self._is_held_back and not self._is_holding:
-                self._task_again = asyncio.ensure_future(self._hold_back_again(by))
+            # It starts, and asks all members anyway.
+            is_again = self._task_again is not None and not self._task_again.done()
+            if self._is_held_back and not is_again:
+                self._task_again = asyncio.ensure_future(self._hold_back_again())
             return
         self._creditors[by.node_id] = by
         removals.waits_for.add(by.node_id)
@@ -162,9 +157,14 @@ class RemovalCatchUp:
 
     async def _pay(self) -> None:
         try:
-            await self.run()
+            until = time.monotonic() + self._wait_s
+            if not (await self._try_until(until) or self._were_strangers()):
+                await self._begin_empty({})
+            self._removals.owes_nobody()
+            await self._removals.kept()
         finally:
             self._creditors.clear()
+            self.is_held_out = False
             self._engine.set_paused(False)
 
     def session_begun(self, link: PeerLink) -> None:
@@ -179,7 +179,7 @@ class RemovalCatchUp:
             if find(who.node_id, who.incarnation) is None:
                 self._removals.waits_for.discard(who.node_id)
                 del self._creditors[who.node_id]
-        return not (self._creditors or self._removals.starts)
+        return not self._creditors
 
     async def stop(self) -> None:
         tasks = [
@@ -254,16 +254,19 @@ class RemovalCatchUp:
             if self._waits():
                 self.is_held_out, pause_s = True, ASK_AGAIN_S
             else:
+                self._is_outside = False
                 replies = await self._ask_all()
                 is_paid = await self._try(replies)
                 if is_paid or self._is_held_back:
                     await self._confirm(replies)
-                self.is_held_out = False
+                self.is_held_out = not (is_paid or self._removals.starts)
                 if is_paid:
                     self._removals.owes_nobody()
                     await self._removals.kept()
                     return True
-            if time.monotonic() >= deadline:
+            # A process that was away waits until the members have taken it in again.
+            has_time = self._is_outside and not self._removals.starts
+            if time.monotonic() >= deadline and not has_time:
                 return False
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
@@ -303,9 +306,8 @@ class RemovalCatchUp:
         self, replies: dict[str, pb.MissedRemovalsReply]
     ) -> dict[str, pb.MissedRemovalsReply] | None:
         """The replies that together tell what we missed; None if they do not suffice yet."""
-        if any(node.address.node_id in self._creditors for node in self._others()) and not (
-            self._creditors.keys() <= replies.keys()
-        ):
+        members = {node.address.node_id for node in self._others()}
+        if not members & self._creditors.keys() <= replies.keys():
             return None
         settled = {node_id: reply for node_id, reply in replies.items() if reply.settled}
         if settled:
@@ -477,6 +479,8 @@ class RemovalCatchUp:
             for used in reply.epochs:
                 check_packed(used.namespace_id, DIGEST_BYTES, "namespace id")
         except (CallFailed, ValueError) as error:
+            if isinstance(error, Refused) and error.code is grpc.StatusCode.FAILED_PRECONDITION:
+                self._is_outside = True
             log.info(
                 "cannot get the list of missed removals from %s: %s", node.address.node_id, error
             )
@@ -553,6 +557,8 @@ class RemovalCatchUp:
         life = None if is_old else lives.find(caller.node_id, request.life)
         if life is None or not (life.missed_from or life.was_away or request.starts):
             return reply  # if it was never away from us, it has missed what we have missed
+        if life.is_unclear and request.starts:
+            return reply
         digests: bytes | None = b""
         if life.missed_from:
             digests = await self._since(life.missed_from)

@@ -190,9 +190,9 @@ def test_empty_start_waits_for_silent_lives_with_unknown_missed_removals() -> No
     lives = asked(view(A1, B1), view(B1), running_from=5)
     lives.forget_all(0)
     assert [life.node_id for life in lives.silent(nobody_left)] == ["a"]
-    assert missed(lives) == {"a": NOT_KNOWN, "b": 0}
+    assert {life.node_id: life.is_unclear for life in lives} == {"a": True, "b": False}
     lives.removed(9)
-    assert missed(lives) == {"a": NOT_KNOWN, "b": 0}
+    assert missed(lives) == {"a": 9, "b": 0}, "we know what it misses from now on"
 
 
 def test_whoever_told_of_a_removal_has_not_missed_it() -> None:
@@ -222,7 +222,7 @@ def test_suspected_lives_are_asked_for_until_they_are_met() -> None:
     lives = Lives("self")
     lives.suspect(view(A1, B1).members)
     assert waits(lives) == {("a", 1): Waits.YES, ("b", 11): Waits.YES}
-    assert set(missed(lives).values()) == {NOT_KNOWN}
+    assert all(life.is_unclear and not life.owes for life in lives)
     lives.see(view(A2, B1), nobody_left, 0, 0)
     assert waits(lives) == {("a", 1): Waits.NO, ("a", 2): None, ("b", 11): None}
 
@@ -262,7 +262,10 @@ STATE = Remembered(True, 8, 7, 6, {"b"}, [], OPEN, [(bytes(16), 3)], 4)
 def test_saved_removal_state_is_loaded_at_the_next_start(tmp_path: Path) -> None:
     store = RemovalStore(str(tmp_path), "self")
     assert not store.load().is_known
-    lives = [Life("a", 1, "h", 2, False, Waits.NEVER, 5), Life("a", 2, "h", 2, missed_from=7)]
+    lives = [
+        Life("a", 1, "h", 2, False, Waits.NEVER, 5),
+        Life("a", 2, "h", 2, missed_from=7, is_unclear=True),
+    ]
     assert store.save(Remembered(True, 8, 7, 6, {"b"}, lives, OPEN, [(bytes(16), 3)], 4))
     found = RemovalStore(str(tmp_path), "self").load()
     assert (found.is_known, found.start, found.life, found.ended_at) == (True, 8, 7, 6)
