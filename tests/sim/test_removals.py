@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,6 +91,31 @@ def test_member_does_not_tell_of_unknown_missed_removals() -> None:
             cluster.nodes["n0000"].process.do(lambda: cluster.loop.create_task(ask()))
             cluster.run(1.0)
         assert [answer.known for answer in answers] == [False, True, False]
+
+
+def test_nothing_is_known_while_pages_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal is gone before the node has forgotten which lives it would tell what."""
+    with RemovalsCluster(1, 2) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        ours, other = cluster.nodes["n0000"], cluster.nodes["n0001"].address
+        catch_up = ours.daemon.removal_catch_up
+        answers = []
+
+        async def ask() -> None:
+            request = pb.MissedRemovalsRequest(life=other.incarnation, starts=True)
+            answers.append(await catch_up.answer(other, request))
+
+        def drop_all() -> asyncio.Future[None]:
+            dropped = cluster.loop.create_future()
+            cluster.loop.call_later(1.0, dropped.set_result, None)
+            return dropped
+
+        monkeypatch.setattr(ours.engine, "drop_all", drop_all)
+        for work in (ask, lambda: catch_up._begin_empty({}), ask):
+            ours.process.do(partial(cluster.loop.create_task, work()))
+            cluster.run(0.5)
+        assert [answer.known for answer in answers] == [True, False]
 
 
 def test_journal_positions_of_other_members_are_saved() -> None:

@@ -87,6 +87,7 @@ class RemovalCatchUp:
         # Our last start that owed nobody, and our journal's position when it ended.
         self._ended, self._ended_at = removals.life, removals.ended_at
         self._state_is_old = False  # another node knows more of our earlier starts than state_dir
+        self._is_emptying = False
         self._task: asyncio.Task[None] | None = None
         # By node id: processes that have told us, while we ran, that we owe.
         self._creditors: dict[str, NodeAddress] = {}
@@ -415,9 +416,13 @@ class RemovalCatchUp:
                 "dropping all pages: no member knows which of them were removed while this node "
                 "was down or disconnected"
             )
+        self._is_emptying = True  # until then nobody may rely on what we remember
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
+        finally:
+            self._is_emptying = False
         self._removals.has_nothing_of_before()
         self._state_is_old, self._ended_at = False, POSITION_MAX
-        await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
         self._journal_from = self._engine.removals_last
         self._removals.lives.forget_all(self._journal_from)
         for reply in replies.values():
@@ -525,7 +530,7 @@ class RemovalCatchUp:
         is_comparable = request.met <= self._ended
         self._compare(caller.node_id, request.met, request.met_position if is_comparable else 0)
         lives.reach({caller.incarnation: request.reached})
-        if not removals.owes and self._state_is_old:
+        if not removals.owes and self._state_is_old and not self._is_emptying:
             await self._begin_empty({})
         # It may serve after our answer. From then on, our next start must know of it.
         await removals.kept()
@@ -553,8 +558,9 @@ class RemovalCatchUp:
             lives.heard(caller_now, request.heard)
         removals.keep_changes()
         reply.owes = caller_now is None or caller_now.owes
-        is_old = self._state_is_old or newest > request.before or reached > request.position
-        life = None if is_old else lives.find(caller.node_id, request.life)
+        is_old = newest > request.before or reached > request.position
+        is_unsure = self._state_is_old or self._is_emptying
+        life = None if is_old or is_unsure else lives.find(caller.node_id, request.life)
         if life is None or not (life.missed_from or life.was_away or request.starts):
             return reply  # if it was never away from us, it has missed what we have missed
         if life.is_unclear and request.starts:
