@@ -385,7 +385,7 @@ class Daemon:
             drop=self.node.drop_here,
             announce=self._announce_drain,
             leave=self._leave_for_good,
-            owes=lambda: self.removals.owes,
+            may_give=lambda: not self.removals.owes,
         )
         self.operations = Operations(
             engine,

@@ -116,7 +116,11 @@ class Nemeses:
     def drain_and_stay(self, daemon: Daemon) -> None:
         with AdminClient(str(daemon.admin_path)) as admin:
             admin.drain(1 << 40, 60.0, True)
-            eventually(lambda: daemon.status()["drain"]["state"] == "drained", 30)
+            eventually(
+                lambda: daemon.status()["drain"]["state"] == "drained",
+                30,
+                lambda: f"{daemon.node_id} has drained: {daemon.status()}",
+            )
             admin.undrain()
 
     # --- silence

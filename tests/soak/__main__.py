@@ -33,8 +33,12 @@ def main(minutes: float, seed: int, count: int, *faults: str) -> int:
         told = f"{minutes:g} minutes, seed {seed}, {count} nodes"
         print(f"{told}: figures at the end, the logs stay if it fails")
         chaos = Chaos(make, files.options(count), folder, seed)
-        figures = chaos.run(60 * minutes, network, faults)
-        if figures.faults():
+        try:
+            figures = chaos.run(60 * minutes, network, faults)
+        except BaseException:
+            print(f"during {'; '.join(chaos.during[-4:])}; the daemons' logs are in {folder}")
+            raise
+        finally:
             for daemon in chaos.cluster.daemons:
                 shutil.copy(daemon.log_path, folder)
     print(

@@ -36,7 +36,7 @@ SECONDS_MAX = 3600.0
 # Pause before we ask a peer again that is busy with other parts.
 BUSY_S = 0.05
 # Poll interval while this node may have missed removals.
-OWES_S = 0.05
+ASK_AGAIN_S = 0.05
 # Pages dropped in one step.
 DROP_PAGES = 4096
 
@@ -59,7 +59,8 @@ class Limits:
 class Drain(Component):
     """Use it on the event loop's thread. `announce` tells the other nodes whether this node drains.
     `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
-    takes this node out of the cluster. `owes` says whether this node may have missed removals."""
+    takes this node out of the cluster. `may_give` says whether no page here can have been removed
+    elsewhere unnoticed: a peer serves as its own what it is given."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Drain(Component):
         withdraw: Callable[[bytes, bool], Awaitable[None]],
         drop: Callable[[bytes], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
-        owes: Callable[[], bool],
+        may_give: Callable[[], bool],
     ) -> None:
         self._engine = engine
         self._placement = placement
@@ -79,7 +80,7 @@ class Drain(Component):
         self._withdraw = withdraw
         self._drop = drop
         self._leave = leave
-        self._owes = owes
+        self._may_give = may_give
         self._turns = itertools.count()
         self._withdrawn = bytearray()  # records of pages that peers took
         self._out: dict[Node, str] = {}  # peers that take nothing more -> why
@@ -173,10 +174,8 @@ class Drain(Component):
             del self._withdrawn[:step]
 
     async def _hand_over(self, bytes_max: int) -> None:
-        # A peer serves an adopted page as its own. So first drop all pages that were removed
-        # elsewhere.
-        while self._owes():  # noqa: ASYNC110 (it comes with no event)
-            await asyncio.sleep(OWES_S)
+        while not self._may_give():  # noqa: ASYNC110 (it comes with no event)
+            await asyncio.sleep(ASK_AGAIN_S)
         loop = asyncio.get_running_loop()
         found, too_large = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
         parts = [Part.of(part) for part in found]

@@ -27,8 +27,7 @@ class Settings(Protocol):
 
 class Handover:
     """Use it on the event loop's thread. `settings.config` is the one in force. `withdraw`, `drop`,
-    `announce` and `leave` are those of Drain. `owes` says whether this node may have missed
-    removals: then it gives no page away."""
+    `announce`, `leave` and `may_give` are those of Drain."""
 
     def __init__(
         self,
@@ -42,23 +41,23 @@ class Handover:
         drop: Callable[[bytes], Awaitable[None]],
         announce: Callable[[bool], None],
         leave: Callable[[], Awaitable[None]],
-        owes: Callable[[], bool],
+        may_give: Callable[[], bool],
     ) -> None:
-        self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, owes)
+        self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, may_give)
         self._giver = Giver(engine, placement, offers, withdraw, drop)
-        self.move = Move(engine, placement, self._giver, owes)
+        self.move = Move(engine, placement, self._giver, may_give)
         pool_bytes = settings.config.pool_size
 
-        def may_give() -> bool:
-            return self.drain.takes_sets and not owes()
+        def may_push() -> bool:
+            return self.drain.takes_sets and may_give()
 
-        self._push = Push(engine, self._giver, may_give, settings.config.write_policy)
+        self._push = Push(engine, self._giver, may_push, settings.config.write_policy)
         self.spill = Spill(
             engine,
             placement,
             offers,
             self._giver,
-            may_give,
+            may_push,
             pool_bytes,
             lambda: settings.config.spill_bytes_per_s,
         )

@@ -26,25 +26,25 @@ class Moved:
 
 
 class Move:
-    """Use it on the event loop's thread. `owes` says whether this node may have missed removals."""
+    """Use it on the event loop's thread. `may_give` is that of Drain."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         giver: Giver,
-        owes: Callable[[], bool],
+        may_give: Callable[[], bool],
     ) -> None:
         self._engine = engine
         self._placement = placement
         self._giver = giver
-        self._owes = owes
+        self._may_give = may_give
 
     async def move(self, digests: list[bytes], to: str, seconds: float) -> Moved:
         """Hands these pages over, within about `seconds`. Raises ValueError if that node cannot
         have them."""
         node = self._node(to)
-        if self._owes():
+        if not self._may_give():
             raise ValueError(
                 "this node has not heard of all removals yet, so it hands no page on: ask again in "
                 "some seconds"

@@ -382,11 +382,7 @@ class RemovalCatchUp:
         for told_by, digests in alike.items():
             await self._remove(digests, told_by)
         self._removals.note_epochs(used)
-        for reply in replies.values():
-            for request in reply.running:
-                await self._removals.carry_out(
-                    id_of(request.id), request.digests, epoch_of(request)
-                )
+        await self._carry_out_running(replies)
 
     async def _remove(self, digests: list[bytes], told_by: Collection[str]) -> None:
         """Removes these pages, even if they were set in this start while it waited: nobody knows
@@ -425,6 +421,9 @@ class RemovalCatchUp:
         self._state_is_old, self._ended_at = False, POSITION_MAX
         self._journal_from = self._engine.removals_last
         self._removals.lives.forget_all(self._journal_from)
+        await self._carry_out_running(replies)
+
+    async def _carry_out_running(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
         for reply in replies.values():
             for request in reply.running:
                 await self._removals.carry_out(
