@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
 
 # Finished removals that we remember. A late request for a forgotten one is carried out again: pages
 # set since then become misses.
@@ -50,6 +50,8 @@ class Entry:
     told: Told = Told()  # state when this node carried it out
     reached: int = 0  # our journal's last position then
     begun: bool = False  # this node refuses sets of its keys
+    # Incarnations of lives that were out of our view while it ran. They miss it unless they answer.
+    away: set[int] = field(default_factory=set)
 
 
 class Ledger:
@@ -61,12 +63,20 @@ class Ledger:
         return id in self._over
 
     def end(self, id: RemovalId) -> Entry | None:
-        """Marks the removal as over. Returns its entry, or None if it did not run here."""
-        self._over[id] = None
-        if len(self._over) > OVER_MAX:
-            self._over.popitem(last=False)
-        return self.running.pop(id, None)
+        """Marks the removal as over. Returns its entry, or None if it does not run here."""
+        entry = self.running.pop(id, None)
+        if entry is not None:
+            self._over[id] = None
+            if len(self._over) > OVER_MAX:
+                self._over.popitem(last=False)
+        return entry
 
-    @property
-    def running_from(self) -> int:
-        return min((entry.position for entry in self.running.values()), default=0)
+    def may_be_missed(self, driven: Container[RemovalId]) -> dict[int, int]:
+        """By incarnation: position of the first removal under way that this life may miss. Those
+        `driven` here do not count: before we say that one is complete, we note who missed it."""
+        first: dict[int, int] = {}
+        for entry in self.running.values():
+            if entry.id not in driven:
+                for incarnation in entry.away:
+                    first.setdefault(incarnation, entry.position)
+        return first

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from peercached.membership import Member, NodeAddress, View
+from peercached.removals.ledger import Entry
 
 # Lives kept for one node id. A daemon in a restart loop pushes out the life that had pages. Then
 # nobody knows what that life missed, and the node drops these pages.
@@ -48,13 +49,12 @@ class Life:
     peer_port: int
     here: bool = True  # in our view
     waits: Waits = Waits.YES
-    # Position in our journal of the first removal that it may have missed; 0: none. Or NOT_KNOWN:
-    # others say that it has missed some.
+    # Position in our journal of the first complete removal that it may have missed; 0: none. Or
+    # NOT_KNOWN: a member that is gone said that it has missed some.
     missed_from: int = 0
     is_unclear: bool = False  # it may have missed removals from before our journal began
     reached: int = 0  # last position of its own journal that we heard of
     # Not saved:
-    owes: bool = False  # one that it may have missed is complete, or may be
     is_new: bool = False  # it owes only because it has never asked us
     missed_last: int = 0  # position of the last one
     heard_upto: int = 0  # position up to which it has heard of all our removals
@@ -63,6 +63,10 @@ class Life:
     @property
     def name(self) -> tuple[str, int]:
         return (self.node_id, self.incarnation)
+
+    @property
+    def owes(self) -> bool:
+        return self.missed_from != 0
 
     @property
     def is_silent(self) -> bool:
@@ -80,7 +84,7 @@ class Lives:
         self.changed = False  # must be saved at once; the caller saves and resets it
         self.has_news = False  # may be saved a moment later
         for life in known:
-            life.owes, life.was_away = life.missed_from > 0, True
+            life.was_away = True
             self._lives.setdefault(life.node_id, []).append(life)
 
     def __iter__(self) -> Iterator[Life]:
@@ -105,13 +109,12 @@ class Lives:
 
     # --- who is here
 
-    def see(self, view: View, has_left: HasLeft, running_from: int, last: int) -> None:
-        """Takes a new view. `running_from`: journal position of the oldest removal under way here,
-        0 if none is. Lives that left the view may have missed everything from there on. `last`: our
-        journal's position now."""
+    def see(self, view: View, has_left: HasLeft, running: Collection[Entry], last: int) -> None:
+        """Takes a new view. `running`: the removals under way here. `last`: our journal's position
+        now."""
         for member in view.members:
             if member.node_id != self._own_id:
-                self._meet(member.address, running_from, last)
+                self._meet(member.address, running, last)
         for life in self:
             member_now = view.by_id.get(life.node_id)
             if not life.here or (
@@ -121,10 +124,10 @@ class Lives:
             life.here, life.is_new, life.was_away = False, False, True
             life.waits = Waits.NO if has_left(*life.name) else Waits.YES
             self.changed = True
-            if running_from:
-                self._miss(life, running_from)
+        for entry in running:
+            entry.away |= self.away()
 
-    def _meet(self, address: NodeAddress, running_from: int, last: int) -> None:
+    def _meet(self, address: NodeAddress, running: Collection[Entry], last: int) -> None:
         lives = self._lives.setdefault(address.node_id, [])
         found = self.find(address.node_id, address.incarnation)
         if found is None:
@@ -136,11 +139,12 @@ class Lives:
             if lives:
                 found.missed_from = lives[-1].missed_from or last + 1
                 found.is_unclear = lives[-1].is_unclear
-                found.owes = found.is_new = True
-            elif last >= first:
-                found.missed_from = first
-                found.owes = found.is_new = not 0 < running_from <= first
+                found.is_new = True
+            elif last >= first and not any(entry.position <= first for entry in running):
+                found.missed_from, found.is_new = first, True
             found.missed_last = last
+            for entry in running:
+                entry.away.add(found.incarnation)
             lives.append(found)
             del lives[:-LIVES_PER_NODE_MAX]
             self.changed = True
@@ -174,17 +178,15 @@ class Lives:
                 life.is_unclear = True
                 self._add(life, Waits.YES)
 
-    def learn(self, away: Life) -> None:
-        """A life that owes, as another node says. What we know of it is kept."""
-        if away.node_id == self._own_id:
-            return
+    def owed(self, away: Life) -> None:
+        """A life that owed a member which is gone (claims.py). What we know of it is kept."""
         known = self.find(*away.name)
         if known is None:
             away.here = False
             self._add(away, Waits.NEVER)  # the other node may wait for it
             known = away
         if not known.owes:
-            known.missed_from, known.owes = NOT_KNOWN, True
+            known.missed_from = NOT_KNOWN
             self.changed = True
 
     def _add(self, away: Life, waits: Waits) -> None:
@@ -249,33 +251,30 @@ class Lives:
     # --- debts
 
     def removed(
-        self, position: int, told_by: Collection[str] = (), also_here: bool = False
+        self,
+        position: int,
+        told_by: Collection[str] = (),
+        up_to_date: Collection[int] | None = None,
     ) -> None:
-        """This node carries a removal out, with entries from `position` on. Lives that are out of
-        view miss it. `told_by`: nodes that know it, because it was complete before we heard of it.
-        `also_here`: then lives in our view may have missed it, too."""
+        """This node carries out a complete removal, with entries from `position` on, of which other
+        nodes have told it: `told_by`. Lives that are out of view miss it. `up_to_date`
+        (incarnations): all other lives in our view may have missed it, too."""
         for life in self:
             knows = life.node_id in told_by and not life.is_silent
-            if not knows and (also_here or not life.here):
+            if life.here and (up_to_date is None or life.incarnation in up_to_date):
+                continue
+            if not knows:
                 self._miss(life, position)
-                life.owes = life.owes or bool(told_by)
 
-    def over(self, position: int, answered: Collection[int]) -> None:
-        """A removal is complete. `answered` (incarnations): all other lives may have missed it."""
+    def over(self, entry: Entry, answered: Collection[int]) -> None:
+        """A removal is complete. Lives that were out of our view have missed it, unless they have
+        `answered` (incarnations). A member that was never away is asked itself, whatever this
+        message says of it."""
         for life in self:
-            if life.incarnation in answered:
-                if life.missed_from == position:
-                    self._heard_upto(life, position)
-            elif position > life.heard_upto:
-                if not life.here:
-                    self._miss(life, position)
-                # A member that was never away is asked itself, whatever this message says of it.
-                if (
-                    not life.here
-                    or life.missed_from == NOT_KNOWN
-                    or (0 < life.missed_from <= position)
-                ):
-                    life.owes = True
+            if life.incarnation not in answered and (
+                not life.here or life.incarnation in entry.away
+            ):
+                self._miss(life, entry.position)
 
     def _miss(self, life: Life, position: int) -> None:
         if position <= life.heard_upto:
@@ -285,15 +284,18 @@ class Lives:
             life.missed_from = position
             self.changed = True
 
-    def heard(self, life: Life, upto: int) -> None:
-        """The life has heard of all our removals up to that position of our journal."""
+    def heard(self, life: Life, upto: int, running: Collection[Entry] = ()) -> None:
+        """The life has heard of all our removals up to that position of our journal. It carries out
+        those that are `running`."""
+        for entry in running:
+            if entry.position <= upto:
+                entry.away.discard(life.incarnation)
         life.heard_upto = max(life.heard_upto, upto)
         life.is_new = life.is_unclear = False
         self._heard_upto(life, life.heard_upto)
 
     def _heard_upto(self, life: Life, position: int) -> None:
-        left = position + 1 if life.missed_last > position else 0
-        life.owes = life.owes and left != 0
+        left = position + 1 if life.owes and life.missed_last > position else 0
         if life.missed_from != left:
             life.missed_from = left
             self.changed = True
@@ -301,9 +303,25 @@ class Lives:
     def accept(self, life: Life) -> None:
         """A member was here before this node started, and owes nobody."""
         if life.is_new:
-            life.owes = life.is_new = life.is_unclear = False
+            life.is_new = life.is_unclear = False
             life.missed_from = 0
             self.changed = True
+
+    def away(self) -> set[int]:
+        """The incarnations of lives that are out of our view."""
+        return {life.incarnation for life in self if not life.here}
+
+    def trust(self, up_to_date: Collection[int]) -> None:
+        """A member that has missed none of our removals says that these (incarnations) have missed
+        none of its own."""
+        for life in self:
+            if life.here and life.owes and life.incarnation in up_to_date:
+                life.missed_from, life.is_new = 0, False
+                self.changed = True
+
+    def up_to_date(self) -> list[int]:
+        """The incarnations of lives in our view that have missed nothing of what we know."""
+        return [life.incarnation for life in self if life.here and not life.owes]
 
     def owing(self) -> set[int]:
         """The incarnations of lives in our view that owe."""
@@ -323,5 +341,5 @@ class Lives:
         self._began_at = began_at
         for life in self:
             if not life.here:
-                life.missed_from, life.owes, life.is_unclear = 0, False, True
+                life.missed_from, life.is_unclear = 0, True
         self.changed = True

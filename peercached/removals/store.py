@@ -11,10 +11,12 @@ One JSON file, replaced as a whole:
    "lives": [[node id, incarnation, host, peer port, "here" or as Waits, missed from, reached,
               is unclear], ...],
    "open": [[incarnation, number, digests in hex, namespace id in hex, epoch], ...],
+   "claims": [[node id, incarnation, node id, incarnation, host, peer port], ...],
    "epochs used": [[namespace id in hex, epoch], ...], "epochs unknown upto": journal position}
 
 `waits for`: nodes that may know removals which this node missed. `open`: removals begun here that
-were incomplete when the worker was answered. A file that is missing, unreadable or of another
+were incomplete when the worker was answered. `claims`: a member, and a process that owes it. A
+file that is missing, unreadable or of another
 secret counts as empty. Then pages of earlier starts are dropped if other nodes know of removals.
 The file survives kill -9, but it is not synced, so a power cut may lose it. A sync would cost time
 whenever a node goes, and the other nodes can tell us the lost state.
@@ -27,6 +29,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+from peercached.removals.claims import Name
 from peercached.removals.ledger import NamespaceEpoch, RemovalId, Wanted
 from peercached.removals.lives import Life, Waits
 from peercached.state_file import StateFile, Unreadable
@@ -49,6 +52,7 @@ class Remembered:
     open: dict[RemovalId, Wanted] = field(default_factory=dict)
     epochs_used: list[NamespaceEpoch] = field(default_factory=list)
     epochs_unknown_upto: int | None = None  # None: all that the journal has now
+    claims: list[tuple[Name, Life]] = field(default_factory=list)
     is_of_another_cluster: bool = False  # the file belongs to another cluster secret
 
 
@@ -101,6 +105,10 @@ class RemovalStore:
                     ]
                     for one in state.lives
                 ],
+                "claims": [
+                    [*by, one.node_id, one.incarnation, one.host, one.peer_port]
+                    for by, one in state.claims
+                ],
                 "open": [_row_of(id, wanted) for id, wanted in state.open.items()],
                 "epochs used": [[id.hex(), epoch] for id, epoch in state.epochs_used],
                 "epochs unknown upto": state.epochs_unknown_upto,
@@ -140,10 +148,14 @@ def _remembered(document: Any) -> Remembered:
         )
         for node_id, incarnation, host, port, found, missed, reached, *unclear in document["lives"]
     ]
+    claims = [
+        ((str(by), int(start)), Life(str(node_id), int(incarnation), str(host), int(port)))
+        for by, start, node_id, incarnation, host, port in document.get("claims", [])
+    ]
     open = dict(map(_open_of, document["open"]))
     waits_for = {str(node_id) for node_id in document["waits for"]}
     start, life = int(document["start"]), int(document["life"])
     ended_at = int(document.get("ended at", 0))
     used = [(bytes.fromhex(id), int(epoch)) for id, epoch in document.get("epochs used", [])]
     unknown = document.get("epochs unknown upto")
-    return Remembered(True, start, life, ended_at, waits_for, lives, open, used, unknown)
+    return Remembered(True, start, life, ended_at, waits_for, lives, open, used, unknown, claims)

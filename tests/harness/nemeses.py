@@ -110,18 +110,21 @@ class Nemeses:
         """Leaves the cluster as the manual describes it for an upgrade."""
         with AdminClient(str(daemon.admin_path)) as admin:
             admin.drain(1 << 40, 60.0, False)
-        eventually(lambda: daemon.status()["drain"]["state"] == "left", 30)
+        self._wait_drained(daemon, "left")
         self.stop(daemon)
 
     def drain_and_stay(self, daemon: Daemon) -> None:
         with AdminClient(str(daemon.admin_path)) as admin:
             admin.drain(1 << 40, 60.0, True)
-            eventually(
-                lambda: daemon.status()["drain"]["state"] == "drained",
-                30,
-                lambda: f"{daemon.node_id} has drained: {daemon.status()}",
-            )
+            self._wait_drained(daemon, "drained")
             admin.undrain()
+
+    def _wait_drained(self, daemon: Daemon, state: str) -> None:
+        eventually(
+            lambda: daemon.status()["drain"]["state"] == state,
+            30,
+            lambda: f"{daemon.node_id} is {state}: {daemon.status()}",
+        )
 
     # --- silence
 

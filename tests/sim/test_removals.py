@@ -112,7 +112,7 @@ def test_nothing_is_known_while_pages_are_dropped(monkeypatch: pytest.MonkeyPatc
             return dropped
 
         monkeypatch.setattr(ours.engine, "drop_all", drop_all)
-        for work in (ask, lambda: catch_up._begin_empty({}), ask):
+        for work in (ask, catch_up._begin_empty, ask):
             ours.process.do(partial(cluster.loop.create_task, work()))
             cluster.run(0.5)
         assert [answer.known for answer in answers] == [True, False]

@@ -160,7 +160,7 @@ class RemovalCatchUp:
         try:
             until = time.monotonic() + self._wait_s
             if not (await self._try_until(until) or self._were_strangers()):
-                await self._begin_empty({})
+                await self._begin_empty()
             self._removals.owes_nobody()
             await self._removals.kept()
         finally:
@@ -206,6 +206,8 @@ class RemovalCatchUp:
                 work = self._tell(node)
             elif is_older and not removals.owes and node not in self._greeted:
                 work = self._greet(node)
+            elif removals.claims.are_of((node.address.node_id, node.address.incarnation)):
+                work = self._ask_for_claims(node)
             else:
                 continue
             self._talk(node, work)
@@ -222,6 +224,10 @@ class RemovalCatchUp:
     async def _tell(self, node: Node) -> None:
         await pings.reaches(self._peers, node.address, self._timeout_s)
 
+    async def _ask_for_claims(self, node: Node) -> None:
+        if await self._ask(node):
+            self._removals.keep_changes()
+
     async def _greet(self, node: Node) -> None:
         """Members that were not there when we started have not heard of us yet. If they ran in
         another part of the cluster, each side may have missed removals of the other."""
@@ -229,9 +235,10 @@ class RemovalCatchUp:
             return
         name = node.address.node_id
         if self._state_is_old:
-            await self._begin_empty({})
+            await self._begin_empty()
         elif reply.known:
             await self._take({name: reply})
+        await self._carry_out_running({name: reply})
         self._accept(node, reply)
         await self._confirm({name: reply})
 
@@ -290,9 +297,10 @@ class RemovalCatchUp:
         if remembers and (found := self._enough(replies)) is not None:
             await self._take(found)
         elif self._is_unknown(replies) or not (remembers or self._others_wait(replies)):
-            await self._begin_empty(replies)
+            await self._begin_empty()
         else:
             return False
+        await self._carry_out_running(replies)
         return True
 
     @property
@@ -369,7 +377,7 @@ class RemovalCatchUp:
         used = {(e.namespace_id, e.epoch) for reply in replies.values() for e in reply.epochs}
         if any(before.get(namespace_id, 0) > epoch for namespace_id, epoch in used):
             # We knew of a clear that they did not know: their digests are not those of our pages.
-            await self._begin_empty(replies)
+            await self._begin_empty()
             self._removals.note_epochs(used)
             return
         known: defaultdict[bytes, set[str]] = defaultdict(set)  # digest -> nodes that know of it
@@ -380,22 +388,24 @@ class RemovalCatchUp:
         for digest, node_ids in known.items():
             alike[frozenset(node_ids)].append(digest)
         for told_by, digests in alike.items():
-            await self._remove(digests, told_by)
+            up_to_date = {process for name in told_by for process in replies[name].up_to_date}
+            await self._remove(digests, told_by, up_to_date)
         self._removals.note_epochs(used)
-        await self._carry_out_running(replies)
 
-    async def _remove(self, digests: list[bytes], told_by: Collection[str]) -> None:
+    async def _remove(
+        self, digests: list[bytes], told_by: Collection[str], up_to_date: Collection[int]
+    ) -> None:
         """Removes these pages, even if they were set in this start while it waited: nobody knows
         whether the removal was later."""
         loop = asyncio.get_running_loop()
-        # Lives that are away may have missed these removals, too. So may other members, if they
-        # were away together with us. Tell them once, or nodes would tell each other for ever.
+        # Lives that are away may have missed these removals, too. So may members that were away
+        # together with us. Tell them once, or nodes would tell each other for ever.
         journal = await loop.run_in_executor(None, self._engine.removals_since, self._journal_from)
+        is_known_here = self._removals.starts or set(split(journal or b"")).issuperset(digests)
         self._removals.lives.removed(
             self._engine.removals_last + 1,
             told_by,
-            also_here=not self._removals.starts
-            and not set(split(journal or b"")).issuperset(digests),
+            None if is_known_here else up_to_date,
         )
         self._removals.keep_changes()
         log.info(
@@ -406,12 +416,12 @@ class RemovalCatchUp:
             packed = b"".join(digests[at : at + STEP_DIGESTS])
             await loop.run_in_executor(None, self._engine.remove_local, packed)
 
-    async def _begin_empty(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
-        if self.is_needed:
-            log.warning(
-                "dropping all pages: no member knows which of them were removed while this node "
-                "was down or disconnected"
-            )
+    async def _begin_empty(self) -> None:
+        log.log(
+            logging.WARNING if self.is_needed else logging.INFO,
+            "dropping all pages: no member knows which of them were removed while this node was "
+            "down or disconnected",
+        )
         self._is_emptying = True  # until then nobody may rely on what we remember
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
@@ -421,7 +431,6 @@ class RemovalCatchUp:
         self._state_is_old, self._ended_at = False, POSITION_MAX
         self._journal_from = self._engine.removals_last
         self._removals.lives.forget_all(self._journal_from)
-        await self._carry_out_running(replies)
 
     async def _carry_out_running(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
         for reply in replies.values():
@@ -444,13 +453,14 @@ class RemovalCatchUp:
         others = self._others()
         replies = await asyncio.gather(*map(self._ask, others))
         answered = [(n, reply) for n, reply in zip(others, replies, strict=True) if reply]
-        lives = self._removals.lives
-        for node, reply in answered:
-            if self._removals.starts:
+        if self._removals.starts:
+            # What we remember may be of removals that were under way when we were killed.
+            lives = self._removals.lives
+            clear = lives.up_to_date()
+            for node, reply in answered:
                 self._accept(node, reply)
-        for _, reply in answered:
-            for away in reply.away:
-                lives.learn(life_of(away))
+                if reply.settled and node.address.incarnation in clear:
+                    lives.trust(reply.up_to_date)
         self._removals.keep_changes()
         return {node.address.node_id: reply for node, reply in answered}
 
@@ -489,6 +499,7 @@ class RemovalCatchUp:
                 "cannot get the list of missed removals from %s: %s", node.address.node_id, error
             )
             return None
+        removals.claimed(who, map(life_of, reply.away))
         self._compare(who.node_id, reply.met, reply.met_position)
         removals.lives.reach({who.incarnation: reply.reached})
         reached = removals.lives.reached_by(who.node_id, reply.ended)
@@ -530,7 +541,7 @@ class RemovalCatchUp:
         self._compare(caller.node_id, request.met, request.met_position if is_comparable else 0)
         lives.reach({caller.incarnation: request.reached})
         if not removals.owes and self._state_is_old and not self._is_emptying:
-            await self._begin_empty({})
+            await self._begin_empty()
         # It may serve after our answer. From then on, our next start must know of it.
         await removals.kept()
         newest = lives.newest_before(caller.node_id, caller.incarnation)
@@ -547,6 +558,7 @@ class RemovalCatchUp:
             reached=self._engine.removals_last,
             running=running_of(removals),
             away=removals.may_come_back(),
+            up_to_date=lives.up_to_date(),
         )
         caller_now = lives.find(caller.node_id, caller.incarnation)
         if caller_now is not None and caller_now.is_new and not request.starts:
@@ -554,7 +566,7 @@ class RemovalCatchUp:
             if caller_node not in self._talking and not removals.owes:
                 self._talk(caller_node, self._greet(caller_node))
         if caller_now is not None and request.HasField("heard"):
-            lives.heard(caller_now, request.heard)
+            lives.heard(caller_now, request.heard, removals.ledger.running.values())
         removals.keep_changes()
         reply.owes = caller_now is None or caller_now.owes
         is_old = newest > request.before or reached > request.position
@@ -567,7 +579,7 @@ class RemovalCatchUp:
         digests: bytes | None = b""
         if life.missed_from:
             digests = await self._since(life.missed_from)
-        used = removals.epochs_used.since(life.missed_from) if digests else []
+        used = removals.epochs_missed(caller, life.missed_from) if digests else []
         if digests is not None and used is not None:
             reply.known, reply.digests = True, digests
             reply.epochs.extend(wire.epoch_messages(used))

@@ -89,7 +89,6 @@ class Open:
     silent: dict[tuple[str, int], Life] = field(default_factory=dict)
     highest_view: int = 0  # that any member named
     kept: bool = True  # our journal has it
-    was_over: bool = False  # another driver had completed it
     missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
     news: asyncio.Event = field(default_factory=asyncio.Event)  # a new view, or it is over
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -126,6 +125,7 @@ class RemovalDriver(Component):
         self._ended = Ended(peers, placement, timeout_s)
         self._look_at = float("-inf")
         member.on_over(self._on_over)
+        member.driven = self._open
 
     @property
     def _own(self) -> NodeAddress:
@@ -149,9 +149,12 @@ class RemovalDriver(Component):
         for one in self._open.values():
             one.news.set()
 
-    def _on_over(self, id: RemovalId) -> None:
-        if (one := self._open.get(id)) is not None:
-            one.news.set()
+    def _on_over(self, entry: Entry) -> None:
+        """A later removal of the same pages is complete, so the earlier ones soon are."""
+        digests = set(split(entry.digests))
+        for one in self._open.values():
+            if one.digests[:DIGEST_BYTES] in digests and digests.issuperset(split(one.digests)):
+                one.news.set()
 
     def tend(self, now: float) -> None:
         """Repeats ends that members missed, and takes over removals after their driver is gone.
@@ -247,6 +250,8 @@ class RemovalDriver(Component):
     async def _run(self, one: Open) -> None:
         pause_s = PAUSE_FIRST_S
         while not await self._round(one):
+            if any(one.id.incarnation == node.address.incarnation for node in self._others()):
+                return  # the process that began it is back
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(one.news.wait(), pause_s)
             one.news.clear()
@@ -257,12 +262,13 @@ class RemovalDriver(Component):
                 len(one.digests) // DIGEST_BYTES,
                 time.monotonic() - one.began,
             )
-        own = self._own.incarnation
-        answered = one.answered | {own: one.reached}
-        ids = [one.id] if one.was_over else [one.id, *self._earlier(one)]
-        await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
-        self._member.over(ids, answered)
-        await self._member.kept()
+        if one.id in self._member.ledger.running:
+            # After a clear nobody finds these digests any more, so nobody misses this removal.
+            answered = {} if one.cleared else one.answered | {self._own.incarnation: one.reached}
+            ids = [one.id, *self._earlier(one)]
+            await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
+            self._member.over(ids, answered)
+            await self._member.kept()
         one.done.set()
 
     async def _tell_over(self, node: Node, ids: list[RemovalId], answered: dict[int, int]) -> None:
@@ -297,13 +303,16 @@ class RemovalDriver(Component):
         await asyncio.gather(*calls)
 
     def _earlier(self, one: Open) -> list[RemovalId]:
-        """Earlier removals of a subset of these pages: this removal completes them, too."""
+        """Earlier removals of a subset of these pages that this node drives: this one completes
+        them, too."""
         digests = set(split(one.digests))
         return [
             entry.id
             for entry in self._member.ledger.running.values()
             # Compare one digest first: it is cheap, and very many removals may be under way.
-            if entry.digests[:DIGEST_BYTES] in digests
+            if entry.id in self._open
+            and entry.id != one.id
+            and entry.digests[:DIGEST_BYTES] in digests
             and entry.since < one.began
             and digests.issuperset(split(entry.digests))
         ]
@@ -311,8 +320,7 @@ class RemovalDriver(Component):
     async def _round(self, one: Open) -> bool:
         """One attempt. Returns whether the removal is complete; if not, `missing` says why."""
         entry = await self._member.carry_out(one.id, one.digests, one.epoch)
-        if entry is None:
-            one.was_over = True
+        if entry is None:  # a later removal of the same pages is complete
             return True
         if one.is_waited_for and one.epoch is not None:
             known = self._member.learn(self._own, wire.epoch_messages([one.epoch])[0])
@@ -344,7 +352,7 @@ class RemovalDriver(Component):
             replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
             for node, reply in zip(asked, replies, strict=True):
                 why = self._take(one, node, reply)
-                if one.was_over or one.cleared:
+                if one.cleared:
                     return True
                 if why:
                     missing[node.address.node_id] = why
@@ -364,9 +372,6 @@ class RemovalDriver(Component):
         """Records a member's reply. Returns why the removal is not done there, empty if it is."""
         if isinstance(reply, str):
             return reply
-        if reply.over:
-            one.was_over = True
-            return ""
         if one.is_waited_for and one.epoch is not None and reply.epoch > one.epoch[1]:
             one.cleared = True
             later = pb.NamespaceEpoch(namespace_id=one.epoch[0], epoch=reply.epoch)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from copy import copy
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from peercached.directory.epochs import Epochs
@@ -20,6 +20,7 @@ from peercached.one_write import OneWriteAtATime
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
+from peercached.removals.claims import Claims
 from peercached.removals.epochs_used import EpochsUsed
 from peercached.removals.ledger import Entry, Ledger, NamespaceEpoch, RemovalId, Told
 from peercached.removals.lives import HasLeft, Life, Lives
@@ -66,6 +67,7 @@ class Removals:
         # Whether this node may have missed removals, and has yet to compare (catch_up.py).
         self.owes = True
         self.lives = Lives(self._own.node_id, remembered.lives, engine.removals_last)
+        self.claims = Claims(self._own.node_id, remembered.claims)
         # Of this start before it has heard of any clear that it had missed.
         self.epochs_before = dict(engine.namespace_epochs())
         unknown = remembered.epochs_unknown_upto
@@ -74,6 +76,8 @@ class Removals:
             engine.removals_last if unknown is None else unknown,
             engine.removals_last,
         )
+        # By incarnation of a member: the epochs that we knew when it came into our view.
+        self._epochs_when_met: dict[int, dict[bytes, int]] = {}
         self._owing: set[int] = set()  # indices of members whose pages the engine does not use
         # Node ids that may know removals that we missed since `life` ended. Empty if we owe nobody.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
@@ -85,9 +89,10 @@ class Removals:
         self.absent: set[str] = set()  # nodes that have not answered catch_up.py yet
         self.holds_back = False  # older pages are held back as long as we owe
         self.ledger = Ledger()
+        self.driven: Container[RemovalId] = ()  # that this node drives (driver.py)
         # Removals begun here that were incomplete when the worker was answered.
         self.unsure = remembered.open
-        self._listeners: list[Callable[[RemovalId], None]] = []
+        self._listeners: list[Callable[[Entry], None]] = []
         self._forget_listeners: list[Callable[[str], None]] = []
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
@@ -104,7 +109,7 @@ class Removals:
         await self._tasks.stop()
         await self.kept()
 
-    def on_over(self, listener: Callable[[RemovalId], None]) -> None:
+    def on_over(self, listener: Callable[[Entry], None]) -> None:
         """Calls `listener` with each removal that has ended, whoever drove it."""
         self._listeners.append(listener)
 
@@ -115,9 +120,18 @@ class Removals:
     def view_changed(self, change: Change) -> None:
         """Takes the view that is in force from now on."""
         self.lives.see(
-            change.view, self._has_left, self.ledger.running_from, self._engine.removals_last
+            change.view,
+            self._has_left,
+            self.ledger.running.values(),
+            self._engine.removals_last,
         )
+        for node in change.removed:
+            self._epochs_when_met.pop(node.address.incarnation, None)
+        if change.added:
+            known = self._epochs.all()
+            self._epochs_when_met.update((n.address.incarnation, known) for n in change.added)
         self._owing -= {node.index for node in (*change.added, *change.removed)}
+        self._take_over_claims()
         self.keep_changes()
 
     def owes_nobody(self) -> None:
@@ -129,7 +143,22 @@ class Removals:
         self.is_known = True
         self.waits_for, self.absent = set(), set()
         self.life, self.ended_at = self._own.incarnation, 0
+        self._take_over_claims()
         self._keep()
+
+    def claimed(self, by: NodeAddress, away: Iterable[Life]) -> None:
+        """The member `by` says that just these lives owe it."""
+        if self.claims.say((by.node_id, by.incarnation), away):
+            self.lives.changed = True
+
+    def _take_over_claims(self) -> None:
+        """Members that are gone tell nobody any more. A node that starts meets them first."""
+        if self.starts:
+            return
+        nodes = self._placement.nodes.values()
+        here = {(node.address.node_id, node.address.incarnation) for node in nodes}
+        for life in self.claims.without(here):
+            self.lives.owed(life)
 
     def has_nothing_of_before(self) -> None:
         """No page of an earlier start is left, so other nodes' memory of one no longer matters."""
@@ -144,7 +173,7 @@ class Removals:
         it after each change of `lives`."""
         if self.lives.changed:
             self._keep()
-        incarnations = self.lives.owing()
+        incarnations = self.lives.owing() | self.claims.owing()
         nodes = self._placement.nodes.values()
         owing = {node.index for node in nodes if node.address.incarnation in incarnations}
         for index in owing ^ self._owing:
@@ -167,16 +196,21 @@ class Removals:
         self._keeper.changed()
 
     def _state(self) -> Remembered:
+        maybe = self.ledger.may_be_missed(self.driven)
         return Remembered(
             True,
             self._own.incarnation,
             self.life,
             self.ended_at,
             set(self.waits_for),
-            [copy(life) for life in self.lives],
+            [
+                replace(life, missed_from=life.missed_from or maybe.get(life.incarnation, 0))
+                for life in self.lives
+            ],
             dict(self.unsure),
             self.epochs_used.all(),
             self.epochs_used.unknown_upto,
+            list(self.claims),
         )
 
     def to_ask_for(self) -> list[Life]:
@@ -197,9 +231,9 @@ class Removals:
         return self.life != self._own.incarnation
 
     def has_debt(self, process: NodeAddress) -> bool:
-        """Whether that process may have missed removals of which we know."""
-        life = self.lives.find(process.node_id, process.incarnation)
-        return life is not None and life.owes
+        """Whether that process may have missed removals of which a member knows."""
+        owing = self.lives.owing() | self.claims.owing()
+        return process.incarnation in owing
 
     def must_tell(self, process: NodeAddress) -> bool:
         """Whether to tell that process that it owes. New ones ask by themselves. As long as we owe
@@ -235,6 +269,10 @@ class Removals:
             now = time.monotonic()
             last = self._engine.removals_last
             entry = Entry(id, digests, last + 1, now, now + ORPHANED_S, epoch)
+            if not self.starts or len(self._placement.nodes) > 1:  # else we have met nobody yet
+                entry.away |= self.lives.away()
+            if id not in self.driven and entry.away - self.ledger.may_be_missed(self.driven).keys():
+                self.lives.changed = True
             # Enter it first: a life that leaves our view during the removal is owed it (Lives.see).
             self.ledger.running[id] = entry
             try:
@@ -249,7 +287,6 @@ class Removals:
             else:  # over() came while the engine worked
                 self._engine.end_removal(digests)
             entry.held = digests_of(rows)
-            self.lives.removed(entry.position)
             self.note_epochs([epoch])
             self.keep_changes()
         else:
@@ -272,23 +309,51 @@ class Removals:
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
         """Ends removals and takes sets of their keys again. `answered`: the journal position of
-        each member that answered, by incarnation; empty if that is not known."""
+        each member that answered, by incarnation; empty if that is not known. Then the process that
+        began them knows who missed them."""
         for id in ids:
             entry = self.ledger.end(id)
             if entry is None:
                 continue
             if answered:
-                self.lives.over(entry.position, answered)
+                self.lives.over(entry, answered)
+            self.lives.has_news |= bool(entry.away)
             if entry.begun:
                 self._engine.end_removal(entry.digests)
             for listener in self._listeners:
-                listener(id)
+                listener(entry)
         self.lives.reach(answered)
         self.keep_changes()
 
+    def told_over(self, caller: NodeAddress, request: pb.EndRemovalsRequest) -> None:
+        """Serves an EndRemovals call. Raises ValueError if the request is malformed, and
+        LookupError if some of the removals are not the caller's."""
+        if len(request.positions) != len(request.answered):
+            raise ValueError(
+                f"{len(request.positions)} positions of {len(request.answered)} members"
+            )
+        answered = dict(zip(request.answered, request.positions, strict=True))
+        ids = [id for id in map(id_of, request.ids) if id in self.ledger.running]
+        foreign = [id for id in ids if id in self.driven or not self._may_drive(caller, id)]
+        self.over([id for id in ids if id not in foreign], answered)
+        if foreign:
+            raise LookupError(
+                f"{len(foreign)} removals are not {caller.node_id}'s to end: the process that "
+                "began them is a member, or this node drives them"
+            )
+
+    def _may_drive(self, caller: NodeAddress, id: RemovalId) -> bool:
+        """The process that began a removal speaks for it. If it is gone, any member may."""
+        nodes = self._placement.nodes.values()
+        began = [node.address for node in nodes if node.address.incarnation == id.incarnation]
+        if began:
+            return all(address.same_process(caller) for address in began)
+        return self._placement.find_process(caller) is not None
+
     async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
         """Serves a Remove call. Raises ValueError if the request is malformed or its epoch cannot
-        be taken, and Unable if too many removals are in progress here."""
+        be taken, Unable if too many removals are in progress here, and LookupError if the removal
+        is not the caller's."""
         check_packed(request.digests, DIGEST_BYTES, "digests")
         if not request.digests and not request.HasField("id"):
             told = await self.tell()
@@ -299,6 +364,12 @@ class Removals:
                 f"{len(request.digests) // DIGEST_BYTES} digests in one removal; 1 to {DIGESTS_MAX}"
                 " can be"
             )
+        if id.incarnation == self._own.incarnation:  # a member asks how it ended
+            return pb.RemoveReply(over=id not in self.driven)
+        if not (id.incarnation == caller.incarnation or self._may_drive(caller, id)):
+            raise LookupError(
+                f"this removal is not {caller.node_id}'s: the process that began it is a member"
+            )
         # Learn the epoch before we look for the pages: a clear that we missed would hide them.
         epoch = self.learn(caller, request.epoch) if request.HasField("epoch") else 0
         entry = await self.carry_out(id, request.digests, epoch_of(request))
@@ -308,12 +379,13 @@ class Removals:
             settled=not self.owes,
             silent=self.silent(),
         )
-        if entry is None:
-            reply.kept = reply.over = True
+        if entry is None:  # it was carried out here, and is over
+            told, reply.kept, reply.position = await self.tell(), True, self._engine.removals_last
         else:
-            reply.digests, reply.kept, reply.position = entry.held, entry.kept, entry.reached
-            reply.view_number = entry.told.view
-            reply.untold.extend(entry.told.untold)
+            told, reply.digests = entry.told, entry.held
+            reply.kept, reply.position = entry.kept, entry.reached
+        reply.view_number = told.view
+        reply.untold.extend(told.untold)
         return reply
 
     def note_epochs(self, used: Iterable[NamespaceEpoch | None]) -> None:
@@ -321,6 +393,14 @@ class Removals:
         for one in used:
             if self.epochs_used.note(one, self._engine.removals_last):
                 self.lives.changed = True
+
+    def epochs_missed(self, caller: NodeAddress, position: int) -> list[NamespaceEpoch] | None:
+        """The epochs of removals from that position of our journal on, or later ones that we knew
+        when the caller came into our view: it may have learned those from us. None: not all are
+        known."""
+        met = self._epochs_when_met.get(caller.incarnation, {})
+        used = self.epochs_used.since(position)
+        return used and [(id, max(epoch, met.get(id, 0))) for id, epoch in used]
 
     def learn(self, member: NodeAddress, told: pb.NamespaceEpoch) -> int:
         """Takes the epoch if it is newer. Returns the epoch in force here. Raises ValueError if it

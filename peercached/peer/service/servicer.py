@@ -25,7 +25,7 @@ from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels import ends as channel_ends
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.removals.catch_up import RemovalCatchUp
-from peercached.peer.removals.member import Removals, id_of
+from peercached.peer.removals.member import Removals
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
     OWES_KEY,
@@ -313,13 +313,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def EndRemovals(self, request: Any, context: Any) -> Any:
         try:
-            self._session(context)
-            if len(request.positions) != len(request.answered):
-                raise ValueError(
-                    f"{len(request.positions)} positions of {len(request.answered)} members"
-                )
-            answered = dict(zip(request.answered, request.positions, strict=True))
-            self._removals.over([id_of(id) for id in request.ids], answered)
+            self._removals.told_over(self._session(context).caller, request)
             await self._removals.kept()
             return pb.EndRemovalsReply()
         except Exception as error:

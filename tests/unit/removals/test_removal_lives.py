@@ -35,18 +35,28 @@ def nobody_left(node_id: str, incarnation: int) -> bool:
     return False
 
 
-def seen(*views: View, running_from: int = 0) -> Lives:
+def removal(position: int) -> Entry:
+    return Entry(RemovalId(1, position), b"", position, 0.0, 0.0)
+
+
+def begun(lives: Lives, position: int) -> Entry:
+    entry = removal(position)
+    entry.away |= lives.away()
+    return entry
+
+
+def seen(*views: View) -> Lives:
     lives = Lives("self")
     for each in views:
-        lives.see(each, nobody_left, running_from, 0)
+        lives.see(each, nobody_left, (), 0)
     return lives
 
 
-def asked(*views: View, running_from: int = 0) -> Lives:
+def asked(*views: View) -> Lives:
     """Each life has asked us in its first view."""
     lives = Lives("self")
     for each in views:
-        lives.see(each, nobody_left, running_from, 0)
+        lives.see(each, nobody_left, (), 0)
         for life in lives:
             if life.is_new:
                 lives.heard(life, 0)
@@ -71,15 +81,15 @@ A1, A2, B1 = address("a", 1), address("a", 2), address("b", 11)
 def test_vanished_life_is_silent_until_it_returns() -> None:
     lives = seen(view(A1), view())
     assert [life.name for life in lives.silent(nobody_left)] == [("a", 1)]
-    lives.see(view(A1), nobody_left, 0, 0)
+    lives.see(view(A1), nobody_left, (), 0)
     assert waits(lives) == {("a", 1): None}
 
 
 def test_goodbye_ends_the_wait_even_when_heard_late() -> None:
     lives = seen(view(A1, B1))
-    lives.see(view(B1), lambda node_id, _: node_id == "a", 0, 0)
+    lives.see(view(B1), lambda node_id, _: node_id == "a", (), 0)
     assert waits(lives)[("a", 1)] is Waits.NO
-    lives.see(view(), nobody_left, 0, 0)
+    lives.see(view(), nobody_left, (), 0)
     assert [life.node_id for life in lives.silent(nobody_left)] == ["b"]
     assert lives.silent(lambda node_id, _: node_id == "b") == []
 
@@ -92,9 +102,9 @@ def test_another_start_at_the_same_address_ends_the_wait_for_the_one_before() ->
 
 def test_all_absent_lives_are_asked_for_while_one_is_silent() -> None:
     lives = seen(view(A1, B1))
-    lives.see(view(B1), lambda *_: True, 0, 0)
+    lives.see(view(B1), lambda *_: True, (), 0)
     assert lives.to_ask_for(nobody_left) == [], "a said goodbye, and nobody else is away"
-    lives.see(view(), nobody_left, 0, 0)
+    lives.see(view(), nobody_left, (), 0)
     assert {life.node_id for life in lives.to_ask_for(nobody_left)} == {"a", "b"}
     assert lives.may_have_outlived_us() == {"a", "b"}
     assert lives.ended() == set()
@@ -123,12 +133,11 @@ def test_nothing_that_ends_the_wait_ends_the_debt(how: str) -> None:
     elif how == "looks ended":
         lives.found_nobody()
     elif how == "address taken":
-        lives.see(view(B1, address("c", 3, port=ord("a"))), nobody_left, 0, 0)
+        lives.see(view(B1, address("c", 3, port=ord("a"))), nobody_left, (), 0)
     else:
         assert lives.silent(lambda *_: True) == []
-    lives.removed(5)
-    lives.over(5, answered={11})
-    lives.see(view(A1, B1), nobody_left, 0, 5)
+    lives.over(begun(lives, 5), answered={11})
+    lives.see(view(A1, B1), nobody_left, (), 5)
     assert "a" in owing(lives)
     lives.heard(a, 5)
     assert "a" not in owing(lives)
@@ -138,32 +147,52 @@ def test_a_life_that_missed_nothing_owes_nothing_when_it_is_back() -> None:
     lives = asked(view(A1, B1), view(B1), view(A1, B1))
     assert owing(lives) == set()
     lives = asked(view(A1, B1), view(B1))
-    lives.removed(5)
-    lives.see(view(A1, B1), nobody_left, 0, 5)
+    entry = begun(lives, 5)
+    lives.see(view(A1, B1), nobody_left, [entry], 5)
     assert owing(lives) == set(), "the removal is not complete: it waits for a"
-    lives.over(5, answered={1, 11})
+    lives.over(entry, answered={1, 11})
     assert missed(lives) == {"a": 0, "b": 0}
+    lives.over(entry, answered={11})
+    assert owing(lives) == {"a"}, "it was away, and has not answered"
+
+
+def test_a_life_that_has_heard_of_a_removal_under_way_does_not_miss_it() -> None:
+    lives = asked(view(A1, B1), view(B1))
+    first, second = begun(lives, 5), begun(lives, 6)
+    lives.see(view(A1, B1), nobody_left, [first, second], 5)
+    a = lives.find("a", 1)
+    assert a is not None
+    lives.heard(a, 5, [first, second])
+    assert (first.away, second.away) == (set(), {1})
+
+
+def test_a_member_that_has_missed_nothing_knows_who_has() -> None:
+    lives = asked(view(A1, B1), view(B1))
+    lives.over(begun(lives, 5), answered={11})
+    lives.see(view(A1, B1), nobody_left, (), 5)
+    assert lives.up_to_date() == [11]
+    lives.trust([1, 11])
+    assert owing(lives) == set()
 
 
 def test_a_new_life_owes_until_it_has_asked() -> None:
     lives = seen(view(A1, B1))
     assert owing(lives) == set(), "nothing was removed since our start"
-    lives.see(view(A2, B1), nobody_left, 0, 7)
+    lives.see(view(A2, B1), nobody_left, (), 7)
     assert owing(lives) == {"a"}
     second = lives.find("a", 2)
     assert second is not None
     assert second.missed_from == 8, "nothing that was removed until now"
-    lives.see(view(A2, B1, address("c", 1)), nobody_left, 0, 7)
+    lives.see(view(A2, B1, address("c", 1)), nobody_left, (), 7)
     assert owing(lives) == {"a", "c"}, "c may have run in another part of the cluster"
-    lives.see(view(A2, B1, address("c", 1), address("d", 1)), nobody_left, 1, 7)
+    lives.see(view(A2, B1, address("c", 1), address("d", 1)), nobody_left, [removal(1)], 7)
     assert owing(lives) == {"a", "c"}, "the removals that d may have missed wait for it"
 
 
 def test_a_new_life_has_missed_what_the_one_before_has_missed() -> None:
     lives = asked(view(A1, B1), view(B1))
-    lives.removed(5)
-    lives.over(5, answered={11})
-    lives.see(view(A2, B1), nobody_left, 0, 9)
+    lives.over(begun(lives, 5), answered={11})
+    lives.see(view(A2, B1), nobody_left, (), 9)
     second = lives.find("a", 2)
     assert second is not None
     assert second.missed_from == 5
@@ -173,25 +202,25 @@ def test_a_new_life_has_missed_what_the_one_before_has_missed() -> None:
     assert not second.owes
 
 
-def test_a_debt_of_another_node_s_table_is_taken_over() -> None:
+def test_a_debt_to_a_member_that_is_gone_is_taken_over() -> None:
     lives = asked(view(A1))
-    lives.learn(Life("a", 1, "h", 1))
-    lives.learn(Life("b", 11, "h", 2))
+    lives.owed(Life("a", 1, "h", 1))
+    lives.owed(Life("b", 11, "h", 2))
     assert missed(lives) == {"a": NOT_KNOWN, "b": NOT_KNOWN}
     assert owing(lives) == {"a", "b"}
     assert lives.to_ask_for(nobody_left) == [], "whoever named them waits for them"
-    lives.see(view(A1, B1), nobody_left, 0, 3)
+    lives.see(view(A1, B1), nobody_left, (), 3)
     for life in lives:
         lives.heard(life, 3)
     assert owing(lives) == set()
 
 
 def test_empty_start_waits_for_silent_lives_with_unknown_missed_removals() -> None:
-    lives = asked(view(A1, B1), view(B1), running_from=5)
+    lives = asked(view(A1, B1), view(B1))
     lives.forget_all(0)
     assert [life.node_id for life in lives.silent(nobody_left)] == ["a"]
     assert {life.node_id: life.is_unclear for life in lives} == {"a": True, "b": False}
-    lives.removed(9)
+    lives.over(begun(lives, 9), answered={11})
     assert missed(lives) == {"a": 9, "b": 0}, "we know what it misses from now on"
 
 
@@ -202,20 +231,23 @@ def test_whoever_told_of_a_removal_has_not_missed_it() -> None:
     lives = asked(view(A1, B1))
     lives.removed(5, told_by={"a"})
     assert owing(lives) == set()
-    lives.removed(6, told_by={"a"}, also_here=True)
+    lives.removed(6, told_by={"a"}, up_to_date={11})
+    assert owing(lives) == set()
+    lives.removed(7, told_by={"a"}, up_to_date=())
     assert owing(lives) == {"b"}
 
 
 def test_absent_life_is_owed_the_first_removal_it_missed() -> None:
-    lives = asked(view(A1, B1), view(B1), running_from=5)
-    assert missed(lives) == {"a": 5, "b": 0}
-    lives.removed(9)
-    assert missed(lives) == {"a": 5, "b": 0}, "b carries it out"
-    lives.over(9, answered={1})
-    assert missed(lives) == {"a": 5, "b": 0}, "b was never away: it is asked itself"
-    lives.over(3, answered={11})
+    earlier = removal(3)
+    lives = asked(view(A1, B1))
+    lives.see(view(B1), nobody_left, [earlier], 0)
+    assert earlier.away == {1}
+    lives.over(begun(lives, 9), answered={11})
+    assert missed(lives) == {"a": 9, "b": 0}
+    lives.over(begun(lives, 9), answered=())
+    assert missed(lives) == {"a": 9, "b": 0}, "b was never away: it is asked itself"
+    lives.over(earlier, answered={11})
     assert missed(lives) == {"a": 3, "b": 0}
-    assert owing(lives) == {"a"}
 
 
 def test_suspected_lives_are_asked_for_until_they_are_met() -> None:
@@ -223,7 +255,7 @@ def test_suspected_lives_are_asked_for_until_they_are_met() -> None:
     lives.suspect(view(A1, B1).members)
     assert waits(lives) == {("a", 1): Waits.YES, ("b", 11): Waits.YES}
     assert all(life.is_unclear and not life.owes for life in lives)
-    lives.see(view(A2, B1), nobody_left, 0, 0)
+    lives.see(view(A2, B1), nobody_left, (), 0)
     assert waits(lives) == {("a", 1): Waits.NO, ("a", 2): None, ("b", 11): None}
 
 
@@ -234,21 +266,23 @@ def test_lives_are_bounded() -> None:
     many = Lives("self")
     for number in range(NODES_MAX + 50):
         name = f"n{number}"
-        many.see(view(address(name, 1, port=number + 1)), lambda *_: True, 0, 0)
+        many.see(view(address(name, 1, port=number + 1)), lambda *_: True, (), 0)
     assert len(list(many)) <= NODES_MAX + 1
 
 
-def test_an_end_that_comes_first_is_remembered() -> None:
+def test_only_removals_under_way_end() -> None:
     ledger = Ledger()
-    first = RemovalId(1, 1)
+    first, driven = RemovalId(1, 1), RemovalId(1, 2)
     assert ledger.end(first) is None
-    assert ledger.is_over(first)
-    ledger.running[RemovalId(1, 2)] = Entry(RemovalId(1, 2), b"", 7, 0.0, 0.0)
-    ledger.running[RemovalId(1, 3)] = Entry(RemovalId(1, 3), b"", 4, 0.0, 0.0)
-    assert ledger.running_from == 4
-    for number in range(10, OVER_MAX + 10):
-        ledger.end(RemovalId(2, number))
-    assert not ledger.is_over(first)
+    assert not ledger.is_over(first), "nobody can end one before it has begun"
+    for id, position in ((first, 4), (driven, 2)):
+        ledger.running[id] = Entry(id, b"", position, 0.0, 0.0, away={9})
+    assert ledger.may_be_missed({driven}) == {9: 4}
+    for number in range(OVER_MAX + 1):
+        id = RemovalId(2, number)
+        ledger.running[id] = Entry(id, b"", 7, 0.0, 0.0)
+        ledger.end(id)
+    assert not ledger.is_over(RemovalId(2, 0))
     assert ledger.is_over(RemovalId(2, OVER_MAX))
 
 
