@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+# Records of one digest in an answer: the most that a shard keeps (native/shard/shard.h).
+ROWS_PER_DIGEST_MAX = 3
 # Overdue lookups at one owner, above which it gets no more until one ends.
 OVERDUE_MAX = 16
 
@@ -126,7 +128,14 @@ class Lookup:
         self, ask: Ask, rows: bytes, holders: list[tuple[str, int]], final: bool
     ) -> list[Ask]:
         """`holders`: (node id, incarnation) by the holder number in `rows`. Raises ValueError, and
-        changes nothing, if the rows have other holder numbers."""
+        changes nothing, if the rows have other holder numbers, or if the answer is longer than
+        the question allows."""
+        count = len(rows) // ROW_BYTES
+        if count > ROWS_PER_DIGEST_MAX * (len(ask.digests) // DIGEST_BYTES) or len(holders) > count:
+            raise ValueError(
+                f"{count} records of {len(holders)} holders for "
+                f"{len(ask.digests) // DIGEST_BYTES} digests"
+            )
         mapping: dict[int, int] = {}
         named: dict[int, Node] = {}
         for number, (node_id, incarnation) in enumerate(holders):

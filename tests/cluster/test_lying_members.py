@@ -40,6 +40,22 @@ def memory_of(daemon: Daemon) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def bombs(request: type[Any]) -> list[bytes]:
+    """Messages of 8 MiB that fill each list with the shortest parts. Parsed, each would take two
+    hundred MiB."""
+    return [
+        bytes([field.number << 3 | 2, 0]) * (4 << 20)
+        for field in request.DESCRIPTOR.fields
+        if field.is_repeated or (field.message_type is not None and field.name == "view")
+    ]
+
+
+async def drop(link: Any, call: str, bomb: bytes) -> None:
+    send = link._channel.unary_unary(f"/peercached.peer.v1.Peer/{call}")
+    with pytest.raises(grpc.aio.AioRpcError, match="parts"):
+        await send(bomb, metadata=link.metadata, timeout=30)
+
+
 async def tell(link: Any, call: str, lie: Any) -> None:
     try:
         if call == "Publish":
@@ -78,6 +94,8 @@ def test_no_number_of_a_member_harms_the_others(trio: Cluster, attach: Attach) -
                 for number, message in enumerate(liar.lies(request)):
                     await tell(liar.links[number % 2], call, message)
                     count += 1
+                for bomb in bombs(request):
+                    await drop(liar.links[0], call, bomb)
         return count
 
     def read() -> None:

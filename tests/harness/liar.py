@@ -87,23 +87,23 @@ class Liar:
 
     def _plausible(self, request: type[Any]) -> Any:
         message = request()
-        _fill(message)
+        fill(message)
         if request is pb.HeartbeatRequest:
             message.sender.address.CopyFrom(wire.address_message(self.own))
         return message
 
 
-def _fill(message: Any) -> None:
+def fill(message: Any) -> None:
     for field in message.DESCRIPTOR.fields:
         if field.containing_oneof is not None and field.containing_oneof.fields[0] is not field:
             continue
         many = field.is_repeated
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             if not many:
-                _fill(getattr(message, field.name))
+                fill(getattr(message, field.name))
                 getattr(message, field.name).SetInParent()
             elif not _contains(field.message_type, message.DESCRIPTOR):
-                _fill(getattr(message, field.name).add())
+                fill(getattr(message, field.name).add())
             continue
         value: Any = 1
         if field.type == FieldDescriptor.TYPE_STRING:

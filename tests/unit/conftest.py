@@ -1,5 +1,6 @@
 """Fixtures: a stand-in daemon for most tests of the client, a client of it, and a record stream."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from peercache_client import Client
 
 # No deadline for hypothesis examples: a busy machine may stall at any time.
 settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
+settings.register_profile("fuzz", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
 
 
 @pytest.fixture

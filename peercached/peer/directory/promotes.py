@@ -121,7 +121,7 @@ class Promotes:
             log.debug("%s promotes nothing: %s", node.address.node_id, error)
             return b""
         rows: bytes = reply.rows
-        if len(rows) % ROW_BYTES:
+        if len(rows) % ROW_BYTES or len(rows) // ROW_BYTES > len(request.digests) // DIGEST_BYTES:
             log.warning("malformed promote answer from %s (ignored)", node.address.node_id)
             return b""
         return rows

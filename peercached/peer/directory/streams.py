@@ -23,7 +23,13 @@ from peercached.directory.stream import HolderStream, Want
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers, failure_of
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, Disconnected, Refused, Unreachable
+from peercached.peer.rpc.failures import (
+    CallFailed,
+    Disconnected,
+    Malformed,
+    Refused,
+    Unreachable,
+)
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -286,6 +292,8 @@ class Streams:
     async def _read(self, line: _Line, call: Any) -> None:
         owner = line.node.index
         while (message := await call.read()) is not EOF:
+            if isinstance(message, ValueError):
+                raise Malformed(f"malformed acknowledgement: {message}") from message
             before = _standing(line.stream)
             if done := line.stream.ack(wire.ack_of(message)):
                 self._pending.acknowledged(owner, done)

@@ -14,10 +14,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY
 from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
+from peercached.peer.rpc.parse import parser
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -70,22 +70,22 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     def _check(self, handler: Any) -> Any:
         """Refuses malformed messages: gRPC would answer UNKNOWN and log a traceback."""
-        parse = _parser(handler.request_deserializer)
-        if handler.request_streaming:  # the servicer's read raises the error
-            return handler._replace(request_deserializer=parse)
+        parse = parser(handler.request_deserializer.__self__)
+        if handler.request_streaming:
 
-        def parse_later(data: bytes) -> Any:
-            try:
-                return parse(data)
-            except ValueError as error:
-                return error
+            def parse_or_raise(data: bytes) -> Any:
+                if isinstance(message := parse(data), ValueError):
+                    raise message  # from the servicer's read
+                return message
+
+            return handler._replace(request_deserializer=parse_or_raise)
 
         async def answer(request: Any, context: Any) -> Any:
             if isinstance(request, ValueError):
                 await self._refuse(context, request)
             return await handler.unary_unary(request, context)
 
-        return handler._replace(request_deserializer=parse_later, unary_unary=answer)
+        return handler._replace(request_deserializer=parse, unary_unary=answer)
 
     def _nobody(self) -> Any:
         async def refuse(requests: Any, context: Any) -> None:
@@ -102,30 +102,14 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         async def answer(requests: Any, context: Any) -> Any:
             del requests
             self._limits.spoke(context.peer())
-            try:
-                request = parse(packed)
-            except ValueError as error:
-                await self._refuse(context, error)
+            request = parser(pb.HandshakeRequest)(packed)
+            if isinstance(request, ValueError):
+                await self._refuse(context, request)
             return await self._shake(request, context)
-
-        parse = _parser(pb.HandshakeRequest.FromString)
 
         return grpc.stream_unary_rpc_method_handler(
             answer, response_serializer=pb.HandshakeReply.SerializeToString
         )
-
-
-def _parser(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A parser that raises ValueError for malformed bytes."""
-
-    def parsed(data: bytes) -> Any:
-        try:
-            return parse(data)
-        except DecodeError as error:
-            what = f"{len(data)} bytes that are no message of this call: {error}"
-            raise ValueError(what) from error
-
-    return parsed
 
 
 async def _refuse_unknown(requests: Any, context: Any) -> None:

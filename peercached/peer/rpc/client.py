@@ -32,12 +32,14 @@ from peercached.peer.rpc.failures import (
     CallFailed,
     ClosedHere,
     Disconnected,
+    Malformed,
     Refused,
     TimedOut,
     Unreachable,
     WrongProcess,
     sentence,
 )
+from peercached.peer.rpc.parse import parser
 from peercached.peer.rpc.tasks import Tasks
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
@@ -116,7 +118,7 @@ class PeerLink:
                 self.endpoint, tls.channel_credentials(), options=CHANNEL_OPTIONS
             )
         )
-        self._stub: Any = peer_pb2_grpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = peer_pb2_grpc.PeerStub(_Checked(self._channel))  # type: ignore[no-untyped-call]
 
     @property
     def stub(self) -> Any:
@@ -282,16 +284,25 @@ class PeerLink:
                 raise
             raise ClosedHere(f"{self.endpoint}: the connection was closed at this end") from None
 
+    def _parsed(self, answer: Any) -> Any:
+        if isinstance(answer, ValueError):
+            raise Malformed(f"{self.endpoint} gave a malformed answer: {answer}") from answer
+        return answer
+
     async def _greet(self, request: pb.HandshakeRequest) -> pb.HandshakeReply:
         self._check_open()
         try:
-            reply: pb.HandshakeReply = await self._unless_closed(
-                self.stub.Handshake(
-                    pb.HandshakeRequest(),
-                    timeout=self._timeout_s,
-                    metadata=((HANDSHAKE_KEY, request.SerializeToString()),),
+            reply: pb.HandshakeReply = self._parsed(
+                await self._unless_closed(
+                    self.stub.Handshake(
+                        pb.HandshakeRequest(),
+                        timeout=self._timeout_s,
+                        metadata=((HANDSHAKE_KEY, request.SerializeToString()),),
+                    )
                 )
             )
+        except Malformed as error:
+            raise Disconnected(str(error)) from error
         except grpc.aio.AioRpcError as error:
             if error.code() in (
                 grpc.StatusCode.UNAUTHENTICATED,
@@ -330,7 +341,7 @@ class PeerLink:
             self._check_open()
             try:
                 call = getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata + told)
-                return await self._unless_closed(call)
+                return self._parsed(await self._unless_closed(call))
             except grpc.aio.AioRpcError as error:
                 unknown = error.code() is grpc.StatusCode.UNAUTHENTICATED
                 if unknown and attempt == 0 and not last:
@@ -350,6 +361,23 @@ class PeerLink:
             )
         except asyncio.TimeoutError as error:
             raise TimedOut(self.endpoint, deadline_s) from error
+
+
+class _Checked:
+    """A channel for the generated stub. Answers are parsed with the checks of parse.py."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+
+    def unary_unary(self, method: str, **how: Any) -> Any:
+        return self._channel.unary_unary(method, **_checked(**how))
+
+    def stream_stream(self, method: str, **how: Any) -> Any:
+        return self._channel.stream_stream(method, **_checked(**how))
+
+
+def _checked(response_deserializer: Any, **how: Any) -> dict[str, Any]:
+    return {**how, "response_deserializer": parser(response_deserializer.__self__)}
 
 
 def failure_of(

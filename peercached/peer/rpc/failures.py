@@ -12,8 +12,8 @@ _HINTS = {
 
 
 class CallFailed(Exception):
-    """A call to a peer brought no answer that can be used. Raised as Unreachable, Refused or
-    AuthError (auth.py)."""
+    """A call to a peer brought no answer that can be used. Raised as Unreachable, Refused,
+    Malformed or AuthError (auth.py)."""
 
 
 class Refused(CallFailed):
@@ -23,6 +23,10 @@ class Refused(CallFailed):
         super().__init__(sentence(endpoint, code, details))
         self.code = code
         self.details = details
+
+
+class Malformed(CallFailed):
+    """The answer is no message of that call, or has too many parts (parse.py)."""
 
 
 class Unreachable(CallFailed):

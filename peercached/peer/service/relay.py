@@ -21,7 +21,7 @@ from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import Refused, Unreachable
+from peercached.peer.rpc.failures import Malformed, Refused, Unreachable
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Relay:
                 expect=node.address,
                 patience_s=left_s,
             )
-        except (Unreachable, AuthError) as error:
+        except (Unreachable, Malformed, AuthError) as error:
             raise Refusal(
                 grpc.StatusCode.FAILED_PRECONDITION, f"{node_id} cannot be asked: {error}"
             ) from error

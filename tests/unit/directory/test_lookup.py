@@ -152,13 +152,18 @@ def test_former_owners_are_asked_for_a_limited_time() -> None:
     assert not {"b", "c"} & set(asked(NOW + FORMER_S))
 
 
-def test_rows_that_do_not_fit_their_holders_change_nothing() -> None:
+def test_answer_that_does_not_fit_its_question_changes_nothing() -> None:
     reader = Reader("b", "c")
     digest = reader.digests_of("b", "c")
     lookup = reader.lookup(digest)
     ask = ask_of(lookup.start())
-    with pytest.raises(ValueError, match="outside the table"):
-        lookup.answered(ask, record(digest, holder=1), HOLDERS, True)
+    for rows, holders, why in (
+        (record(digest, holder=1), HOLDERS, "outside the table"),
+        (record(digest) * 4, HOLDERS, "4 records of 1 holders for 1 digests"),
+        (record(digest), HOLDERS * 2, "1 records of 2 holders for 1 digests"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            lookup.answered(ask, rows, holders, True)
     assert len(lookup.failed(ask)) == 1
     assert lookup.rows() == b""
 
