@@ -236,13 +236,14 @@ format: setup
 	@.venv/bin/clang-format -i $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
-## make fuzz [FUZZ_S=60]     the frame parsers under libFuzzer (needs clang)
+## make fuzz [FUZZ_S=60]     parsers of frames, records and messages under libFuzzer (needs clang) and hypothesis
 FUZZ_S ?= 60
 fuzz: setup
 	@PATH=$(CURDIR)/.venv/bin:$$PATH CXX=clang++ cmake -S . -B build/fuzz -G Ninja \
 	    -DPEERCACHED_PYTHON=OFF -DPEERCACHED_FUZZ=ON -DPEERCACHED_SANITIZE=address >/dev/null
 	@.venv/bin/cmake --build build/fuzz -j $(JOBS)
 	@tools/fuzz build/fuzz $(FUZZ_S)
+	@HYPOTHESIS_PROFILE=fuzz $(PY) -m pytest -q --timeout 3600 tests/unit/peer/rpc/test_any_message.py
 
 ## make bench         figures beside the limits of this machine
 bench: setup
