@@ -26,8 +26,15 @@ MESSAGES = [
 RDMA_END = pb.RdmaEndpoint(
     qpn=1, mtu=3, rd_atomic=1, gid=b"g" * 16, link_layer=pb.RdmaEndpoint.ETHERNET
 )
-POOL = pb.ConnectChannelReply(
-    holder=RDMA_END, incarnation=1, pool_address=1 << 30, pool_bytes=3, chunk_bytes=2, rkeys=[1, 2]
+NUMBERS = st.integers(0, 4) | st.integers((1 << 64) - 3, (1 << 64) - 1)
+POOLS = st.builds(
+    pb.ConnectChannelReply,
+    holder=st.just(RDMA_END),
+    incarnation=st.integers(0, 1),
+    pool_address=NUMBERS,
+    pool_bytes=NUMBERS,
+    chunk_bytes=NUMBERS,
+    rkeys=st.lists(st.integers(0, 1), max_size=3),
 )
 
 
@@ -58,20 +65,23 @@ READERS: dict[Any, Callable[[Any], Any]] = {
 def changed(draw: st.DrawFn, message: Any) -> bytes:
     data = bytearray(message.SerializeToString())
     for _ in range(draw(st.integers(0, 4))):
-        at = draw(st.integers(0, len(data)))
-        piece = draw(st.binary(max_size=12) | st.just(bytes(data[:at])))
-        data[at : at + draw(st.integers(0, 12))] = piece
+        at = draw(st.integers(0, max(len(data) - 1, 0)))
+        if draw(st.integers(0, 3)):
+            data[at : at + 1] = draw(st.binary(min_size=1, max_size=1))
+        else:
+            piece = draw(st.binary(max_size=12) | st.just(bytes(data[:at])))
+            data[at : at + draw(st.integers(0, 12))] = piece
     return bytes(data)
 
 
 @settings(max_examples=20 * settings().max_examples)
-@given(kind=st.sampled_from(MESSAGES), choice=st.data())
+@given(kind=st.sampled_from([*MESSAGES, *20 * list(READERS)]), choice=st.data())
 def test_changed_message_is_taken_or_refused_with_a_reason(kind: Any, choice: Any) -> None:
     real = kind()
     if kind is pb.ConnectChannelRequest:
         real = pb.ConnectChannelRequest(reader=RDMA_END, closed=[1, 2])
     elif kind is pb.ConnectChannelReply:
-        real = POOL
+        real = choice.draw(POOLS)
     else:
         fill(real)
     message = parser(kind)(choice.draw(changed(real)))
