@@ -81,14 +81,15 @@ class Daemon:
         meta_port: int,
         options: Options,
     ) -> None:
-        """`folder` holds the socket and the log. `heads` are host:port for discovery."""
+        """`folder` holds the log, and folders of the sockets. `heads` are host:port for
+        discovery."""
         self.node_id = node_id
         self.host = host
         self.heads = list(heads)
         self.meta_port = meta_port
         self.data_port = free_port(host)
-        self.socket_path = folder / f"{node_id}.sock"
-        self.admin_path = folder / f"{node_id}.admin.sock"
+        self.socket_path = folder / "run" / f"{node_id}.sock"
+        self.admin_path = folder / "run-admin" / f"{node_id}.sock"
         self.state_dir = folder
         self.log_path = folder / f"{node_id}.log"
         self.options = dict(options)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import grp
 import os
+import pwd
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -268,14 +270,23 @@ def check_socket(path: str, name: str, key: str) -> None:
 
 
 def _who_may(path: str) -> str:
+    """Looks at the socket, or at its folder if that is closed to this user."""
+    place, needed = Path(path), stat.S_IWGRP
+    if not os.access(place.parent, os.X_OK):
+        place, needed = place.parent, stat.S_IXGRP
     try:
-        status = os.stat(path)  # noqa: PTH116 - the folder may be closed; one way to ask is enough
+        status = place.stat()
     except OSError:
-        return f"its folder is closed to {os.geteuid()}; become the daemon's user, or root"
-    try:
-        group = grp.getgrgid(status.st_gid).gr_name
-    except KeyError:
-        group = str(status.st_gid)
-    if stat.S_IMODE(status.st_mode) & 0o020:
+        return "become the daemon's user, or root"
+    if status.st_mode & needed:
+        group = _name(lambda: grp.getgrgid(status.st_gid).gr_name, status.st_gid)
         return f"join the group {group} (then log in again), or become root"
-    return "only its owner may; become the daemon's user, or root"
+    owner = _name(lambda: pwd.getpwuid(status.st_uid).pw_name, status.st_uid)
+    return f"only root and {owner} may (sudo -u {owner})"
+
+
+def _name(look_up: Callable[[], str], number: int) -> str:
+    try:
+        return look_up()
+    except KeyError:
+        return str(number)

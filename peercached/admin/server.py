@@ -1,7 +1,7 @@
 """The Admin service (proto/admin.proto) on this host's admin socket.
 
-Everyone who can open the socket is an operator. The only access check is the socket's mode, 0660
-from its creation on. The `Relay` forwards calls that name another member.
+Everyone who can open the socket is an operator: the daemon's user and root. The socket has mode
+0600 from its creation on, and its folder 0700. The `Relay` forwards calls that name another member.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class AdminServer:
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         # Set the umask before binding, so that other users can never open the socket.
-        before = os.umask(0o117)
+        before = os.umask(0o177)
         try:
             server.add_insecure_port(f"unix:{self._path}")
         except RuntimeError as error:
@@ -117,7 +117,10 @@ def _make_way(path: Path) -> None:
     """Removes a dead daemon's socket file. gRPC would silently replace a live daemon's socket,
     too."""
     try:
-        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.parent.stat().st_uid not in (0, os.geteuid()):
+            # In a folder such as /tmp, somebody else can be first.
+            raise PermissionError(errno.EPERM, "it belongs to another user")
         mode = path.stat().st_mode
     except FileNotFoundError:
         return

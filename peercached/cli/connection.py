@@ -50,7 +50,7 @@ class Target:
         return self.socket or self._configured("socket_path") or existing_socket_path(os.environ)
 
     def admin_path(self) -> str:
-        """The admin socket: as given, else as configured, else beside the workers' socket."""
+        """The admin socket: as given, else as configured, else in the default folder."""
         from peercached.config.paths import admin_socket_of
 
         if self.admin_socket:

@@ -81,7 +81,7 @@ def _done(step: str, file: Path) -> tuple[ClusterSecret, str]:
             raise SecretProblem("is there already", "replace its secret with add, use and drop")
         made = ClusterSecret(_new())
         write_secret(file, made)
-        return made, "Let the daemon's group read it (chgrp peercached), and copy it to all nodes."
+        return made, "Give it to the daemon's user (chown peercached), and copy it to all nodes."
     found = read_secret(file)
     if step == "show":
         return found, ""

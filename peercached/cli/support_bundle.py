@@ -25,7 +25,6 @@ from peercached.cli.redact import redact
 LOG_BYTES_MAX = 8 << 20
 _LOG_LINES_MAX = 20_000
 _COMMAND_S = 30.0
-_SECRET_KEYS = ("cluster_secret_file", "tls_key")
 _ABOUT = """\
 Made by peercachectl support-bundle.
 
@@ -178,8 +177,10 @@ def _secrets(parts: dict[str, str]) -> list[bytes]:
         settings = json.loads(parts["config.json"])["settings"]
     except (KeyError, ValueError):
         return []
+    from peercached.config.private import PRIVATE_KEYS
+
     secrets = []
-    for key in _SECRET_KEYS:
+    for key in PRIVATE_KEYS:
         path = settings.get(key, {}).get("value")
         try:
             secret = Path(path).read_bytes() if path else b""

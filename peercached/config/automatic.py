@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 from peercache_client.socket_path import default_socket_path
 from peercached.config.paths import admin_socket_of, default_state_dir
+from peercached.config.private import WORKERS_GROUP
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
-from peercached.config.values import check_node_id, split_address
+from peercached.config.values import check_node_id, group_number, split_address
 
 
 def fill(
@@ -53,11 +54,23 @@ def fill(
         how["socket_path"] = f"default: the folder for {why}"
     if not config.admin_socket:
         found["admin_socket"] = admin_socket_of(socket_path)
-        how["admin_socket"] = "default: beside socket_path"
+        how["admin_socket"] = "default: in a folder beside that of socket_path"
+    if not config.socket_group and _may_give_to_workers():
+        found["socket_group"] = WORKERS_GROUP
+        how["socket_group"] = "default: the group of the package"
     if not config.state_dir and (state_dir := default_state_dir()):
         found["state_dir"] = state_dir
         how["state_dir"] = "default: the folder of the package"
     return found, how, problems
+
+
+def _may_give_to_workers() -> bool:
+    """Whether this process may give a socket to the workers' group."""
+    try:
+        group = group_number(WORKERS_GROUP)
+    except ValueError:
+        return False
+    return os.geteuid() == 0 or group in (os.getegid(), *os.getgroups())
 
 
 def _host(heads: list[str]) -> tuple[str, str]:

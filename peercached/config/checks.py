@@ -10,6 +10,7 @@ from pathlib import Path
 
 from peercached.config.cluster_secret import SecretProblem, read_secret
 from peercached.config.paths import SOCKET_PATH_BYTES_MAX
+from peercached.config.private import open_to_others, remedy
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
 from peercached.config.values import format_size, group_number, split_address, user_number
@@ -152,8 +153,15 @@ def _check_sockets(config: Config, bad: _Bad) -> None:
                 f"{SOCKET_PATH_BYTES_MAX}",
                 "choose a folder with a shorter name",
             )
+    folder = Path(config.admin_socket).parent
     if config.socket_path == config.admin_socket:
         bad("admin_socket", "is socket_path too", "give the two sockets different paths")
+    elif mode := open_to_others(folder):
+        bad(
+            "admin_socket",
+            f"is in a folder that is open to other users (mode {mode:04o})",
+            f"name a folder of its own, which the daemon makes; or chmod 700 {folder}",
+        )
 
 
 def _check_accounts(config: Config, bad: _Bad) -> None:
@@ -227,4 +235,4 @@ def _check_file(key: str, path: Path, bad: _Bad, *, private: bool) -> None:
         return
     # A secret that every local user can read authenticates nobody.
     if private and status.st_mode & 0o007:
-        bad(key, f"is open to every user (mode {status.st_mode & 0o777:04o})", f"chmod 640 {path}")
+        bad(key, f"is open to every user (mode {status.st_mode & 0o777:04o})", remedy(path))

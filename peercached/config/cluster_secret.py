@@ -22,6 +22,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from peercached.config.private import remedy
+
 SECRET_BYTES_MIN = 16
 FILE_BYTES_MAX = 4096
 _KEY_BYTES = 16
@@ -164,11 +166,10 @@ def read_secret(path: Path) -> ClusterSecret:
             f"cannot be read ({error.strerror})", "name a file that the daemon's user may read"
         ) from error
     # A secret that every local user can read authenticates nobody. An ACL cannot hide that: its
-    # entry for other users is in the mode. The users and groups that it names count as the file's
-    # group does: an operator chose them.
+    # entry for other users is in the mode. `status` warns of a group with others in it.
     if status.st_mode & 0o007:
         mode = status.st_mode & 0o777
-        raise SecretProblem(f"is open to every user (mode {mode:04o})", f"chmod 640 {path}")
+        raise SecretProblem(f"is open to every user (mode {mode:04o})", remedy(path))
     if len(content) > FILE_BYTES_MAX:
         raise SecretProblem(f"has more than {FILE_BYTES_MAX} bytes", _remedy(path))
     try:
@@ -178,7 +179,7 @@ def read_secret(path: Path) -> ClusterSecret:
 
 
 def _remedy(path: Path) -> str:
-    return f"make one with: openssl rand -hex 32 > {path}; chmod 640 {path}"
+    return f"make one with: openssl rand -hex 32 > {path}; then {remedy(path)}"
 
 
 def _digest_key_of(secret: bytes) -> bytes:
@@ -210,7 +211,7 @@ def _key(digits: bytes, number: int) -> bytes:
 
 def _copy_acl(path: Path | None, number: int) -> None:
     """Gives the file `number` the ACL of `path`, or none. A default ACL of the folder would open a
-    file with mode 0640 to the users that it names: the mode's group bits are the ACL's mask."""
+    file with group bits to the users that it names: the mode's group bits are the ACL's mask."""
     acl = b""
     try:
         if path is not None:
@@ -229,7 +230,7 @@ def _copy_acl(path: Path | None, number: int) -> None:
 
 
 def write_secret(path: Path, secret: ClusterSecret) -> None:
-    """Replaces the file atomically, with its owner, mode and ACL; makes a new one with mode 0640
+    """Replaces the file atomically, with its owner, mode and ACL; makes a new one with mode 0600
     and no ACL. Behind a symbolic link, the file that it names. OSError or SecretProblem if that
     fails."""
     content = secret.content()
@@ -245,7 +246,7 @@ def write_secret(path: Path, secret: ClusterSecret) -> None:
                 os.fchmod(file.fileno(), stat.S_IMODE(former.st_mode))
             else:
                 _copy_acl(None, file.fileno())
-                os.fchmod(file.fileno(), 0o640)
+                os.fchmod(file.fileno(), 0o600)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

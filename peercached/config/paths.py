@@ -1,4 +1,4 @@
-"""Default paths of the daemon. Those of its sockets are in peercache_client/socket_path.py."""
+"""Default paths of the daemon. peercache_client/socket_path.py has that of the workers' socket."""
 
 from __future__ import annotations
 
@@ -15,5 +15,7 @@ def default_state_dir() -> str:
 
 
 def admin_socket_of(socket_path: str) -> str:
-    """`x.sock` -> `x.admin.sock`."""
-    return socket_path.removesuffix(".sock") + ".admin.sock"
+    """`/run/peercached/x.sock` -> `/run/peercached-admin/x.sock`. Engines' containers mount the
+    folder of the workers' socket, some of them as root: so the admin socket is never in it."""
+    folder, name = os.path.split(os.path.abspath(socket_path))  # noqa: PTH100 - of no file yet
+    return f"{folder}-admin/{name}"

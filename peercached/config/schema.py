@@ -188,7 +188,7 @@ class Config(BaseModel):
         "",
         _SECURITY,
         "File with the secret that all nodes of the cluster share, at least 16 bytes, readable by "
-        "the daemon's user and group only. `peercachectl secret` makes it, and replaces the secret "
+        "the daemon's user only. `peercachectl secret` makes it, and replaces the secret "
         "in it. New contents are used within seconds. Empty: peers are not authenticated, and "
         "`status` says so.",
         "Always, unless no untrusted host can reach the network.",
@@ -231,14 +231,16 @@ class Config(BaseModel):
         "0660",
         _WORKERS,
         "File mode of `socket_path` (octal, in quotes): who may be a worker.",
-        "Workers run as another user that cannot join the daemon's group.",
+        "Workers run as users that cannot join `socket_group`.",
     )
     socket_group: Account = _key(
         "",
         _WORKERS,
-        "Group that `socket_path` is given to (name or number); the daemon's user must be in it.",
-        "Workers run as other users: put them into a group of their own.",
-        default_text="the daemon's own group",
+        "Group that `socket_path` is given to (name or number): the workers' users are in it, and "
+        "so is the daemon's user.",
+        "Workers have another group than that of the packages.",
+        default_text="`peercached-workers` if the daemon's user is in such a group, else the "
+        "daemon's own group",
     )
     worker_users: Accounts = _key(
         [],
@@ -256,9 +258,12 @@ class Config(BaseModel):
     admin_socket: str = _key(
         "",
         _WORKERS,
-        "Unix socket for `peercachectl`, mode 0660, 107 bytes at most.",
-        "Operators' tools look for it elsewhere.",
-        default_text="`socket_path` with `.admin` before its `.sock`",
+        "Unix socket for `peercachectl`, mode 0600, 107 bytes at most. Its folder is open to the "
+        "daemon's user only (0700); the daemon makes it. Never the folder of `socket_path`, which "
+        "engines' containers mount.",
+        "The daemon may not make the folder beside that of `socket_path`.",
+        default_text="in the folder of `socket_path` with `-admin` after its name: "
+        "`/run/peercached-admin/peercached.sock`",
     )
     workers_max: Count = _key(
         64,

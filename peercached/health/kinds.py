@@ -199,6 +199,11 @@ SECRET_FILE_UNUSABLE = Kind(
     "warning",
     "The cluster secret's file changed and cannot be used. The old secret stays in force.",
 )
+PRIVATE_FILE_OPEN = Kind(
+    "private_file_open",
+    "warning",
+    "Other users can read the cluster secret or the TLS key through the file's group.",
+)
 SECRET_REPLACED = Kind(
     "secret_replaced",
     "info",
@@ -330,6 +335,7 @@ SECTIONS: dict[str, tuple[Kind, ...]] = {
         CERTIFICATE_EXPIRES,
         TLS_FILES_UNUSABLE,
         SECRET_FILE_UNUSABLE,
+        PRIVATE_FILE_OPEN,
         SECRET_REPLACED,
     ),
     "Security": (

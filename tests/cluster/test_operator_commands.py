@@ -178,19 +178,21 @@ def test_unprivileged_user_is_told_how_to_open_the_admin_socket(nodes: Cluster) 
     nodes.folder.chmod(0o755)
     told = told_to_nobody("--socket", str(nodes[0].socket_path))
     assert f"you may not open the admin socket {nodes[0].admin_path}" in told
-    assert "become root" in told
+    assert "only root and root may" in told  # the daemon's user is root, too
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
 def test_unprivileged_user_is_told_the_socket_folder_is_closed() -> None:
-    """As installed: /run/peercached is closed to users outside its group."""
+    """As installed: an engine may open the folder of the workers' socket only."""
     with tempfile.TemporaryDirectory() as name:
-        closed = Path(name) / "run"
-        closed.mkdir(mode=0o750)
+        (Path(name) / "run").mkdir()
+        closed = Path(name) / "run-admin"
+        closed.mkdir(mode=0o700)
+        os.chown(closed, 12345, 12345)
         Path(name).chmod(0o755)
-        told = told_to_nobody("--default", str(closed))
-        assert f"you may not open the admin socket {closed}/peercached.admin.sock" in told
-        assert "its folder is closed" in told
+        told = told_to_nobody("--default", f"{name}/run")
+        assert f"you may not open the admin socket {closed}/peercached.sock" in told
+        assert "only root and 12345 may (sudo -u 12345)" in told
 
 
 def test_dead_daemon_and_missing_admin_socket_give_different_errors(

@@ -47,6 +47,8 @@ def test_a_checkout_is_built_without_its_environments() -> None:
 
 def test_the_user_and_the_ports_are_the_manifests() -> None:
     manifest = (ROOT / "deploy" / "kubernetes" / "peercached.yaml").read_text()
+    assert "supplementalGroups: [64201]" in manifest
+    assert "groupadd --system --gid 64201 peercached-workers" in TEXT
     (uid,) = set(re.findall(r"USER (\d+)", TEXT))
     assert f"runAsUser: {uid}" in manifest
     (exposed,) = re.findall(r"^EXPOSE (.+)$", TEXT, flags=re.MULTILINE)

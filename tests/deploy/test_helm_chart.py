@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from math import ceil
@@ -15,6 +16,7 @@ from harness.helm import HEADS, IMAGE, Document, Helm, configurations, of_kind
 
 from peercached import __version__
 from peercached.config import Config
+from peercached.config.paths import admin_socket_of
 from peercached.config.values import parse_size
 
 if sys.version_info >= (3, 11):
@@ -200,7 +202,16 @@ def test_pods_have_their_volumes_and_the_ports_and_time_of_the_configuration(
             assert {mount["name"] for mount in each["volumeMounts"]} <= volumes
         folders = {mount["mountPath"] for mount in container["volumeMounts"]}
         used = ["socket_path", "cluster_secret_file", *["pool_file"] * bool(told["pool_file"])]
-        assert {str(Path(told[key]).parent) for key in used} | {told["state_dir"]} <= folders
+        admin = str(Path(admin_socket_of(told["socket_path"])).parent)
+        needed = {str(Path(told[key]).parent) for key in used} | {told["state_dir"], admin}
+        assert needed <= folders
+        # Engines mount folders of the host, and have the group of the workers' socket only.
+        on_host = {one["name"] for one in pod["volumes"] if "hostPath" in one}
+        mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+        assert mounts[admin] not in on_host
+        told_group = int(told["socket_group"])
+        assert pod["securityContext"]["supplementalGroups"] == [told_group]
+        assert told_group != pod["securityContext"]["fsGroup"], "which reads the secret"
         for port in container["ports"]:
             assert port["containerPort"] == told[f"{port['name']}_port"]
             assert port.get("hostPort", port["containerPort"]) == port["containerPort"]
@@ -221,8 +232,9 @@ def test_only_the_daemon_that_pins_as_root_has_a_capability(helm: Helm) -> None:
             assert pod["securityContext"]["runAsNonRoot"] is not as_root
             # The folders belong to the user that the daemon runs as.
             [folders] = pod["initContainers"]
-            owner = folders["command"][folders["command"].index("-o") + 1]
-            assert int(owner) == pod["securityContext"]["runAsUser"] == (0 if as_root else 64200)
+            owners = set(re.findall(r"-o (\d+)", folders["command"][-1]))
+            user = pod["securityContext"]["runAsUser"]
+            assert owners == {str(user)} == {str(0 if as_root else 64200)}
 
 
 def test_a_device_plugins_resource_is_asked_for(helm: Helm) -> None:

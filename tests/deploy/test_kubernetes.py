@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from harness.fixtures import MakeCluster
-from harness.manifest import container, of_kind, on_this_machine, pod, resources
+from harness.manifest import MANIFEST, container, of_kind, on_this_machine, pod, resources
 from harness.scrape import get
 
 from peercached.config import load
@@ -41,6 +41,9 @@ def test_every_volume_is_there_and_engines_find_the_socket() -> None:
         assert {mount["name"] for mount in each["volumeMounts"]} <= volumes
     paths = {v["name"]: v["hostPath"]["path"] for v in pod()["volumes"] if "hostPath" in v}
     assert paths["run"] == "/run/peercached"
+    assert "admin" not in paths, "engines can mount folders of the host only"
+    group, run = pod()["securityContext"], MANIFEST.read_text()
+    assert f"run with the group {group['supplementalGroups'][0]} (supplementalGroups)" in run
     assert pod()["hostNetwork"] is True
 
 

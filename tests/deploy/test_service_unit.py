@@ -14,7 +14,7 @@ from peercached.config import load
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = SYSTEMD / "peercached.service"
 # On a scale of 10. RDMA needs the network and the devices, so they stay exposed.
-EXPOSURE_MAX = 1.5
+EXPOSURE_MAX = 1.6
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed"
@@ -75,7 +75,26 @@ def test_user_and_folders_are_made(tmp_path: Path) -> None:
         )
         assert (done.returncode, done.stderr.replace("Creating", "")[:0]) == (0, ""), done.stderr
     assert "peercached:" in (tmp_path / "etc/passwd").read_text()
-    assert (tmp_path / "run/peercached").stat().st_mode & 0o777 == 0o750
+    groups = {
+        name: (int(number), members)
+        for name, _, number, members in (
+            line.split(":") for line in (tmp_path / "etc/group").read_text().splitlines()
+        )
+    }
+    assert groups["peercached"][1] == "", "the daemon's alone"
+    assert groups["peercached-workers"][1] == "peercached", "the daemon may give its socket to it"
+    run = (tmp_path / "run/peercached").stat()
+    assert (run.st_mode & 0o777, run.st_gid) == (0o750, groups["peercached-workers"][0])
+
+
+def test_the_daemon_may_make_both_sockets() -> None:
+    lines = UNIT.read_text().splitlines()
+    config = load(None, {}, {"socket_path": "/run/peercached/peercached.sock"}).config
+    assert f"RuntimeDirectory={Path(config.admin_socket).parent.name}" in lines
+    assert "RuntimeDirectoryMode=0700" in lines
+    # Not a RuntimeDirectory: systemd would give it to the daemon's own group at each start.
+    assert f"ReadWritePaths={Path(config.socket_path).parent}" in lines
+    assert "SystemCallFilter=@chown" in lines, "to give the socket to peercached-workers"
 
 
 def test_the_example_configuration_is_one_the_daemon_takes() -> None:

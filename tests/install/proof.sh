@@ -27,12 +27,17 @@ claim "the unit is clean" test -z "$(systemd-analyze verify --man=no "$(systemct
 claim "it runs as its own user" test "$(ps -o user= -p "$(systemctl show -P MainPID peercached)")" = peercached
 claim "it says in one line how it is" bash -c 'systemctl show -P StatusText peercached | grep -q "^Serving"'
 
-useradd --create-home --groups peercached engine
+useradd --create-home --groups peercached-workers engine
 useradd --create-home stranger
 as() { setpriv --reuid="$1" --regid="$1" --init-groups "${@:2}"; }
 claim "an engine in its group sets and gets" as engine /opt/peercached/bin/python /proof/client.py
-not_permitted() { as stranger $ctl status 2>&1 | grep "you may not open the admin socket"; }
-claim "a stranger is told why not" not_permitted
+not_permitted() { as "$1" $ctl status 2>&1 | grep "you may not open the admin socket"; }
+claim "a stranger is told why not" not_permitted stranger
+claim "an engine is no operator" not_permitted engine
+unreadable() { ! as engine cat "$1" && as peercached cat "$1" >/dev/null; }
+$ctl secret new /etc/peercached/cluster.secret && chown peercached /etc/peercached/cluster.secret
+claim "an engine does not read the secret, and the daemon does" unreadable /etc/peercached/cluster.secret
+claim "the daemon's user is an operator" as peercached $ctl status
 claim "an operator sees the page" bash -c "$ctl status | grep -q '1 page'"
 
 claim "a reload without change" systemctl reload peercached

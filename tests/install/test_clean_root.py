@@ -138,4 +138,4 @@ def test_the_service_as_the_manual_has_it(root: Path) -> None:
     failed = [claim for claim in claims if not claim.startswith("ok ")]
     journal = (proof / "journal").read_text(errors="replace")
     assert not failed, f"{failed}\n{log}\n{journal}"
-    assert len(claims) >= 27
+    assert len(claims) >= 30

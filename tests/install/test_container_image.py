@@ -71,7 +71,7 @@ class Pod:
         self.ports = {port["name"]: free_port(host) for port in manifest.container()["ports"]}
         self._head = head or f"{host}:{self.ports['meta']}"
         self._folder = folder
-        for part in ("config", "secret", "run", "state"):
+        for part in ("config", "secret", "run", "admin", "state"):
             (folder / part).mkdir(parents=True)
         config = manifest.of_kind("ConfigMap")["data"]["peercached.toml"]
         (folder / "config" / "peercached.toml").write_text(config)
@@ -117,7 +117,7 @@ class Pod:
         self._podman(
             "run", "-d", f"--name={self.name}", *self._podman.limits, "--network=host",
             f"--user={common['runAsUser']}:{common['runAsGroup']}",
-            f"--group-add={common['fsGroup']}",
+            *(f"--group-add={one}" for one in (common["fsGroup"], *common["supplementalGroups"])),
             *hardening(daemon["securityContext"]), *self._volumes(daemon),
             *(f"--env=PEERCACHED_{key}={value}" for key, value in variables.items()),
             IMAGE, *daemon["args"],
@@ -137,7 +137,7 @@ class Pod:
 
     def engine(self, script: str) -> str:
         """Runs `script` in a worker's container of another user, as the manifest's head says."""
-        group = manifest.pod()["securityContext"]["fsGroup"]
+        (group,) = manifest.pod()["securityContext"]["supplementalGroups"]
         return self._podman(
             "run", "--rm", *self._podman.limits, "--network=none", "--user=12345:12345",
             f"--group-add={group}", "--cap-drop=ALL", f"-v={self._folder / 'run'}:/run/peercached",
@@ -187,13 +187,14 @@ def test_image_runs_unprivileged_and_contains_no_compiler(podman: Podman) -> Non
 
 def test_the_container_files_own_commands_work(podman: Podman, tmp_path: Path) -> None:
     said = "".join(re.findall(r"^#   (.+\n)", FILE.read_text(), flags=re.MULTILINE))
-    folders, run = said.replace("\\\n", "").splitlines()
+    *folders, run = said.replace("\\\n", "").splitlines()
     # Not every machine has this device or allows this limit.
     run = run.replace("--device /dev/infiniband ", "").replace("--ulimit memlock=-1 ", "")
     for path in ("/run/peercached", "/etc/peercached", "/var/lib/peercached"):
-        folders = folders.replace(path, f"{tmp_path}{path}")
+        folders = [line.replace(path, f"{tmp_path}{path}") for line in folders]
         run = run.replace(f"-v {path}:", f"-v {tmp_path}{path}:")
-    subprocess.run(shlex.split(folders), check=True)
+    for line in folders:
+        subprocess.run(shlex.split(line), check=True)
     ports = [free_port("127.0.0.1") for _ in range(3)]
     (tmp_path / "etc" / "peercached").mkdir(parents=True)
     (tmp_path / "etc" / "peercached" / "peercached.toml").write_text(

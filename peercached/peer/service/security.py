@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
 from peercached.config import Config
+from peercached.config.private import WORKERS_GROUP, readers, remedy
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
 from peercached.health.lately import Lately
@@ -82,6 +85,7 @@ class SecurityStatus(Component):
                 "Give all nodes the same cluster_secret_file, or keep the network closed.",
             )
         self._say_secret(say)
+        self._say_readers(say)
         if self._tls is not None:
             self._tls.say(say)
         if self._config.data_sealed:
@@ -124,6 +128,15 @@ class SecurityStatus(Component):
                 "The cluster secret is being replaced: this node still accepts the former one."
                 + (f" These nodes still prove it: {older}." if older else ""),
                 "When no node names another one here, run peercachectl secret drop.",
+            )
+
+    def _say_readers(self, say: Say) -> None:
+        for key, who in readers(self._config, os.geteuid()).items():
+            say(
+                kinds.PRIVATE_FILE_OPEN,
+                f"{key} can be read by {who}. With it they can join as members.",
+                f"As root: {remedy(Path(getattr(self._config, key)))}. Put engines' users into "
+                f"{WORKERS_GROUP} alone.",
             )
 
     def _say_strangers(self, say: Say, stats: Stats) -> None:

@@ -43,7 +43,7 @@ class Peercached(Adapter):
                     f"--data-port={ports['data_' + name]}",
                     "--metrics-port=0",
                     f"--socket-path={socket_path}",
-                    f"--admin-socket={workdir}/{name}.admin.sock",
+                    f"--admin-socket={workdir}/admin/{name}.sock",
                     f"--discovery-addr=127.0.0.1:{ports['meta_a']}",
                     f"--pool-size={pool_bytes}",
                 ],

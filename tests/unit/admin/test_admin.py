@@ -50,11 +50,11 @@ def test_an_empty_document_is_a_status() -> None:
     assert Status.model_validate_json(Status().model_dump_json()) == Status()
 
 
-def test_the_socket_is_for_owner_and_group_and_gone_afterwards(path: Path) -> None:
+def test_the_socket_is_for_its_owner_and_gone_afterwards(path: Path) -> None:
     umask = os.umask(0)
     try:
         with serving(path, FakeSource()):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o660
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
             # The process's own umask is unchanged.
             assert os.umask(0) == 0
         assert not path.exists()
@@ -65,7 +65,14 @@ def test_the_socket_is_for_owner_and_group_and_gone_afterwards(path: Path) -> No
 def test_the_folder_is_made_if_it_is_missing(path: Path) -> None:
     deeper = path.parent / "x" / "y" / "a.sock"
     with serving(deeper, FakeSource()):
-        assert stat.S_IMODE(deeper.parent.stat().st_mode) & 0o007 == 0
+        assert stat.S_IMODE(deeper.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
+def test_a_folder_of_another_user_is_not_taken(path: Path) -> None:
+    os.chown(path.parent, 65534, 65534)
+    with pytest.raises(OSError, match="it belongs to another user"):
+        AdminServer(str(path), FakeSource()).make_way()
 
 
 def test_a_running_daemons_socket_is_not_taken(path: Path) -> None:
@@ -163,8 +170,11 @@ def test_a_call_that_hangs_ends_at_the_timeout(path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_permission_denied_names_the_group_to_join(path: Path) -> None:
-    path.parent.chmod(0o755)
+@pytest.mark.parametrize(
+    ("folder", "told"), [(0o755, "only root and root may"), (0o750, "join the group root")]
+)
+def test_permission_denied_names_who_may(path: Path, folder: int, told: str) -> None:
+    path.parent.chmod(folder)
     with serving(path, FakeSource()):
         child = os.fork()
         if child == 0:
@@ -175,7 +185,7 @@ def test_permission_denied_names_the_group_to_join(path: Path) -> None:
                 os.setuid(65534)
                 AdminClient(str(path))
             except Unreachable as error:
-                code = 0 if "may not open" in str(error) and "group root" in str(error) else 2
+                code = 0 if "may not open" in str(error) and told in str(error) else 2
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -72,7 +72,7 @@ class Bench:
 
     def __call__(self, *arguments: str, stdin: bytes | None = None) -> Result:
         return CliRunner().invoke(
-            main, ["--socket", str(self.folder / "d.sock"), *arguments], input=stdin
+            main, ["--socket", str(self.folder / "run" / "d.sock"), *arguments], input=stdin
         )
 
 
@@ -94,7 +94,7 @@ def ctl(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     source.document = DOCUMENT
     source.located = LOCATED
     monkeypatch.setattr(Target, "worker", lambda target, namespace: client)
-    with serving(folder / "d.admin.sock", source):
+    with serving(folder / "run-admin" / "d.sock", source):
         yield Bench(folder, source, client)
 
 
@@ -343,20 +343,20 @@ def test_the_sockets_come_from_options_file_or_variables(
     target = Target(config_file=file)
     # Even with values that the daemon would refuse: the running one may still use older values.
     assert target.socket_path() == "/f/d.sock"
-    assert target.admin_path() == "/f/d.admin.sock"
-    assert Target(socket="/o.sock", config_file=file).admin_path() == "/o.admin.sock"
-    assert Target(socket="/o.sock", admin_socket="/x").admin_path() == "/x"
+    assert target.admin_path() == "/f-admin/d.sock"
+    assert Target(socket="/x/o.sock", config_file=file).admin_path() == "/x-admin/o.sock"
+    assert Target(socket="/x/o.sock", admin_socket="/x").admin_path() == "/x"
     file.write_text('socket_path = "/f/d.sock"\nadmin_socket = "/f/a"\n')
     assert target.admin_path() == "/f/a"
     monkeypatch.setenv("PEERCACHED_SOCKET_PATH", "/e/d.sock")
     assert target.socket_path() == "/e/d.sock"
-    assert Target().admin_path() == "/e/d.admin.sock"
+    assert Target().admin_path() == "/e-admin/d.sock"
 
 
 def test_options_may_stand_before_or_after_the_command(ctl: Bench) -> None:
     result = ctl("status", "--socket", str(ctl.folder / "other.sock"))
     assert result.exit_code == exits.UNREACHABLE
-    assert "other.admin.sock" in result.output
+    assert "-admin/other.sock" in result.output
 
 
 def test_a_file_that_cannot_be_read_is_wrong_usage(folder: Path) -> None:

@@ -38,7 +38,9 @@ class Bench:
         self.folder, self.source = folder, source
 
     def __call__(self, *arguments: str) -> Result:
-        return CliRunner().invoke(main, ["--socket", str(self.folder / "d.sock"), *arguments])
+        return CliRunner().invoke(
+            main, ["--socket", str(self.folder / "run" / "d.sock"), *arguments]
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +53,7 @@ def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 def ctl() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as name:
         source = FakeSource()
-        with serving(Path(name) / "d.admin.sock", source, FakeRelay()):
+        with serving(Path(name) / "run-admin" / "d.sock", source, FakeRelay()):
             yield Bench(Path(name), source)
 
 
@@ -205,7 +207,7 @@ def test_bash_completes_commands() -> None:
 def test_the_daemons_version_is_named_when_the_versions_do_not_fit(
     ctl: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with AdminClient(str(ctl.folder / "d.admin.sock")) as client:
+    with AdminClient(str(ctl.folder / "run-admin" / "d.sock")) as client:
         client.status()
         assert client.version == __version__
         ctl.source.document = {"schema_version": 99}

@@ -21,14 +21,16 @@ class Bench:
         self.folder, self.source = folder, source
 
     def __call__(self, *arguments: str) -> Result:
-        return CliRunner().invoke(main, ["--socket", str(self.folder / "d.sock"), *arguments])
+        return CliRunner().invoke(
+            main, ["--socket", str(self.folder / "run" / "d.sock"), *arguments]
+        )
 
 
 @pytest.fixture
 def ctl() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as name:
         source = FakeSource()
-        with serving(Path(name) / "d.admin.sock", source):
+        with serving(Path(name) / "run-admin" / "d.sock", source):
             yield Bench(Path(name), source)
 
 

@@ -98,10 +98,10 @@ def test_a_file_cut_anywhere_is_refused_or_has_other_digests() -> None:
 def test_a_written_file_is_closed_to_others_and_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     write_secret(path, ONE)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    path.chmod(0o600)
-    write_secret(path, ONE.with_next(NEW))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o440)
+    write_secret(path, ONE.with_next(NEW))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o440
     assert read_secret(path) == ONE.with_next(NEW)
     assert list(tmp_path.iterdir()) == [path]
 

@@ -48,9 +48,9 @@ def test_a_memory_only_node_lends_its_memory_to_somebody() -> None:
 
 def test_a_socket_path_fits_the_kernels_107_bytes() -> None:
     longest = "/" + "x" * 106
-    assert not complaints(socket_path=longest, admin_socket="/a")
+    assert not complaints(socket_path=longest, admin_socket="/admin/a")
     # The limit counts bytes, not characters.
-    said = complaints(socket_path="/" + "é" * 54, admin_socket="/a")
+    said = complaints(socket_path="/" + "é" * 54, admin_socket="/admin/a")
     assert "109 bytes" in said["socket_path"]
     said = complaints(socket_path="/" + "x" * 101 + ".sock")
     assert "admin_socket" in said  # its path is six bytes longer
@@ -64,18 +64,35 @@ def test_device_names_are_refused_with_protocol_tcp() -> None:
 
 
 def test_sockets_are_absolute_and_two() -> None:
-    assert "absolute" in complaints(socket_path="p.sock", admin_socket="/a")["socket_path"]
+    assert "absolute" in complaints(socket_path="p.sock", admin_socket="/admin/a")["socket_path"]
     assert "socket_path too" in complaints(socket_path="/a", admin_socket="/a")["admin_socket"]
 
 
-def test_the_admin_socket_lies_beside_the_workers() -> None:
-    assert load(None, {}, {"socket_path": "/x/a.sock"}).config.admin_socket == "/x/a.admin.sock"
-    assert admin_socket_of("/x/a") == "/x/a.admin.sock"
+def test_the_admin_socket_is_never_in_the_folder_that_engines_mount() -> None:
+    assert load(None, {}, {"socket_path": "/x/a.sock"}).config.admin_socket == "/x-admin/a.sock"
+    for path in ("/a", "/x/a", "a", "../a"):
+        folder = Path(admin_socket_of(path)).parent
+        assert folder.is_absolute()
+        assert folder != Path(path).absolute().parent
+        assert Path(path).resolve().parent not in folder.parents or path == "/a"
+
+
+def test_a_folder_of_the_admin_socket_that_others_may_open_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "admin"
+    path = str(folder / "a.sock")
+    assert not complaints(admin_socket=path), "the daemon makes it"
+    folder.mkdir(mode=0o700)
+    assert not complaints(admin_socket=path)
+    for mode in (0o710, 0o750, 0o701, 0o777):
+        folder.chmod(mode)
+        said = complaints(admin_socket=path)["admin_socket"]
+        assert f"mode {mode:04o}" in said
+        assert f"chmod 700 {folder}" in said
 
 
 def test_a_pool_larger_than_memory_is_refused_before_the_kernel_kills() -> None:
     (problem,) = impossible(
-        Config(pool_size=4 << 30, socket_path="/a", admin_socket="/b"), memory_bytes=3 << 30
+        Config(pool_size=4 << 30, socket_path="/a", admin_socket="/b/b"), memory_bytes=3 << 30
     )
     assert problem.key == "pool_size"
     assert "3072MiB" in problem.remedy
@@ -132,7 +149,7 @@ def test_tls_is_all_or_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "said"),
     [
-        (b"x" * 32, 0o644, "chmod 640"),
+        (b"x" * 32, 0o644, "chmod 600"),
         (b"x" * 15, 0o600, "16 are the least"),
         (b"x" * 4097, 0o600, "more than 4096"),
         (b"\n" * 20, 0o600, "0 bytes without the white space"),

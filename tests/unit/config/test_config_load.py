@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import grp
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,9 +39,27 @@ def test_defaults_start_a_single_node_without_any_file() -> None:
     assert config.discovery_addr == []
     assert (config.meta_port, config.data_port, config.pool_size) == (31998, 31999, 1 << 30)
     assert config.socket_path.endswith("/peercached.sock")
-    assert config.admin_socket.endswith("/peercached.admin.sock")
+    assert config.admin_socket.endswith("/peercached-admin/peercached.sock")
     assert set(effective.sources) == set(Config.model_fields)
     assert all(source.startswith("default") for source in effective.sources.values())
+
+
+def test_the_workers_socket_is_given_to_their_group_by_a_daemon_that_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = grp.struct_group(("peercached-workers", "x", 701, []))
+
+    def look_up(name: str) -> grp.struct_group:
+        return {"peercached-workers": workers}[name]
+
+    assert load().config.socket_group == "", "there is no such group"
+    monkeypatch.setattr(grp, "getgrnam", look_up)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(os, "getgroups", lambda: [4711, 701])
+    assert load().config.socket_group == "peercached-workers"
+    assert load(options={"socket_group": "0"}).config.socket_group == "0"
+    monkeypatch.setattr(os, "getgroups", lambda: [4711])
+    assert load().config.socket_group == "", "a daemon of somebody who tries it"
 
 
 def test_later_sources_win_and_every_value_knows_its_own(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@
 {{- end -}}
 {{- $_ := set $config "cluster_secret_file" "/etc/peercached-secret/cluster.secret" -}}
 {{- $_ := set $config "socket_path" "/run/peercached/peercached.sock" -}}
+{{- $_ := set $config "socket_group" "64201" -}}
 {{- $_ := set $config "state_dir" "/var/lib/peercached" -}}
 {{- range $key, $value := $config }}
 {{ $key }} = {{ toRawJson $value }}
