@@ -145,7 +145,8 @@ _COMMANDS = {
         "doctor",
         "doctor",
         "Checks this host: drivers, device files, locked memory, huge pages, ports, "
-        "GIDs, MTU, packet filters, and whether the peers can be reached.",
+        "GIDs, MTU, packet filters, whether the peers can be reached, and whether engines can do "
+        "more than their work.",
     ),
     "support-bundle": _command(
         "support_bundle",

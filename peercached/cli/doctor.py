@@ -1,4 +1,4 @@
-"""`peercachectl doctor`: checks this host's RDMA set-up and its reach of peers."""
+"""`peercachectl doctor`: checks this host's RDMA set-up, its reach of peers, and its doors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _MARKS = {"failure": "FAILURE", "warning": "WARNING", "ok": "ok     ", "skipped"
 @ctl_command("doctor", _EXITS)
 def doctor(target: Target, as_json: bool) -> None:
     """Checks this host: drivers, device files, locked memory, huge pages, ports, GIDs, MTU, packet
-    filters, and whether the peers can be reached. Each thing that is wrong comes with a remedy.
+    filters, whether the peers can be reached, and whether engines can do more than their work. Each
+    thing that is wrong comes with a remedy.
 
     Give it the daemon's configuration (--config, PEERCACHED_ variables): it tells what is needed.
     Run it as the daemon's user, or as root, who also sees the packet filters.

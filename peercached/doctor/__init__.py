@@ -1,4 +1,4 @@
-"""Checks of this host for RDMA, each with a remedy.
+"""Checks of this host, most of them for RDMA, each with a remedy.
 
 finding.py    one result of a check: level, sentence, remedy
 probe.py      run by the system's Python: the RDMA devices that pyverbs finds, as JSON
@@ -8,6 +8,7 @@ kernel.py     checks: drivers, /dev/infiniband, the kernel's TLS
 ports.py      checks: active ports, GIDs, MTU
 firewall.py   checks: packet filters of this host
 peers.py      checks: whether the peers' ports can be reached
+access.py     checks: that engines are neither operators nor members
 packages.py   checks: that one distribution owns the client's files
 examine.py    gathers the facts and runs all checks
 

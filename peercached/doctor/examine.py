@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import grp
 import os
+import pwd
 import re
 import subprocess
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from peercached.admin.status import Status
-from peercached.config import Config
+from peercached.admin.status import Status, Worker
+from peercached.config import Config, private
 from peercached.config.values import split_address
 from peercached.data_plane.transport import rdma_devices
-from peercached.doctor import firewall, kernel, memory, packages, peers, ports
+from peercached.doctor import access, firewall, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
 from peercached.doctor.finding import Finding, Level
 
@@ -31,6 +34,7 @@ def examine(
     """`status`: of the daemon on this host; None if none answers, with the reason."""
     findings = _daemon(status, why_no_status)
     findings += packages.check_packages(_installed("peercached"), _installed("peercache-client"))
+    findings += _access(config, status)
     findings += _rdma(config, status, find)
     free, page_bytes = huge_pages(Path("/proc/meminfo").read_text())
     findings.append(
@@ -57,6 +61,54 @@ def _daemon(status: Status | None, why: str) -> list[Finding]:
     runs = Finding("daemon", "ok", f"{status.node.id} runs (pid {status.node.pid}){about}")
     said = (Finding("daemon", _LEVELS[e.severity], e.sentence, e.remedy) for e in status.health)
     return [runs, *said]
+
+
+def _access(config: Config, status: Status | None) -> list[Finding]:
+    closed = {}  # groups that engines should not have: gid -> name
+    findings = []
+    with contextlib.suppress(KeyError):
+        group = grp.getgrnam(private.DAEMON_GROUP)
+        closed[group.gr_gid] = group.gr_name
+        users = {user.pw_name for user in pwd.getpwall() if user.pw_gid == group.gr_gid}
+        others = users.union(group.gr_mem) - {"root", private.DAEMON_GROUP}
+        findings += access.check_members(sorted(others))
+    if status is None:  # else its health names the readers
+        return findings + access.check_readers(private.readers(config, _daemons_user()))
+    for key in private.PRIVATE_KEYS:
+        gid = private.reading_group(getattr(config, key))
+        if gid is not None:
+            closed[gid] = private.group_name(gid)
+    workers = [found for one in status.workers if (found := _process(one))]
+    with contextlib.suppress(OSError):
+        daemon = Path("/proc", str(status.node.pid)).stat().st_uid
+        findings += access.check_workers(workers, daemon, closed)
+    return findings
+
+
+def _daemons_user() -> int:
+    try:
+        return pwd.getpwnam(private.DAEMON_GROUP).pw_uid
+    except KeyError:
+        return os.geteuid()
+
+
+def _process(worker: Worker) -> access.Process | None:
+    """None if it is gone, or in another pid namespace."""
+    try:
+        text = Path("/proc", str(worker.pid), "status").read_text()
+    except OSError:
+        return None
+    uid, gids = uid_and_gids(text)
+    return access.Process(worker.pid, worker.name, uid, gids) if uid == worker.uid else None
+
+
+def uid_and_gids(status: str) -> tuple[int, frozenset[int]]:
+    """Parses /proc/PID/status: the effective uid, and all gids."""
+    numbers = {
+        name: [int(word) for word in words.split()]
+        for name, words in re.findall(r"^(Uid|Gid|Groups):(.*)$", status, re.MULTILINE)
+    }
+    return numbers["Uid"][1], frozenset(numbers["Gid"] + numbers["Groups"])
 
 
 def _installed(distribution: str) -> str | None:

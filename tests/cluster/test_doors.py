@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from harness.clock import seconds
 from harness.cluster import Cluster
 from harness.fixtures import MakeCluster
+from harness.waiting import eventually
 
+from peercached.cli.ctl import main
 from peercached.config.cluster_secret import ClusterSecret, write_secret
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be other users")
@@ -110,3 +113,33 @@ def test_an_engine_attaches_and_is_neither_operator_nor_member(nodes: Cluster) -
 
 def codes(nodes: Cluster) -> set[str]:
     return {entry["code"] for entry in nodes[0].status()["health"]}
+
+
+def test_doctor_finds_engines_that_may_do_more(
+    nodes: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = secret_of(nodes)
+    monkeypatch.setenv("PEERCACHED_CLUSTER_SECRET_FILE", str(secret))
+    options = ["--admin-socket", str(nodes[0].admin_path), "doctor", "--json"]
+
+    def found() -> str:
+        findings = json.loads(CliRunner().invoke(main, options).output)["findings"]
+        return "\n".join(f"{one['text']} {one['remedy']}" for one in findings)
+
+    with engine(nodes, WORKERS):
+        eventually(lambda: nodes[0].status()["workers"])
+        assert "the worker" not in found()
+    # The old way: one group for the daemon, its secret and the engines.
+    secret.chmod(0o640)
+    with engine(nodes, WORKERS, DAEMON) as old:
+        assert old["secret"]
+        eventually(lambda: f"has the group {DAEMON}" in found())
+        assert "Run it as another user, in the group peercached-workers alone" in found()
+    with engine(nodes, WORKERS, user=DAEMON) as same:
+        assert same["admin"]
+        eventually(lambda: "runs as the daemon's user" in found())
+    os.chown(secret, DAEMON, WORKERS)
+    eventually(lambda: "private_file_open" in codes(nodes))
+    assert f"cluster_secret_file can be read by the workers, through the group {WORKERS}" in found()
+    secret.chmod(0o600)
+    eventually(lambda: "private_file_open" not in codes(nodes))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peercached.config import Config
-from peercached.doctor import firewall, kernel, memory, packages, peers, ports
+from peercached.doctor import access, firewall, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import Device
 from peercached.doctor.finding import Finding, exit_code
 
@@ -219,3 +219,21 @@ def test_two_owners_of_the_clients_files_are_found() -> None:
     assert "peercached 0.1.0 and peercache-client 0.2.0" in other.text
     assert other.remedy == same.remedy
     assert "pip uninstall peercache-client" in same.remedy
+
+
+def test_workers_with_more_than_their_group_are_named_and_root_is_not() -> None:
+    def process(pid: int, user: int, *groups: int) -> access.Process:
+        return access.Process(pid, "sglang", user, frozenset(groups))
+
+    workers = [
+        process(1, 1000, 1000, 701),
+        process(2, 1000, 1000, 700),
+        process(3, 700, 1),
+        process(4, 0, 700),
+    ]
+    found = access.check_workers(workers, 700, {700: "peercached"})
+    assert [finding.text.split(",")[0] for finding in found] == [
+        "the worker sglang (process 2) has the group peercached",
+        "the worker sglang (process 3) runs as the daemon's user",
+    ]
+    assert all(f.level == "warning" and "peercached-workers" in f.remedy for f in found)

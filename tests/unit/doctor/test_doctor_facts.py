@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +110,7 @@ def test_the_devices_command_without_pyverbs_has_an_exit_code_of_its_own(
     assert (result.exit_code, "no RDMA device" in result.output) == (0, True)
 
 
-def test_doctor_parses_kernel_limits_capabilities_and_huge_pages() -> None:
+def test_doctor_parses_limits_capabilities_huge_pages_and_groups() -> None:
     line = "Max locked memory         {}              {}              bytes\n"
     assert examine.locked_limit_bytes(line.format(8388608, 8388608)) == 8 << 20
     assert examine.locked_limit_bytes(line.format("unlimited", "unlimited")) is None
@@ -117,6 +119,43 @@ def test_doctor_parses_kernel_limits_capabilities_and_huge_pages() -> None:
     text = "HugePages_Total:     512\nHugePages_Free:      7\nHugepagesize:       2048 kB\n"
     assert examine.huge_pages(text) == (7, 2 << 20)
     assert examine.huge_pages("MemTotal: 1 kB\n") == (0, 2 << 20)
+    text = "Name:\tx\nUid:\t7\t8\t8\t8\nGid:\t5\t5\t5\t5\nGroups:\t701 702 \nNgid:\t9\n"
+    assert examine.uid_and_gids(text) == (8, frozenset({5, 701, 702}))
+
+
+def test_doctor_finds_users_in_the_daemons_group_and_readers_of_its_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 32)
+    secret.chmod(0o640)
+    group = grp.struct_group(("peercached", "x", secret.stat().st_gid, ["engine", "peercached"]))
+
+    def user(name: str, group: int) -> pwd.struct_passwd:
+        return pwd.struct_passwd((name, "x", 4711, group, "", "/", "/bin/sh"))
+
+    for name in ("getgrnam", "getgrgid"):
+        monkeypatch.setattr(grp, name, lambda _: group)
+    monkeypatch.setattr(pwd, "getpwall", lambda: [user("daily", group.gr_gid)])
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: user("peercached", group.gr_gid))
+    config = Config(cluster_secret_file=str(secret), protocol="tcp")
+
+    def found() -> dict[str, str]:
+        each = examine.examine(config, None, "none runs")
+        return {f.text: f.remedy for f in each if f.check == "access"}
+
+    in_group = "{} is in the group peercached, which may read the daemon's files"
+    readers = "cluster_secret_file can be read by engine, through the group peercached"
+    assert [text.split(":")[0] for text in found()] == [
+        in_group.format("daily"),
+        in_group.format("engine"),
+        readers,
+    ]
+    remedy = found()[in_group.format("engine")]
+    assert "gpasswd -d engine peercached" in remedy
+    assert "usermod -aG peercached-workers engine" in remedy
+    secret.chmod(0o600)
+    assert not any(readers in text for text in found())
 
 
 def test_doctor_warns_that_pyverbs_is_missing(
