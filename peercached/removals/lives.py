@@ -242,10 +242,11 @@ class Lives:
         life.waits = Waits.NEVER
         self.changed = True
 
-    def found_nobody(self) -> None:
-        """A removal has found that every life it waited for looks ended."""
+    def found_nobody(self, answered: Collection[int]) -> None:
+        """A removal has found that every life it waited for looks ended. It did not wait for
+        those that have `answered` it (incarnations), but other removals do."""
         for life in self:
-            if life.is_silent:
+            if life.is_silent and life.incarnation not in answered:
                 self.end(life)
 
     # --- debts

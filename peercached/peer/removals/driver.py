@@ -442,7 +442,7 @@ class RemovalDriver(Component):
             return missing
         missing = await self._ask_for_silent(one.silent, one.answered)
         if not missing:
-            self._member.lives.found_nobody()
+            self._member.lives.found_nobody(one.answered)
             self._member.keep_changes()
         return missing
 

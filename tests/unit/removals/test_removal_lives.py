@@ -108,7 +108,10 @@ def test_all_absent_lives_are_asked_for_while_one_is_silent() -> None:
     assert {life.node_id for life in lives.to_ask_for(nobody_left)} == {"a", "b"}
     assert lives.may_have_outlived_us() == {"a", "b"}
     assert lives.ended() == set()
-    lives.found_nobody()
+    lives.found_nobody(answered={11})
+    silent = [life.node_id for life in lives.silent(nobody_left)]
+    assert silent == ["b"], "that removal did not ask b, which had answered it before it vanished"
+    lives.found_nobody(answered=())
     assert lives.to_ask_for(nobody_left) == []
     assert lives.may_have_outlived_us() == set()
     assert lives.ended() == {("a", 1), ("b", 11)}
@@ -131,7 +134,7 @@ def test_nothing_that_ends_the_wait_ends_the_debt(how: str) -> None:
     if how == "forgotten":
         lives.forget(a)
     elif how == "looks ended":
-        lives.found_nobody()
+        lives.found_nobody(answered=())
     elif how == "address taken":
         lives.see(view(B1, address("c", 3, port=ord("a"))), nobody_left, (), 0)
     else:
