@@ -44,6 +44,7 @@ class Node:
     patience: Patience = field(default_factory=Patience)  # timeout of lookups there
     overdue: int = 0  # running lookups there that exceeded `patience`
     since: float = 0.0  # monotonic seconds: when this node first saw it in a view
+    in_views_since: int = 0  # View.since
 
 
 @dataclass(slots=True)
@@ -114,6 +115,8 @@ class Placement:
         change.removed = [node for index, node in self.nodes.items() if index not in keep]
         for node in change.removed:
             del self.nodes[node.index]
+        for node in self.nodes.values():
+            node.in_views_since = view.since.get(node.address.node_id, 0)
         self._by_id = {node.address.node_id: node for node in self.nodes.values()}
         self._by_endpoint = {node.address.endpoint: node.address for node in self.nodes.values()}
         if len(before) == 1:
@@ -132,8 +135,7 @@ class Placement:
         return change
 
     def _build(self, nodes: dict[int, Node]) -> tuple[bytes, bytes]:
-        addresses = [node.address for node in nodes.values()]
-        chosen = choose_owners({address.node_id: address.incarnation for address in addresses})
+        chosen = choose_owners({node.address: node.in_views_since for node in nodes.values()})
         owners = {i: node.address for i, node in nodes.items() if node.address.node_id in chosen}
         return self._build_ring(
             {address.node_id: i for i, address in owners.items()},

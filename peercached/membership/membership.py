@@ -10,6 +10,7 @@ converges.
     links.py     this node's heartbeats to the masters
     reach.py     the view numbers that it believes
     former.py    lost members, which may live on in another part
+    ages.py      when each process was first in a view
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from peercached.membership.ages import Ages
 from peercached.membership.claims import taken
 from peercached.membership.former import FORMER_MAX, Former
 from peercached.membership.links import Links
@@ -85,6 +87,10 @@ class Membership:
         self._asked_until = now  # for a newer view
 
         then = masters_of(remembered.members if remembered else (), FORMER_MAX)
+        self._ages = Ages()
+        self._has_false_ages = False
+        if remembered is not None:
+            self._ages.saw(remembered)
         self._former = Former(then, address.node_id, self._roster.table.gone)
         self._own_endpoints = {address.endpoint, *([] if own_rank is None else [heads[own_rank]])}
         self.links = Links(
@@ -226,7 +232,7 @@ class Membership:
             patience_s = self._before_us(now) * self._timing.heartbeat_interval_s
             actions += self._roster.probes(self.masters(now), patience_s, now)
             self._roster.bury_dead(now)
-        if not self._roster.differs_from(self.latest):
+        if not (self._roster.differs_from(self.latest) or self._must_correct_ages(now)):
             self._dirty_since = None
             return actions
         if self._dirty_since is None:
@@ -234,6 +240,11 @@ class Membership:
         if now >= self._stamp_at(self._dirty_since, now):
             actions += self._stamp(now)
         return actions
+
+    def _must_correct_ages(self, now: float) -> bool:
+        """Only the first master does: two that differ would correct each other for ever."""
+        is_due = self._has_false_ages and now - self._made_at >= self._timing.member_ttl_s
+        return is_due and self.masters(now)[0].node_id == self.address.node_id
 
     def _before_us(self, now: float) -> int:
         """Number of answering masters before this one. They act first; this one waits."""
@@ -258,7 +269,8 @@ class Membership:
     def _stamp(self, now: float) -> list[Action]:
         """Makes a view of the table and pushes it to all members, masters first."""
         before = self.latest.number
-        view = self.latest.next(self._roster.table.members(), self.reach.told)
+        members = tuple(self._roster.table.members())
+        view = self.latest.next(members, self.reach.told, self._ages.of(members))
         self._made_at, self._dirty_since = now, None
         changed = self._adopt(view, now)
         beat = self._beat(self._update_for(before, now))
@@ -280,6 +292,7 @@ class Membership:
     def _adopt(self, view: View, now: float) -> list[Action]:
         self._roster.flapping.saw(self.latest, view, now)
         self._former.saw(self.latest, view)
+        self._has_false_ages = not self._ages.saw(view)
         self._history.add(view, self._roster.table.last_serial)
         return self._state.view_came(view, self._roster.table.gone, now)
 

@@ -1,7 +1,7 @@
 """Keeps the last view on disk, so that a cold start can ask former masters, beside the heads.
 
-One JSON file, replaced as a whole: {"format": 2, "number": ..., "members": [...]}. It is only a
-hint: a missing, torn or foreign-version file counts as none.
+One JSON file, replaced as a whole: {"format": 3, "number": ..., "members": [...],
+"since": ...}. It is only a hint: a missing, torn or foreign-version file counts as none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from peercached.state_file import StateFile, Unreadable
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Store:
@@ -34,7 +34,11 @@ class Store:
 
     def save(self, view: View) -> None:
         self._file.save(
-            {"number": view.number, "members": [asdict(member) for member in view.members]},
+            {
+                "number": view.number,
+                "members": [asdict(member) for member in view.members],
+                "since": dict(view.since),
+            },
             "a restart may begin with an older view, or none",
             durable=True,
         )
@@ -44,7 +48,8 @@ def _view_of(document: Any) -> View:
     if len(document["members"]) > MEMBERS_MAX:
         raise ValueError(f"{len(document['members'])} members")
     members = [_member_of(entry) for entry in document["members"]]
-    view = View.of(int(document["number"]), members)
+    since = {str(node_id): int(since) for node_id, since in document["since"].items()}
+    view = View.of(int(document["number"]), members, since)
     if len(view.by_id) != len(members) or not view.is_what_it_says:
         raise ValueError("its mark is not that of its members")
     return view

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from peercached.membership.flapping import JoinsTold
 from peercached.membership.table import Table
@@ -21,6 +22,11 @@ class ViewUpdate:
     without: tuple[str, ...] = ()  # node ids of the base that are not in this view
     gone: tuple[Gone, ...] = ()
     joins: tuple[JoinsTold, ...] = ()  # only in a whole update: recent joins (flapping.py)
+    since: Mapping[str, int] = field(default_factory=dict)  # of `members`: View.since
+
+    @staticmethod
+    def whole(view: View, gone: tuple[Gone, ...] = ()) -> ViewUpdate:
+        return ViewUpdate(view.number, view.members, gone=gone, since=view.since)
 
 
 class History:
@@ -44,23 +50,29 @@ class History:
         """The newest view, for a receiver that has view `number`."""
         newest = self.newest
         if number not in self._views or number == newest.number:
-            return ViewUpdate(newest.number, newest.members, gone=table.tombstones(now))
+            return ViewUpdate.whole(newest, table.tombstones(now))
         base, last_serial = self._views[number]
         found = self._differences.get(number)
         if found is None:
-            changed = tuple(m for m in newest.members if base.by_id.get(m.address.node_id) != m)
+            changed = tuple(
+                m
+                for m in newest.members
+                if base.by_id.get(m.address.node_id) != m
+                or base.since.get(m.address.node_id) != newest.since.get(m.address.node_id)
+            )
             without = tuple(n for n in base.by_id if n not in newest.by_id)
-            found = ViewUpdate(newest.number, changed, number, without)
+            since = {n: newest.since[n] for n in (m.node_id for m in changed) if n in newest.since}
+            found = ViewUpdate(newest.number, changed, number, without, since=since)
             self._differences[number] = found
         # The receiver got earlier tombstones with its base. Another master may have made that base
         # and not know that one of its members is dead. It must hear so, to confirm or refute it.
         gone = table.tombstones(now, last_serial, frozenset(found.without))
-        return ViewUpdate(found.number, found.members, number, found.without, gone)
+        return replace(found, gone=gone)
 
     def resolve(self, update: ViewUpdate) -> View | None:
         """The whole view; None if its base is unknown here or its mark does not match."""
         if update.base == 0:
-            view = View.of(update.number, update.members)
+            view = View.of(update.number, update.members, update.since)
         else:
             if update.base not in self._views:
                 return None
@@ -69,5 +81,7 @@ class History:
             for node_id in update.without:
                 members.pop(node_id, None)
             members.update((m.address.node_id, m) for m in update.members)
-            view = View.of(update.number, members.values())
+            since = {**base.since, **update.since}
+            ages = {node_id: since[node_id] for node_id in members if node_id in since}
+            view = View.of(update.number, members.values(), ages)
         return view if view.is_what_it_says else None

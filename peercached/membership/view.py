@@ -8,11 +8,12 @@ one is always higher. The number alone tells whether a difference applies to a n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache, reduce
 from hashlib import blake2b
 from operator import xor
+from types import MappingProxyType
 
 # Holder indices are 16 bits, and no table may grow without bound.
 MEMBERS_MAX = 4096
@@ -113,18 +114,22 @@ class Gone:
         return (self.sequence, self.incarnation, self.state)
 
 
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
 @lru_cache(maxsize=2 * MEMBERS_MAX)
-def _mark(member: Member) -> int:
+def _mark(member: Member, since: int) -> int:
     a = member.address
+    age = f"\0{since}" if since else ""
     text = (
         f"{a.node_id}\0{a.incarnation}\0{a.host}\0{a.peer_port}\0{a.data_port}\0{a.pool_bytes}\0"
-        f"{a.rails}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}{a.key.hex()}"
+        f"{a.rails}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}{a.key.hex()}{age}"
     )
     return int.from_bytes(blake2b(text.encode(), digest_size=MARK_BITS // 8).digest(), "big")
 
 
-def mark_of(members: Iterable[Member]) -> int:
-    return reduce(xor, map(_mark, members), 0)
+def mark_of(members: Iterable[Member], since: Mapping[str, int] = _NONE) -> int:
+    return reduce(xor, (_mark(m, since.get(m.address.node_id, 0)) for m in members), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +140,13 @@ class View:
     number: int
     members: tuple[Member, ...]
     by_id: Mapping[str, Member] = field(compare=False, repr=False, hash=False)
+    # By node id: the counter of the first view that had this process (ages.py). Empty with etcd.
+    since: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False, hash=False)
 
     @staticmethod
-    def of(number: int, members: Iterable[Member]) -> View:
+    def of(number: int, members: Iterable[Member], since: Mapping[str, int] = _NONE) -> View:
         ordered = tuple(sorted(members, key=lambda m: m.address.node_id))
-        return View(number, ordered, {m.address.node_id: m for m in ordered})
+        return View(number, ordered, {m.address.node_id: m for m in ordered}, since)
 
     @staticmethod
     def alone(node: NodeAddress) -> View:
@@ -149,14 +156,21 @@ class View:
     def nothing() -> View:
         return View.of(0, ())
 
-    def next(self, members: Iterable[Member], told: int = 0) -> View:
-        """A view of `members`, numbered above this one and above `told`."""
-        return View.numbered((max(self.number, told) >> MARK_BITS) + 1, View.of(0, members))
+    def next(
+        self, members: Iterable[Member], told: int = 0, since: Mapping[str, int] = _NONE
+    ) -> View:
+        """A view of `members`, numbered above this one and above `told`. Members that `since` lacks
+        are new."""
+        counter = (max(self.number, told) >> MARK_BITS) + 1
+        view = View.of(0, members)
+        ages = {node_id: since.get(node_id, counter) for node_id in view.by_id}
+        return View.numbered(counter, replace(view, since=ages))
 
     @staticmethod
     def numbered(counter: int, view: View) -> View:
         """The same members, numbered with that counter."""
-        return View(counter << MARK_BITS | mark_of(view.members), view.members, view.by_id)
+        mark = mark_of(view.members, view.since)
+        return View(counter << MARK_BITS | mark, view.members, view.by_id, view.since)
 
     @property
     def counter(self) -> int:
@@ -178,4 +192,4 @@ class View:
     @property
     def is_what_it_says(self) -> bool:
         """Whether the number's mark matches the members."""
-        return self.number & ((1 << MARK_BITS) - 1) == mark_of(self.members)
+        return self.number & ((1 << MARK_BITS) - 1) == mark_of(self.members, self.since)

@@ -144,14 +144,14 @@ def with_another_b(view: View, key: NodeKey) -> ViewUpdate:
     address = replace(b.address, incarnation=b.address.incarnation + 1, key=key.public)
     others = [m for m in view.members if m is not b]
     forged = view.next([*others, Member(address, b.sequence + 1)])
-    return ViewUpdate(forged.number, forged.members)
+    return ViewUpdate.whole(forged)
 
 
 def without_b(view: View) -> ViewUpdate:
     b = view.by_id["b"]
     forged = view.next([m for m in view.members if m is not b])
     grave = Gone("b", b.address.incarnation, b.sequence + 1, State.LEFT, key=b.address.key)
-    return ViewUpdate(forged.number, forged.members, gone=(grave,))
+    return ViewUpdate.whole(forged, gone=(grave,))
 
 
 @pytest.fixture

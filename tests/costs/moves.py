@@ -18,6 +18,7 @@ from statistics import mean
 from costs import figures
 from peercached.directory.owner_choice import choose_owners
 from peercached.directory.ring import Ring, owners
+from peercached.membership import NodeAddress
 
 REPLICAS = 2
 JOINS = 24
@@ -29,7 +30,8 @@ class Placed:
     def __init__(self, names: list[str]) -> None:
         """`names`: of the members, the oldest first."""
         ages = {name: number for number, name in enumerate(names)}
-        self.owners = {ages[name] for name in choose_owners(ages)}
+        since = {NodeAddress(name, 1, name, 1, 2): number for name, number in ages.items()}
+        self.owners = {ages[name] for name in choose_owners(since)}
         self.places, self.nodes = array("Q"), array("H")
         packed = Ring().build({names[number]: number for number in self.owners})
         self.places.frombytes(packed[0])

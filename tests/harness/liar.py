@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -24,6 +24,7 @@ from peercached.peer.rpc.failures import Unreachable
 from peercached.peer.rpc.node_key import NodeKey
 from peercached.proto import peer_pb2 as pb
 
+HOST = "127.0.0.9"
 _BEAT_S = 0.25
 BOUNDS = (0, 1, (1 << 31) - 1, (1 << 32) - 1, (1 << 62) - 1, (1 << 63) - 1, (1 << 64) - 1)
 _MAX = {
@@ -38,10 +39,19 @@ _MAX = {
 class Liar:
     """A member of these daemons' clusters while the block lasts. Uses one event loop."""
 
-    def __init__(self, daemons: list[Daemon], secret: bytes) -> None:
+    def __init__(
+        self,
+        daemons: Sequence[Daemon],
+        secret: bytes,
+        node_id: str = "liar",
+        incarnation: int = 0,
+        port: int = 1,
+    ) -> None:
+        """`incarnation`: 0 for the time. `port`: by default nobody listens there, so the liar is an
+        owner that never answers."""
         key = NodeKey.make()
-        # Nobody listens at this address, so the liar is an owner that never answers.
-        self.own = NodeAddress("liar", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
+        incarnation = incarnation or time.time_ns()
+        self.own = NodeAddress(node_id, incarnation, HOST, port, port, 1 << 20, 0, key.public)
         self._secret = Secret(secret, key)
         self.links = [
             PeerLink(d.address, lambda: self.own, self._secret, None, 10.0, lambda link: None)

@@ -36,7 +36,7 @@ class Reader:
 
     def all_owners_change(self, now: float) -> None:
         """Nodes b and c stay members, but eight older ones own all records."""
-        older = [NodeAddress(f"old {i}", 0, "10.0.0.9", 1, 2) for i in range(8)]
+        older = [NodeAddress(f"old {i}", 0, f"10.0.1.{i}", 1, 2) for i in range(8)]
         members = [OWN, address("b"), address("c"), *older]
         self.placement.apply(View.of(2, map(Member, members)), now)
         self.side.set_view(2, self.placement.nodes)

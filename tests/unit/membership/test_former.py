@@ -67,7 +67,7 @@ def sole_master(*lost: Member) -> tuple[Membership, float]:
     x = Membership(own.address, [HEAD], None, TIMING, NOW, random.Random(1))
     before = view_of(member("h", "h"), own, *lost)
     x.tick(NOW)
-    update = ViewUpdate(before.number, before.members)
+    update = ViewUpdate.whole(before)
     x.answered(HEAD, HeartbeatAnswer(Verdict.ACCEPTED, "", update, "h"), NOW)
     assert x.view.has(own.address)
     now = NOW

@@ -388,7 +388,7 @@ class Returning:
 
     def told(self, members: list[Member], *tombstones: Gone, now: float = NOW) -> View:
         self._latest = self._latest.next(members)
-        update = ViewUpdate(self._latest.number, self._latest.members, gone=tombstones)
+        update = ViewUpdate.whole(self._latest, gone=tombstones)
         self.node.on_heartbeat(Heartbeat(member("a"), self._latest.number, update), now)
         return self._latest
 
@@ -509,7 +509,7 @@ def test_member_declared_dead_objects_and_rejoins() -> None:
 def test_fresh_heartbeat_overrides_another_masters_death_report() -> None:
     head, now = head_with("b", "c")
     other = head.view.next([member("c")])
-    update = ViewUpdate(other.number, other.members, gone=(gone("b", 0),))
+    update = ViewUpdate.whole(other, gone=(gone("b", 0),))
     head.on_heartbeat(Heartbeat(member("c"), other.number, update), now + 0.1)
     head.tick(now + 1.0)
     assert ids(head.view) == ["a", "b", "c"]
@@ -521,7 +521,7 @@ def test_view_without_this_process_is_known_but_not_adopted() -> None:
     b = membership("b", ["a"])
     b.tick(NOW)
     view = View.nothing().next([member("a", head_rank=0), member("b", incarnation=9)])
-    b.on_heartbeat(Heartbeat(member("a"), view.number, ViewUpdate(view.number, view.members)), NOW)
+    b.on_heartbeat(Heartbeat(member("a"), view.number, ViewUpdate.whole(view)), NOW)
     assert (b.latest.number, b.view.number) == (view.number, 0)
 
 

@@ -77,7 +77,7 @@ def test_a_view_number_out_of_reach_does_not_keep_others_from_joining(lie: int) 
 def test_a_view_out_of_reach_is_not_adopted() -> None:
     head = head_with_b()
     forged = View.numbered(VIEW_NUMBER_MAX - 1 >> MARK_BITS, View.of(0, [Member(address("b"))]))
-    update = ViewUpdate(forged.number, forged.members)
+    update = ViewUpdate.whole(forged)
     head.on_heartbeat(Heartbeat(Member(address("b")), forged.number, update), NOW + 1)
     assert ids(head) == {"a", "b"}
 
@@ -88,9 +88,7 @@ def test_long_absent_node_takes_the_current_view() -> None:
     both = [Member(address("a")), Member(address("b"))]
     for at, counter in ((NOW, 9 * LEAP), (NOW + 1, 10 * LEAP)):
         view = View.numbered(counter, View.of(0, both))
-        answer = HeartbeatAnswer(
-            Verdict.ACCEPTED, update=ViewUpdate(view.number, view.members), responder="a"
-        )
+        answer = HeartbeatAnswer(Verdict.ACCEPTED, update=ViewUpdate.whole(view), responder="a")
         member.answered("a:1", answer, at)
         assert member.latest.number == view.number
 
@@ -110,7 +108,7 @@ def test_new_node_adopts_high_view_numbers_only_from_answers() -> None:
     member = node("b")
     member.tick(NOW)
     high = View.numbered(FIRST_MAX + 9, View.of(0, [Member(address("a")), Member(address("b"))]))
-    update = ViewUpdate(high.number, high.members)
+    update = ViewUpdate.whole(high)
     member.on_heartbeat(Heartbeat(Member(address("a")), high.number, update), NOW)
     assert member.latest.number == 0
     member.answered("a:1", HeartbeatAnswer(Verdict.ACCEPTED, "", update, "a"), NOW)
@@ -129,7 +127,7 @@ def test_tombstone_with_an_implausible_sequence_removes_nobody(sequence: int) ->
     head = head_with_b()
     tombstone = Gone("b", 1, sequence, State.DEAD)
     view = head.latest.next([Member(address("a"))])
-    update = ViewUpdate(view.number, view.members, gone=(tombstone,))
+    update = ViewUpdate.whole(view, gone=(tombstone,))
     head.on_heartbeat(Heartbeat(Member(address("c")), view.number, update), NOW + 1)
     head.tick(NOW + 1)
     assert "b" in ids(head)

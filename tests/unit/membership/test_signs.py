@@ -69,9 +69,7 @@ class Side:
 def member_b() -> Side:
     """Node b. Node a accepts its heartbeats."""
     side = Side(membership("b"))
-    accepted = HeartbeatAnswer(
-        Verdict.ACCEPTED, update=ViewUpdate(VIEW.number, VIEW.members), responder="a"
-    )
+    accepted = HeartbeatAnswer(Verdict.ACCEPTED, update=ViewUpdate.whole(VIEW), responder="a")
     side.node.tick(NOW)
     side.node.answered("a:1", accepted, NOW)
     assert side.node.latest.number == VIEW.number
@@ -82,7 +80,7 @@ def master_a() -> Side:
     """Master a, with b in its view."""
     side = Side(membership("a", 0))
     side.node.tick(NOW)
-    beat = Heartbeat(VIEW.by_id["b"], 0, ViewUpdate(VIEW.number, VIEW.members))
+    beat = Heartbeat(VIEW.by_id["b"], 0, ViewUpdate.whole(VIEW))
     side.node.on_heartbeat(beat, NOW)
     side.node.tick(NOW)
     assert side.node.is_master(NOW) and side.node.latest.number == VIEW.number
@@ -157,9 +155,7 @@ def test_member_announces_a_drain_at_once() -> None:
 def test_a_member_that_no_master_has_accepted_sends_heartbeats() -> None:
     side = Side(membership("b"))
     side.node.tick(NOW)
-    waits = HeartbeatAnswer(
-        Verdict.WAIT, "flaps", ViewUpdate(VIEW.number, VIEW.members), responder="a"
-    )
+    waits = HeartbeatAnswer(Verdict.WAIT, "flaps", ViewUpdate.whole(VIEW), responder="a")
     side.node.answered("a:1", waits, NOW)
     side.step(NOW + 1.0, [of("a", NOW + 1.0)])
     assert side.beats == [NOW + 1.0]

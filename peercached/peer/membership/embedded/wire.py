@@ -31,12 +31,13 @@ AGE_MS_MAX = (1 << 32) - 1
 JOINS_NUMBER_MAX = 1e9
 
 
-def member_message(member: Member) -> pb.Member:
+def member_message(member: Member, since: int = 0) -> pb.Member:
     return pb.Member(
         address=address_message(member.address),
         sequence=member.sequence,
         state=pb.MemberState.Name(int(member.state)),
         head_rank=member.head_rank + 1,
+        since=since,
     )
 
 
@@ -109,7 +110,7 @@ def _joins_of(message: pb.Joins) -> JoinsTold:
 def update_message(update: ViewUpdate) -> pb.View:
     return pb.View(
         number=update.number,
-        members=[member_message(m) for m in update.members],
+        members=[member_message(m, update.since.get(m.node_id, 0)) for m in update.members],
         base=update.base,
         without=update.without,
         gone=[_gone_message(g) for g in update.gone],
@@ -133,7 +134,9 @@ def update_of(message: pb.View) -> ViewUpdate:
         raise ValueError(f"view {message.number} has members that are dead")
     gone = tuple(_gone_of(g) for g in message.gone)
     joins = tuple(_joins_of(j) for j in message.joins)
-    return ViewUpdate(message.number, members, message.base, tuple(message.without), gone, joins)
+    since = {m.address.node_id: m.since for m in message.members if m.since}
+    without = tuple(message.without)
+    return ViewUpdate(message.number, members, message.base, without, gone, joins, since)
 
 
 def heartbeat_message(beat: Heartbeat, epochs: Iterable[tuple[bytes, int]]) -> pb.HeartbeatRequest:

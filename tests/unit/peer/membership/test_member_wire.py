@@ -47,9 +47,9 @@ def test_heartbeats_and_answers_survive_the_wire() -> None:
 
 def test_a_view_that_went_over_the_wire_has_its_mark() -> None:
     view = View.nothing().next([A, B])
-    message = member_wire.update_message(ViewUpdate(view.number, view.members))
+    message = member_wire.update_message(ViewUpdate.whole(view))
     received = member_wire.update_of(pb.View.FromString(message.SerializeToString()))
-    assert View.of(received.number, received.members).is_what_it_says
+    assert View.of(received.number, received.members, received.since).is_what_it_says
 
 
 def member(**changes: Any) -> pb.Member:

@@ -1,0 +1,73 @@
+"""Members with the secret that claim to be old."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from harness.cluster import Daemon
+from harness.directory import wait_settled
+from harness.fixtures import Attach, MakeCluster
+from harness.liar import Liar
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercached.admin.client import AdminClient
+
+SECRET = os.urandom(32).hex().encode()
+KEYS = keys_of("of everybody", 64)
+
+
+def while_beating(
+    daemons: Sequence[Daemon], work: Callable[[], None], port: int = 1, **liars: int
+) -> None:
+    """Runs `work` while members of these node ids and incarnations send heartbeats."""
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            for node_id, incarnation in liars.items():
+                liar = Liar(daemons, SECRET, node_id, incarnation, port)
+                await stack.enter_async_context(liar)
+            await asyncio.to_thread(work)
+
+    asyncio.run(run())
+
+
+def members(daemon: Daemon) -> set[str]:
+    return {member["node_id"] for member in daemon.status()["membership"]["members"]}
+
+
+def share_of(daemon: Daemon, node_ids: set[str]) -> float:
+    """The share of all digests that these nodes own, each counted once for each owner."""
+    with AdminClient(str(daemon.admin_path)) as admin:
+        ring = admin.ring()
+    return sum(n.share_owned for n in ring.nodes if n.node_id in node_ids) / ring.replicas
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_a_process_that_joins_as_six_old_members_owns_nothing(
+    make_cluster: MakeCluster, attach: Attach, secret: str
+) -> None:
+    cluster = make_cluster(4, cluster_secret_file=secret, directory_copies=0, member_ttl_s=5)
+    wait_settled(cluster.daemons)
+    liars = {f"old{number}": number for number in range(1, 7)}
+
+    def check() -> None:
+        for daemon in cluster.daemons:
+            eventually(lambda: members(daemon) >= set(liars), 20)  # noqa: B023
+            assert share_of(daemon, set(liars)) == 0
+        assert all(attach(cluster[1]).set(KEYS))
+        assert all(attach(cluster[2]).get(KEYS))
+
+    while_beating(cluster.daemons[:1], check, **liars)
