@@ -210,8 +210,8 @@ class Operations:
         """Its id, because a name may contain a tenant's salt, and events are open to all."""
         return f"the namespace with the id {self._engine.namespace_id(namespace).hex()}"
 
-    async def forget_node(self, node_id: str) -> list[str]:
-        return await self._removal_driver.forget_everywhere(node_id)
+    async def forget_node(self, node_id: str, listening: bool) -> list[str]:
+        return await self._removal_driver.forget_everywhere(node_id, listening)
 
     async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
         return self._engine.evict(b"".join(self._digests(namespace, keys)))

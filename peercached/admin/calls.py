@@ -65,9 +65,9 @@ class StatusSource(Protocol):
     async def clear(self, namespace: str) -> list[str]:
         """Clears it cluster-wide. Returns the nodes that were not reached."""
 
-    async def forget_node(self, node_id: str) -> list[str]:
+    async def forget_node(self, node_id: str, listening: bool) -> list[str]:
         """Stops waiting with removals for a lost node. Returns the members that were not
-        reached."""
+        reached. `listening`: even if something takes connections at its address."""
 
     async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
         """Returns (pages, bytes) evicted from this node's pool."""
@@ -174,7 +174,8 @@ async def _clear(source: StatusSource, request: pb.ClearRequest) -> Any:
 
 
 async def _forget_node(source: StatusSource, request: pb.ForgetNodeRequest) -> Any:
-    return pb.ForgetNodeReply(unreached=await source.forget_node(request.node_id))
+    unreached = await source.forget_node(request.node_id, request.listening)
+    return pb.ForgetNodeReply(unreached=unreached)
 
 
 async def _evict(source: StatusSource, request: pb.EvictRequest) -> Any:

@@ -118,10 +118,10 @@ class AdminClient:
         request = pb.ClearRequest(namespace=namespace)
         return list(self._call("Clear", request, pb.ClearReply).unreached)
 
-    def forget_node(self, node_id: str) -> list[str]:
+    def forget_node(self, node_id: str, listening: bool = False) -> list[str]:
         """Stops waiting with removals for a lost node. Returns the members that were not
-        reached."""
-        request = pb.ForgetNodeRequest(node_id=node_id)
+        reached. `listening`: even if something takes connections at its address."""
+        request = pb.ForgetNodeRequest(node_id=node_id, listening=listening)
         return list(self._call("ForgetNode", request, pb.ForgetNodeReply).unreached)
 
     def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:

@@ -15,7 +15,12 @@ from peercached.cli.output import print_json
 @ctl_command("forget")
 @click.argument("node_id", metavar="NODE")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def forget(target: Target, as_json: bool, node_id: str, yes: bool) -> None:
+@click.option(
+    "--listening",
+    is_flag=True,
+    help="Even if something that nobody can end takes connections at its address.",
+)
+def forget(target: Target, as_json: bool, node_id: str, yes: bool, listening: bool) -> None:
     """Says that a node which went without a word has ended: its host is off, or gone.
 
     Removals wait for such a node: it may only be frozen or cut off, and still serve pages that
@@ -30,7 +35,7 @@ def forget(target: Target, as_json: bool, node_id: str, yes: bool) -> None:
             )
         click.confirm(f"Does the daemon of {node_id} not run any more?", abort=True)
     with target.admin() as admin:
-        unreached = admin.forget_node(node_id)
+        unreached = admin.forget_node(node_id, listening)
     if as_json:
         print_json({"node_id": node_id, "forgotten": not unreached, "unreached": unreached})
     elif unreached:

@@ -41,6 +41,11 @@ ETCD_LOST_MEMBERS = Kind(
     "warning",
     "etcd came back without some members, for example from an old backup.",
 )
+MEMBER_MUTE = Kind(
+    "member_mute",
+    "warning",
+    "A node sends heartbeats and answers no call. It is kept out of the cluster until it answers.",
+)
 NODE_LOST = Kind(
     "node_lost",
     "warning",
@@ -284,6 +289,7 @@ SECTIONS: dict[str, tuple[Kind, ...]] = {
         NO_MASTER,
         ETCD_UNREACHABLE,
         ETCD_LOST_MEMBERS,
+        MEMBER_MUTE,
         NODE_LOST,
         DRAINING,
     ),

@@ -81,7 +81,7 @@ class Membership:
         self._clustered = bool(heads)
         own = Member(address, head_rank=NO_HEAD if own_rank is None else own_rank)
         self._state = NodeState(own, timing)
-        self._roster = Roster(address.node_id, timing, rng)
+        self._roster = Roster(address.node_id, timing, rng, suspected)
         self._history = History()
         self.reach = ViewReach(timing.member_ttl_s, remembered.number if remembered else 0)
         self._asked_until = now  # for a newer view
@@ -425,12 +425,14 @@ class Membership:
         return HeartbeatAnswer(verdict, reason, update, own_id, accused, wants), actions
 
     def just_heard(self, node: NodeAddress, now: float) -> bool:
-        """Whether this node is a master and has just heard that very process."""
+        """Whether this node is a master, has just heard that very process, and reaches it."""
         heard = self._roster.liveness.hears(node, self._timing.trust_s, now)
-        return heard and self.is_master(now)
+        return heard and self.is_master(now) and not self._suspected(node)
 
     def probed(self, probe: Probe, alive: bool, now: float) -> list[Action]:
         self._advance(now)
+        if alive:
+            self._roster.mute.answers(probe.target.node_id)
         self._roster.liveness.probed(probe.target.node_id, probe.round, alive, now)
         return self._lead(now)
 
@@ -457,7 +459,7 @@ class Membership:
                 self.links.has_news(member.node_id)
                 continue
             self.signs_counted += 1
-            if self._leads:
+            if self._leads and not self._roster.ignores(member.address, now):
                 self._roster.liveness.gave_sign(member.node_id, sign.incarnation, sign.at)
             if sign.is_master and sign.answered_at > NEVER:
                 self.links.gave_sign(member.node_id, sign.answered_at)
@@ -516,6 +518,10 @@ class Membership:
     def silence_s(self, now: float) -> dict[str, float]:
         """Seconds since each member was last heard; empty if this node is no master."""
         return self._roster.liveness.silence_s(now) if self.is_master(now) else {}
+
+    def mute(self) -> list[NodeAddress]:
+        """Processes that this master keeps out: they answer no call (mute.py)."""
+        return self._roster.mute.out()
 
     def endpoints(self) -> set[str]:
         """The endpoints that get heartbeats of this node."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from peercached.membership.claims import Claims
 from peercached.membership.flapping import Flapping, waits_because
 from peercached.membership.liveness import Liveness
 from peercached.membership.messages import Probe
+from peercached.membership.mute import Mute
 from peercached.membership.table import Table
 from peercached.membership.timing import Timing
 from peercached.membership.view import MEMBERS_MAX, Gone, Member, NodeAddress, State, Verdict, View
+
+log = logging.getLogger(__name__)
 
 # Members that probe a silent one on the master's behalf, beside its own probe.
 PROBERS = 3
@@ -26,12 +30,20 @@ class Roster:
     master keeps the members of the newest view, tombstones and counts. Not thread safe; `now` is
     monotonic seconds."""
 
-    def __init__(self, own_id: str, timing: Timing, rng: random.Random) -> None:
+    def __init__(
+        self,
+        own_id: str,
+        timing: Timing,
+        rng: random.Random,
+        suspected: Callable[[NodeAddress], bool] = lambda address: False,
+    ) -> None:
         self.table = Table(timing.remember_gone_s)
         self.flapping = Flapping(timing)
         self.liveness = Liveness(timing)
+        self.mute = Mute(timing, suspected)
         self._claims = Claims(timing)
         self._own_id = own_id
+        self._suspected = suspected
         self._rng = rng
         self._timing = timing
         self._watched = -1  # table.changes as last watched
@@ -40,6 +52,7 @@ class Roster:
     def begin(self) -> None:
         """This node becomes a master (again): forget silence from before."""
         self.liveness = Liveness(self._timing)
+        self.mute = Mute(self._timing, self._suspected)
         self._watched = -1
 
     def watch(self, now: float) -> None:
@@ -61,11 +74,15 @@ class Roster:
         address, node_id = sender.address, sender.node_id
         member, gone = self.table.member(node_id), self.table.gone(node_id)
         if member is not None and member.address.same_process(address):
-            self.liveness.heard(node_id, address.incarnation, now)
+            if not self.ignores(address, now):
+                self.liveness.heard(node_id, address.incarnation, now)
             self.table.take(sender, now)
             return Verdict.ACCEPTED, "", 0
         if sender.state is State.LEFT:
             return Verdict.ACCEPTED, "", 0
+        if self.mute.is_out(address):
+            self.mute.knocks(address)
+            return Verdict.WAIT, f"its heartbeats come, but nobody reaches {address.endpoint}", 0
         if member is not None:
             heard = self.liveness.last_heard(node_id)
             verdict, reason = self._claims.judge(address, member.address, heard, now)
@@ -90,6 +107,15 @@ class Roster:
         self.liveness.heard(node_id, address.incarnation, now)
         return Verdict.ACCEPTED, "", 0
 
+    def ignores(self, member: NodeAddress, now: float) -> bool:
+        """Whether a sign of life of this member does not count (mute.py). They all count while this
+        node reaches no other member: then its own network may be at fault."""
+        return self.mute.is_mute(member, now) and any(
+            other.node_id not in (self._own_id, member.node_id)
+            and not self._suspected(other.address)
+            for other in self.table.members()
+        )
+
     def told(
         self, members: Iterable[Member], gone: Iterable[Gone], now: float, by_master: bool = True
     ) -> None:
@@ -110,14 +136,17 @@ class Roster:
             ):
                 self.table.take(replace(known, sequence=record.sequence + 1), now)
             elif isinstance(record, Member):
-                self.table.take(record, now)
+                # A master that reaches a member takes it in for all.
+                is_out = self.mute.is_out(record.address)
+                if (by_master or not is_out) and self.table.take(record, now) and is_out:
+                    self.mute.answers(record.node_id)
             else:
                 self.table.add_tombstone(record, now)
 
     def probes(self, masters: Iterable[Member], patience_s: float, now: float) -> list[Probe]:
         """Probes of silent members. `patience_s`: how much longer than the first master this one
         waits, so that not all masters probe at once."""
-        actions: list[Probe] = []
+        actions = [Probe(address, None, 0) for address in self.mute.to_probe()]
         for node_id in self.liveness.due(now, patience_s):
             if len(actions) >= PROBES_AT_ONCE_MAX:
                 break
@@ -132,20 +161,23 @@ class Roster:
     def _vias(self, target: str, masters: Iterable[Member]) -> list[NodeAddress]:
         """Members that probe for us. Masters first: they get its heartbeats, too. No suspects."""
         avoid = {target, self._own_id, *self.liveness.suspects()}
-        first = [m.address for m in masters if m.node_id not in avoid][:PROBERS]
+        reached = (m for m in masters if not self._suspected(m.address))
+        first = [m.address for m in reached if m.node_id not in avoid][:PROBERS]
         avoid.update(address.node_id for address in first)
         others = list(self.table.members())
         for _ in range(4 * PROBERS):
             if len(first) >= PROBERS or not others:
                 break
             address = self._rng.choice(others).address
-            if address.node_id not in avoid:
+            if address.node_id not in avoid and not self._suspected(address):
                 first.append(address)
                 avoid.add(address.node_id)
         return first
 
     def bury_dead(self, now: float) -> None:
         for node_id in self.liveness.dead(now):
+            if self.mute.died(node_id, now):
+                log.warning("%s sends heartbeats but answers no call: it is put out", node_id)
             self._bury(node_id, now)
 
     def _bury(self, node_id: str, now: float) -> None:

@@ -45,6 +45,12 @@ class Timing:
         return 0.6 * self.member_ttl_s
 
     @property
+    def mute_after_s(self) -> float:
+        """How long heartbeats count of a member that does not answer our calls (mute.py). Longer
+        than a busy daemon takes to answer a ping."""
+        return 3 * self.member_ttl_s
+
+    @property
     def trust_s(self) -> float:
         """How long after a heartbeat a master says without a ping that its sender lives. One that
         last heard it when we did would not even suspect it yet."""

@@ -1,22 +1,24 @@
-"""Members with the secret that claim to be old."""
+"""Members with the secret that claim to be old, or that send heartbeats and answer nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from harness.cluster import Daemon
+from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
-from harness.liar import Liar
+from harness.liar import HOST, Liar
 from harness.pages import keys_of
 from harness.waiting import eventually
 
-from peercached.admin.client import AdminClient
+from peercache_client import Status
+from peercached.admin.client import AdminClient, Refused
 
 SECRET = os.urandom(32).hex().encode()
 KEYS = keys_of("of everybody", 64)
@@ -71,3 +73,38 @@ def test_a_process_that_joins_as_six_old_members_owns_nothing(
         assert all(attach(cluster[2]).get(KEYS))
 
     while_beating(cluster.daemons[:1], check, **liars)
+
+
+@pytest.fixture
+def trio(make_cluster: MakeCluster, secret: str) -> Cluster:
+    return make_cluster(3, cluster_secret_file=secret, member_ttl_s=1.5)
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_member_that_beats_and_never_answers_is_put_out_and_removals_end(
+    trio: Cluster, attach: Attach, listens: bool
+) -> None:
+    worker = attach(trio[1])
+
+    def removed() -> bool:
+        return Status.removing not in worker.client.remove(KEYS, timeout_s=0.5)
+
+    def check() -> None:
+        eventually(lambda: "liar" in members(trio[0]), 20)
+        assert all(worker.set(KEYS))
+        assert not removed()
+        eventually(lambda: "liar" not in members(trio[0]), 30)
+        assert "member_mute" in {one["code"] for one in trio[0].status()["health"]}
+        if listens:  # as a frozen daemon does
+            eventually(lambda: "liar" in trio[1].status()["removals"]["missing"], 20)
+            with AdminClient(str(trio[1].admin_path)) as admin:
+                with pytest.raises(Refused, match="still takes connections"):
+                    admin.forget_node("liar")
+                assert admin.forget_node("liar", listening=True) == []
+        eventually(removed, 30)
+        assert worker.client.clear()
+        assert "liar" not in members(trio[0])
+
+    with socket.create_server((HOST, 0), backlog=4096) as server:
+        port = server.getsockname()[1] if listens else 1
+        while_beating(trio.daemons, check, port, liar=0)

@@ -56,7 +56,7 @@ class FakeSource:
     def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         self.asked.append(("drain", bytes_max, seconds, stay))
 
-    async def forget_node(self, node_id: str) -> list[str]:
+    async def forget_node(self, node_id: str, listening: bool) -> list[str]:
         return []
 
     async def undrain(self) -> None:

@@ -484,13 +484,14 @@ class RemovalDriver(Component):
                 return True
         return not ours and self._member.lives.find(*life.name) is not None
 
-    async def forget_everywhere(self, node_id: str) -> list[str]:
+    async def forget_everywhere(self, node_id: str, listening: bool) -> list[str]:
         """Implements `peercachectl forget`: tells all members that no removal need wait for this
         node. Returns the node ids of members that could not be told. Raises ValueError if the node
-        to forget is a member or still takes connections, or if this daemon has never met it."""
+        to forget is a member or still takes connections (unless `listening`), or if this daemon has
+        never met it."""
         if node_id in self._placement.view.by_id:
             raise ValueError(f"{node_id} is a member: only a node that is gone can be forgotten")
-        if at := await self._still_at(node_id):
+        if not listening and (at := await self._still_at(node_id)):
             raise ValueError(
                 f"{node_id} is not gone: something still takes connections at {at}. A daemon that "
                 "is frozen would come back with removed pages. End it, and removals go on by "

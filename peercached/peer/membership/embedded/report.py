@@ -49,6 +49,15 @@ def say(membership: Membership, say: Say, now: float) -> None:
             "far above any number this node knows.",
             "Find the faulty or foreign node. If this node was disconnected for years, restart it.",
         )
+    for address in membership.mute():
+        say(
+            kinds.MEMBER_MUTE,
+            f"{address.node_id} sends heartbeats, but nobody reaches it at {address.endpoint}. It "
+            "is kept out of the cluster.",
+            "Open its ports (meta_port, data_port) to the other nodes, or end that daemon. It is "
+            "let in once it answers.",
+            about=address.node_id,
+        )
     if membership.refused:
         say(
             kinds.OUT_OF_CLUSTER,

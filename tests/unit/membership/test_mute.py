@@ -1,0 +1,107 @@
+"""A member that sends heartbeats and answers no call is put out; others never are."""
+
+from __future__ import annotations
+
+import random
+
+from peercached.membership import (
+    Action,
+    Heartbeat,
+    Member,
+    Membership,
+    NodeAddress,
+    Probe,
+    Timing,
+    Verdict,
+)
+
+TIMING = Timing(1.0, 5.0)
+NOW = 1000.0
+
+
+def member(node_id: str, sequence: int = 0) -> Member:
+    return Member(NodeAddress(node_id, 1, node_id, 1, 2), sequence)
+
+
+class Master:
+    """A head with members that send heartbeats. `reached` by its own calls, `vouched` by others."""
+
+    def __init__(self, *members: str) -> None:
+        self.members = dict.fromkeys(members, 0)
+        self.reached, self.vouched = set(members), set[str]()
+        own = member("a").address
+        self.node = Membership(
+            own, ["a:1"], 0, TIMING, NOW, random.Random(1),
+            suspected=lambda address: address.node_id not in self.reached,
+        )  # fmt: skip
+        self.now = NOW
+        self.verdicts: dict[str, Verdict] = {}
+        self.run(2.0)
+        assert self.inside() == set(members)
+
+    def inside(self) -> set[str]:
+        return {m.node_id for m in self.node.latest.members} - {"a"}
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 0.25
+            for name, sequence in self.members.items():
+                beat = Heartbeat(member(name, sequence), 0)
+                answer, actions = self.node.on_heartbeat(beat, self.now)
+                self.verdicts[name] = answer.verdict
+                if answer.accused:
+                    self.members[name] = answer.accused + 1
+                self._probe(actions)
+            self._probe(self.node.tick(self.now))
+
+    def _probe(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Probe):
+                reached = self.reached if action.via is None else self.vouched
+                assert action.via is None or action.via.node_id in self.reached
+                alive = action.target.node_id in reached
+                self._probe(self.node.probed(action, alive, self.now))
+
+
+def test_a_mute_member_is_put_out_and_let_in_again_once_it_answers() -> None:
+    master = Master("b", "c", "d")
+    master.reached.remove("d")
+    master.run(TIMING.mute_after_s)
+    assert master.inside() == {"b", "c", "d"}, "a busy daemon gets its time"
+    master.run(2 * TIMING.member_ttl_s)
+    assert master.inside() == {"b", "c"}
+    assert [address.node_id for address in master.node.mute()] == ["d"]
+    master.run(10 * TIMING.member_ttl_s)
+    assert master.verdicts["d"] is Verdict.WAIT
+    assert master.inside() == {"b", "c"}
+    master.reached.add("d")
+    master.run(2.0)
+    assert master.inside() == {"b", "c", "d"}
+    assert master.node.mute() == []
+
+
+def test_a_member_that_only_this_master_does_not_reach_stays() -> None:
+    master = Master("b", "c", "d")
+    master.reached.remove("d")
+    master.vouched.add("d")
+    master.run(20 * TIMING.member_ttl_s)
+    assert master.inside() == {"b", "c", "d"}
+
+
+def test_a_master_that_reaches_nobody_puts_nobody_out() -> None:
+    master = Master("b", "c", "d")
+    master.reached.clear()
+    master.run(20 * TIMING.member_ttl_s)
+    assert master.inside() == {"b", "c", "d"}
+
+
+def test_a_member_that_hangs_and_beats_again_is_back_at_once() -> None:
+    master = Master("b", "c", "d")
+    del master.members["d"]
+    master.reached.remove("d")
+    master.run(3 * TIMING.member_ttl_s)
+    assert master.inside() == {"b", "c"}
+    master.members["d"] = 0
+    master.run(1.0)
+    assert master.inside() == {"b", "c", "d"}
