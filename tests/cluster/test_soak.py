@@ -53,3 +53,13 @@ def test_simultaneous_faults_cause_no_wrong_stale_late_or_leaked_pages(
     chaos = Chaos(make_cluster, pool_files.options(nodes), tmp_path, 7, pause_s)
     with Network(names_of(nodes)) as network:
         passed(chaos, minutes, network, ["many_at_once"])
+
+
+def test_killed_nodes_cost_only_their_own_pages(
+    make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path
+) -> None:
+    """Kills in the middle of removals leave nobody else in doubt about what was removed."""
+    chaos = Chaos(make_cluster, pool_files.options(6), tmp_path, 7, 0.0)
+    passed(chaos, 0.2, None, ["kill"])
+    for daemon in chaos.cluster.daemons:
+        assert "may have missed removals" not in daemon.log_text()

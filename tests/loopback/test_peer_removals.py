@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
+import pytest
 from harness.fake_engine import digest_of, each
 from harness.loop_node import (
     LoopNode,
@@ -14,8 +16,10 @@ from harness.loop_node import (
     run,
 )
 
-from peercached.peer.removals.driver import DRAINING, OK
+from peercached.peer.removals.driver import DRAINING, OK, REMOVING
+from peercached.peer.removals.member import id_message, remove_request
 from peercached.proto import peer_pb2 as pb
+from peercached.removals.ledger import RemovalId
 
 
 def test_remove_reaches_all_holders_and_clear_all_members() -> None:
@@ -97,5 +101,42 @@ def test_remote_removal_does_not_overtake_the_pages_record() -> None:
             await eventually(first.daemon.streams.idle)
             for node in (first, second):
                 assert page not in {digest for digest, _ in node.engine.shard}
+
+    run(claim())
+
+
+def test_only_the_process_that_began_a_removal_ends_it() -> None:
+    async def claim() -> None:
+        ports = [free_port() for _ in range(3)]
+        async with contextlib.AsyncExitStack() as stack:
+            driver, liar, member = [
+                await stack.enter_async_context(LoopNode(name, port, ports[:1]))
+                for name, port in zip("abc", ports, strict=True)
+            ]
+            await in_sync(driver, liar, member)
+            await member.set("x")
+            await liar.daemon.server.stop(0)
+            removal = asyncio.ensure_future(
+                driver.daemon.removal_driver.remove(digest_of("x"), 0.5, (bytes(16), 0))
+            )
+            running = member.daemon.removals.ledger.running
+            await eventually(lambda: running)
+            (id,) = running
+            end = pb.EndRemovalsRequest(ids=[id_message(id)])
+            future = pb.EndRemovalsRequest(ids=[id_message(RemovalId(id.incarnation, 99))])
+            by = liar.daemon.placement.own.address
+            for node in (driver, member):
+                with pytest.raises(LookupError, match="not b's to end"):
+                    node.daemon.removals.told_over(by, end)
+                node.daemon.removals.told_over(by, future)
+                assert not node.daemon.removals.ledger.is_over(RemovalId(id.incarnation, 99))
+            again = remove_request(id, digest_of("x"), None)
+            assert not (await driver.daemon.removals.answer(by, again)).over
+            with pytest.raises(LookupError, match="not b's"):
+                await member.daemon.removals.answer(by, again)
+            assert (await removal)[0] == REMOVING
+            assert running.keys() == {id}
+            member.daemon.removals.told_over(driver.daemon.placement.own.address, end)
+            assert not running
 
     run(claim())

@@ -325,6 +325,11 @@ class Removals:
         self.lives.reach(answered)
         self.keep_changes()
 
+    def check_member(self, caller: NodeAddress) -> None:
+        """Raises LookupError unless the caller is a member: others may not speak of third nodes."""
+        if self._placement.find_process(caller) is None:
+            raise LookupError(f"{caller.node_id} is not in our view")
+
     def told_over(self, caller: NodeAddress, request: pb.EndRemovalsRequest) -> None:
         """Serves an EndRemovals call. Raises ValueError if the request is malformed, and
         LookupError if some of the removals are not the caller's."""

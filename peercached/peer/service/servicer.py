@@ -313,7 +313,9 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def EndRemovals(self, request: Any, context: Any) -> Any:
         try:
-            self._removals.told_over(self._session(context).caller, request)
+            caller = self._session(context).caller
+            self._removals.check_member(caller)
+            self._removals.told_over(caller, request)
             await self._removals.kept()
             return pb.EndRemovalsReply()
         except Exception as error:
@@ -328,7 +330,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def ForgetNode(self, request: Any, context: Any) -> Any:
         try:
-            self._session(context)
+            self._removals.check_member(self._session(context).caller)
             self._removals.forget(request.node_id)
             await self._removals.kept()
             return pb.ForgetNodeReply()
