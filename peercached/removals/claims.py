@@ -1,9 +1,8 @@
 """Which processes owe other members (lives.py), as those members say.
 
 A member names the processes that have missed removals of which it knows, to everybody who asks. We
-use no page of these processes. The member itself tells them that they owe, so we only ask it again
-until it names them no more. If it goes before that, its claims are ours (Lives.owed). Not thread
-safe.
+use no page of these processes, and tell them that they owe. We ask the member again until it names
+them no more. If it goes before that, its claims are ours (Lives.owed). Not thread safe.
 """
 
 from __future__ import annotations

@@ -268,13 +268,10 @@ class Lives:
                 self._miss(life, position)
 
     def over(self, entry: Entry, answered: Collection[int]) -> None:
-        """A removal is complete. Lives that were out of our view have missed it, unless they have
-        `answered` (incarnations). A member that was never away is asked itself, whatever this
-        message says of it."""
+        """A removal is complete. All lives but those that have `answered` (incarnations) have
+        missed it."""
         for life in self:
-            if life.incarnation not in answered and (
-                not life.here or life.incarnation in entry.away
-            ):
+            if life.incarnation not in answered:
                 self._miss(life, entry.position)
 
     def _miss(self, life: Life, position: int) -> None:

@@ -45,6 +45,7 @@ class Reply(NamedTuple):
     life: int
     upto: int
     lives: tuple[tuple[Life, int], ...]  # that owe there and may come back
+    up_to_date: View  # members that have missed nothing of what is known there
 
 
 # --- lives
@@ -67,8 +68,12 @@ def see(w: World, node: Node, view: View) -> None:
                 node.table[life] = Entry(
                     at, missed_from=last.missed_from, missed_last=last.missed_last
                 )
-            elif node.journal.last > node.began_at:  # it may have run in another part until now
+            elif node.journal.last > node.began_at and not (
+                node.running and node.run_from <= node.began_at + 1
+            ):  # it may have run in another part until now
                 owe(node, life, node.began_at + 1, node.journal.last)
+            if node.running:
+                node.away |= {life}
         elif life not in node.view:
             node.table[life] = found._replace(waits=YES)
         for other in earlier:
@@ -78,8 +83,32 @@ def see(w: World, node: Node, view: View) -> None:
         if life in node.view and life not in view:
             is_over = entry.waits == NO or life in node.goodbyes
             node.table[life] = entry._replace(waits=NO if is_over else YES)
-            if node.running:
-                owe(node, life, node.run_from, node.run_from)
+    if node.running:
+        node.away |= node.table.keys() - view
+    take_over_claims(node, view)
+
+
+def take_over_claims(node: Node, view: View) -> None:
+    """Members that are gone tell nobody any more. A node that starts meets them first."""
+    if not (node.sure or node.was_told):
+        return
+    for claim in sorted(node.claims):
+        by, life, at = claim
+        if by not in view:
+            node.claims -= {claim}
+            if not owes(node, life):
+                known = node.table.get(life, Entry(at))
+                node.table[life] = known._replace(missed_from=NOT_KNOWN)
+
+
+def is_claimed(node: Node, life: Life) -> bool:
+    return any(debtor == life for _, debtor, _ in node.claims)
+
+
+def claim(node: Node, by: Life, lives: tuple[tuple[Life, int], ...]) -> None:
+    """These lives owe that member, and no others."""
+    others = frozenset(one for one in node.claims if one[0] != by)
+    node.claims = others | {(by, life, at) for life, at in lives if life[0] != node.name}
 
 
 def owe(node: Node, life: Life, position: int, last: int) -> None:
@@ -93,9 +122,9 @@ def owe(node: Node, life: Life, position: int, last: int) -> None:
 
 
 def removed(w: World, node: Node) -> None:
-    for life in list(node.table):
-        if life not in node.view:
-            owe(node, life, node.run_from, node.run_from)
+    node.away, node.away_from = frozenset(), node.run_from
+    if node.sure or node.was_told or len(node.view) > 1:  # else it has met nobody yet
+        node.away = frozenset(node.table.keys() - node.view)
 
 
 def over(w: World, node: Node, number: int, answered: View) -> None:
@@ -106,9 +135,12 @@ def over(w: World, node: Node, number: int, answered: View) -> None:
             owe(node, life, node.run_from, node.run_from)
         elif (there := w.find(life)) is not None:
             reach(w, node, life, there.journal.last)
+    node.away, node.away_from = frozenset(), 0
 
 
 def heard(node: Node, life: Life, upto: int) -> None:
+    if node.away_from <= upto:
+        node.away -= {life}
     e = node.table[life]
     upto = max(upto, e.heard)
     left = upto + 1 if e.missed_last > upto else 0
@@ -154,6 +186,10 @@ def may_have_outlived(node: Node) -> frozenset[int]:
 
 
 def start(w: World, node: Node) -> None:
+    if w.removal is None or w.removal.driver[0] != node.name:
+        for life in node.away & node.table.keys():  # nobody may be left who knows the end
+            owe(node, life, node.away_from, node.away_from)
+    node.away, node.away_from = frozenset(), 0
     journal_id, position = node.note
     is_old = journal_id != node.journal.id or position > node.journal.last
     if is_old or node.journal.is_void(node.set_at):
@@ -180,11 +216,14 @@ def start(w: World, node: Node) -> None:
 
 def told(w: World, member: Node, debtor: Node) -> None:
     """Each answer to a handshake says that the caller owes, and so does a call twice a second."""
-    if not owes(member, debtor.life) or debtor.left:
+    asks_again = any(by == debtor.life for by, _, _ in member.claims)
+    if asks_again and w.can_call(member, debtor) and member.life in debtor.view:
+        claim(member, debtor.life, may_come_back(debtor, member))
+    if not (owes(member, debtor.life) or is_claimed(member, debtor.life)) or debtor.left:
         return
     if debtor.sure:
         debtor.sure, debtor.was_told = False, True
-    missed = (member.name, member.table[debtor.life].missed_last)
+    missed = (member.name, member.table.get(debtor.life, Entry(0)).missed_last)
     if missed not in debtor.told_upto:  # pages that were set since the last telling stop, too
         debtor.told_upto = frozenset(t for t in debtor.told_upto if t[0] != member.name) | {missed}
         if debtor.page and debtor.shown == SERVED:
@@ -200,6 +239,8 @@ def compares(w: World, node: Node) -> bool:
 def catch_up(w: World, node: Node, lost: Node | None) -> None:
     replies = ask_all(w, node, lost)
     node.has_asked = True
+    if not node.was_told:
+        trust(node, replies)
     enough = find_enough(node, replies)
     if enough is not None:
         for name, reply in enough.items():
@@ -217,11 +258,21 @@ def catch_up(w: World, node: Node, lost: Node | None) -> None:
         node.before = node.start
     node.waits_for = frozenset()
     node.vouched, node.ended_at = node.start, node.began_at
+    take_over_claims(node, node.view)
     for name, reply in replies.items():
         heard(w.nodes[name], node.life, reply.upto)
 
 
 Replies = dict[int, Reply]
+
+
+def trust(node: Node, replies: Replies) -> None:
+    """Members that have missed none of our removals know who has."""
+    clear = {life[0] for life in node.view if not owes(node, life)}
+    for name, reply in replies.items():
+        if reply.vouches and name in clear:
+            for life in reply.up_to_date & node.view & node.table.keys():
+                node.table[life] = node.table[life]._replace(missed_from=0)
 
 
 def find_enough(node: Node, replies: Replies) -> Replies | None:
@@ -297,15 +348,11 @@ def take(w: World, node: Node, told_by: int, reply: Reply) -> None:
             position = node.journal.last + 1
             for life in list(node.table):
                 knows = life[0] == told_by and not is_silent(node, life)
-                if not knows and (node.was_told or life not in node.view):
+                is_here = life in node.view
+                if not knows and not (is_here and (not node.was_told or life in reply.up_to_date)):
                     owe(node, life, position, position)
         if number not in here or node.page:
             w.write(node, number)
-    if not node.was_told:
-        for life, at in reply.lives:
-            if life[0] != node.name and not owes(node, life):
-                known = node.table.get(life, Entry(at))
-                node.table[life] = known._replace(missed_from=NOT_KNOWN)
 
 
 def ask_all(w: World, node: Node, lost: Node | None) -> Replies:
@@ -333,12 +380,8 @@ def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
     node.state_is_old |= met_us
     reach(w, node, m.life, m.journal.last)
     believed = not met
-    lives = tuple(
-        (life, e.at)
-        for life, e in sorted(m.table.items())
-        if e.missed_from and life not in m.goodbyes and life != node.life
-        if not any(o[0] == life[0] and o > life and m.table[o].at == e.at for o in m.table)
-    )
+    lives = may_come_back(m, node)
+    claim(node, m.life, lives)
     names = tuple(dict.fromkeys(n for n in numbers or () if n))
     return Reply(
         vouches=m.sure and believed,
@@ -350,6 +393,17 @@ def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
         life=m.vouched,
         upto=upto,
         lives=lives,
+        up_to_date=frozenset(life for life in m.view if not owes(m, life)),
+    )
+
+
+def may_come_back(m: Node, node: Node) -> tuple[tuple[Life, int], ...]:
+    """Lives that owe m, and may still run."""
+    return tuple(
+        (life, e.at)
+        for life, e in sorted(m.table.items())
+        if e.missed_from and life not in m.goodbyes and life != node.life
+        if not any(o[0] == life[0] and o > life and m.table[o].at == e.at for o in m.table)
     )
 
 
@@ -371,7 +425,7 @@ def nobody_else(w: World, driver: Node, members: list[Node]) -> bool:
     if not all(found):
         return False
     for life in list(driver.table):
-        if asked and is_silent(driver, life):
+        if life in asked and is_silent(driver, life):
             driver.table[life] = driver.table[life]._replace(waits=NO)
     return True
 
@@ -384,7 +438,7 @@ def forget(w: World, node: Node, name: int) -> None:
 
 
 def may_use(reader: Node, holder: Node) -> bool:
-    return reader.sure and not owes(reader, holder.life)
+    return reader.sure and not (owes(reader, holder.life) or is_claimed(reader, holder.life))
 
 
 RULES = Rules(

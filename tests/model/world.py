@@ -64,6 +64,9 @@ STATE_DIR = (
     "last_view",
     "goodbyes",
     "knows",
+    "claims",
+    "away",
+    "away_from",
 )
 DISK = ("page", "set_at", "note")
 
@@ -88,6 +91,11 @@ class Node:
         self.table: dict[Life, Any] = {}  # of other lives; the rules say what is in it
         self.last_view = self.view
         self.goodbyes: frozenset[Life] = frozenset()
+        # Only NOW: (member, life, address) of lives that owe that member.
+        self.claims: frozenset[tuple[Life, Life, int]] = frozenset()
+        # Only NOW: lives that may miss the removal under way here, at this position of the journal.
+        self.away: View = frozenset()
+        self.away_from = 0
         # Of this process: removal under way here, and its position in the journal.
         self.running, self.run_from = 0, 0
         self.sure = True  # it has missed no removal, as far as it knows

@@ -291,8 +291,9 @@ class RemovalCatchUp:
 
     async def _try(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
         creditors = self._creditors.keys()
-        if creditors and all(name in replies and not replies[name].owes for name in creditors):
-            return True  # they had told us before they heard that we have paid
+        is_paid = not any(reply.owes for reply in replies.values())
+        if creditors and creditors <= replies.keys() and is_paid:
+            return True  # they had told us before they heard, or others had, that we have paid
         remembers = self._remembers
         if remembers and (found := self._enough(replies)) is not None:
             await self._take(found)

@@ -189,7 +189,8 @@ class RemovalDriver(Component):
         finally:
             self._asking -= 1
         if not isinstance(reply, str) and reply.over:
-            self._member.over([entry.id], {})
+            # Who else has answered is not known.
+            self._member.over([entry.id], {node.address.incarnation: 0})
 
     def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
         """How many members may take over before us. The order differs for each removal."""

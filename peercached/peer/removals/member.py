@@ -236,10 +236,11 @@ class Removals:
         return process.incarnation in owing
 
     def must_tell(self, process: NodeAddress) -> bool:
-        """Whether to tell that process that it owes. New ones ask by themselves. As long as we owe
-        ourselves, others know better."""
+        """Whether to tell that process that it owes us or another member. New ones ask by
+        themselves. As long as we owe ourselves, others know better."""
         life = self.lives.find(process.node_id, process.incarnation)
-        return life is not None and life.owes and not (life.is_new or self.owes)
+        owes_us = life is not None and life.owes and not life.is_new
+        return not self.owes and (owes_us or process.incarnation in self.claims.owing())
 
     # --- removals
 
