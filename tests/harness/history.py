@@ -69,6 +69,16 @@ class History:
             span.where == node_id and span.began <= began < span.ended for span in self.unheard
         )
 
+    def _knew_no_clear(self, where: str, removal: Span) -> bool:
+        """A removal that begins at a node without knowledge of a clear ends with the clear, and
+        takes no page that was set after it (docs/consistency.md, Limits)."""
+        return any(
+            span.where == where
+            and span.began <= removal.began < span.ended
+            and any(span.began < one.ended and one.began < removal.began for one in self.clears)
+            for span in self.unheard
+        )
+
     def _set_apart(self, was_set: Span, removal: Span) -> bool:
         return any(
             span.where == was_set.where
@@ -103,7 +113,7 @@ class History:
         for removal in unsure:
             if any(
                 clear.began < was_set.ended and removal.began < clear.ended for clear in self.clears
-            ):
+            ) or self._knew_no_clear(where, removal):
                 continue
             if removal.ended < was_set.began:
                 told = f"{where}, which took a set again"
