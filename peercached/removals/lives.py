@@ -130,6 +130,7 @@ class Lives:
     def _meet(self, address: NodeAddress, running: Collection[Entry], last: int) -> None:
         lives = self._lives.setdefault(address.node_id, [])
         found = self.find(address.node_id, address.incarnation)
+        is_back = found is None or not found.here
         if found is None:
             found = Life(address.node_id, address.incarnation, address.host, address.peer_port)
             # It may have run elsewhere until now. If we know its node, it has missed what the life
@@ -153,10 +154,12 @@ class Lives:
             found.here, found.waits = True, Waits.YES
             self.changed = True
         # Only one process can listen at an address, so removals need not wait for earlier ones.
-        for life in lives:
-            if life is not found and (life.host, life.peer_port) == (
-                address.host,
-                address.peer_port,
+        for life in self if is_back else ():
+            is_earlier = life in lives or (not life.here and life.incarnation < address.incarnation)
+            if (
+                life is not found
+                and is_earlier
+                and (life.host, life.peer_port) == (address.host, address.peer_port)
             ):
                 self.end(life)
 

@@ -76,9 +76,12 @@ def see(w: World, node: Node, view: View) -> None:
                 node.away |= {life}
         elif life not in node.view:
             node.table[life] = found._replace(waits=YES)
-        for other in earlier:
-            if other != life and node.table[other].at == at:
+        for other in [*node.table] if life not in node.view else earlier:
+            is_earlier = other in earlier or (other not in view and other[1] < life[1])
+            if other != life and is_earlier and node.table[other].at == at:
                 node.table[other] = node.table[other]._replace(waits=NO)
+                if other not in earlier and (process := w.find(other)) is not None:
+                    process.excused_by |= {node.name}  # as in World.looks_ended()
     for life, entry in list(node.table.items()):
         if life in node.view and life not in view:
             is_over = entry.waits == NO or life in node.goodbyes

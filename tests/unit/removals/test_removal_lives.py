@@ -98,6 +98,9 @@ def test_another_start_at_the_same_address_ends_the_wait_for_the_one_before() ->
     assert waits(seen(view(A1), view(A2))) == {("a", 1): Waits.NO, ("a", 2): None}
     elsewhere = seen(view(A1), view(address("a", 2, port=7)))
     assert [life.name for life in elsewhere.silent(nobody_left)] == [("a", 1)]
+    taken = seen(view(A1), view(), view(address("c", 5, port=ord("a"))))
+    assert taken.silent(nobody_left) == [], "also of another node"
+    assert "a" not in taken.may_have_outlived_us()
 
 
 def test_all_absent_lives_are_asked_for_while_one_is_silent() -> None:
