@@ -414,9 +414,9 @@ class Removals:
         return self._epochs.tell(member, told.namespace_id, told.epoch)
 
     def forget(self, node_id: str) -> int:
-        """Stops waiting for a node: an operator says that its silent lives do not come back with
-        their pages. Returns how many there were."""
-        gone = [life for life in self.to_ask_for() if life.node_id == node_id]
+        """Stops waiting for a node: an operator says that its lives which are away do not come back
+        with their pages. Returns how many there were."""
+        gone = [life for life in self.lives if life.node_id == node_id and not life.here]
         for life in gone:
             self.lives.forget(life)
         self.waits_for.discard(node_id)
