@@ -217,16 +217,15 @@ class Nemeses:
             for member in [another, *others]:
                 member.wait_members(members)
             time.sleep(self._rng.uniform(0, UNHEARD_S))
-            says_goodbye = self._rng.random() < 0.5
-            if says_goodbye:
+            if self._rng.random() < 0.5:
                 assert another.stop(30) == 0
         finally:
             another.clean_up()
         self._network.restore(daemon.node_id)
-        if not says_goodbye:  # else a start of the whole cluster would wait for it
-            self._cluster.wait_complete(LET_IN_S)
-            with AdminClient(str(daemon.admin_path)) as admin:
-                admin.forget_node(another.node_id, listening=True)
+        self._cluster.wait_complete(LET_IN_S)
+        # Else a start of the whole cluster would wait for it, even if it said goodbye.
+        with AdminClient(str(others[0].admin_path)) as admin:
+            admin.forget_node(another.node_id, listening=True)
 
     def _goes_on_unheard(self, daemon: Daemon) -> None:
         self._until_all_meet.enter_context(self.going_on_unheard(daemon.node_id))
