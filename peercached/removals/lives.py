@@ -124,8 +124,9 @@ class Lives:
             life.here, life.is_new, life.was_away = False, False, True
             life.waits = Waits.NO if has_left(*life.name) else Waits.YES
             self.changed = True
-        for entry in running:
-            entry.away |= self.away()
+        if len(view.members) > 1:  # else we are the one that is away
+            for entry in running:
+                entry.away |= self.away()
 
     def _meet(self, address: NodeAddress, running: Collection[Entry], last: int) -> None:
         lives = self._lives.setdefault(address.node_id, [])
@@ -140,7 +141,7 @@ class Lives:
             if lives:
                 found.missed_from = lives[-1].missed_from or last + 1
                 found.is_unclear = lives[-1].is_unclear
-                found.is_new = True
+                found.is_new = not lives[-1].missed_from  # else it is told
             elif last >= first and not any(entry.position <= first for entry in running):
                 found.missed_from, found.is_new = first, True
             found.missed_last = last
@@ -237,7 +238,7 @@ class Lives:
         return {life.name for life in self if life.node_id not in outlived_us}
 
     def end(self, life: Life) -> None:
-        if life.here or life.waits is not Waits.NO:
+        if life.here or life.waits is Waits.YES:
             life.here, life.waits = False, Waits.NO
             self.changed = True
 
@@ -271,10 +272,12 @@ class Lives:
                 self._miss(life, position)
 
     def over(self, entry: Entry, answered: Collection[int]) -> None:
-        """A removal is complete. All lives but those that have `answered` (incarnations) have
-        missed it."""
+        """A removal is complete. Lives that have been away meanwhile have missed it, unless they
+        have `answered` (incarnations). A member that was never away is asked itself, whatever this
+        message says of it."""
         for life in self:
-            if life.incarnation not in answered:
+            was_away = not life.here or life.incarnation in entry.away
+            if was_away and life.incarnation not in answered:
                 self._miss(life, entry.position)
 
     def _miss(self, life: Life, position: int) -> None:

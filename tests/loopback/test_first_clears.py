@@ -37,7 +37,7 @@ def heartbeat(node_id: str, epochs: int, state: State = State.ALIVE) -> pb.Heart
 
 def removal() -> pb.RemoveRequest:
     request = pb.RemoveRequest(digests=digest_of("page"), epoch=made_up())
-    request.id.incarnation = request.id.number = 5
+    request.id.incarnation, request.id.number = 7, 5  # of a process that is gone
     return request
 
 

@@ -136,7 +136,7 @@ def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
             link = stranger(node)
             for method, request in (
                 ("Lookup", pb.LookupRequest(digests=b"x" * 17)),
-                ("Remove", pb.RemoveRequest(digests=b"x" * 17)),
+                ("Promote", pb.PromoteRequest(digests=b"x" * 17)),
             ):
                 with pytest.raises(Refused, match="17 bytes is not a multiple of 16") as error:
                     await link.call(method, request)

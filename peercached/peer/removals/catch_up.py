@@ -132,6 +132,10 @@ class RemovalCatchUp:
     def told(self, by: NodeAddress) -> None:
         """A peer says that this node owes. Serves nothing until both have compared."""
         removals = self._removals
+        if self._placement.find_process(by) is None and (
+            removals.lives.find(by.node_id, by.incarnation) is None
+        ):
+            return  # it was never a member with us. If it becomes one, it says so again
         confirmed_at = self._confirmed.get(by.incarnation, float("-inf"))
         if time.monotonic() < confirmed_at + self._timeout_s:
             return  # it may have said so before it heard us; if not, it says so again

@@ -189,7 +189,8 @@ class RemovalDriver(Component):
         finally:
             self._asking -= 1
         if not isinstance(reply, str) and reply.over:
-            # Who else has answered is not known.
+            # Who else has answered is not known: the driver may have been alone.
+            entry.away.update(life.incarnation for life in self._member.lives)
             self._member.over([entry.id], {node.address.incarnation: 0})
 
     def _before_us(self, id: RemovalId, members: Collection[int]) -> int:

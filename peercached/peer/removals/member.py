@@ -270,7 +270,7 @@ class Removals:
             now = time.monotonic()
             last = self._engine.removals_last
             entry = Entry(id, digests, last + 1, now, now + ORPHANED_S, epoch)
-            if not self.starts or len(self._placement.nodes) > 1:  # else we have met nobody yet
+            if len(self._placement.nodes) > 1:  # else we are the one that is away
                 entry.away |= self.lives.away()
             if id not in self.driven and entry.away - self.ledger.may_be_missed(self.driven).keys():
                 self.lives.changed = True
@@ -312,10 +312,8 @@ class Removals:
         """Ends removals and takes sets of their keys again. `answered`: the journal position of
         each member that answered, by incarnation; empty if that is not known. Then the process that
         began them knows who missed them."""
-        for id in ids:
-            entry = self.ledger.end(id)
-            if entry is None:
-                continue
+        ended = [entry for id in ids if (entry := self.ledger.end(id)) is not None]
+        for entry in ended:
             if answered:
                 self.lives.over(entry, answered)
             self.lives.has_news |= bool(entry.away)
@@ -323,7 +321,8 @@ class Removals:
                 self._engine.end_removal(entry.digests)
             for listener in self._listeners:
                 listener(entry)
-        self.lives.reach(answered)
+        if ended:
+            self.lives.reach(answered)
         self.keep_changes()
 
     def check_member(self, caller: NodeAddress) -> None:
@@ -332,8 +331,8 @@ class Removals:
             raise LookupError(f"{caller.node_id} is not in our view")
 
     def told_over(self, caller: NodeAddress, request: pb.EndRemovalsRequest) -> None:
-        """Serves an EndRemovals call. Raises ValueError if the request is malformed, and
-        LookupError if some of the removals are not the caller's."""
+        """Serves an EndRemovals call of a member. Raises ValueError if the request is malformed,
+        and LookupError if some of the removals are not the caller's."""
         if len(request.positions) != len(request.answered):
             raise ValueError(
                 f"{len(request.positions)} positions of {len(request.answered)} members"
@@ -352,14 +351,12 @@ class Removals:
         """The process that began a removal speaks for it. If it is gone, any member may."""
         nodes = self._placement.nodes.values()
         began = [node.address for node in nodes if node.address.incarnation == id.incarnation]
-        if began:
-            return all(address.same_process(caller) for address in began)
-        return self._placement.find_process(caller) is not None
+        return all(address.same_process(caller) for address in began)
 
     async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
-        """Serves a Remove call. Raises ValueError if the request is malformed or its epoch cannot
-        be taken, Unable if too many removals are in progress here, and LookupError if the removal
-        is not the caller's."""
+        """Serves a Remove call of a member. Raises ValueError if the request is malformed or its
+        epoch cannot be taken, Unable if too many removals are in progress here, and LookupError if
+        the removal is not the caller's."""
         check_packed(request.digests, DIGEST_BYTES, "digests")
         if not request.digests and not request.HasField("id"):
             told = await self.tell()
@@ -372,7 +369,7 @@ class Removals:
             )
         if id.incarnation == self._own.incarnation:  # a member asks how it ended
             return pb.RemoveReply(over=id not in self.driven)
-        if not (id.incarnation == caller.incarnation or self._may_drive(caller, id)):
+        if not self._may_drive(caller, id):
             raise LookupError(
                 f"this removal is not {caller.node_id}'s: the process that began it is a member"
             )

@@ -307,6 +307,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
     async def Remove(self, request: Any, context: Any) -> Any:
         try:
             caller = self._session(context).caller
+            self._removals.check_member(caller)
             return await self._removals.answer(caller, request)
         except Exception as error:
             await self._refuse(context, error)

@@ -101,6 +101,11 @@ def test_another_start_at_the_same_address_ends_the_wait_for_the_one_before() ->
     taken = seen(view(A1), view(), view(address("c", 5, port=ord("a"))))
     assert taken.silent(nobody_left) == [], "also of another node"
     assert "a" not in taken.may_have_outlived_us()
+    forgotten = seen(view(A1), view())
+    for life in forgotten:
+        forgotten.forget(life)
+    forgotten.see(view(address("c", 5, port=ord("a"))), nobody_left, (), 0)
+    assert waits(forgotten)[("a", 1)] is Waits.NEVER
 
 
 def test_all_absent_lives_are_asked_for_while_one_is_silent() -> None:
@@ -202,6 +207,7 @@ def test_a_new_life_has_missed_what_the_one_before_has_missed() -> None:
     second = lives.find("a", 2)
     assert second is not None
     assert second.missed_from == 5
+    assert not second.is_new, "it is told, and no word of its own ends this"
     lives.heard(second, 7)
     assert second.missed_from == 8, "the last ones it has not heard of"
     lives.heard(second, 9)
@@ -253,7 +259,7 @@ def test_absent_life_is_owed_the_first_removal_it_missed() -> None:
     lives.over(earlier, answered={11})
     assert missed(lives) == {"a": 3, "b": 0}
     lives.over(begun(lives, 11), answered=())
-    assert missed(lives) == {"a": 3, "b": 11}, "the driver did not see b"
+    assert missed(lives) == {"a": 3, "b": 0}, "b was never away: it is asked itself"
 
 
 def test_suspected_lives_are_asked_for_until_they_are_met() -> None:
