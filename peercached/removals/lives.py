@@ -141,7 +141,7 @@ class Lives:
             if lives:
                 found.missed_from = lives[-1].missed_from or last + 1
                 found.is_unclear = lives[-1].is_unclear
-                found.is_new = not lives[-1].missed_from  # else it is told
+                found.is_new = True
             elif last >= first and not any(entry.position <= first for entry in running):
                 found.missed_from, found.is_new = first, True
             found.missed_last = last
