@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # Finished removals that we remember. A late request for a forgotten one is carried out again: pages
@@ -58,6 +58,8 @@ class Ledger:
     def __init__(self) -> None:
         self.running: dict[RemovalId, Entry] = {}
         self._over: OrderedDict[RemovalId, None] = OrderedDict()
+        # Ends that came before the removal, with the positions of those that have answered.
+        self._early: OrderedDict[RemovalId, Mapping[int, int]] = OrderedDict()
 
     def is_over(self, id: RemovalId) -> bool:
         return id in self._over
@@ -70,6 +72,16 @@ class Ledger:
             if len(self._over) > OVER_MAX:
                 self._over.popitem(last=False)
         return entry
+
+    def note_end(self, id: RemovalId, answered: Mapping[int, int]) -> None:
+        """A removal is over that does not run here yet. It may still come (catch_up.py)."""
+        if id not in self._over:
+            self._early[id] = answered
+            if len(self._early) > OVER_MAX:
+                self._early.popitem(last=False)
+
+    def early_end(self, id: RemovalId) -> Mapping[int, int] | None:
+        return self._early.pop(id, None)
 
     def may_be_missed(self, driven: Container[RemovalId]) -> dict[int, int]:
         """By incarnation: position of the first removal under way that this life may miss. Those

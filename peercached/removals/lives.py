@@ -112,9 +112,11 @@ class Lives:
     def see(self, view: View, has_left: HasLeft, running: Collection[Entry], last: int) -> None:
         """Takes a new view. `running`: the removals under way here. `last`: our journal's position
         now."""
+        own = view.by_id.get(self._own_id)
+        our_start = 0 if own is None else own.address.incarnation
         for member in view.members:
             if member.node_id != self._own_id:
-                self._meet(member.address, running, last)
+                self._meet(member.address, our_start, running, last)
         for life in self:
             member_now = view.by_id.get(life.node_id)
             if not life.here or (
@@ -128,7 +130,9 @@ class Lives:
             for entry in running:
                 entry.away |= self.away()
 
-    def _meet(self, address: NodeAddress, running: Collection[Entry], last: int) -> None:
+    def _meet(
+        self, address: NodeAddress, our_start: int, running: Collection[Entry], last: int
+    ) -> None:
         lives = self._lives.setdefault(address.node_id, [])
         found = self.find(address.node_id, address.incarnation)
         is_back = found is None or not found.here
@@ -141,7 +145,8 @@ class Lives:
             if lives:
                 found.missed_from = lives[-1].missed_from or last + 1
                 found.is_unclear = lives[-1].is_unclear
-                found.is_new = True
+                # One that was here before us does not ask us. So tell it of what it has inherited.
+                found.is_new = not lives[-1].owes or address.incarnation > our_start
             elif last >= first and not any(entry.position <= first for entry in running):
                 found.missed_from, found.is_new = first, True
             found.missed_last = last

@@ -136,7 +136,19 @@ def test_only_the_process_that_began_a_removal_ends_it() -> None:
                 await member.daemon.removals.answer(by, again)
             assert (await removal)[0] == REMOVING
             assert running.keys() == {id}
-            member.daemon.removals.told_over(driver.daemon.placement.own.address, end)
+            began = driver.daemon.placement.own.address
+            member.daemon.removals.told_over(began, end)
+            assert not running
+
+            # The liar's end of a removal to come counted for nothing. The driver's does.
+            late = remove_request(RemovalId(id.incarnation, 99), digest_of("x"), None)
+            assert (await member.daemon.removals.answer(began, late)).kept
+            assert running
+            member.daemon.removals.told_over(began, future)
+            early = RemovalId(id.incarnation, 100)
+            member.daemon.removals.told_over(began, pb.EndRemovalsRequest(ids=[id_message(early)]))
+            late = remove_request(early, digest_of("x"), None)
+            assert (await member.daemon.removals.answer(began, late)).kept
             assert not running
 
     run(claim())

@@ -297,6 +297,8 @@ class Removals:
             entry.reached = self._engine.removals_last
         # Even without rows: a page may have just been evicted, and owners may not know that yet.
         entry.told = await self.tell(rows)
+        if (answered := self.ledger.early_end(id)) is not None:
+            self.over([id], answered)
         return entry
 
     async def tell(self, rows: bytes = b"") -> Told:
@@ -338,9 +340,14 @@ class Removals:
                 f"{len(request.positions)} positions of {len(request.answered)} members"
             )
         answered = dict(zip(request.answered, request.positions, strict=True))
-        ids = [id for id in map(id_of, request.ids) if id in self.ledger.running]
+        ids = [id_of(id) for id in request.ids]
         foreign = [id for id in ids if id in self.driven or not self._may_drive(caller, id)]
-        self.over([id for id in ids if id not in foreign], answered)
+        own = [id for id in ids if id not in foreign]
+        for id in own:
+            if id not in self.ledger.running:
+                self.ledger.note_end(id, answered)
+        self.over(own, answered)
+        foreign = [id for id in foreign if id in self.ledger.running]
         if foreign:
             raise LookupError(
                 f"{len(foreign)} removals are not {caller.node_id}'s to end: the process that "
@@ -398,10 +405,12 @@ class Removals:
                 self.lives.changed = True
 
     def epochs_missed(self, caller: NodeAddress, position: int) -> list[NamespaceEpoch] | None:
-        """The epochs of removals from that position of our journal on, or later ones that we knew
-        when the caller came into our view: it may have learned those from us. None: not all are
-        known."""
-        met = self._epochs_when_met.get(caller.incarnation, {})
+        """The epochs of removals from that position of our journal on, or later ones that the
+        caller may have learned from us: those that we knew when it came back, or know now if it was
+        never away. None: not all are known."""
+        life = self.lives.find(caller.node_id, caller.incarnation)
+        was_away = life is None or life.was_away
+        met = self._epochs_when_met.get(caller.incarnation, {}) if was_away else self._epochs.all()
         used = self.epochs_used.since(position)
         return used and [(id, max(epoch, met.get(id, 0))) for id, epoch in used]
 

@@ -206,11 +206,23 @@ def test_a_new_life_has_missed_what_the_one_before_has_missed() -> None:
     lives.see(view(A2, B1), nobody_left, (), 9)
     second = lives.find("a", 2)
     assert second is not None
-    assert second.missed_from == 5
+    assert (second.missed_from, second.is_new) == (5, True), "it asks us, for it is the newer one"
     lives.heard(second, 7)
     assert second.missed_from == 8, "the last ones it has not heard of"
     lives.heard(second, 9)
     assert not second.owes
+
+
+def test_the_word_of_a_member_from_before_our_start_ends_no_inherited_debt() -> None:
+    lives = Lives("self", [Life("a", 1, "127.0.0.1", ord("a"), here=False, missed_from=5)])
+    later = [Member(each) for each in (address("self", 3, 9), A2, B1)]
+    lives.see(View.of(1, later), nobody_left, (), 9)
+    for life in lives:
+        lives.accept(life)
+    assert owing(lives) == {"a"}
+    second = lives.find("a", 2)
+    assert second is not None
+    assert not second.is_new, "so it is told"
 
 
 def test_a_debt_to_a_member_that_is_gone_is_taken_over() -> None:
