@@ -52,13 +52,14 @@ class Life:
     # Position in our journal of the first complete removal that it may have missed; 0: none. Or
     # NOT_KNOWN: a member that is gone said that it has missed some.
     missed_from: int = 0
-    is_unclear: bool = False  # it may have missed removals from before our journal began
-    reached: int = 0  # last position of its own journal that we heard of
-    # Not saved:
-    is_new: bool = False  # it owes only because it has never asked us
-    missed_last: int = 0  # position of the last one
-    heard_upto: int = 0  # position up to which it has heard of all our removals
-    was_away: bool = False  # it has been out of our view
+    is_unclear: bool = False  # Whether it may have missed removals from before our journal began.
+    reached: int = 0  # The last position of its own journal that we heard of.
+
+    # These are not saved.
+    is_new: bool = False  # Whether it owes only because it has never asked us.
+    missed_last: int = 0  # The position of the last removal that it may have missed.
+    heard_upto: int = 0  # It has heard of all our removals up to this position.
+    was_away: bool = False  # Whether it has been out of our view.
 
     @property
     def name(self) -> tuple[str, int]:

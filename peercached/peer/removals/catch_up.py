@@ -35,6 +35,7 @@ from peercached.peer.removals.member import (
     remove_request,
     split,
 )
+from peercached.peer.removals.replies import Answers, Replies
 from peercached.peer.rpc import pings, wire
 from peercached.peer.rpc.client import PeerLink, Peers
 from peercached.peer.rpc.failures import CallFailed, Refused
@@ -283,7 +284,7 @@ class RemovalCatchUp:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
 
-    async def _confirm(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
+    async def _confirm(self, replies: Replies) -> None:
         """Tells the members that we have heard all that they had to tell."""
         nodes = {node.address.node_id: node for node in self._others()}
         confirmed = [(nodes[name], reply) for name, reply in replies.items() if name in nodes]
@@ -293,15 +294,22 @@ class RemovalCatchUp:
             self._confirmed[node.address.incarnation] = now
             self._greeted.add(node)
 
-    async def _try(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
+    async def _try(self, replies: Replies) -> bool:
         creditors = self._creditors.keys()
         is_paid = not any(reply.owes for reply in replies.values())
         if creditors and creditors <= replies.keys() and is_paid:
             return True  # they had told us before they heard, or others had, that we have paid
         remembers = self._remembers
-        if remembers and (found := self._enough(replies)) is not None:
+        answers = Answers(
+            replies,
+            self._removals,
+            self._placement.own.address.node_id,
+            {node.address.node_id for node in self._others()},
+            creditors,
+        )
+        if remembers and (found := answers.enough()) is not None:
             await self._take(found)
-        elif self._is_unknown(replies) or not (remembers or self._others_wait(replies)):
+        elif answers.is_unknown() or not (remembers or answers.others_wait()):
             await self._begin_empty()
         else:
             return False
@@ -316,67 +324,7 @@ class RemovalCatchUp:
             return False
         return self._removals.is_known or not (self.is_needed or self._engine.removals_last)
 
-    def _enough(
-        self, replies: dict[str, pb.MissedRemovalsReply]
-    ) -> dict[str, pb.MissedRemovalsReply] | None:
-        """The replies that together tell what we missed; None if they do not suffice yet."""
-        members = {node.address.node_id for node in self._others()}
-        if not members & self._creditors.keys() <= replies.keys():
-            return None
-        settled = {node_id: reply for node_id, reply in replies.items() if reply.settled}
-        if settled:
-            is_known = any(reply.known for reply in settled.values())
-            return {name: r for name, r in replies.items() if r.known} if is_known else None
-        if self._removals.life == 0 and self._others_wait(replies):
-            return None
-        together = self._who_ended_together(replies)
-        if together is None or not all(self._had_our_life(*named) for named in together.items()):
-            return None
-        return {node_id: reply for node_id, reply in together.items() if reply.known}
-
-    def _who_ended_together(
-        self, replies: dict[str, pb.MissedRemovalsReply]
-    ) -> dict[str, pb.MissedRemovalsReply] | None:
-        """Replies of the nodes that may have outlived us, of the nodes that may have outlived
-        those, and so on. None if one of them has not answered; sets Removals.absent."""
-        own_id = self._placement.own.address.node_id
-        together: dict[str, pb.MissedRemovalsReply] = {}
-        absent: set[str] = set()
-        waiting = set(self._removals.waits_for)
-        while waiting:
-            node_id = waiting.pop()
-            if (reply := replies.get(node_id)) is None:
-                absent.add(node_id)
-                continue
-            together[node_id] = reply
-            waiting |= set(reply.companions) - together.keys() - absent - {own_id}
-        self._removals.absent = absent
-        return None if absent else together
-
-    def _had_our_life(self, node_id: str, reply: pb.MissedRemovalsReply) -> bool:
-        """Whether that node can tell what we missed, or ended before us."""
-        return reply.known or (node_id, reply.life) in self._removals.ended_before_us
-
-    @staticmethod
-    def _others_wait(replies: dict[str, pb.MissedRemovalsReply]) -> bool:
-        """Whether other nodes wait for companions of their last life. A new node must not be
-        settled before them: it knows none of their lives, so they would drop their pages."""
-        return any(reply.companions for reply in replies.values())
-
-    def _is_unknown(self, replies: dict[str, pb.MissedRemovalsReply]) -> bool:
-        """Whether no settled member and no node that ended with us can tell what we missed."""
-        settled = [reply for reply in replies.values() if reply.settled]
-        if any(reply.known for reply in settled):
-            return False
-        if not settled:
-            together = self._who_ended_together(replies)
-            return together is not None and not all(
-                self._had_our_life(*named) for named in together.items()
-            )
-        others = {node.address.node_id for node in self._others()}
-        return others | self._creditors.keys() <= replies.keys() or self._removals.life == 0
-
-    async def _take(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
+    async def _take(self, replies: Replies) -> None:
         """Drops what was removed while we were away."""
         before = self._removals.epochs_before
         used = {(e.namespace_id, e.epoch) for reply in replies.values() for e in reply.epochs}
@@ -437,7 +385,7 @@ class RemovalCatchUp:
         self._journal_from = self._engine.removals_last
         self._removals.lives.forget_all(self._journal_from)
 
-    async def _carry_out_running(self, replies: dict[str, pb.MissedRemovalsReply]) -> None:
+    async def _carry_out_running(self, replies: Replies) -> None:
         for reply in replies.values():
             for request in reply.running:
                 await self._removals.carry_out(
@@ -454,7 +402,7 @@ class RemovalCatchUp:
         own = self._placement.own
         return [node for node in self._placement.nodes.values() if node is not own]
 
-    async def _ask_all(self) -> dict[str, pb.MissedRemovalsReply]:
+    async def _ask_all(self) -> Replies:
         others = self._others()
         replies = await asyncio.gather(*map(self._ask, others))
         answered = [(n, reply) for n, reply in zip(others, replies, strict=True) if reply]

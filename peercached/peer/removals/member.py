@@ -173,7 +173,7 @@ class Removals:
         it after each change of `lives`."""
         if self.lives.changed:
             self._keep()
-        incarnations = self.lives.owing() | self.claims.owing()
+        incarnations = self._debtors()
         nodes = self._placement.nodes.values()
         owing = {node.index for node in nodes if node.address.incarnation in incarnations}
         for index in owing ^ self._owing:
@@ -232,8 +232,10 @@ class Removals:
 
     def has_debt(self, process: NodeAddress) -> bool:
         """Whether that process may have missed removals of which a member knows."""
-        owing = self.lives.owing() | self.claims.owing()
-        return process.incarnation in owing
+        return process.incarnation in self._debtors()
+
+    def _debtors(self) -> set[int]:
+        return self.lives.owing() | self.claims.owing()
 
     def must_tell(self, process: NodeAddress) -> bool:
         """Whether to tell that process that it owes us or another member. New ones ask by
@@ -340,25 +342,27 @@ class Removals:
                 f"{len(request.positions)} positions of {len(request.answered)} members"
             )
         answered = dict(zip(request.answered, request.positions, strict=True))
-        ids = [id_of(id) for id in request.ids]
-        foreign = [id for id in ids if id in self.driven or not self._may_drive(caller, id)]
-        own = [id for id in ids if id not in foreign]
-        for id in own:
-            if id not in self.ledger.running:
+        others, ended, foreign = self._other_members(caller), [], 0
+        for id in map(id_of, request.ids):
+            is_running = id in self.ledger.running
+            if id in self.driven or id.incarnation in others:
+                foreign += is_running
+            elif is_running:
+                ended.append(id)
+            else:
                 self.ledger.note_end(id, answered)
-        self.over(own, answered)
-        foreign = [id for id in foreign if id in self.ledger.running]
+        self.over(ended, answered)
         if foreign:
             raise LookupError(
-                f"{len(foreign)} removals are not {caller.node_id}'s to end: the process that "
+                f"{foreign} removals are not {caller.node_id}'s to end: the process that "
                 "began them is a member, or this node drives them"
             )
 
-    def _may_drive(self, caller: NodeAddress, id: RemovalId) -> bool:
-        """The process that began a removal speaks for it. If it is gone, any member may."""
-        nodes = self._placement.nodes.values()
-        began = [node.address for node in nodes if node.address.incarnation == id.incarnation]
-        return all(address.same_process(caller) for address in began)
+    def _other_members(self, caller: NodeAddress) -> set[int]:
+        """The incarnations of members but the caller. Each speaks for the removals that it began;
+        for those of processes that are gone, any member may."""
+        members = (node.address for node in self._placement.nodes.values())
+        return {member.incarnation for member in members if not member.same_process(caller)}
 
     async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
         """Serves a Remove call of a member. Raises ValueError if the request is malformed or its
@@ -376,7 +380,7 @@ class Removals:
             )
         if id.incarnation == self._own.incarnation:  # a member asks how it ended
             return pb.RemoveReply(over=id not in self.driven)
-        if not self._may_drive(caller, id):
+        if id.incarnation in self._other_members(caller):
             raise LookupError(
                 f"this removal is not {caller.node_id}'s: the process that began it is a member"
             )
