@@ -515,8 +515,10 @@ class Daemon:
         return node.address if node is not None else None
 
     def _host_of_member(self, caller: NodeAddress) -> str:
-        """Empty if that process is not in our view."""
-        return self.sessions.host_of(caller) if self.placement.find_process(caller) else ""
+        """Empty for a process that is not in our view, or owes. A clear of which only those who
+        were away know hides their pages from our removals. So they compare before they tell it."""
+        is_heard = self.placement.find_process(caller) and not self.removals.has_debt(caller)
+        return self.sessions.host_of(caller) if is_heard else ""
 
     def _secret_changed(self) -> None:
         dropped = self.peers.secret_changed()

@@ -1,9 +1,9 @@
 """Spreads namespace epochs by heartbeats, so that a node that missed a clear() learns of it.
 
 Each epoch occupies a row of a bounded table for ever, so it matters who may add one. Our own users
-may, and processes in our view, each within a rate limit (first_clears.py). A process that waits to
-join teaches nobody: its epochs come when it is a member. Without a limit we believe only our own
-files, etcd, and what most members say when we start.
+may, and members that owe no removal (removals/lives.py), each within a rate limit
+(first_clears.py). Others teach nobody: their epochs come when they have joined and compared.
+Without a limit we believe only our own files, etcd, and what most members say when we start.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Epochs:
         clock: Callable[[], float] = lambda: 0.0,
         host_of: Callable[[NodeAddress], str] = lambda member: member.host,
     ) -> None:
-        """`host_of`: where that process calls from; empty if it is not in our view."""
+        """`host_of`: where that process calls from; empty if it may not tell of clears."""
         self._engine = engine
         self._at = 0
         self._sorted: list[tuple[bytes, int]] = []
@@ -85,13 +85,14 @@ class Epochs:
 
     def tell(self, member: NodeAddress, namespace_id: bytes, epoch: int) -> int:
         """Takes the epoch of a call. Like raise_to(). Raises LookupError if the epoch is new here
-        and the caller is not in our view: without a member's word, no row of the table is taken."""
+        and the caller is no member or owes: without a member's word, no row of the table is
+        taken."""
         if (known := self.of(namespace_id)) >= epoch:
             return known
         if not (host := self._host_of(member)):
             raise LookupError(
-                f"{member.node_id} (incarnation {member.incarnation}) is not in our view, so it "
-                "cannot clear namespaces"
+                f"{member.node_id} (incarnation {member.incarnation}) is not in our view, or was "
+                "away and has yet to compare: it cannot clear namespaces"
             )
         return self.raise_to(namespace_id, epoch, by=f"host {host}")
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from peercached.peer.directory.cluster_wide import ClusterWide
+from peercached.peer.removals.catch_up import RemovalCatchUp
 from sim import real_removals
 from sim.cluster import SimNode
 from sim.real_removals import KEYS, RealRemovals
@@ -154,6 +155,51 @@ def test_a_node_that_was_forgotten_by_mistake_drops_what_was_removed_meanwhile(
         cluster.run(15)
         assert not any(node.daemon.removals.owes for node in (cut_off, remover, third))
         assert not any(node.daemon.removals.lives.owing() for node in (cut_off, remover, third))
+        for node in (cut_off, remover, third):
+            cluster.get_page(node, worker(cluster, node, key), key)
+        cluster.run(3)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_clear_of_a_node_that_was_away_hides_no_page_from_removals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """It is back in the view before it has compared. `restarts`: it is killed in this time."""
+    key, ask, is_silent = KEYS[0], RemovalCatchUp._ask, True
+
+    async def maybe_lost(self: Any, node: Any, heard: int | None = None) -> Any:
+        is_lost = is_silent and self._placement.own.address.node_id == "n0002"
+        return None if is_lost else await ask(self, node, heard)
+
+    monkeypatch.setattr(real_removals, "namespace_of", lambda _: "one")
+    monkeypatch.setattr(RemovalCatchUp, "_ask", maybe_lost)
+    with RealRemovals(tmp_path, 1, 3, heads=2, max_masters=3, delay_s=0.02) as cluster:
+        is_silent = False
+        cluster.until_agreed(100)
+        cluster.run(15)
+        cut_off, remover, third = (cluster.nodes[name] for name in ("n0002", "n0000", "n0001"))
+        cluster.cut(["n0002"], ["n0000", "n0001"])
+        while any("n0002" in node.view.by_id for node in (remover, third)):
+            cluster.run(0.1)
+        for node in (remover, third):
+            node.process.do(partial(node.daemon.removals.forget, "n0002"))
+        cluster.clear_pages(cut_off, worker(cluster, cut_off, key), key)
+        cluster.run(5)
+        cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
+        cluster.run(1)
+        cluster.remove_page(remover, worker(cluster, remover, key), key)
+        cluster.run(1)
+        assert cluster.history.sure == 1
+        is_silent = True
+        cluster.net.cuts.clear()
+        cluster.until_agreed(200)
+        cluster.run(2)
+        if restarts:
+            cluster.crash("n0002")
+            cut_off = cluster.start("n0002")
+        is_silent = False
+        cluster.until_agreed(200)
+        cluster.run(15)
         for node in (cut_off, remover, third):
             cluster.get_page(node, worker(cluster, node, key), key)
         cluster.run(3)

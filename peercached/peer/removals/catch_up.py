@@ -89,6 +89,7 @@ class RemovalCatchUp:
         self._ended, self._ended_at = removals.life, removals.ended_at
         self._state_is_old = False  # another node knows more of our earlier starts than state_dir
         self._is_emptying = False
+        self._knew_a_clear = False  # of which members did not know: see _is_ahead
         self._task: asyncio.Task[None] | None = None
         # By node id: processes that have told us, while we ran, that we owe.
         self._creditors: dict[str, NodeAddress] = {}
@@ -156,10 +157,14 @@ class RemovalCatchUp:
             by.node_id,
         )
         removals.owes = self.is_held_out = True
-        removals.epochs_before = dict(self._engine.namespace_epochs())
+        self._note_epochs()
         self._engine.set_taking(False)
         self._engine.set_paused(True)
         self._task = asyncio.ensure_future(self._pay())
+
+    def _note_epochs(self) -> None:
+        self._removals.epochs_before = dict(self._engine.namespace_epochs())
+        self._knew_a_clear = False
 
     async def _pay(self) -> None:
         try:
@@ -236,6 +241,7 @@ class RemovalCatchUp:
     async def _greet(self, node: Node) -> None:
         """Members that were not there when we started have not heard of us yet. If they ran in
         another part of the cluster, each side may have missed removals of the other."""
+        self._note_epochs()
         if (reply := await self._ask(node)) is None:
             return
         name = node.address.node_id
@@ -326,10 +332,8 @@ class RemovalCatchUp:
 
     async def _take(self, replies: Replies) -> None:
         """Drops what was removed while we were away."""
-        before = self._removals.epochs_before
         used = {(e.namespace_id, e.epoch) for reply in replies.values() for e in reply.epochs}
-        if any(before.get(namespace_id, 0) > epoch for namespace_id, epoch in used):
-            # We knew of a clear that they did not know: their digests are not those of our pages.
+        if self._is_ahead(replies):
             await self._begin_empty()
             self._removals.note_epochs(used)
             return
@@ -344,6 +348,17 @@ class RemovalCatchUp:
             up_to_date = {process for name in told_by for process in replies[name].up_to_date}
             await self._remove(digests, told_by, up_to_date)
         self._removals.note_epochs(used)
+
+    def _is_ahead(self, replies: Replies) -> bool:
+        """Whether we knew of a clear that the members did not know when they removed pages: their
+        digests are not those of our pages. Once they hear that we have paid, they learn of it."""
+        before = self._removals.epochs_before
+        self._knew_a_clear |= any(
+            before.get(used.namespace_id, 0) > used.epoch
+            for reply in replies.values()
+            for used in reply.epochs
+        )
+        return self._knew_a_clear
 
     async def _remove(
         self, digests: list[bytes], told_by: Collection[str], up_to_date: Collection[int]
@@ -381,7 +396,8 @@ class RemovalCatchUp:
         finally:
             self._is_emptying = False
         self._removals.has_nothing_of_before()
-        self._state_is_old, self._ended_at = False, POSITION_MAX
+        self._state_is_old = self._knew_a_clear = False
+        self._ended_at = POSITION_MAX
         self._journal_from = self._engine.removals_last
         self._removals.lives.forget_all(self._journal_from)
 
@@ -415,7 +431,9 @@ class RemovalCatchUp:
                 if reply.settled and node.address.incarnation in clear:
                     lives.trust(reply.up_to_date)
         self._removals.keep_changes()
-        return {node.address.node_id: reply for node, reply in answered}
+        all_of_them = {node.address.node_id: reply for node, reply in answered}
+        self._is_ahead(all_of_them)
+        return all_of_them
 
     async def _ask(self, node: Node, heard: int | None = None) -> pb.MissedRemovalsReply | None:
         """`heard`: position of that node's journal up to which we have heard of its removals."""
@@ -532,7 +550,7 @@ class RemovalCatchUp:
         digests: bytes | None = b""
         if life.missed_from:
             digests = await self._since(life.missed_from)
-        used = removals.epochs_missed(caller, life.missed_from) if digests else []
+        used = removals.epochs_missed(life.missed_from) if digests else []
         if digests is not None and used is not None:
             reply.known, reply.digests = True, digests
             reply.epochs.extend(wire.epoch_messages(used))

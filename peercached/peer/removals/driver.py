@@ -375,10 +375,14 @@ class RemovalDriver(Component):
         if isinstance(reply, str):
             return reply
         if one.is_waited_for and one.epoch is not None and reply.epoch > one.epoch[1]:
-            one.cleared = True
             later = pb.NamespaceEpoch(namespace_id=one.epoch[0], epoch=reply.epoch)
-            with contextlib.suppress(ValueError, LookupError):  # the removal ends either way
+            try:
                 self._member.learn(node.address, later)
+            except LookupError as error:
+                return str(error)
+            except ValueError:
+                pass  # the removal ends either way
+            one.cleared = True
         one.held.update(split(reply.digests))
         is_settled = reply.settled and not self._member.has_debt(node.address)
         one.settled = one.settled or (is_settled and reply.kept)

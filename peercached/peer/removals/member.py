@@ -76,8 +76,6 @@ class Removals:
             engine.removals_last if unknown is None else unknown,
             engine.removals_last,
         )
-        # By incarnation of a member: the epochs that we knew when it came into our view.
-        self._epochs_when_met: dict[int, dict[bytes, int]] = {}
         self._owing: set[int] = set()  # indices of members whose pages the engine does not use
         # Node ids that may know removals that we missed since `life` ended. Empty if we owe nobody.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
@@ -125,11 +123,6 @@ class Removals:
             self.ledger.running.values(),
             self._engine.removals_last,
         )
-        for node in change.removed:
-            self._epochs_when_met.pop(node.address.incarnation, None)
-        if change.added:
-            known = self._epochs.all()
-            self._epochs_when_met.update((n.address.incarnation, known) for n in change.added)
         self._owing -= {node.index for node in (*change.added, *change.removed)}
         self._take_over_claims()
         self.keep_changes()
@@ -408,15 +401,11 @@ class Removals:
             if self.epochs_used.note(one, self._engine.removals_last):
                 self.lives.changed = True
 
-    def epochs_missed(self, caller: NodeAddress, position: int) -> list[NamespaceEpoch] | None:
-        """The epochs of removals from that position of our journal on, or later ones that the
-        caller may have learned from us: those that we knew when it came back, or know now if it was
-        never away. None: not all are known."""
-        life = self.lives.find(caller.node_id, caller.incarnation)
-        was_away = life is None or life.was_away
-        met = self._epochs_when_met.get(caller.incarnation, {}) if was_away else self._epochs.all()
+    def epochs_missed(self, position: int) -> list[NamespaceEpoch] | None:
+        """The epochs of removals from that position of our journal on, or the later ones that we
+        know now: no process that owes has told us of these. None: not all are known."""
         used = self.epochs_used.since(position)
-        return used and [(id, max(epoch, met.get(id, 0))) for id, epoch in used]
+        return used and [(id, max(epoch, self._epochs.of(id))) for id, epoch in used]
 
     def learn(self, member: NodeAddress, told: pb.NamespaceEpoch) -> int:
         """Takes the epoch if it is newer. Returns the epoch in force here. Raises ValueError if it
