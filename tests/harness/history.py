@@ -76,7 +76,7 @@ class History:
             span.where == where
             and span.began <= removal.began < span.ended
             and any(span.began < one.ended and one.began < removal.began for one in self.clears)
-            for span in self.unheard
+            for span in (*self.unheard, *self.apart)
         )
 
     def _set_apart(self, was_set: Span, removal: Span) -> bool:
