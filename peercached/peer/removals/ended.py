@@ -1,8 +1,9 @@
 """Asks a host whether a process that vanished without a goodbye has ended.
 
-It has ended if nothing listens at its address, or if another member does. A host that does not
-answer proves nothing: the process may be frozen or cut off. A node that has started there must
-become a member first: until then it may serve pages that only it has.
+It has ended if nothing listens at its address, or if something else does: another member, a daemon
+of another cluster, or a program that is no daemon. A host that does not answer proves nothing: the
+process may be frozen or cut off. Another node of this cluster that has started there must become a
+member first: until then it may serve pages that only it has.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 
 from peercached.directory.placement import Placement
 from peercached.membership.view import join_host_port
+from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
 from peercached.removals.lives import Life
@@ -22,11 +24,16 @@ from peercached.removals.lives import Life
 ASK_AGAIN_S = 0.5
 CONNECT_S = 1.0
 
+FRAME_HEAD = 9  # bytes: length (3), type (1), flags (1), stream (4). RFC 9113, 4.1
+SETTINGS = 4
+HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])
+TLS_ALERT = b"\x15"
+
 
 class Found(enum.Enum):
     """What is at the address of a process that vanished."""
 
-    ENDED = "ended"  # nothing listens there, or another member does
+    ENDED = "ended"  # nothing listens there, or something else does
     LISTENING = "listening"  # something takes connections: the process may run, or be frozen
     NO_ANSWER = "no answer"  # of the host
 
@@ -54,19 +61,27 @@ class Ended:
 
     async def _ask(self, life: Life) -> Found:
         try:
-            _, writer = await asyncio.wait_for(
+            reader, writer = await asyncio.wait_for(
                 asyncio.open_connection(life.host, life.peer_port), self._timeout_s
             )
         except ConnectionRefusedError:
             return Found.ENDED
         except (OSError, asyncio.TimeoutError):
             return Found.NO_ANSWER
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        try:
+            if await self._is_no_daemon(reader, writer):
+                return Found.ENDED
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
         link = self._peers.link(join_host_port(life.host, life.peer_port))
+        link.forget_session()  # it may be of the process that we ask for
         try:
             await asyncio.wait_for(link.ready(), self._timeout_s)
+        except AuthError:
+            is_another = link.claimed is not None and link.claimed.node_id != life.node_id
+            return Found.ENDED if is_another else Found.LISTENING
         except (CallFailed, asyncio.TimeoutError):
             return Found.LISTENING
         who = link.identity
@@ -74,3 +89,18 @@ class Ended:
             return Found.LISTENING
         is_member = self._placement.find_process(who) is not None
         return Found.ENDED if is_member else Found.LISTENING
+
+    async def _is_no_daemon(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Whether the answer is one that no daemon gives. The first frame of its HTTP/2 is
+        SETTINGS. With TLS it answers with an alert, or closes the connection."""
+        writer.write(HTTP2_HELLO)
+        try:
+            first = await asyncio.wait_for(reader.readexactly(FRAME_HEAD), self._timeout_s)
+        except asyncio.IncompleteReadError as error:
+            first = error.partial
+        except (OSError, asyncio.TimeoutError):
+            return False
+        is_settings = len(first) == FRAME_HEAD and first[3] == SETTINGS and not any(first[5:])
+        return bool(first) and not is_settings and first[:1] != TLS_ALERT

@@ -74,7 +74,8 @@ DISCONNECTED = (grpc.ChannelConnectivity.CONNECTING, grpc.ChannelConnectivity.TR
 
 class PeerLink:
     """The link to one address. `identity` is the process that answered the last handshake. Its
-    restart ends the session, and the next handshake sets `identity` again."""
+    restart ends the session, and the next handshake sets `identity` again. `claimed` is who
+    something there has said that it is, without proof."""
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class PeerLink:
         self._owes_us = owes_us
         self._member_at = member_at
         self.identity: NodeAddress | None = None
+        self.claimed: NodeAddress | None = None
         self._proved = b""  # the cluster secret of the last handshake
         self.read_token = b""
         self.read_sealed = False  # its data port speaks TLS
@@ -214,6 +216,7 @@ class PeerLink:
         self.metadata = ()
 
     async def _shake(self) -> None:
+        self.claimed = None
         nonce = secrets.token_bytes(NONCE_BYTES)
         own = self._own()
         hello = pb.HandshakeRequest(
@@ -227,7 +230,7 @@ class PeerLink:
             protocol = agreed_protocol(first.protocol, first.protocol)
         except OtherProtocol as error:
             raise AuthError(f"{self.endpoint}: {error}") from error
-        server = self._checked(first)
+        self.claimed = server = self._checked(first)
         hello.protocol = protocol
         hello.server_nonce = first.server_nonce
         hello.proof = self._secret.proof(

@@ -1,0 +1,124 @@
+"""A node has died, and something else listens at its address. Removals do not wait for the node."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from harness.clock import seconds
+from harness.cluster import Daemon
+from harness.fixtures import MakeCluster
+from harness.pages import keys_of
+from harness.versions import Versions
+from harness.waiting import eventually
+
+from peercache_client import Status
+from peercached.admin.client import AdminClient, Refused
+
+KEYS = keys_of("taken", 4)
+
+
+class Silent(socketserver.BaseRequestHandler):
+    """Like a daemon that is frozen."""
+
+    def handle(self) -> None:
+        while self.request.recv(1 << 16):
+            pass
+
+
+class Greets(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+
+class Echoes(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        while data := self.request.recv(1 << 16):
+            self.request.sendall(data)
+
+
+@contextmanager
+def program(
+    handler: type[socketserver.BaseRequestHandler], dead: Daemon, _: Path
+) -> Iterator[None]:
+    socketserver.ThreadingTCPServer.allow_reuse_address = True
+    with socketserver.ThreadingTCPServer((dead.host, dead.meta_port), handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+@contextmanager
+def daemon_of_another_cluster(dead: Daemon, folder: Path) -> Iterator[None]:
+    secret = folder / "secret"
+    secret.write_text("of another cluster, 32 characters\n")
+    secret.chmod(0o600)
+    other = Daemon(
+        folder,
+        node_id="other",
+        host=dead.host,
+        meta_port=dead.meta_port,
+        heads=[dead.address],
+        options={"cluster-secret-file": str(secret)},
+    )
+    other.start()
+    other.wait_members(["other"])
+    try:
+        yield
+    finally:
+        other.clean_up()
+
+
+Taker = Callable[[Daemon, Path], AbstractContextManager[None]]
+
+
+def takes(handler: type[socketserver.BaseRequestHandler]) -> Taker:
+    return lambda dead, folder: program(handler, dead, folder)
+
+
+@pytest.mark.parametrize(
+    "taker",
+    [
+        pytest.param(takes(BaseHTTPRequestHandler), id="web server"),
+        pytest.param(takes(Greets), id="ssh"),
+        pytest.param(takes(Echoes), id="echo"),
+        pytest.param(daemon_of_another_cluster, id="daemon"),
+    ],
+)
+def test_no_removal_waits_for_a_node_whose_address_something_else_has(
+    make_cluster: MakeCluster, tmp_path: Path, taker: Taker
+) -> None:
+    cluster = make_cluster(3)
+    a, b, c = cluster.daemons
+    b.kill()
+    with taker(b, tmp_path), Versions(a.socket_path) as worker:
+        for member in (a, c):
+            member.wait_members(["a", "c"])
+        assert all(worker.set(KEYS, 1))
+        gone = {Status.ok, Status.absent}
+        eventually(
+            lambda: set(worker.remove(KEYS)) <= gone, 20, lambda: str(a.status()["removals"])
+        )
+
+
+def test_a_removal_waits_for_a_node_at_whose_address_something_is_silent(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(3)
+    a, b, c = cluster.daemons
+    b.kill()
+    with program(Silent, b, tmp_path), Versions(a.socket_path, timeout_s=seconds(3.0)) as worker:
+        for member in (a, c):
+            member.wait_members(["a", "c"])
+        assert set(worker.remove(KEYS)) == {Status.removing}
+        refused = pytest.raises(Refused, match="still takes connections")
+        with AdminClient(str(a.admin_path)) as admin, refused:
+            admin.forget_node("b")
