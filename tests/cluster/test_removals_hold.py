@@ -70,6 +70,12 @@ def all_is_new(cluster: Cluster, worker: Worker, keys: Sequence[bytes] = KEYS) -
         )
 
 
+def is_removing(at: Versions) -> None:
+    """On a busy machine the first answer may be `deadline`: then it may have begun or not."""
+    answers = (set(at.remove(KEYS)) for _ in range(5))
+    assert next(each for each in answers if each != {Status.deadline}) == {Status.removing}
+
+
 def removed(at: Versions, keys: Sequence[bytes] = KEYS) -> list[Status]:
     """Repeats the removal until it is confirmed."""
 
@@ -346,7 +352,7 @@ def test_removal_is_not_confirmed_while_the_last_survivor_is_away(
     a.start()
     a.wait_ready()
     at_a = worker(a, timeout_s=seconds(2.0))
-    assert set(at_a.remove(KEYS)) == {Status.removing}
+    is_removing(at_a)
     assert set(at_a.set(KEYS, NEW)) == {Status.removing}
     missing = {"b": "it may have ended last, and is not back"}
     assert a.status()["removals"]["missing"] == missing
@@ -376,7 +382,7 @@ def test_removal_is_not_confirmed_while_a_holder_is_frozen(
     at_b = worker(b, timeout_s=seconds(3.0))
     a.freeze()
     for _ in range(2):  # first a silent member, then one out of the view
-        assert set(at_b.remove(KEYS)) == {Status.removing}
+        is_removing(at_b)
         assert set(at_b.set(KEYS, NEW)) == {Status.removing}, "it would be older than what a has"
         b.wait_members(["b", "c"])
     removals = b.status()["removals"]
@@ -401,7 +407,7 @@ def test_removal_survives_the_death_of_the_node_driving_it(
     assert all(worker(a).set(KEYS, OLD))
     a.freeze()
     at_b = worker(b, timeout_s=seconds(3.0))
-    assert set(at_b.remove(KEYS)) == {Status.removing}
+    is_removing(at_b)
     b.kill()
     c.wait_members(["c"])
     assert set(worker(c).set(KEYS, NEW)) == {Status.removing}, "it is remembered by others"
@@ -431,7 +437,7 @@ def test_a_removal_waits_for_a_host_that_is_cut_off(
     network.cut("a")
     b.wait_members(["b", "c"])
     at_b = worker(b, timeout_s=seconds(2.0))
-    assert set(at_b.remove(KEYS)) == {Status.removing}
+    is_removing(at_b)
     assert at_a.get(KEYS) == [OLD] * len(KEYS), "it serves its own workers"
     network.heal("a")
     cluster.wait_complete()
@@ -453,7 +459,7 @@ def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
     at_c = worker(c, timeout_s=seconds(2.0))
     assert at_c.get(KEYS) == [OLD] * len(KEYS)
     network.part("a", "b")
-    assert set(at_c.remove(KEYS)) == {Status.removing}
+    is_removing(at_c)
     missing = {"b": "it has not told a yet"}
     eventually(lambda: c.status()["removals"]["missing"] == missing, 10)
     assert not any(at_c.contains(KEYS))
@@ -478,7 +484,7 @@ def test_members_are_asked_again_when_a_missing_owner_returns(
     network.cut("c")
     a.wait_members("ab")
     b.wait_members("ab")
-    assert set(at_a.remove(KEYS)) == {Status.removing}
+    is_removing(at_a)
     eventually(lambda: a.status()["removals"]["missing"].keys() == {"c"}, 10, "b has answered")
     network.bar("b", "c", c.meta_port)
     network.heal("c")
@@ -510,7 +516,7 @@ def test_removal_waits_for_a_node_started_behind_the_partition(
     b.kill()
     network.unite(["b"])  # its host refuses the connection
     at_c = worker(c, timeout_s=seconds(3.0))
-    assert set(at_c.remove(KEYS)) == {Status.removing}
+    is_removing(at_c)
     assert c.status()["removals"]["missing"] == {"a": "it went without a word"}
     network.unite(["a"])
     a.wait_members(["a", "c"])
@@ -531,7 +537,7 @@ def test_a_host_that_is_gone_for_good_can_be_forgotten(
     b.wait_members(["b", "c"])
     c.wait_members(["b", "c"])
     at_b = worker(b, timeout_s=seconds(2.0))
-    assert set(at_b.remove(KEYS)) == {Status.removing}
+    is_removing(at_b)
     assert ctl(b, "forget", "a").exit_code == exits.USAGE, "without --yes"
     assert ctl(b, "forget", "c", "--yes").exit_code == exits.FAILED, "it is a member"
     assert json.loads(ctl(b, "forget", "a", "--yes", "--json").stdout)["unreached"] == []
@@ -548,7 +554,7 @@ def test_a_frozen_node_cannot_be_forgotten(make_cluster: MakeCluster, worker: Wo
     for daemon in (b, c):
         daemon.wait_members(["b", "c"])
     at_b = worker(b, timeout_s=seconds(2.0))
-    assert set(at_b.remove(KEYS)) == {Status.removing}
+    is_removing(at_b)
     for daemon in (b, c):
         refused = ctl(daemon, "forget", "a", "--yes")
         assert refused.exit_code == exits.FAILED, refused.output
@@ -574,7 +580,7 @@ def test_a_forgotten_node_that_comes_back_has_no_removed_page(
     for daemon in (b, c):
         daemon.wait_members(["b", "c"])
     at_b = worker(b, timeout_s=seconds(2.0))
-    assert set(at_b.remove(KEYS)) == {Status.removing}
+    is_removing(at_b)
     assert ctl(b, "forget", "a", "--yes").exit_code == exits.OK
     removed(at_b)
     network.heal("a")
