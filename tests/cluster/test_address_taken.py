@@ -102,6 +102,7 @@ def test_no_removal_waits_for_a_node_whose_address_something_else_has(
     with taker(b, tmp_path), Versions(a.socket_path) as worker:
         for member in (a, c):
             member.wait_members(["a", "c"])
+        assert "a peer with TLS does that" not in a.log_text() + c.log_text(), "b has died"
         assert all(worker.set(KEYS, 1))
         gone = {Status.ok, Status.absent}
         eventually(

@@ -138,7 +138,7 @@ def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
         await peer.close()
 
     with_node(claim)
-    assert f"they did not authenticate within {seconds(0.4):g} s" in caplog.text
+    assert "did not authenticate" not in caplog.text, "a peer is at that address, too"
 
 
 def test_a_crowd_of_connections_is_shut_and_peers_still_get_in(

@@ -38,6 +38,7 @@ from peercached.peer.rpc.failures import (
     Unreachable,
     WrongProcess,
     sentence,
+    tls_hint,
 )
 from peercached.peer.rpc.parse import parser
 from peercached.peer.rpc.tasks import Tasks
@@ -314,9 +315,10 @@ class PeerLink:
             ):
                 raise AuthError(f"{self.endpoint}: {error.details()}") from error
             failure = failure_of(self.endpoint, error.code(), error.details(), self._timeout_s)
+            hint = "" if self.identity else tls_hint(error.details() or "")
             # Whoever refuses the handshake in any other way cannot be reached either.
-            unreachable = isinstance(failure, Unreachable)
-            raise (failure if unreachable else Disconnected(str(failure))) from error
+            unreachable = isinstance(failure, Unreachable) and not hint
+            raise (failure if unreachable else Disconnected(f"{failure}{hint}")) from error
         return reply
 
     async def call(

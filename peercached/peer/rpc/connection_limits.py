@@ -3,7 +3,8 @@
 gRPC accepts every connection, keeps silent ones open, and does not report failed TLS handshakes. So
 the daemon scans its own sockets. It shuts connections that do not authenticate in time. If there
 are too many, from one address or in all, it shuts the oldest: a real peer authenticates within
-milliseconds. It counts connections that ended without a call.
+milliseconds. It counts connections that ended without a call. A spare connection of an address from
+which a peer has authenticated is no stranger's: nobody is warned of it.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class ConnectionLimits:
         self._late_until = 0.0
         self.shut_unproven = 0
         self.shut_crowd = 0
+        self.shut_strangers = 0  # of both, those that no member made
         self.silent = 0
 
     # --- reports from calls
@@ -171,7 +173,8 @@ class ConnectionLimits:
             del self._by_peer[connection.peer]
         if connection.spoke or connection.shut or connection.peer in self._early:
             return
-        if connection.since <= self._late_until:
+        is_peers = not self._tls and connection.host in self._peers()
+        if connection.since <= self._late_until or is_peers:
             log.debug("a connection to meta_port from %s was given up", connection.host)
             return
         self.silent += 1
@@ -191,6 +194,7 @@ class ConnectionLimits:
             log.debug("a connection to meta_port from %s said nothing", connection.host)
 
     def _shut_those_that_must_go(self, now: float) -> None:
+        peers = self._peers()
         # Dicts keep the order of arrival, so this shuts the oldest first.
         unproven = {i: c for i, c in self._by_inode.items() if not c.proven and not c.shut}
         per_host = Counter(connection.host for connection in unproven.values())
@@ -200,17 +204,19 @@ class ConnectionLimits:
         for inode, connection in unproven.items():
             host = connection.host
             if now - connection.since > PROOF_S:
-                late[host] += 1
+                late[host] += host not in peers
                 self.shut_unproven += 1
+                self.shut_strangers += host not in peers
             elif per_host[host] > UNPROVEN_PER_HOST_MAX or total > UNPROVEN_MAX:
                 crowd[host] += 1
                 self.shut_crowd += 1
+                self.shut_strangers += 1
             else:
                 continue
             per_host[host] -= 1
             total -= 1
             self._shut(connection, inode)
-        for host, count in late.items():
+        for host, count in (+late).items():
             log.warning(
                 "closed %d connections to meta_port from %s: they did not authenticate within %g s",
                 count,
@@ -226,6 +232,10 @@ class ConnectionLimits:
                 UNPROVEN_PER_HOST_MAX,
                 UNPROVEN_MAX,
             )
+
+    def _peers(self) -> set[str]:
+        """The addresses from which somebody has authenticated, by a connection that is open."""
+        return {one.host for one in self._by_inode.values() if one.proven}
 
     def _shut(self, connection: _Connection, inode: int) -> None:
         connection.shut = True

@@ -64,8 +64,12 @@ class TokenUnknown(ReadFailed):
 def sentence(endpoint: str, code: grpc.StatusCode, details: str) -> str:
     """A short text for people: gRPC's own details are long and name its source files."""
     short = details.removeprefix("failed to connect to all addresses; last error")
-    hint = next((hint for said, hint in _HINTS.items() if said in details), "")
-    return f"{endpoint}: {code.name.lower()} {short[:200].strip(' :;')}{hint}"
+    return f"{endpoint}: {code.name.lower()} {short[:200].strip(' :;')}"
+
+
+def tls_hint(details: str) -> str:
+    """What a failed handshake with a peer that never answered may mean; empty: nothing special."""
+    return next((hint for said, hint in _HINTS.items() if said in details), "")
 
 
 class Unable(Exception):

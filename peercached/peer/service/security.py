@@ -158,7 +158,7 @@ class SecurityStatus(Component):
                 "Find their addresses in the log: if they belong here, compare tls_ca, the dates "
                 "of their certificates, and the clocks.",
             )
-        if shut := self._lately.grown("shut", limits.shut_unproven + limits.shut_crowd):
+        if shut := self._lately.grown("shut", limits.shut_strangers):
             say(
                 kinds.META_PORT_STRANGERS,
                 f"{shut} connections to meta_port were closed in the last hour: they did not "

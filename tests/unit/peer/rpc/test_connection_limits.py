@@ -65,7 +65,20 @@ def test_unproven_connections_are_closed_and_proven_ones_stay(door: Door) -> Non
     assert is_open(early)
     assert not is_open(stranger)
     assert door.limits.shut_unproven == 1
+    assert door.limits.shut_strangers == 0, "a peer is at that address"
     assert door.limits.document()["meta_connections"] == 3
+
+
+def test_a_connection_of_an_address_without_a_peer_is_a_strangers(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger, _, _ = door.connect()
+    door.limits.look()
+    door.now += connection_limits.PROOF_S + 1
+    door.limits.look()
+    assert not is_open(stranger)
+    assert door.limits.shut_strangers == 1
+    assert "did not authenticate" in caplog.text
 
 
 def test_crowd_of_unproven_connections_loses_its_oldest(
