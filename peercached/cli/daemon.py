@@ -145,11 +145,10 @@ async def _run_until_stopped(settings: Settings) -> int:
         describe = describe_it
         config = settings.config
         _log.info(
-            "ready: node %s, %s, peers at %s:%d",
+            "ready: node %s, %s, %s",
             config.node_id,
             f"workers at {config.worker_socket}" if config.worker_socket else "memory only",
-            config.host,
-            config.meta_port,
+            f"peers at {config.host}:{config.meta_port}" if config.clustered else "no peers",
         )
         notifier.ready(tell())
         heart.beat()
