@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <set>
 
 #include "common/error_text.h"
@@ -41,6 +42,17 @@ std::optional<Token> token_of(const Answer& hello) {
   if (hello.outcome != Outcome::reply || hello.body.size() < sizeof(reply)) return std::nullopt;
   std::memcpy(&reply, hello.body.data(), sizeof(reply));
   return std::to_array(reply.token);
+}
+
+// Whether the socket itself is mounted into this container, and not its folder. Such a mount stays
+// with the file of the daemon that ran then: a later daemon makes another one.
+bool is_mounted(const std::string& path) {
+  std::ifstream mounts("/proc/self/mountinfo");
+  std::string line;
+  while (std::getline(mounts, line)) {
+    if (line.find(" " + path + " ") != std::string::npos) return true;
+  }
+  return false;
 }
 
 template <class T>
@@ -176,8 +188,12 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
 
 void Session::lose(const std::string& why, microseconds probe_after) {
   if (closed_ || !in_this_process()) return;
-  if (!away_)
-    note(false, "no daemon at " + path_ + " (" + why + "): pages are misses until it is back");
+  if (!away_) {
+    const char* remedy =
+        is_mounted(path_) ? "; mount the folder of the socket, not the socket" : "";
+    note(false,
+         "no daemon at " + path_ + " (" + why + "): pages are misses until it is back" + remedy);
+  }
   away_ = true;
   last_error_ = why;
   pause_ = kPauseMin;
