@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-SIZE_FORMS = "plain bytes (1073741824) or a number with a unit of 1024s (512MiB, 8gb, 1.5T)"
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp])(?:i?b)?|b)?", re.IGNORECASE)
+SIZE_FORMS = "plain bytes (1073741824) or a number with a unit of 1024s (512MiB, 8Gi, 1.5T)"
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp])(?:ib?|b)?|b)?", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -29,7 +29,7 @@ _FAULT_NUMBERS = ("seed", "delay_us_max", "disk_stall_ms")
 
 
 def parse_size(value: Any) -> int:
-    """A size in bytes. Units are powers of 1024: `gb`, `GiB` and `g` mean the same."""
+    """A size in bytes. Units are powers of 1024: `gb`, `GiB`, `Gi` and `g` mean the same."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"is not a size; give {SIZE_FORMS}")
     if isinstance(value, int):

@@ -60,6 +60,7 @@ SETS: dict[str, dict[str, Any]] = {
         },
     },
     "tuned": {
+        "gpuNodes": {"pool": {"size": "96Gi"}},
         "config": {
             "meta_port": 4001, "data_port": 4002, "metrics_port": 4003, "stop_drain_s": 90.5,
             "directory_capacity": 100_000_000, "directory_copies": 50_000_000,
@@ -87,10 +88,6 @@ OF_HELM = (
 def pods(documents: list[Document]) -> dict[str, Any]:
     sets = of_kind(documents, "DaemonSet")
     return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in sets}
-
-
-def quantity(text: str) -> int:
-    return parse_size(text.replace("i", "iB"))
 
 
 def without_helm(document: Any) -> Any:
@@ -180,10 +177,10 @@ def test_the_memory_limit_holds_the_pool_and_the_rest(helm: Helm, values: dict[s
         rest = (1 << 30) + (128 << 20) + 48 * records
         rest += parse_size(values.get(key, {}).get("pool", {}).get("extraMemory", "0MiB"))
         in_memory = rest + (0 if told.get("huge_pages") else pool)
-        assert in_memory <= quantity(limits["memory"]) <= in_memory + (1 << 30)
+        assert in_memory <= parse_size(limits["memory"]) <= in_memory + (1 << 30)
         assert container["resources"]["requests"]["memory"] == limits["memory"]
         if told.get("huge_pages"):
-            assert quantity(limits["hugepages-2Mi"]) == pool
+            assert parse_size(limits["hugepages-2Mi"]) == pool
         else:
             assert "hugepages-2Mi" not in limits
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from harness.fixtures import MakeCluster
-from harness.manifest import MANIFEST, container, of_kind, on_this_machine, pod, resources
+from harness.manifest import ENGINES, MANIFEST, container, of_kind, on_this_machine, pod, resources
 from harness.scrape import get
 
+from peercached.cli.ctl import main as ctl
 from peercached.config import load
 
 OLDEST, NEWEST = "1.29", "1.32"
@@ -17,7 +20,7 @@ OLDEST, NEWEST = "1.29", "1.32"
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_every_resource_fits_its_schema_strictly(version: str) -> None:
     validator = pytest.importorskip("kubernetes_validate")
-    for each in resources():
+    for each in (*resources(), *resources(ENGINES)):
         validator.validate(each, version, strict=True)
     wrong = of_kind("DaemonSet")
     wrong["spec"]["template"]["spec"]["hostNetwrok"] = True
@@ -45,6 +48,24 @@ def test_every_volume_is_there_and_engines_find_the_socket() -> None:
     group, run = pod()["securityContext"], MANIFEST.read_text()
     assert f"run with the group {group['supplementalGroups'][0]} (supplementalGroups)" in run
     assert pod()["hostNetwork"] is True
+
+
+def test_the_engines_open_the_workers_socket_and_are_configured_as_the_commands_say() -> None:
+    group = pod()["securityContext"]["supplementalGroups"]
+    (run,) = (volume["hostPath"]["path"] for volume in pod()["volumes"] if volume["name"] == "run")
+    sglang, vllm = (each["spec"] for each in resources(ENGINES))
+    for spec, command, options in (
+        (sglang, "sglang-config", "--hicache-storage-backend-extra-config="),
+        (vllm, "vllm-config", "--kv-transfer-config="),
+    ):
+        assert spec["securityContext"]["supplementalGroups"] == group
+        (engine,) = spec["containers"]
+        assert {"name": "peercached", "mountPath": run} in engine["volumeMounts"]
+        (folder,) = (each for each in spec["volumes"] if each["name"] == "peercached")
+        assert folder["hostPath"] == {"path": run, "type": "Directory"}
+        (written,) = (each for each in engine["args"] if each.startswith(options))
+        printed = CliRunner().invoke(ctl, [command, "--json"])
+        assert json.loads(written.removeprefix(options)) == json.loads(printed.stdout)
 
 
 def test_probes_use_endpoints_the_daemon_answers(make_cluster: MakeCluster) -> None:

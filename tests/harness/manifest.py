@@ -7,10 +7,11 @@ from typing import Any
 import yaml
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes" / "peercached.yaml"
+ENGINES = MANIFEST.with_name("engines.yaml")
 
 
-def resources() -> list[dict[str, Any]]:
-    return [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each]
+def resources(manifest: Path = MANIFEST) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(manifest.read_text()) if each]
 
 
 def of_kind(kind: str) -> dict[str, Any]:

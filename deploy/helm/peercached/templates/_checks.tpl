@@ -19,8 +19,8 @@
 {{- end -}}
 {{- range $place, $nodes := dict "gpuNodes" $values.gpuNodes "memoryNodes" $values.memoryNodes -}}
 {{- range $key, $size := dict "size" $nodes.pool.size "extraMemory" $nodes.pool.extraMemory -}}
-{{- if not (regexMatch (eq $key "size" | ternary "^[1-9][0-9]*(MiB|GiB|TiB)$" "^[0-9]+(MiB|GiB|TiB)$") $size) -}}
-{{- fail (printf "%s.pool.%s: %q is no size: write a whole number with its unit, such as 512MiB, 64GiB or 2TiB" $place $key $size) -}}
+{{- if not (regexMatch (eq $key "size" | ternary "^[1-9][0-9]*(Mi|Gi|Ti)B?$" "^[0-9]+(Mi|Gi|Ti)B?$") $size) -}}
+{{- fail (printf "%s.pool.%s: %q is no size: write a whole number with its unit, such as 512Mi, 64GiB or 2Ti" $place $key $size) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -11,11 +11,11 @@
 {{- toJson $pools -}}
 {{- end -}}
 
-{{/* A size such as 64GiB in MiB. peercached.checks allows these units only. */}}
+{{/* A size such as 64GiB or 64Gi in MiB. peercached.checks allows these units only. */}}
 {{- define "peercached.mib" -}}
 {{- $number := regexFind "^[0-9]+" . | int64 -}}
-{{- if hasSuffix "TiB" . -}}{{ mul $number 1024 1024 }}
-{{- else if hasSuffix "GiB" . -}}{{ mul $number 1024 }}
+{{- if contains "Ti" . -}}{{ mul $number 1024 1024 }}
+{{- else if contains "Gi" . -}}{{ mul $number 1024 }}
 {{- else -}}{{ $number }}
 {{- end -}}
 {{- end -}}
