@@ -251,19 +251,19 @@ bench: setup
 
 ## make dist          dist/: the source distribution, and wheels for glibc 2.28 and newer
 ## [PYTHONS="python3.10 python3.12"] [ARCHS="x86_64 aarch64"]   from 3.12 on, one wheel fits all later Pythons
-PYTHONS ?= $(CURDIR)/.venv/bin/python
+PYTHONS ?= python3
 ARCHS ?= $(shell uname -m)
 .PHONY: dist
-dist: setup
-	@ARCHS="$(ARCHS)" tools/bootstrap --dist
+dist:
+	@ARCHS="$(ARCHS)" tools/bootstrap --dist --packages
 	@ARCHS="$(ARCHS)" tools/dist dist $(PYTHONS)
 
 ## make dist-all      the same for x86_64 and aarch64, and all Pythons of this machine
 .PHONY: dist-all
 dist-all: ARCHS := x86_64 aarch64
 ALL_PYTHONS = $(if $(filter command line,$(origin PYTHONS)),$(PYTHONS),$(shell tools/pythons))
-dist-all: setup
-	@ARCHS="$(ARCHS)" tools/bootstrap --dist
+dist-all:
+	@ARCHS="$(ARCHS)" tools/bootstrap --dist --packages
 	@ARCHS="$(ARCHS)" tools/dist dist $(ALL_PYTHONS)
 
 ## make deb           dist/: a Debian package for this release of Debian or Ubuntu
@@ -274,7 +274,7 @@ deb: setup
 
 ## make test-install  the wheels in bare environments, those of aarch64 under QEMU; a bare Debian under systemd (root)
 .PHONY: test-install
-test-install: dist-all deb
+test-install: setup dist-all deb
 	@.venv/bin/python -c 'import abi3audit' 2>/dev/null || \
 	    .venv/bin/pip install -q --disable-pip-version-check 'abi3audit>=0.0.20'
 	@PYTHONS="$(ALL_PYTHONS)" $(PY) -m pytest -m "slow or not slow" --timeout 1200 -rP -rs tests/install $(ARGS)
