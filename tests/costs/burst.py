@@ -3,8 +3,8 @@ plain LRU, would have kept.
 
     PYTHONPATH=tests .venv/bin/python -m costs.burst [POOLS...]      default: 1 3 10
 
-One worker sets pages of 128 KiB as fast as the daemon takes them, POOLS times the node's pool in all.
-Afterwards a worker of another node asks for each page.
+One worker sets pages of 128 KiB as fast as the daemon takes them, POOLS times the node's pool in
+all. Afterwards a worker of another node asks for each page.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(*bursts: float) -> None:
         with ExitStack() as stack:
             make = cluster_maker(stack, {}, 60.0)
             cluster = make(NODES, pool_size=POOL_BYTES)
-            wait_settled(cluster)
+            wait_settled(cluster.daemons)
             report(cluster, pools)
 
 
@@ -43,8 +43,9 @@ def report(cluster: Cluster, pools: float) -> None:
     lost = 1 - sum(kept[-would_keep:]) / would_keep
     status = cluster[0].status()
     spill, pool = status["spill"], status["pool"]
+    speed = count * PAGE_BYTES / took_s / 1e9
     print(
-        f"{pools:g} pools at {count * PAGE_BYTES / took_s / 1e9:.2f} GB/s: {100 * lost:.0f} % lost; "
+        f"{pools:g} pools at {speed:.2f} GB/s: {100 * lost:.0f} % lost; "
         f"{pool['evictions']} evicted, {spill['pages']} spilled, {spill['refused']} refused; free "
         + ", ".join(f"{free(daemon) >> 20} MiB" for daemon in cluster.daemons)
     )
@@ -58,12 +59,10 @@ def free(daemon: Daemon) -> int:
 def fill(daemon: Daemon, keys: list[bytes]) -> float:
     with Client(str(daemon.socket_path), "burst", timeout_s=60) as client:
         region = client.alloc(PAGES * PAGE_BYTES)
-        offsets = [PAGE_BYTES * i for i in range(PAGES)]
+        offsets, lengths = [PAGE_BYTES * i for i in range(PAGES)], [PAGE_BYTES] * PAGES
         began = time.perf_counter()
         for at in range(0, len(keys), PAGES):
-            assert all(
-                client.batch_set(keys[at : at + PAGES], region, offsets, [PAGE_BYTES] * PAGES)
-            )
+            assert all(client.batch_set(keys[at : at + PAGES], region, offsets, lengths))
         return time.perf_counter() - began
 
 
