@@ -12,7 +12,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, SELF, check_packed, pack_mapping
+from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, SELF, check_digests, pack_mapping
 from peercached.directory.native import Native
 from peercached.directory.placement import Node, Placement
 from peercached.peer.rpc.client import Peers
@@ -131,12 +131,7 @@ class Promotes:
     async def serve(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         """Promotes our pages for a peer. Returns packed rows. Raises ValueError for malformed or
         too many digests, Unable when too many requests wait."""
-        check_packed(digests, DIGEST_BYTES, "digests")
-        if len(digests) > DIGESTS_MAX * DIGEST_BYTES:
-            raise ValueError(
-                f"{len(digests) // DIGEST_BYTES} pages to promote at once; {DIGESTS_MAX} are the "
-                "limit"
-            )
+        check_digests(digests, DIGESTS_MAX)
         if warm:
             self._engine.warm(digests)
             return b""
