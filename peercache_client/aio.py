@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from peercache_client import spans
-from peercache_client.batch import Lengths
 from peercache_client.client import DEFAULT_STAGING_BYTES, DEFAULT_TIMEOUT_S, Client
 from peercache_client.not_copied import NotCopied
 from peercache_client.region import Region
 from peercache_client.session import SILENCE_TIMEOUT_S
-from peercache_client.status import Status
-from peercache_client.wire import Key
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer, WriteableBuffer
-
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _on_a_thread(
+    method: Callable[Concatenate[Client, P], T],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """The method of `Client` as a coroutine, with the same arguments."""
+
+    @wraps(method)
+    async def call(self: AsyncClient, /, *arguments: P.args, **named: P.kwargs) -> T:
+        return await self._run(partial(method, self._client, *arguments, **named))
+
+    return call
 
 
 class AsyncClient(NotCopied):
@@ -102,186 +109,28 @@ class AsyncClient(NotCopied):
                     result.exception()  # marks it as retrieved, so that asyncio logs no warning
             raise
 
-    async def alloc(self, size: int) -> Region:
-        return await self._run(lambda: self._client.alloc(size))
-
-    async def register(self, source: int | ReadableBuffer) -> Region:
-        return await self._run(lambda: self._client.register(source))
-
-    async def register_memory(self, address: int, size: int) -> Region:
-        return await self._run(lambda: self._client.register_memory(address, size))
+    alloc = _on_a_thread(Client.alloc)
+    register = _on_a_thread(Client.register)
+    register_memory = _on_a_thread(Client.register_memory)
 
     def locate(self, address: int, size: int) -> tuple[Region, int] | None:
         return self._client.locate(address, size)
 
-    async def batch_set(
-        self,
-        keys: Sequence[Key],
-        region: Region | Sequence[Region],
-        offsets: Sequence[int],
-        lengths: Lengths,
-        *,
-        parent: Key | None = None,
-        timeout_s: float | None = None,
-    ) -> list[Status]:
-        return await self._run(
-            lambda: self._client.batch_set(
-                keys, region, offsets, lengths, parent=parent, timeout_s=timeout_s
-            )
-        )
-
-    async def batch_get(
-        self,
-        keys: Sequence[Key],
-        region: Region | Sequence[Region],
-        offsets: Sequence[int],
-        lengths: Lengths,
-        *,
-        parent: Key | None = None,
-        timeout_s: float | None = None,
-        traceparent: str | None = None,
-    ) -> list[Status]:
-        return await self._run(
-            lambda: self._client.batch_get(
-                keys,
-                region,
-                offsets,
-                lengths,
-                parent=parent,
-                timeout_s=timeout_s,
-                traceparent=traceparent,
-            )
-        )
-
-    async def batch_set_buffers(
-        self,
-        keys: Sequence[Key],
-        buffers: Sequence[ReadableBuffer],
-        *,
-        parent: Key | None = None,
-        timeout_s: float | None = None,
-    ) -> list[Status]:
-        return await self._run(
-            lambda: self._client.batch_set_buffers(
-                keys, buffers, parent=parent, timeout_s=timeout_s
-            )
-        )
-
-    async def batch_get_buffers(
-        self,
-        keys: Sequence[Key],
-        buffers: Sequence[WriteableBuffer],
-        *,
-        parent: Key | None = None,
-        timeout_s: float | None = None,
-        traceparent: str | None = None,
-    ) -> list[Status]:
-        return await self._run(
-            lambda: self._client.batch_get_buffers(
-                keys, buffers, parent=parent, timeout_s=timeout_s, traceparent=traceparent
-            )
-        )
-
-    async def set(
-        self,
-        key: Key,
-        data: ReadableBuffer,
-        *,
-        parent: Key | None = None,
-        timeout_s: float | None = None,
-    ) -> Status:
-        return await self._run(
-            lambda: self._client.set(key, data, parent=parent, timeout_s=timeout_s)
-        )
-
-    async def get(
-        self,
-        key: Key,
-        length: int | None = None,
-        *,
-        timeout_s: float | None = None,
-        traceparent: str | None = None,
-    ) -> bytes | None:
-        return await self._run(
-            lambda: self._client.get(key, length, timeout_s=timeout_s, traceparent=traceparent)
-        )
-
-    async def batch_exists(
-        self,
-        keys: Sequence[Key],
-        *,
-        parent: Key | None = None,
-        timeout_s: float | None = None,
-        hold_s: float = 0.0,
-        page_tokens: int = 0,
-        page_keys: int = 1,
-    ) -> int:
-        return await self._run(
-            lambda: self._client.batch_exists(
-                keys,
-                parent=parent,
-                timeout_s=timeout_s,
-                hold_s=hold_s,
-                page_tokens=page_tokens,
-                page_keys=page_keys,
-            )
-        )
-
-    async def contains(
-        self,
-        keys: Sequence[Key],
-        *,
-        parent: Key | None = None,
-        timeout_s: float | None = None,
-        hold_s: float = 0.0,
-        page_tokens: int = 0,
-        page_keys: int = 1,
-    ) -> list[bool]:
-        return await self._run(
-            lambda: self._client.contains(
-                keys,
-                parent=parent,
-                timeout_s=timeout_s,
-                hold_s=hold_s,
-                page_tokens=page_tokens,
-                page_keys=page_keys,
-            )
-        )
-
-    async def lengths(
-        self, keys: Sequence[Key], *, parent: Key | None = None, timeout_s: float | None = None
-    ) -> list[int]:
-        return await self._run(
-            lambda: self._client.lengths(keys, parent=parent, timeout_s=timeout_s)
-        )
-
-    async def remove(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
-        return await self._run(lambda: self._client.remove(keys, timeout_s=timeout_s))
-
-    async def pin(
-        self,
-        keys: Sequence[Key],
-        for_s: float,
-        *,
-        prefix: bool = False,
-        here: bool = False,
-        timeout_s: float | None = None,
-    ) -> list[Status]:
-        return await self._run(
-            lambda: self._client.pin(keys, for_s, prefix=prefix, here=here, timeout_s=timeout_s)
-        )
-
-    async def unpin(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
-        return await self._run(lambda: self._client.unpin(keys, timeout_s=timeout_s))
-
-    async def clear(self, *, timeout_s: float | None = None) -> bool:
-        return await self._run(lambda: self._client.clear(timeout_s=timeout_s))
-
-    async def stats(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        return await self._run(lambda: self._client.stats(timeout_s=timeout_s))
-
-    async def ping(self, *, timeout_s: float | None = None) -> bool:
-        return await self._run(lambda: self._client.ping(timeout_s=timeout_s))
+    batch_set = _on_a_thread(Client.batch_set)
+    batch_get = _on_a_thread(Client.batch_get)
+    batch_set_buffers = _on_a_thread(Client.batch_set_buffers)
+    batch_get_buffers = _on_a_thread(Client.batch_get_buffers)
+    set = _on_a_thread(Client.set)
+    get = _on_a_thread(Client.get)
+    batch_exists = _on_a_thread(Client.batch_exists)
+    contains = _on_a_thread(Client.contains)
+    lengths = _on_a_thread(Client.lengths)
+    remove = _on_a_thread(Client.remove)
+    pin = _on_a_thread(Client.pin)
+    unpin = _on_a_thread(Client.unpin)
+    clear = _on_a_thread(Client.clear)
+    stats = _on_a_thread(Client.stats)
+    ping = _on_a_thread(Client.ping)
 
     @property
     def last_error(self) -> str:
@@ -297,10 +146,5 @@ class AsyncClient(NotCopied):
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from peercache_client._ipc import Segment
+from peercache_client.notes import say
 from peercache_client.session import Reply
 from peercache_client.status import STATUS_OF_BYTE, Status
 
@@ -18,6 +20,14 @@ def statuses_of(reply: Reply | Status, count: int) -> list[Status]:
     if reply.value == count:
         return [Status.ok] * count
     return [STATUS_OF_BYTE[byte] for byte in body]
+
+
+def statuses_and_text(reply: Reply | Status, count: int, done: str) -> list[Status]:
+    """As `statuses_of`. The log gets the text that may follow the statuses."""
+    if isinstance(reply, Reply) and len(reply.body) > count:
+        say(logging.WARNING, "%s: %s", done, reply.body[count:].decode(errors="replace"))
+        reply = Reply(reply.value, reply.body[:count])
+    return statuses_of(reply, count)
 
 
 def mark_quarantined(statuses: list[Status], segments: Sequence[Segment]) -> list[Status]:

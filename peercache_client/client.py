@@ -9,12 +9,11 @@ import time
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from peercache_client import _ipc, memory, spans, wire
 from peercache_client._ipc import Segment, Segments
-from peercache_client.answers import mark_quarantined, statuses_of
+from peercache_client.answers import mark_quarantined, statuses_and_text, statuses_of
 from peercache_client.batch import (
     Lengths,
     Place,
@@ -380,12 +379,7 @@ class Client(NotCopied):
         statuses: list[Status] = []
         for frame in key_frames(keys, None):
             reply = session.ask(Op.remove, frame.flags, frame.keys, end, frame.body)
-            if isinstance(reply, Reply) and len(reply.body) > frame.keys:
-                say(
-                    logging.WARNING, "remove: %s", reply.body[frame.keys :].decode(errors="replace")
-                )
-                reply = Reply(reply.value, reply.body[: frame.keys])
-            statuses += statuses_of(reply, frame.keys)
+            statuses += statuses_and_text(reply, frame.keys, "remove")
         return statuses
 
     def pin(
@@ -463,12 +457,7 @@ class Client(NotCopied):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- inside ----------------------------------------------------------------------------

@@ -1,16 +1,14 @@
-"""The settings that engines' configurations give to vLLM's tier and to LMCache's adapter."""
+"""The settings that engines' configurations give to our part in them."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from peercache_client.client import DEFAULT_SOCKET_PATH
 from peercache_client.identity import check_text
-
-_TIMEOUT_MAX_S: Final = 60.0
 
 S = TypeVar("S", bound="EngineSettings")
 
@@ -25,22 +23,24 @@ class EngineSettings:
     namespace: str = ""
     tenant: str = ""
 
+    TIMEOUT_MAX_S: ClassVar[float] = 60.0
+
     @classmethod
     def checked(
         cls: type[S], given: Mapping[str, Any], where: str, others: frozenset[str] = frozenset()
     ) -> S:
         """ValueError for an unknown key or an invalid value. `where`: the place of the keys in the
         engine's configuration. `others`: keys there that the engine itself reads."""
-        known = {field.name for field in fields(cls)}
+        known = {field.name for field in fields(EngineSettings)}
         for key in given:
             if key not in known:
                 raise ValueError(_unknown(key, where, known | others))
         for key in known - {"timeout_s"}:
             check_text(key, given.get(key, ""))
         timeout_s = given.get("timeout_s", cls.timeout_s)
-        if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= _TIMEOUT_MAX_S:
+        if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= cls.TIMEOUT_MAX_S:
             raise ValueError(
-                f"timeout_s is {timeout_s!r}: above 0 and at most {_TIMEOUT_MAX_S:g} seconds"
+                f"timeout_s is {timeout_s!r}: above 0 and at most {cls.TIMEOUT_MAX_S:g} seconds"
             )
         return cls(**given)
 

@@ -74,14 +74,12 @@ class Extent(NamedTuple):
     inode: int  # tells apart different memory at the same address
 
 
-def find_extent(address: int, mappings: Sequence[Mapping] | None = None) -> Extent:
+def find_extent(address: int, mappings: Sequence[Mapping]) -> Extent:
     """The whole part of one shared file that is mapped around this address. ValueError: none.
 
     All views of one allocation (K and V of one host pool) give the same extent. `mappings`: all
-    current mappings of this process, to avoid reading them again for every address.
+    current mappings of this process.
     """
-    if mappings is None:
-        mappings = read_mappings()
     at = bisect.bisect_right([mapping.start for mapping in mappings], address) - 1
     if at < 0 or address >= mappings[at].end:
         raise ValueError(f"there is no memory at {address:#x}")

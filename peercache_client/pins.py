@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 
 from peercache_client import wire
-from peercache_client.answers import statuses_of
+from peercache_client.answers import statuses_and_text
 from peercache_client.batch import key_frames
-from peercache_client.notes import say
-from peercache_client.session import Reply, Session
+from peercache_client.session import Session
 from peercache_client.status import Status
 from peercache_client.wire import Flag, Key, Op
 
@@ -44,7 +42,4 @@ def _ask(
 ) -> list[Status]:
     for_ms = wire.PIN_MS.pack(math.ceil(1000 * for_s))
     reply = session.ask(Op.pin, flags, count, end, (*body, for_ms))
-    if isinstance(reply, Reply) and len(reply.body) > count:
-        say(logging.WARNING, "pin: %s", reply.body[count:].decode(errors="replace"))
-        reply = Reply(reply.value, reply.body[:count])
-    return statuses_of(reply, count)
+    return statuses_and_text(reply, count, "pin")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from types import TracebackType
 
 from peercache_client._ipc import Hold
 from peercache_client.not_copied import NotCopied
@@ -70,12 +69,7 @@ class Region(NotCopied):
     def __enter__(self) -> Region:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from peercache_client import _ipc, memory
 from peercache_client.client import Client
@@ -19,22 +19,6 @@ class Buffer(NamedTuple):
     address: int
     page_bytes: int
     pages: int
-
-
-class KvBuffers(Protocol):
-    """Moves pages. `keys` has one key per piece: all pieces of the first page, then of the second.
-
-    Thread safe. Returns one Status per key. Daemon and network failures never raise.
-    """
-
-    sizes_bytes: list[int]  # of the pieces of one page
-    pages: int
-
-    def set(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
-        """When it returns, the pages may be reused."""
-
-    def get(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
-        """When it returns, nothing writes into the pages any more."""
 
 
 def buffers_of(kv_args: Any) -> list[Buffer]:
@@ -58,11 +42,15 @@ def buffers_of(kv_args: Any) -> list[Buffer]:
 
 
 class HostBuffers:
-    """Buffers in host memory. Shared memory is moved in place, other memory is copied once more."""
+    """Buffers in host memory. Shared memory is moved in place, other memory is copied once more.
+
+    Moves pages. `keys` has one key per piece: all pieces of the first page, then of the second.
+    Thread safe. Returns one Status per key. Daemon and network failures never raise.
+    """
 
     def __init__(self, client: Client, buffers: Sequence[Buffer], timeout_s: float) -> None:
         """ValueError for memory that this process cannot read and write, such as a GPU's."""
-        self.sizes_bytes = [buffer.page_bytes for buffer in buffers]
+        self.sizes_bytes = [buffer.page_bytes for buffer in buffers]  # of the pieces of one page
         self.pages = min(buffer.pages for buffer in buffers)
         self._client = client
         self._timeout_s = timeout_s
@@ -91,26 +79,27 @@ class HostBuffers:
         ]
 
     def set(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
-        if not self._regions:
-            views = self._views(pages)
-            return self._client.batch_set_buffers(
-                keys, views, parent=parent, timeout_s=self._timeout_s
-            )
-        regions, offsets, lengths = self._places(pages)
-        return self._client.batch_set(
-            keys, regions, offsets, lengths, parent=parent, timeout_s=self._timeout_s
-        )
+        """When it returns, the pages may be reused."""
+        client = self._client
+        return self._move(client.batch_set, client.batch_set_buffers, keys, pages, parent)
 
     def get(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
+        """When it returns, nothing writes into the pages any more."""
+        client = self._client
+        return self._move(client.batch_get, client.batch_get_buffers, keys, pages, parent)
+
+    def _move(
+        self,
+        move: Callable[..., list[Status]],
+        move_buffers: Callable[..., list[Status]],
+        keys: PackedKeys,
+        pages: Sequence[int],
+        parent: str | None,
+    ) -> list[Status]:
+        options = {"parent": parent, "timeout_s": self._timeout_s}
         if not self._regions:
-            views = self._views(pages)
-            return self._client.batch_get_buffers(
-                keys, views, parent=parent, timeout_s=self._timeout_s
-            )
-        regions, offsets, lengths = self._places(pages)
-        return self._client.batch_get(
-            keys, regions, offsets, lengths, parent=parent, timeout_s=self._timeout_s
-        )
+            return move_buffers(keys, self._views(pages), **options)
+        return move(keys, *self._places(pages), **options)
 
     def _places(self, pages: Sequence[int]) -> tuple[Any, list[int], list[int]]:
         steps = list(zip(self._starts, self.sizes_bytes, strict=True))

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from peercache_client.client import Client
-from peercache_client.connector.buffers import HostBuffers, KvBuffers, buffers_of
+from peercache_client.connector.buffers import HostBuffers, buffers_of
 from peercache_client.connector.calls import Calls, failed
 from peercache_client.connector.chunks import move_in_chunks
 from peercache_client.connector.interface import Moved, RemoteKVConnectorBase
@@ -59,7 +59,7 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         self._log_rarely = RateLimitedLog()
         self._requests = Requests(metadata.page_size, pairs=metadata.is_eagle)
         self._calls = Calls(metadata, self._requests)
-        self._buffers: KvBuffers | None = None
+        self._buffers: HostBuffers | None = None
         self._suffixes: tuple[str, ...] = ()
         self._closed = False
 
@@ -78,9 +78,6 @@ class RemoteKVConnector(RemoteKVConnectorBase):
                 f"the KV buffers are not in memory that the daemon can share, so every page is "
                 f"copied once more ({buffers.why_copied})",
             )
-        self._register(buffers)
-
-    def _register(self, buffers: KvBuffers) -> None:
         self._suffixes = suffixes_of(self.metadata, buffers.sizes_bytes)
         self._buffers = buffers
 
@@ -275,7 +272,7 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         )
         return present // pieces * metadata.page_size
 
-    def _ready_buffers(self) -> KvBuffers:
+    def _ready_buffers(self) -> HostBuffers:
         if self._closed:
             raise RuntimeError("the connector is closed")
         if self._buffers is None:

@@ -9,7 +9,6 @@ this package. docs/lmcache.md explains the settings, the namespace, and what is 
 - `adapter`: the methods that LMCache calls, on its controllers' threads
 - `identity`: namespaces and keys, made of all that gives the bytes their meaning
 - `l1_pages`: the objects in LMCache's L1 memory as pages of the daemon
-- `tasks`: the threads on which stores, lookups and loads run
 """
 
 from peercache_client.lmcache.adapter import PeerCacheAdapter

@@ -19,7 +19,7 @@ from peercache_client import Status
 from peercache_client.engine_settings import EngineSettings
 from peercache_client.lmcache.identity import make_key, make_layout_tag
 from peercache_client.lmcache.l1_pages import L1Pages, Memory, Page
-from peercache_client.lmcache.tasks import Tasks
+from peercache_client.tasks import Tasks
 
 # Requests wait for lookups and loads, so these must not queue behind stores.
 _LOOKUP_THREADS: Final = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from peercache_client import Client, Region, Status, _ipc
 from peercache_client.engine_settings import EngineSettings
@@ -182,21 +182,16 @@ class L1Pages:
         return _Attached(self._make_client(namespace, copies=True), None)
 
     def _make_client(self, namespace: str, *, copies: bool = False) -> Client:
+        # LMCache reuses the memory of a load as soon as it has ended, also if it failed.
+        how: dict[str, Any] = {"silence_timeout_s": None}
         if copies:
-            return Client(
-                self._settings.socket_path,
-                namespace,
-                name=self._name,
-                timeout_s=self._settings.timeout_s,
-                staging_bytes=_STAGING_BYTES,
-            )
+            how = {"staging_bytes": _STAGING_BYTES}
         return Client(
             self._settings.socket_path,
             namespace,
             name=self._name,
             timeout_s=self._settings.timeout_s,
-            # LMCache reuses the memory of a load as soon as it has ended, also if it failed.
-            silence_timeout_s=None,
+            **how,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from peercache_client import _ipc, memory
 from peercache_client.rate_limited_log import RateLimitedLog, never_raises
 from peercache_client.vllm.identity import make_engine_namespace
 from peercache_client.vllm.lookups import Lookups
-from peercache_client.vllm.mover import Mover, Outcome, Transfer
+from peercache_client.vllm.mover import Outcome, Transfer, make_mover
 from peercache_client.vllm.settings import Settings
 from peercache_client.vllm.shared_slots import SharedSlots
 
@@ -95,8 +96,8 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
             self.block_size_bytes,
         )
         self._lookups = Lookups(tier_type, self._slots, _page_tokens(config))
-        self._loads = Mover("peercache-load", _LOAD_THREADS, self._slots.load)
-        self._stores = Mover("peercache-store", _STORE_THREADS, self._slots.store)
+        self._loads = make_mover("peercache-load", _LOAD_THREADS, self._slots.load)
+        self._stores = make_mover("peercache-store", _STORE_THREADS, self._slots.store)
 
     def _make_namespace(self) -> str:
         # vLLM sets the root hash after it has made the tier, and before the first request.
@@ -174,8 +175,9 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
     # --- results ---------------------------------------------------------------------------
 
     def get_finished_jobs(self) -> Iterable[Any]:
-        finished = [self._result("load", each) for each in self._loads.take_finished()]
-        return finished + [self._result("store", each) for each in self._stores.take_finished()]
+        loads, stores = self._loads.take_all().values(), self._stores.take_all().values()
+        finished = [self._result("load", each) for each in loads]
+        return finished + [self._result("store", each) for each in stores]
 
     def _result(self, operation: str, outcome: Outcome) -> Any:
         keys, statuses = outcome.transfer.keys, outcome.statuses
@@ -228,7 +230,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         transfer: vLLM then leaves its memory alone."""
         self._lookups.shutdown()
         limit_s = self._settings.timeout_s + _SHUTDOWN_SLACK_S
-        ended = [mover.close(limit_s) for mover in (self._loads, self._stores)]
+        ended = [tasks.close(time.monotonic() + limit_s) for tasks in (self._loads, self._stores)]
         if not all(ended):
             raise RuntimeError("the daemon may still be writing into vLLM's host memory")
         self._slots.close()

@@ -7,7 +7,6 @@ microseconds.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from hashlib import blake2b
 
 DIGEST_BYTES = 16
@@ -16,14 +15,12 @@ BUCKETS = 256
 SUMMARY_BYTES = BUCKETS * 16
 ZERO_SUMMARY = bytes(SUMMARY_BYTES)
 FINGERPRINT_BYTES = 16
-HOLDERS_NAMED_MAX = 3  # per page in a lookup's answer; the owner knows all
 SELF = 0  # this daemon's holder index
 NO_HOLDER = 0xFFFF
 
 _HOLDER_AT_U16 = 20  # RecordRow.holder, in units of u16
 _FLAGS_AT = 42
 RESIDENT = 1
-_WITHDRAW = 2
 _ROW_U16 = ROW_BYTES // 2
 
 
@@ -31,6 +28,13 @@ def check_packed(value: bytes, stride: int, what: str) -> None:
     """Raises ValueError unless `value` is a whole number of items."""
     if len(value) % stride:
         raise ValueError(f"{what}: {len(value)} bytes is not a multiple of {stride}")
+
+
+def check_digests(packed: bytes, most: int) -> None:
+    """Raises ValueError unless these are packed digests, at most so many."""
+    check_packed(packed, DIGEST_BYTES, "digests")
+    if len(packed) > most * DIGEST_BYTES:
+        raise ValueError(f"{len(packed) // DIGEST_BYTES} digests at once; {most} are the limit")
 
 
 def holders_of(rows: bytes) -> set[int]:
@@ -45,20 +49,6 @@ def digests_of(rows: bytes) -> bytes:
     out[0::2] = array("Q", words[0::6].tolist())
     out[1::2] = array("Q", words[1::6].tolist())
     return out.tobytes()
-
-
-def most_holders(rows: bytes) -> int:
-    """The largest number of rows with the same digest."""
-    digests = memoryview(digests_of(rows)).cast("B")
-    counts = Counter(bytes(digests[at : at + 16]) for at in range(0, len(digests), 16))
-    return max(counts.values(), default=0)
-
-
-def withdrawals_of(rows: bytes) -> bytes:
-    """The withdrawals of these records."""
-    out = bytearray(rows)
-    out[_FLAGS_AT::ROW_BYTES] = bytes([_WITHDRAW]) * (len(rows) // ROW_BYTES)
-    return bytes(out)
 
 
 def gone_from_pool(rows: bytes) -> bytes:

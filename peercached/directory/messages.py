@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 
 
 class Kind(Enum):
-    HELLO = auto()  # begins a stream epoch; always number 1
-    ROWS = auto()  # records to apply
-    FINGERPRINT = auto()  # of our summary; most owners match it and need no more
-    SUMMARY = auto()  # a hash and a count of our records per bucket
-    BUCKET = auto()  # all records of one bucket
-    SYNC_DONE = auto()  # all differing buckets were sent
+    """The values are the names in PublishBatch of peer.proto."""
+
+    HELLO = "hello"  # begins a stream epoch; always number 1
+    ROWS = "rows"  # records to apply
+    FINGERPRINT = "fingerprint"  # of our summary; most owners match it and need no more
+    SUMMARY = "summary"  # a hash and a count of our records per bucket
+    BUCKET = "bucket"  # all records of one bucket
+    SYNC_DONE = "sync_done"  # all differing buckets were sent
 
 
 @dataclass(slots=True)

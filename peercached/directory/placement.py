@@ -82,7 +82,7 @@ class Placement:
         self._engine = engine
         self._build_ring = build_ring
         self._native = native
-        self._replicas = replicas
+        self.replicas = replicas  # owners per digest, if there are that many nodes
         self._packed: tuple[bytes, bytes] | None = None
         self._former: list[_FormerRing] = []
         self._trim_at: float | None = None
@@ -127,7 +127,7 @@ class Placement:
         else:
             self._remember(before, self._packed, settled, now)
         self._packed = self._build(self.nodes)
-        self._engine.set_ring(*self._packed, self._replicas, view.number)
+        self._engine.set_ring(*self._packed, self.replicas, view.number)
         for node in change.removed:
             self._engine.drop_node(node.index)
         self.view = view
@@ -156,7 +156,7 @@ class Placement:
             oldest, *later = self._former
             keep_oldest = oldest.settled and not any(ring.settled for ring in later)
             del self._former[1 if keep_oldest else 0]
-        table = self._native.RingTable(*packed, self._replicas)
+        table = self._native.RingTable(*packed, self.replicas)
         self._former.append(_FormerRing(table, nodes, settled, now + FORMER_S))
 
     def trim_due(self, now: float) -> bool:
@@ -167,11 +167,6 @@ class Placement:
         self._trim_at = None
         return True
 
-    @property
-    def replicas(self) -> int:
-        """Owners per digest, if there are that many nodes."""
-        return self._replicas
-
     def find(self, node_id: str, incarnation: int) -> Node | None:
         node = self._by_id.get(node_id)
         return node if node is not None and node.address.incarnation == incarnation else None
@@ -180,6 +175,16 @@ class Placement:
         """The member with that node id, incarnation and key; None if there is none."""
         node = self._by_id.get(address.node_id)
         return node if node is not None and node.address.same_process(address) else None
+
+    def member(self, caller: NodeAddress) -> Node:
+        """The member that calls. LookupError if it is not in our view."""
+        node = self.find_process(caller)
+        if node is None:
+            raise LookupError(
+                f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
+                f"{self.view.number} of {self.own.address.node_id}"
+            )
+        return node
 
     def member_at(self, endpoint: str) -> NodeAddress | None:
         """The member to expect at that endpoint."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool
 from peercached.directory.local import LocalShard
 from peercached.directory.pending import PendingBatch, PendingBatches
+from peercached.directory.placement import Placement
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -29,21 +30,6 @@ class Streams(Protocol):
         otherwise."""
 
 
-class FormerOwners(Protocol):
-    """The owners by former views; placement.Placement implements it. `owned`: the records by
-    present owner. Nodes that get all their records that way are left out."""
-
-    def former_owners_of(
-        self, rows: bytes, owned: Mapping[int, bytes], now: float
-    ) -> list[tuple[int, bytes]]:
-        """Former owners that still keep the records."""
-
-    def former_owners_in_use(
-        self, rows: bytes, owned: Mapping[int, bytes], now: float
-    ) -> list[tuple[int, bytes]]:
-        """Former owners that readers with a former view still ask."""
-
-
 class Publisher:
     """Sans-I/O; not thread safe; `now` is monotonic seconds.
 
@@ -59,9 +45,9 @@ class Publisher:
         streams: Streams,
         pending: PendingBatches,
         timeout_s: float,
-        former_owners: FormerOwners,
+        placement: Placement,
     ) -> None:
-        self._former_owners = former_owners
+        self._placement = placement
         self._engine = engine
         self._local = local
         self._streams = streams
@@ -95,7 +81,7 @@ class Publisher:
     def _parts(self, rows: bytes, now: float) -> dict[int, bytes]:
         parts = dict(self._engine.split(rows, ROW_BYTES))
         # A reader with a former view asks the owners by that view, and takes their misses as final.
-        for owner, part in self._former_owners.former_owners_in_use(rows, parts, now):
+        for owner, part in self._placement.former_owners_in_use(rows, parts, now):
             parts[owner] = parts.get(owner, b"") + part
         self._take_back(rows, parts, now)
         return parts
@@ -136,7 +122,7 @@ class Publisher:
         they may be owners again. A reader with a stale record searches no further. Nor does it know
         that a page on disk needs a call to its holder before the READ."""
         if gone := gone_from_pool(rows):
-            self._send(self._former_owners.former_owners_of(gone, owned, now))
+            self._send(self._placement.former_owners_of(gone, owned, now))
 
     def _send(self, parts: Iterable[tuple[int, bytes]]) -> None:
         for owner, part in parts:

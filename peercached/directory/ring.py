@@ -10,18 +10,17 @@ are the first `replicas` distinct nodes at or after this place, clockwise around
 is computed from the view alone, so nodes with the same view agree without exchanging messages.
 
 The daemon's lookups run in native code (native/shard/ring.h) on the packed form that `build`
-returns. `owners` here is the same rule in Python, for the simulator and the tests.
+returns. The tests have the same rule in Python (tests/harness/ring_owners.py).
 """
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 import itertools
 import operator
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 VNODES = 160
 
@@ -132,18 +131,3 @@ class Ring:
         if any(map(operator.eq, places, itertools.islice(places, 1, None))):
             node_ids = {slot: node_id for node_id, slot in self._slots.items()}
             self._standings.sort(key=lambda s: (s >> _SLOT_BITS, node_ids[s & _SLOT_MASK]))
-
-
-def owners(digest: bytes, places: Sequence[int], nodes: Sequence[int], replicas: int) -> list[int]:
-    """The holder indices that own a digest, in ring order: `replicas` of them, if there are."""
-    if not places:
-        return []
-    start = bisect.bisect_left(places, int.from_bytes(digest[8:16], "little"))
-    found: list[int] = []
-    for step in range(len(places)):
-        node = nodes[(start + step) % len(places)]
-        if node not in found:
-            found.append(node)
-            if len(found) == replicas:
-                break
-    return found

@@ -4,12 +4,16 @@
                          ▲                │
                          └──VIEW, WAITED──┘           each ──DUPLICATE──▶ REFUSED, ──GOODBYE──▶ LEFT
 
+VIEW: a newer view with this process comes. LOSS: the same, but members are missing that may be
+about to return. WAITED: they had their time. DUPLICATE: a master says that another live process has
+this node id. GOODBYE: this node leaves.
+
 Whether the node is a master is another question (order.py); REFUSED and LEFT ones are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum, auto
 
@@ -26,39 +30,12 @@ class Phase(Enum):
     LEFT = auto()  # said goodbye: keeps its view to the end
 
 
-class Event(Enum):
-    VIEW = auto()  # a newer view with this process
-    LOSS = auto()  # the same, but members are missing that may be about to return
-    WAITED = auto()  # they had their time
-    DUPLICATE = auto()  # a master says that another live process has this node id
-    GOODBYE = auto()  # this node leaves
-
-
-TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = {
-    Phase.OUTSIDE: {
-        Event.VIEW: Phase.MEMBER,
-        Event.DUPLICATE: Phase.REFUSED,
-        Event.GOODBYE: Phase.LEFT,
-    },
-    Phase.MEMBER: {
-        Event.VIEW: Phase.MEMBER,
-        Event.LOSS: Phase.HOLDING,
-        Event.DUPLICATE: Phase.REFUSED,
-        Event.GOODBYE: Phase.LEFT,
-    },
-    Phase.HOLDING: {
-        Event.VIEW: Phase.MEMBER,
-        Event.LOSS: Phase.HOLDING,
-        Event.WAITED: Phase.MEMBER,
-        Event.DUPLICATE: Phase.REFUSED,
-        Event.GOODBYE: Phase.LEFT,
-    },
-    Phase.REFUSED: {
-        Event.VIEW: Phase.MEMBER,
-        Event.DUPLICATE: Phase.REFUSED,
-        Event.GOODBYE: Phase.LEFT,
-    },
-    Phase.LEFT: {},
+# The phases from which each one can be entered. LEFT is final.
+FROM: Mapping[Phase, Collection[Phase]] = {
+    Phase.MEMBER: (Phase.OUTSIDE, Phase.MEMBER, Phase.HOLDING, Phase.REFUSED),
+    Phase.HOLDING: (Phase.MEMBER, Phase.HOLDING),
+    Phase.REFUSED: (Phase.OUTSIDE, Phase.MEMBER, Phase.HOLDING, Phase.REFUSED),
+    Phase.LEFT: (Phase.OUTSIDE, Phase.MEMBER, Phase.HOLDING, Phase.REFUSED),
 }
 
 
@@ -75,8 +52,9 @@ class NodeState:
         self._pending: View | None = None  # the view to use after HOLDING
         self._hold_until = float("-inf")
 
-    def _enter(self, event: Event) -> None:
-        self.phase = TRANSITIONS[self.phase][event]
+    def _enter(self, phase: Phase) -> None:
+        assert self.phase in FROM[phase], f"{self.phase} to {phase}"
+        self.phase = phase
 
     # --- views
 
@@ -97,9 +75,9 @@ class NodeState:
             self._hold(now)  # nobody reported them dead: the view's master may not know them yet
         self._pending = view
         if lost and now < self._hold_until:
-            self._enter(Event.LOSS)
+            self._enter(Phase.HOLDING)
             return []
-        return self._use_pending(Event.VIEW)
+        return self._use_pending()
 
     def _hold(self, now: float) -> None:
         """We were held dead, or peers are missing. They may return, so keep our view for a TTL."""
@@ -112,18 +90,18 @@ class NodeState:
         return self._hold_until if self.phase is Phase.HOLDING else float("inf")
 
     def waited(self, now: float) -> list[Action]:
-        return self._use_pending(Event.WAITED) if now >= self.holds_until else []
+        return self._use_pending() if now >= self.holds_until else []
 
-    def _use_pending(self, event: Event) -> list[Action]:
+    def _use_pending(self) -> list[Action]:
         assert self._pending is not None
-        self._enter(event)
+        self._enter(Phase.MEMBER)
         self.view, self._pending = self._pending, None
         self.refused = ""
         return [ViewChanged(self.view)]
 
     def refuse(self, reason: str) -> list[Action]:
         actions: list[Action] = [] if self.phase is Phase.REFUSED else [Refused(reason)]
-        self._enter(Event.DUPLICATE)
+        self._enter(Phase.REFUSED)
         self.refused, self._pending = reason, None
         if self.view.number > 0:
             self.view = View.alone(self.own.address)
@@ -135,7 +113,7 @@ class NodeState:
     def announce(self, state: State) -> None:
         self.own = replace(self.own, sequence=self.own.sequence + 1, state=state)
         if state is State.LEFT:
-            self._enter(Event.GOODBYE)
+            self._enter(Phase.LEFT)
 
     def object(self, sequence: int, now: float) -> None:
         """Refutes a report that we were dead at `sequence`: takes the next sequence."""

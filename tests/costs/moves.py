@@ -15,9 +15,11 @@ import sys
 from array import array
 from statistics import mean
 
+from harness.ring_owners import owners
+
 from costs import figures
 from peercached.directory.owner_choice import choose_owners
-from peercached.directory.ring import Ring, owners
+from peercached.directory.ring import Ring
 from peercached.membership import NodeAddress
 
 REPLICAS = 2

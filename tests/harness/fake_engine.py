@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from harness.fake_rows import RESIDENT, ROW, WITHDRAW, digest_of, unpack_rows
+from harness.fake_rows import RESIDENT, ROW, WITHDRAW, digest_of, unpack_rows, withdrawals_of
 from harness.native_directory import SHARD_CAPACITY, NativeDirectory
 from harness.shared_rings import RingTable, build_ring
 from peercached import _native
 from peercached.admin.status import Status
-from peercached.directory.layout import holders_of, withdrawals_of
+from peercached.directory.layout import holders_of
 
 __all__ = [
     "RESIDENT",

@@ -17,3 +17,7 @@ def digest_of(text: str) -> bytes:
 
 def unpack_rows(rows: bytes) -> list[tuple[Any, ...]]:
     return list(ROW.iter_unpack(rows))
+
+
+def withdrawals_of(rows: bytes) -> bytes:
+    return b"".join(ROW.pack(*row[:-1], WITHDRAW) for row in unpack_rows(rows))

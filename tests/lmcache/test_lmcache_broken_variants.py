@@ -46,10 +46,10 @@ VARIANTS = {
         "lmcache/adapter.py", "            if status:\n", "            if True:\n", GONE
     ),
     "a load ends while the daemon may still write": Variant(
-        "lmcache/l1_pages.py", "silence_timeout_s=None", "silence_timeout_s=0.0", LATE
+        "lmcache/l1_pages.py", '"silence_timeout_s": None', '"silence_timeout_s": 0.0', LATE
     ),
     "a load ends before it has begun": Variant(
-        "lmcache/tasks.py",
+        "tasks.py",
         "        self._waiting.put((number, task))\n",
         "        self._waiting.put((number, task))\n"
         "        if 'load' in self._name:\n"

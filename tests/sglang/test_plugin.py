@@ -76,7 +76,7 @@ def test_a_pool_in_huge_pages_is_shared(plugged: None, huge_pages: None, make_no
 
 def test_a_pool_on_its_numa_node_is_shared(plugged: None, make_node: Any, caplog: Any) -> None:
     pool = moves_pages(make_node, "numa", numa_node=0)
-    extent = memory.find_extent(pool.kv_buffer.data_ptr())
+    extent = memory.find_extent(pool.kv_buffer.data_ptr(), memory.read_mappings())
     if "bytes of host memory with" in caplog.text:
         pytest.skip("this machine cannot bind memory to a node")
     policies = Path("/proc/self/numa_maps").read_text().splitlines()

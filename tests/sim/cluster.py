@@ -17,8 +17,7 @@ from harness.fake_engine import FakeNative, build_ring, unpack_rows
 
 from peercached.config import Config
 from peercached.daemon import Daemon, StartRefused
-from peercached.directory.layout import HOLDERS_NAMED_MAX
-from peercached.directory.lookup import Lookup, LookupCounters
+from peercached.directory.lookup import ROWS_PER_DIGEST_MAX, Lookup, LookupCounters
 from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
 from peercached.peer.rpc.auth import Secret
@@ -415,7 +414,7 @@ class SimCluster(Agreement):
             for digest, holders in pages.items():
                 named = found.pop(digest, set())
                 assert named <= holders, f"{node.name} finds something else"
-                assert len(named) == min(len(holders), HOLDERS_NAMED_MAX)
+                assert len(named) == min(len(holders), ROWS_PER_DIGEST_MAX)
             assert not found, f"{node.name} finds something else"
             assert not node.find(b"".join(nothing)), f"{node.name} finds what is nowhere"
         assert not self.wrong, "\n".join(self.wrong)

@@ -57,12 +57,9 @@ class Accepts:
             self._threads.forget(node)
 
     def _member(self, caller: NodeAddress) -> Node:
-        node = self._placement.find_process(caller)
-        if node is None or node is self._placement.own:
-            raise LookupError(
-                f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
-                f"{self._placement.view.number} of {self._placement.own.address.node_id}"
-            )
+        node = self._placement.member(caller)
+        if node is self._placement.own:
+            raise LookupError("a node needs no channel to itself")
         return node
 
     async def _accept(self, node: Node, end: bytes, closed: bytes) -> bytes:

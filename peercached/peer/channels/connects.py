@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Change, Node, Placement
@@ -91,13 +92,10 @@ class Connects:
             self._refused(connect_id, f"{type(error).__name__}: {error}")
 
     async def _hand_over(self, connect_id: int, node: Node, answer: bytes) -> None:
-        def connected() -> None:
-            self._engine.channel_connected(connect_id, answer)
-
+        rail = channel_ends.rail_of(answer[: channel_ends.END.size])
+        connected = partial(self._engine.channel_connected, connect_id, answer)
         try:
-            await self._threads.run(
-                node, channel_ends.rail_of(answer[: channel_ends.END.size]), connected
-            )
+            await self._threads.run(node, rail, connected)
         except RuntimeError as error:  # no thread available
             self._refused(connect_id, str(error))
 

@@ -13,6 +13,7 @@ from peercached.peer.rpc.wire import RAILS_MAX
 from peercached.proto import peer_pb2 as pb
 
 END = struct.Struct("<IIIHBB16sB3xI")  # 40 bytes
+_FIELDS = ("rail", "qpn", "psn", "lid", "mtu", "rd_atomic", "gid", "link_layer", "channel")
 _ACCESS = struct.Struct("<QQQQI")  # between the holder's end and the rkeys
 _GID_BYTES = 16
 _CLOSED_MAX = 4096
@@ -31,18 +32,7 @@ def rail_of(packed: bytes) -> int:
 
 def end_message(packed: bytes) -> pb.RdmaEndpoint:
     """The message for a packed ChannelEnd of our own data plane."""
-    rail, qpn, psn, lid, mtu, rd_atomic, gid, link_layer, channel = END.unpack(packed)
-    return pb.RdmaEndpoint(
-        rail=rail,
-        qpn=qpn,
-        psn=psn,
-        lid=lid,
-        mtu=mtu,
-        rd_atomic=rd_atomic,
-        gid=gid,
-        link_layer=link_layer,
-        channel=channel,
-    )
+    return pb.RdmaEndpoint(**dict(zip(_FIELDS, END.unpack(packed), strict=True)))
 
 
 def end_of(message: pb.RdmaEndpoint) -> bytes:
@@ -62,17 +52,7 @@ def end_of(message: pb.RdmaEndpoint) -> bytes:
             raise ValueError("an RDMA endpoint on Ethernet has a gid of zeros: nobody reaches it")
     elif message.link_layer != _INFINIBAND:
         raise ValueError(f"an RDMA endpoint's link_layer is {message.link_layer}, not 1 or 2")
-    return END.pack(
-        message.rail,
-        message.qpn,
-        message.psn,
-        message.lid,
-        message.mtu,
-        message.rd_atomic,
-        message.gid,
-        message.link_layer,
-        message.channel,
-    )
+    return END.pack(*(getattr(message, field) for field in _FIELDS))
 
 
 def _within(field: str, value: int, low: int, high: int) -> None:

@@ -10,7 +10,7 @@ import grpc
 
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
-from peercached.directory.layout import ROW_BYTES, SELF
+from peercached.directory.layout import RESIDENT, ROW_BYTES, SELF
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.removals.driver import RemovalDriver
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 CLEAR_ROUNDS_MAX = 4
 # Poll interval while we or other members wait for the newest view.
 LOOK_AGAIN_S = 0.01
-_RESIDENT = 1
 _NOT_YET = object()
 
 
@@ -159,16 +158,14 @@ class ClusterWide:
 
     async def _records_at(self, owner: Node, digest: bytes) -> tuple[list[dict[str, Any]], str]:
         if owner.index == SELF:
-            table = {n.index: (n.address.node_id, n.address.incarnation) for n in self._all()}
+            nodes = self._placement.nodes.values()
+            table = {n.index: (n.address.node_id, n.address.incarnation) for n in nodes}
             return self._explain(self._engine.shard_lookup(digest), table), ""
         reply = await self._lookups.ask_owner(owner, digest, self._timeout_s)
         if isinstance(reply, str):
             return [], reply
         table = dict(enumerate((h.node_id, h.incarnation) for h in reply.holders))
         return self._explain(reply.rows, table), ""
-
-    def _all(self) -> list[Node]:
-        return list(self._placement.nodes.values())
 
     def _explain(self, rows: bytes, table: dict[int, tuple[str, int]]) -> list[dict[str, Any]]:
         records = []
@@ -184,7 +181,7 @@ class ClusterWide:
                     "incarnation": holder[1],
                     "is_self": node is self._placement.own,
                     "suspect": node is None or node.suspect,
-                    "resident": bool(row[42] & _RESIDENT),
+                    "resident": bool(row[42] & RESIDENT),
                     "length": int.from_bytes(row[36:40], "little"),
                     "offset": int.from_bytes(row[16:24], "little"),
                     "generation": int.from_bytes(row[24:32], "little"),

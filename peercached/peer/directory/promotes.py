@@ -12,7 +12,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, SELF, check_packed, pack_mapping
+from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, SELF, check_digests, pack_mapping
 from peercached.directory.native import Native
 from peercached.directory.placement import Node, Placement
 from peercached.peer.rpc.client import Peers
@@ -58,7 +58,7 @@ class Promotes:
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(THREADS, "promote")
         self._running = 0
-        self._warms: set[asyncio.Task[None]] = set()
+        self._warms: set[asyncio.Task[bytes]] = set()
         self._told_at = 0.0
         self.asked = 0
         self.served = 0
@@ -92,7 +92,7 @@ class Promotes:
         if node is None or len(self._warms) >= WARMS_MAX:
             return
         request = pb.PromoteRequest(digests=digests[: DIGESTS_MAX * DIGEST_BYTES], warm=True)
-        task = asyncio.ensure_future(self._warm(node, request))
+        task = asyncio.ensure_future(self._call(node, request, self._timeout_s))
         self._warms.add(task)
         task.add_done_callback(self._warms.discard)
 
@@ -104,9 +104,6 @@ class Promotes:
         self._told_at = now
         for index, digests in self._engine.take_used():
             self.warm(index, digests)
-
-    async def _warm(self, node: Node, request: pb.PromoteRequest) -> None:
-        await self._call(node, request, self._timeout_s)
 
     async def _call(self, node: Node, request: pb.PromoteRequest, left_s: float) -> bytes:
         link = self._peers.link(node.address.endpoint)
@@ -131,12 +128,7 @@ class Promotes:
     async def serve(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
         """Promotes our pages for a peer. Returns packed rows. Raises ValueError for malformed or
         too many digests, Unable when too many requests wait."""
-        check_packed(digests, DIGEST_BYTES, "digests")
-        if len(digests) > DIGESTS_MAX * DIGEST_BYTES:
-            raise ValueError(
-                f"{len(digests) // DIGEST_BYTES} pages to promote at once; {DIGESTS_MAX} are the "
-                "limit"
-            )
+        check_digests(digests, DIGESTS_MAX)
         if warm:
             self._engine.warm(digests)
             return b""

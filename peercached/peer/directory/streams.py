@@ -106,7 +106,7 @@ class Streams:
         line.wake.set()
         if lost := line.stream.take_lost():
             # Later, when the caller has noted the tickets that it waits for.
-            asyncio.get_running_loop().call_soon(self._lost, owner, lost)
+            asyncio.get_running_loop().call_soon(self._pending.lost, owner, lost)
         return tracked
 
     def under_way(self) -> list[int]:
@@ -123,9 +123,6 @@ class Streams:
             if not (line.stream.exact and line.stream.connected)
             or (line.node.suspect and not line.stream.at_rest)
         ]
-
-    def _lost(self, owner: int, tickets: list[int]) -> None:
-        self._pending.lost(owner, tickets)
 
     # --- views
 
@@ -169,7 +166,7 @@ class Streams:
             line.task.cancel()
             self._closing.add(line.task)
             line.task.add_done_callback(self._closing.discard)
-        self._lost(line.node.index, line.stream.disconnect())
+        self._pending.lost(line.node.index, line.stream.disconnect())
 
     def resync_all(self) -> None:
         """Resyncs all owners, because updates were lost before they reached the streams."""
@@ -236,7 +233,7 @@ class Streams:
                     line.node.address.node_id,
                 )
             finally:
-                self._lost(line.node.index, line.stream.disconnect())
+                self._pending.lost(line.node.index, line.stream.disconnect())
             if time.monotonic() - began > RECONNECT_MAX_S:
                 pause = RECONNECT_FIRST_S
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))

@@ -61,12 +61,7 @@ class Adopts(Component):
 
         Raises LookupError if the caller is not in our view, ValueError for a malformed offer, and
         Unable if ADOPTS_MAX parts are under way."""
-        node = self._placement.find_process(caller)
-        if node is None:
-            raise LookupError(
-                f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
-                f"{self._placement.view.number} of {self._placement.own.address.node_id}"
-            )
+        node = self._placement.member(caller)
         if self._running >= ADOPTS_MAX:
             raise Unable(f"{self._running} parts are being taken over already")
         if offer.epoch > 0:

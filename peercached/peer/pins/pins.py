@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from peercached.component import Component, Stats
-from peercached.directory.layout import DIGEST_BYTES, RESIDENT, SELF, check_packed
+from peercached.directory.layout import DIGEST_BYTES, RESIDENT, SELF, check_digests
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.directory.promotes import Promotes
@@ -292,11 +292,7 @@ class Pins(Component):
     async def serve(self, digests: bytes, for_ms: int, timeout_ms: int) -> tuple[bytes, str]:
         """Pins our pages for a peer: statuses, and why some were refused. Raises ValueError for a
         malformed request."""
-        check_packed(digests, DIGEST_BYTES, "digests")
-        if len(digests) > DIGESTS_MAX * DIGEST_BYTES:
-            raise ValueError(
-                f"{len(digests) // DIGEST_BYTES} pages to pin at once; {DIGESTS_MAX} are the limit"
-            )
+        check_digests(digests, DIGESTS_MAX)
         check_seconds(for_ms / 1000)
         return await self.pin_own(digests, for_ms, min(timeout_ms / 1000, self._timeout_s))
 

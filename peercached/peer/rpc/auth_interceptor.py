@@ -69,7 +69,8 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return _unknown if session else self._nobody()
 
     def _check(self, handler: Any) -> Any:
-        """Refuses malformed messages: gRPC would answer UNKNOWN and log a traceback."""
+        """Refuses malformed messages, and unary calls that raise: gRPC would answer UNKNOWN and log
+        a traceback."""
         parse = parser(handler.request_deserializer.__self__)
         if handler.request_streaming:
 
@@ -81,9 +82,12 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             return handler._replace(request_deserializer=parse_or_raise)
 
         async def answer(request: Any, context: Any) -> Any:
-            if isinstance(request, ValueError):
-                await self._refuse(context, request)
-            return await handler.unary_unary(request, context)
+            try:
+                if isinstance(request, ValueError):
+                    raise request
+                return await handler.unary_unary(request, context)
+            except Exception as error:
+                await self._refuse(context, error)
 
         return handler._replace(request_deserializer=parse, unary_unary=answer)
 

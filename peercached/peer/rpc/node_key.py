@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 log = logging.getLogger(__name__)
 
 KEY_BYTES = 32
-SIGNATURE_BYTES = 64
 
 
 class NodeKey:

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 # `status` warns this long before the expiry, or in the last fifth of a short lifetime.
 WARN_BEFORE = timedelta(days=14)
 WARN_FRACTION = 5
+_REMEDY = (
+    "Put new files in place (peercachectl certs, or your own authority); no restart is needed."
+)
 
 
 class Tls:
@@ -112,15 +115,13 @@ class Tls:
                 kinds.CERTIFICATE_EXPIRED,
                 f"This node's TLS certificate, or its authority's, has expired ({day(end)}): "
                 "peers refuse new connections.",
-                "Put new files in place (peercachectl certs, or your own authority); no restart "
-                "is needed.",
+                _REMEDY,
             )
         elif left <= min(WARN_BEFORE, life / WARN_FRACTION):
             say(
                 kinds.CERTIFICATE_EXPIRES,
                 f"This node's TLS certificate, or its authority's, ends {day(end)}.",
-                "Put new files in place (peercachectl certs, or your own authority); no restart "
-                "is needed.",
+                _REMEDY,
             )
         if self._files.problem:
             say(

@@ -74,54 +74,37 @@ def batch_message(batch: Batch, node_id: str, incarnation: int) -> pb.PublishBat
     message = pb.PublishBatch(
         sequence=batch.sequence, view_number=batch.view_number, fence=batch.fence
     )
-    if batch.kind is Kind.ROWS:
-        message.rows = batch.payload
-    elif batch.kind is Kind.HELLO:
+    if batch.kind is Kind.HELLO:
         message.hello.node_id = node_id
         message.hello.incarnation = incarnation
         message.hello.stream_epoch = batch.epoch
-    elif batch.kind is Kind.FINGERPRINT:
-        message.fingerprint = batch.payload
-    elif batch.kind is Kind.SUMMARY:
-        message.summary = batch.payload
     elif batch.kind is Kind.BUCKET:
         message.bucket.bucket = batch.bucket
         message.bucket.as_of = batch.as_of
         message.bucket.rows = batch.payload
-    else:
+    elif batch.kind is Kind.SYNC_DONE:
         message.sync_done.as_of = batch.as_of
+    else:
+        setattr(message, batch.kind.value, batch.payload)
     return message
 
 
 def batch_of(message: pb.PublishBatch, epoch: int) -> Batch:
     """`epoch` is that of the stream's hello, or 0 before the hello."""
     body = message.WhichOneof("body")
-    if body == "rows":
-        kind, payload, bucket, as_of = Kind.ROWS, message.rows, 0, 0
-    elif body == "hello":
-        epoch = message.hello.stream_epoch
-        kind, payload, bucket, as_of = Kind.HELLO, b"", 0, 0
-    elif body == "fingerprint":
-        kind, payload, bucket, as_of = Kind.FINGERPRINT, message.fingerprint, 0, 0
-    elif body == "summary":
-        kind, payload, bucket, as_of = Kind.SUMMARY, message.summary, 0, 0
-    elif body == "bucket":
-        kind, payload = Kind.BUCKET, message.bucket.rows
-        bucket, as_of = message.bucket.bucket, message.bucket.as_of
-    elif body == "sync_done":
-        kind, payload, bucket, as_of = Kind.SYNC_DONE, b"", 0, message.sync_done.as_of
-    else:
+    if body is None:
         raise ValueError(f"batch {message.sequence} has no body that this version knows")
-    return Batch(
-        kind,
-        epoch,
-        message.sequence,
-        message.view_number,
-        payload,
-        bucket=bucket,
-        as_of=as_of,
-        fence=message.fence,
-    )
+    batch = Batch(Kind(body), epoch, message.sequence, message.view_number, fence=message.fence)
+    if batch.kind is Kind.HELLO:
+        batch.epoch = message.hello.stream_epoch
+    elif batch.kind is Kind.BUCKET:
+        batch.payload = message.bucket.rows
+        batch.bucket, batch.as_of = message.bucket.bucket, message.bucket.as_of
+    elif batch.kind is Kind.SYNC_DONE:
+        batch.as_of = message.sync_done.as_of
+    else:
+        batch.payload = getattr(message, body)
+    return batch
 
 
 def ack_message(ack: Ack) -> pb.PublishAck:

@@ -1,21 +1,16 @@
-"""Serves peers' requests on this node: the NodeService behind the gRPC server."""
+"""Serves peers' requests on this node, behind the gRPC service."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
-from peercached.directory.layout import (
-    DIGEST_BYTES,
-    NO_HOLDER,
-    holders_of,
-    pack_mapping,
-)
+from peercached.directory.layout import NO_HOLDER, check_digests, holders_of, pack_mapping
 from peercached.directory.messages import Ack, Batch
 from peercached.directory.native import Native
 from peercached.directory.owner import OwnerSide
@@ -29,7 +24,6 @@ from peercached.peer.membership.cluster import Cluster
 from peercached.peer.pins.pins import Pins
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
-from peercached.peer.service.servicer import SendAck
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -40,6 +34,8 @@ log = logging.getLogger(__name__)
 DIGESTS_MAX = 1 << 17
 # Share of the timeout for the owners' acknowledgements. The caller's own RPC needs the rest.
 _TAKE_BACK_SHARE = 0.5
+
+SendAck = Callable[[Ack], Awaitable[None]]
 
 
 class Overview(Protocol):
@@ -52,6 +48,9 @@ class Overview(Protocol):
 
 
 class LocalNode:
+    """On the event loop's thread. ValueError: the caller sent an invalid value. LookupError: the
+    caller is not in our view. Unable: not now."""
+
     def __init__(
         self,
         engine: Engine,
@@ -75,12 +74,12 @@ class LocalNode:
         self._owner_side = owner_side
         self._publisher = publisher
         self._cluster = cluster
-        self._epochs = epochs
-        self._accepts = accepts
-        self._adopts = adopts
-        self._overview = overview
-        self._promotes = promotes
-        self._pins = pins
+        self.epochs = epochs
+        self.accepts = accepts
+        self.adopts = adopts
+        self.overview = overview
+        self.promotes = promotes
+        self.pins = pins
         self._timeout_s = timeout_s
         self._handle_events = handle_events
         self._senders: dict[Node, tuple[int, SendAck]] = {}
@@ -96,8 +95,8 @@ class LocalNode:
     ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]:
         # First the view: a member that returns teaches with the heartbeat that lets it in.
         answer = self._cluster.on_heartbeat(beat)
-        self._epochs.hear(beat.sender.address, epochs)
-        return answer, self._epochs.some()
+        self.epochs.hear(beat.sender.address, epochs)
+        return answer, self.epochs.some()
 
     async def probe(self, target: NodeAddress) -> bool:
         """Whether a member lives, for a master that misses its heartbeats. LookupError if our view
@@ -110,33 +109,20 @@ class LocalNode:
     async def raise_epoch(
         self, caller: NodeAddress, namespace_id: bytes, epoch: int
     ) -> tuple[int, int]:
-        raised = self._epochs.tell(caller, namespace_id, epoch)
+        """Returns (epoch in force, our view's number). Unable: the epoch is in force but not
+        stored, so a restart would forget it."""
+        raised = self.epochs.tell(caller, namespace_id, epoch)
         try:
-            await self._epochs.keeper.kept()
+            await self.epochs.keeper.kept()
         except NotKept as error:
             raise Unable(str(error)) from error
         return raised, self._placement.view.number
 
-    def epochs(self) -> dict[bytes, int]:
-        return self._epochs.all()
-
-    # --- for dashboards
-
-    def summary_json(self) -> str:
-        return self._overview.summary_json()
-
-    async def overview_here(self) -> pb.OverviewReply:
-        return await self._overview.here()
-
     # --- directory, as an owner
 
     def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> Node:
-        node = self._placement.find_process(caller)
-        if node is None:
-            raise LookupError(
-                f"{caller.node_id} (incarnation {caller.incarnation}) is not in view "
-                f"{self._placement.view.number} of {self.address().node_id}"
-            )
+        """Returns the holder, for `batch`."""
+        node = self._placement.member(caller)
         self._senders[node] = (epoch, send)
         return node
 
@@ -166,10 +152,8 @@ class LocalNode:
     def lookup(
         self, digests: bytes, view_number: int
     ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
-        if len(digests) > DIGESTS_MAX * DIGEST_BYTES:
-            raise ValueError(
-                f"{len(digests) // DIGEST_BYTES} digests in one lookup; {DIGESTS_MAX} are the limit"
-            )
+        """Returns (holder table, rows, final, our view's number). `final`: rows are complete."""
+        check_digests(digests, DIGESTS_MAX)
         rows = self._engine.shard_lookup(digests)
         table: list[tuple[str, int]] = []
         mapping: dict[int, int] = {}
@@ -187,18 +171,6 @@ class LocalNode:
         return table, rows, final, self._placement.view.number
 
     # --- as a holder
-
-    async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
-        return await self._accepts.accept(caller, end, closed)
-
-    async def adopt_here(self, caller: NodeAddress, offer: pb.AdoptRequest) -> pb.AdoptReply:
-        return await self._adopts.adopt(caller, offer)
-
-    async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
-        return await self._promotes.serve(digests, timeout_ms, warm)
-
-    async def pin_here(self, digests: bytes, for_ms: int, timeout_ms: int) -> tuple[bytes, str]:
-        return await self._pins.serve(digests, for_ms, timeout_ms)
 
     async def drop_here(self, records: bytes) -> None:
         """Drops the pages of these records from the pool after another node took them. Copies on

@@ -2,7 +2,7 @@
 
 Every call but Handshake needs a session. Packed bytes of a wrong length are refused with
 INVALID_ARGUMENT and the value. An unknown session is refused with UNAUTHENTICATED; the caller then
-repeats the handshake.
+repeats the handshake. A unary call that raises is refused by the interceptor (_refuse).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -19,9 +19,9 @@ from grpc.aio import EOF, BaseError  # type: ignore[attr-defined]
 
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
-from peercached.directory.messages import Ack, Batch
+from peercached.directory.messages import Ack
 from peercached.directory.placement import Node
-from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
+from peercached.membership import NodeAddress
 from peercached.peer.channels import ends as channel_ends
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.removals.catch_up import RemovalCatchUp
@@ -41,59 +41,13 @@ from peercached.peer.rpc.certificates import misfit
 from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tls import Tls
+from peercached.peer.service.local_node import LocalNode
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 
 log = logging.getLogger(__name__)
 
 Operate = Callable[[NodeAddress, pb.OperateRequest], Awaitable[pb.OperateReply]]
-SendAck = Callable[[Ack], Awaitable[None]]
-Reply = TypeVar("Reply")
-
-
-class NodeService(Protocol):
-    """The node's side of the service. On the event loop's thread. ValueError: the caller sent an
-    invalid value. LookupError: the caller is not in our view. Unable: not now."""
-
-    def address(self) -> NodeAddress: ...
-    def heartbeat(
-        self, beat: Heartbeat, epochs: list[tuple[bytes, int]]
-    ) -> tuple[HeartbeatAnswer, list[tuple[bytes, int]]]: ...
-    async def probe(self, target: NodeAddress) -> bool: ...
-    def open_stream(self, caller: NodeAddress, epoch: int, send: SendAck) -> Node:
-        """Returns the holder, for `batch`."""
-
-    def batch(self, holder: Node, batch: Batch) -> Ack | None: ...
-    def close_stream(self, holder: Node, epoch: int) -> None: ...
-    def lookup(
-        self, digests: bytes, view_number: int
-    ) -> tuple[list[tuple[str, int]], bytes, bool, int]:
-        """Returns (holder table, rows, final, our view's number). `final`: rows are complete."""
-
-    async def promote_here(self, digests: bytes, timeout_ms: int, warm: bool) -> bytes:
-        """Returns packed rows. Unable: not now."""
-
-    async def pin_here(self, digests: bytes, for_ms: int, timeout_ms: int) -> tuple[bytes, str]:
-        """Returns (page statuses, why some were refused)."""
-
-    async def adopt_here(self, caller: NodeAddress, offer: pb.AdoptRequest) -> pb.AdoptReply:
-        """Returns (digests now here, why others are not, whether room is lacking). Unable."""
-
-    async def accept_channel(self, caller: NodeAddress, end: bytes, closed: bytes) -> bytes:
-        """Returns a packed ChannelAnswer. Unable: not now."""
-
-    async def raise_epoch(
-        self, caller: NodeAddress, namespace_id: bytes, epoch: int
-    ) -> tuple[int, int]:
-        """Returns (epoch in force, our view's number). Unable: the epoch is in force but not
-        stored, so a restart would forget it."""
-
-    def epochs(self) -> dict[bytes, int]: ...
-
-    def summary_json(self) -> str:
-        """Returns a Summary (peercached/overview/summary.py) as JSON."""
-
-    async def overview_here(self) -> pb.OverviewReply: ...
 
 
 class _Refused(Exception):
@@ -106,7 +60,7 @@ class _Refused(Exception):
 class PeerServicer(peer_pb2_grpc.PeerServicer):
     def __init__(
         self,
-        node: NodeService,
+        node: LocalNode,
         removals: Removals,
         catch_up: RemovalCatchUp,
         sessions: Sessions,
@@ -220,30 +174,24 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             )
 
     async def Heartbeat(self, request: Any, context: Any) -> Any:
-        try:
-            caller = self._session(context).caller
-            beat = member_wire.heartbeat_of(request)
-            _must_be(caller, beat.sender.node_id, beat.sender.address.incarnation)
-            if not caller.same_process(beat.sender.address):
-                raise ValueError(f"{caller.node_id} beats with another key than its own")
-            if len(request.epochs) > EPOCHS_PER_MESSAGE_MAX:
-                raise ValueError(
-                    f"a heartbeat with {len(request.epochs)} namespace epochs; "
-                    f"{EPOCHS_PER_MESSAGE_MAX} are the limit"
-                )
-            epochs = [(e.namespace_id, e.epoch) for e in request.epochs]
-            answer, known = self._node.heartbeat(beat, epochs)
-            return member_wire.answer_message(answer, known)
-        except Exception as error:
-            await self._refuse(context, error)
+        caller = self._session(context).caller
+        beat = member_wire.heartbeat_of(request)
+        _must_be(caller, beat.sender.node_id, beat.sender.address.incarnation)
+        if not caller.same_process(beat.sender.address):
+            raise ValueError(f"{caller.node_id} beats with another key than its own")
+        if len(request.epochs) > EPOCHS_PER_MESSAGE_MAX:
+            raise ValueError(
+                f"a heartbeat with {len(request.epochs)} namespace epochs; "
+                f"{EPOCHS_PER_MESSAGE_MAX} are the limit"
+            )
+        epochs = [(e.namespace_id, e.epoch) for e in request.epochs]
+        answer, known = self._node.heartbeat(beat, epochs)
+        return member_wire.answer_message(answer, known)
 
     async def Probe(self, request: Any, context: Any) -> Any:
-        try:
-            self._session(context)
-            target = wire.address_of(request.target)
-            return pb.ProbeReply(alive=await self._node.probe(target))
-        except Exception as error:
-            await self._refuse(context, error)
+        self._session(context)
+        target = wire.address_of(request.target)
+        return pb.ProbeReply(alive=await self._node.probe(target))
 
     async def Publish(self, request_iterator: Any, context: Any) -> None:
         del request_iterator  # context.read() is cheaper, and one loop serves both directions
@@ -281,138 +229,87 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
                 self._node.close_stream(holder, epoch)
 
     async def Lookup(self, request: Any, context: Any) -> Any:
-        try:
-            self._session(context)
-            digests = request.digests
-            check_packed(digests, DIGEST_BYTES, "digests")
-            holders, rows, final, view_number = self._node.lookup(digests, request.view_number)
-            return pb.LookupReply(
-                holders=[pb.LookupReply.Holder(node_id=n, incarnation=i) for n, i in holders],
-                rows=rows,
-                final=final,
-                view_number=view_number,
-            )
-        except Exception as error:
-            await self._refuse(context, error)
+        self._session(context)
+        holders, rows, final, number = self._node.lookup(request.digests, request.view_number)
+        return pb.LookupReply(
+            holders=[pb.LookupReply.Holder(node_id=n, incarnation=i) for n, i in holders],
+            rows=rows,
+            final=final,
+            view_number=number,
+        )
 
     async def ConnectChannel(self, request: Any, context: Any) -> Any:
-        try:
-            caller = self._session(context).caller
-            end, closed = channel_ends.offer_of(request)
-            answer = await self._node.accept_channel(caller, end, closed)
-            return channel_ends.answer_message(answer)
-        except Exception as error:
-            await self._refuse(context, error)
+        caller = self._session(context).caller
+        end, closed = channel_ends.offer_of(request)
+        answer = await self._node.accepts.accept(caller, end, closed)
+        return channel_ends.answer_message(answer)
 
     async def Remove(self, request: Any, context: Any) -> Any:
-        try:
-            caller = self._session(context).caller
-            self._removals.check_member(caller)
-            return await self._removals.answer(caller, request)
-        except Exception as error:
-            await self._refuse(context, error)
+        caller = self._session(context).caller
+        self._removals.check_member(caller)
+        return await self._removals.answer(caller, request)
 
     async def EndRemovals(self, request: Any, context: Any) -> Any:
-        try:
-            caller = self._session(context).caller
-            self._removals.check_member(caller)
-            self._removals.told_over(caller, request)
-            await self._removals.kept()
-            return pb.EndRemovalsReply()
-        except Exception as error:
-            await self._refuse(context, error)
+        caller = self._session(context).caller
+        self._removals.check_member(caller)
+        self._removals.told_over(caller, request)
+        await self._removals.kept()
+        return pb.EndRemovalsReply()
 
     async def MissedRemovals(self, request: Any, context: Any) -> Any:
-        try:
-            caller = self._session(context).caller
-            return await self._catch_up.answer(caller, request)
-        except Exception as error:
-            await self._refuse(context, error)
+        caller = self._session(context).caller
+        return await self._catch_up.answer(caller, request)
 
     async def ForgetNode(self, request: Any, context: Any) -> Any:
-        try:
-            self._removals.check_member(self._session(context).caller)
-            self._removals.forget(request.node_id)
-            await self._removals.kept()
-            return pb.ForgetNodeReply()
-        except Exception as error:
-            await self._refuse(context, error)
+        self._removals.check_member(self._session(context).caller)
+        self._removals.forget(request.node_id)
+        await self._removals.kept()
+        return pb.ForgetNodeReply()
 
     async def Promote(self, request: Any, context: Any) -> Any:
-        try:
-            self._session(context)
-            rows = await self._node.promote_here(request.digests, request.timeout_ms, request.warm)
-            return pb.PromoteReply(rows=rows)
-        except Exception as error:
-            await self._refuse(context, error)
+        self._session(context)
+        rows = await self._node.promotes.serve(request.digests, request.timeout_ms, request.warm)
+        return pb.PromoteReply(rows=rows)
 
     async def PinPages(self, request: Any, context: Any) -> Any:
-        try:
-            self._session(context)
-            statuses, why_not = await self._node.pin_here(
-                request.digests, request.for_ms, request.timeout_ms
-            )
-            return pb.PinPagesReply(statuses=statuses, why_not=why_not)
-        except Exception as error:
-            await self._refuse(context, error)
+        self._session(context)
+        statuses, why_not = await self._node.pins.serve(
+            request.digests, request.for_ms, request.timeout_ms
+        )
+        return pb.PinPagesReply(statuses=statuses, why_not=why_not)
 
     async def Adopt(self, request: Any, context: Any) -> Any:
-        try:
-            caller = self._session(context).caller
-            check_packed(request.namespace_id, DIGEST_BYTES, "namespace id")
-            check_packed(request.rows, ROW_BYTES, "records")
-            return await self._node.adopt_here(caller, request)
-        except Exception as error:
-            await self._refuse(context, error)
+        caller = self._session(context).caller
+        check_packed(request.namespace_id, DIGEST_BYTES, "namespace id")
+        check_packed(request.rows, ROW_BYTES, "records")
+        return await self._node.adopts.adopt(caller, request)
 
     async def RaiseEpoch(self, request: Any, context: Any) -> Any:
-        try:
-            caller = self._session(context).caller
-            wanted = request.epoch
-            raised, view = await self._node.raise_epoch(caller, wanted.namespace_id, wanted.epoch)
-            silent = self._removals.silent()
-            return pb.RaiseEpochReply(epoch=raised, silent=silent, view_number=view)
-        except Exception as error:
-            await self._refuse(context, error)
+        caller = self._session(context).caller
+        wanted = request.epoch
+        raised, view = await self._node.raise_epoch(caller, wanted.namespace_id, wanted.epoch)
+        silent = self._removals.silent()
+        return pb.RaiseEpochReply(epoch=raised, silent=silent, view_number=view)
 
     async def Epochs(self, request: Any, context: Any) -> Any:
-        del request
-        try:
-            self._session(context)
-            return pb.EpochsReply(epochs=wire.epoch_messages(self._node.epochs().items()))
-        except Exception as error:
-            await self._refuse(context, error)
+        self._session(context)
+        return pb.EpochsReply(epochs=wire.epoch_messages(self._node.epochs.all().items()))
 
     async def Operate(self, request: Any, context: Any) -> Any:
-        try:
-            caller = self._session(context).caller
-            return await self._operate(caller, request)
-        except Exception as error:
-            await self._refuse(context, error)
+        caller = self._session(context).caller
+        return await self._operate(caller, request)
 
     async def Summary(self, request: Any, context: Any) -> Any:
-        del request
-        try:
-            self._session(context)
-            return pb.SummaryReply(json=self._node.summary_json())
-        except Exception as error:
-            await self._refuse(context, error)
+        self._session(context)
+        return pb.SummaryReply(json=self._node.overview.summary_json())
 
     async def Overview(self, request: Any, context: Any) -> Any:
-        del request
-        try:
-            self._session(context)
-            return await self._node.overview_here()
-        except Exception as error:
-            await self._refuse(context, error)
+        self._session(context)
+        return await self._node.overview.here()
 
     async def Ping(self, request: Any, context: Any) -> Any:
-        del request
-        try:
-            self._session(context)
-            return pb.PingReply(server=wire.address_message(self._node.address()))
-        except Exception as error:
-            await self._refuse(context, error)
+        self._session(context)
+        return pb.PingReply(server=wire.address_message(self._node.address()))
 
 
 def _must_be(caller: NodeAddress, node_id: str, incarnation: int) -> None:

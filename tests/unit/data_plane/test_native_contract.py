@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 from unittest.mock import AsyncMock, Mock, call
 
 import pytest
-from harness.fake_rows import ROW
+from harness.fake_rows import ROW, WITHDRAW
 
 import peercached
 from peercache_client import Status
@@ -148,7 +148,7 @@ def test_records_have_the_layout_of_the_data_plane() -> None:
     assert layout.DIGEST_BYTES == _native.DIGEST_BYTES
     assert _native.RECORD_ROW["holder"][0] == 2 * layout._HOLDER_AT_U16
     assert _native.RECORD_ROW["flags"][0] == layout._FLAGS_AT
-    assert (layout.RESIDENT, layout._WITHDRAW) == (_native.RESIDENT, _native.WITHDRAW)
+    assert (layout.RESIDENT, WITHDRAW) == (_native.RESIDENT, _native.WITHDRAW)
     assert (layout.SELF, layout.NO_HOLDER) == (_native.SELF_HOLDER, _native.NO_HOLDER)
     assert layout.BUCKETS == _native.SUMMARY_BUCKETS
     assert layout.SUMMARY_BYTES == _native.SUMMARY_BYTES

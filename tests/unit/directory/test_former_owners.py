@@ -4,8 +4,9 @@ from typing import Any, cast
 
 import pytest
 from harness.fake_engine import ROW, FakeEngine, FakeNative, build_ring, digest_of, unpack_rows
+from harness.fake_rows import withdrawals_of
 
-from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool, withdrawals_of
+from peercached.directory.layout import ROW_BYTES, SELF, gone_from_pool
 from peercached.directory.local import LocalShard
 from peercached.directory.pending import PendingBatches
 from peercached.directory.placement import FORMER_S, Placement

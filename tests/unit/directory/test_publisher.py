@@ -56,7 +56,7 @@ class Node:
         self.local = LocalShard(engine, FakeNative(), lambda: None)
         self.pending = PendingBatches(engine)
         self.publisher = Publisher(
-            engine, self.local, self.streams, self.pending, TIMEOUT_S, NoFormerOwners()
+            engine, self.local, self.streams, self.pending, TIMEOUT_S, cast(Any, NoFormerOwners())
         )
         self.answered = 0
         # A page that the two other nodes own.

@@ -6,12 +6,13 @@ import hashlib
 from array import array
 
 import pytest
+from harness.ring_owners import owners
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peercached._native import RingTable
 from peercached.directory import ring as ring_module
-from peercached.directory.ring import Ring, owners, positions, vnodes_of
+from peercached.directory.ring import Ring, positions, vnodes_of
 
 THREE = {"alpha": 0, "beta": 1, "gamma": 2}
 NODE_IDS = st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=12)

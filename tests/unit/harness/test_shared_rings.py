@@ -7,12 +7,12 @@ from array import array
 
 import pytest
 from harness.fake_engine import FakeEngine, build_ring, digest_of
+from harness.ring_owners import owners as owners_of
 from harness.shared_rings import RingTable
 
 from peercached import _native
 from peercached.directory.layout import ROW_BYTES, ZERO_SUMMARY
 from peercached.directory.ring import Ring
-from peercached.directory.ring import owners as owners_of
 
 POOLS = {"a": 1 << 30, "b": 2 << 30, "c": 5 << 30, "d": 1 << 30, "e": 0}
 PAGES = [digest_of(f"page {page}") for page in range(300)]

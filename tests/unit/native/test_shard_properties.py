@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from peercached import _native
-from peercached.directory.layout import HOLDERS_NAMED_MAX
+from peercached.directory.lookup import ROWS_PER_DIGEST_MAX
 
 _ROW = struct.Struct("<16sQQIIHB5x")
 _RESIDENT, _WITHDRAW = 1, 2
@@ -84,8 +84,8 @@ class ShardMachine(RuleBasedStateMachine):
             found, all_holders = self.found(digest), self.model[digest]
             assert found.items() <= all_holders.items()
             # Dead holders that are not swept yet use up places.
-            least = 1 if stats["dead_entries"] else HOLDERS_NAMED_MAX
-            assert min(least, len(all_holders)) <= len(found) <= HOLDERS_NAMED_MAX
+            least = 1 if stats["dead_entries"] else ROWS_PER_DIGEST_MAX
+            assert min(least, len(all_holders)) <= len(found) <= ROWS_PER_DIGEST_MAX
         assert stats["entries"] == sum(map(len, self.model.values()))
 
 

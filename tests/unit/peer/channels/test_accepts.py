@@ -49,7 +49,7 @@ def setup() -> tuple[SlowEngine, Any, Any, Accepts]:
         own=own,
         nodes={3: node},
         view=SimpleNamespace(number=1),
-        find_process=lambda caller: node if caller.incarnation == 7 else None,
+        member=lambda _: node,
     )
     return engine, placement, address, Accepts(cast(Any, engine), cast(Any, placement))
 

@@ -1,4 +1,4 @@
-"""Threads that run one kind of LMCache's tasks, so that its controllers do not wait."""
+"""Threads that run one kind of an engine's tasks, so that its own threads do not wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tasks(Generic[T, R]):
         threads: int,
         run: Callable[[T], R],
         miss: Callable[[T], R],
-        notify: Callable[[], object],
+        notify: Callable[[], object] = lambda: None,
     ) -> None:
         """`notify`: called on a task's thread when its result can be taken."""
         self._name = name
@@ -35,8 +35,9 @@ class Tasks(Generic[T, R]):
         self._notify = notify
         self._log_rarely = RateLimitedLog()
         self._waiting: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._submitted = 0
+        self._ended = 0
         self._results: dict[int, R] = {}
         self._threads = [
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
@@ -59,10 +60,15 @@ class Tasks(Generic[T, R]):
             return self._results.pop(number, None)
 
     def take_all(self) -> dict[int, R]:
-        """The results since the last call."""
+        """The results since the last call, in the order of their ends."""
         with self._lock:
             results, self._results = self._results, {}
             return results
+
+    def wait_idle(self) -> None:
+        """Returns when every submitted task has a result."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._ended == self._submitted)
 
     @property
     def alive(self) -> bool:
@@ -94,4 +100,6 @@ class Tasks(Generic[T, R]):
                 result = self._miss(task)
             with self._lock:
                 self._results[number] = result
+                self._ended += 1
+                self._lock.notify_all()
             self._notify()
