@@ -37,25 +37,16 @@ std::string identity_of(const Hello& who) {
 
 // Copies `bytes` into the places, from offset `skip` on. False: the memory of a place is gone.
 bool scatter(std::span<const iovec> places, size_t skip, std::span<const std::byte> bytes) {
-  struct Piece {
-    void* to;
-    const std::byte* from;
-    size_t bytes;
-    static void copy(void* self) {
-      const auto& piece = *static_cast<Piece*>(self);
-      std::memcpy(piece.to, piece.from, piece.bytes);
-    }
-  };
   for (const iovec& place : places) {
     if (bytes.empty()) return true;
     if (skip >= place.iov_len) {
       skip -= place.iov_len;
       continue;
     }
-    Piece piece{static_cast<std::byte*>(place.iov_base) + skip, bytes.data(),
-                std::min(place.iov_len - skip, bytes.size())};
-    if (!guarded(piece.to, piece.bytes, Piece::copy, &piece)) return false;
-    bytes = bytes.subspan(piece.bytes);
+    auto* to = static_cast<std::byte*>(place.iov_base) + skip;
+    const size_t room = std::min(place.iov_len - skip, bytes.size());
+    if (!guarded(to, room, [&] { std::memcpy(to, bytes.data(), room); })) return false;
+    bytes = bytes.subspan(room);
     skip = 0;
   }
   return true;
