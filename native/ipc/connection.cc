@@ -37,7 +37,7 @@ bool Connection::read(Frame& frame) {
   if (attachment_) return stream_.read(frame);
   if (stream_.read_hello(frame, hello_by_)) return true;
   if (hello_by_.passed()) {
-    ++state_.late_hellos;
+    ++state_.counters.late_hellos;
     state_.note("ipc hello", "shut a worker's connection: " + visitor_.name() +
                                  " sent no HELLO in " +
                                  std::to_string(state_.config.hello_timeout_ms) + " ms");
@@ -53,9 +53,9 @@ bool Connection::serve_one(Frame& frame) {
     if (!read(frame)) return false;
     answer = dispatch(frame);
   } catch (const RequestError& error) {
-    if (error.code() == ErrorCode::bad_frame) ++state_.bad_frames;
+    if (error.code() == ErrorCode::bad_frame) ++state_.counters.bad_frames;
     if (error.code() == ErrorCode::limit && is_page_op(static_cast<Op>(frame.header.op))) {
-      ++state_.requests_refused;
+      ++state_.counters.requests_refused;
       state_.note("ipc limit", "refused a request of " + visitor_.name() + ": " + error.what());
     }
     reply.error = static_cast<uint16_t>(error.code());
@@ -70,7 +70,7 @@ bool Connection::serve_one(Frame& frame) {
   held_.clear();
   if (gate_ && gate_->gate().fenced()) {
     ++attachment_->given_up;
-    ++state_.given_up;
+    ++state_.counters.given_up;
   }
   reply.body_bytes = static_cast<uint32_t>(answer.body.size());
   reply.op = frame.header.op | kReplyBit;
@@ -97,7 +97,7 @@ Connection::Answer Connection::dispatch(Frame& frame) {
   ++attachment_->requests;
   attachment_->last_request = Clock::now();
   if (is_page_op(op)) return pages(frame);
-  ++state_.others;
+  ++state_.counters.others;
   RequestContext context;
   context.ns = attachment_->ns.get();
   context.user = attachment_->uid;
@@ -198,7 +198,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
   answer.count = columns.count;
   std::string said;
   if (op == Op::exists) {
-    ++state_.exists;
+    ++state_.counters.exists;
     context.lengths = (frame.header.flags & kFlagLengths) != 0;
     const bool all = context.lengths || (frame.header.flags & kFlagBitmap) != 0;
     const ExistsAnswer found = state_.handler.exists(context, pages_, all);
@@ -213,13 +213,13 @@ Connection::Answer Connection::pages(const Frame& frame) {
     }
   } else {
     if (op == Op::set) {
-      ++state_.sets;
+      ++state_.counters.sets;
       state_.handler.set(context, pages_);
     } else if (op == Op::get) {
-      ++state_.gets;
+      ++state_.counters.gets;
       state_.handler.get(context, pages_);
     } else {
-      ++state_.others;
+      ++state_.counters.others;
       said = op == Op::remove ? state_.handler.remove(context, pages_)
                               : state_.handler.pin(context, pages_);
     }
@@ -241,7 +241,7 @@ void Connection::drop_lost_regions() {
   for (const PageRef& page : pages_) {
     if (page.status == PageStatus::region_lost && page.memory != nullptr &&
         attachment_->lose_region(page.region)) {
-      ++state_.regions_lost;
+      ++state_.counters.regions_lost;
     }
   }
 }

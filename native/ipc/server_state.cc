@@ -52,7 +52,7 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
     unsigned of_process = 0;
     for (const auto& [token, one] : attachments_) of_process += one->pid == pid;
     if (of_process >= config.attachments_per_process_max) {
-      ++crowded;
+      ++counters.crowded;
       const std::string text = "process " + std::to_string(pid) + " is attached " +
                                std::to_string(of_process) +
                                " times, the most that one process may be";

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <utility>
@@ -36,40 +34,30 @@ Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
   regions_ = std::make_unique<MemoryTable>(rails_);
   responder_ = std::make_unique<Responder>(rails_, *pool_, config.incarnation);
   engine_ = make_rdma_engine(config.engine, rails_, *regions_, connector);
-  wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd_ < 0) refused("creating an eventfd");
-  watcher_ = std::thread([this] {
-    name_thread("rdma watch");
-    watch();
-  });
+  watcher_ = named_thread("rdma watch", [this] { watch(); });
 }
 
 Fabric::~Fabric() {
   stopping_ = true;
-  wake();
+  ring(wake_.get());
   watcher_.join();
-  ::close(wake_fd_);
-}
-
-void Fabric::wake() const {
-  const uint64_t one = 1;
-  (void)!::write(wake_fd_, &one, sizeof one);
 }
 
 void Fabric::connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) {
   engine_->connected(peer, channel, std::move(answer));
-  wake();  // test READs may be out now, and on an idle node nobody else looks for their answers
+  ring(wake_.get());  // test READs may be out now, and on an idle node nobody else looks for their
+                      // answers
 }
 
 void Fabric::watch() {
-  std::vector<pollfd> fds{{wake_fd_, POLLIN, 0}};
+  std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
   for (const auto& rail : rails_) fds.push_back({rail->context()->async_fd, POLLIN, 0});
   TimePoint look_at{};
   bool proving = false;
   while (true) {
     const int ready = ::poll(fds.data(), fds.size(), proving ? kProofLookMs : kPortCheckMs);
     if (stopping_) return;
-    if (uint64_t woken = 0; fds[0].revents != 0) (void)!::read(wake_fd_, &woken, sizeof woken);
+    if (fds[0].revents != 0) hush(wake_.get());
     const TimePoint now = Clock::now();
     if (ready > 0 || now >= look_at) {
       look_at = now + std::chrono::milliseconds(kPortCheckMs);

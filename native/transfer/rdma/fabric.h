@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/event_fd.h"
 #include "transfer/rdma/memory_table.h"
 #include "transfer/rdma/rdma_engine.h"
 #include "transfer/rdma/responder.h"
@@ -40,7 +41,6 @@ class Fabric {
 
  private:
   void watch();
-  void wake() const;
   void look(Rail& rail);
   void handle_events(Rail& rail);
   void take_out(Rail& rail, const std::string& why);
@@ -51,7 +51,7 @@ class Fabric {
   std::unique_ptr<Responder> responder_;
   std::unique_ptr<RdmaEngine> engine_;
   std::atomic<bool> stopping_ = false;
-  int wake_fd_ = -1;
+  EventFd wake_;
   std::thread watcher_;
 };
 

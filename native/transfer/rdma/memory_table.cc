@@ -11,10 +11,7 @@ constexpr int kForegroundMs = 500;
 }  // namespace
 
 MemoryTable::MemoryTable(std::span<const std::unique_ptr<Rail>> rails) : rails_(rails) {
-  thread_ = std::thread([this] {
-    name_thread("rdma memory");
-    background();
-  });
+  thread_ = named_thread("rdma memory", [this] { background(); });
 }
 
 MemoryTable::~MemoryTable() {

@@ -1,21 +1,16 @@
 #include "transfer/rdma/peer_channels.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
 #include <utility>
+
+#include "common/event_fd.h"
 
 namespace peercached::rdma {
 namespace {
 
 // More than could exist at once. If a number gets lost, the peer frees its oldest channels.
 constexpr size_t kClosedNumbersMax = 256;
-
-void wake(int event_fd) {
-  const uint64_t one = 1;
-  (void)!::write(event_fd, &one, sizeof one);
-}
 
 }  // namespace
 
@@ -224,13 +219,13 @@ uint32_t PeerChannels::size() const {
 
 void PeerChannels::wake_one() {
   if (waiters_.empty()) return;
-  wake(waiters_.front());
+  ring(waiters_.front());
   std::rotate(waiters_.begin(), waiters_.begin() + 1,
               waiters_.end());  // a fair turn for all
 }
 
 void PeerChannels::wake_all() {
-  for (int event_fd : waiters_) wake(event_fd);
+  for (int event_fd : waiters_) ring(event_fd);
 }
 
 }  // namespace peercached::rdma

@@ -1,11 +1,11 @@
 #include "transfer/rdma/rdma_engine.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
 
+#include "common/event_fd.h"
 #include "transfer/known_peers.h"
 #include "transfer/rdma/lane.h"
 #include "transfer/rdma/patience.h"
@@ -188,10 +188,7 @@ class Reading final : public RdmaEngine {
     const int left_ms = next.remaining_ms();
     const int wait_ms = call.chains == 0 ? left_ms : std::min(left_ms, kFenceCheckMs);
     if (::poll(sleepers.data(), sleepers.size(), wait_ms) <= 0) return;
-    if (sleepers[0].revents != 0) {
-      uint64_t count;
-      (void)!::read(wake_fd, &count, sizeof count);
-    }
+    if (sleepers[0].revents != 0) hush(wake_fd);
     for (Lane& lane : lanes) {
       if (lane.reading()) lane.take_events();
     }

@@ -1,17 +1,12 @@
 #include "transfer/tcp/follower.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <stdexcept>
 #include <vector>
 
-#include "common/batch_thread.h"
-#include "common/error_text.h"
 #include "common/thread_name.h"
 
 namespace peercached::tcp {
@@ -183,14 +178,8 @@ class Follower::Lane {
 
 Follower::Follower(FeedReader& reader, LifeSigns& signs, const TcpEngineConfig& config,
                    std::chrono::milliseconds wait)
-    : reader_(reader),
-      signs_(signs),
-      dialer_(config),
-      wait_(wait),
-      wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
-  if (wake_fd_ < 0) throw std::runtime_error("cannot make an eventfd: " + error_text(errno));
-  thread_ = std::thread([this] {
-    name_thread("follow");
+    : reader_(reader), signs_(signs), dialer_(config), wait_(wait) {
+  thread_ = named_thread("follow", [this] {
     run_as_batch();
     run();
   });
@@ -201,9 +190,8 @@ Follower::~Follower() {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake();
+  ring(wake_.get());
   thread_.join();
-  ::close(wake_fd_);
 }
 
 void Follower::follow(HolderIndex holder, const PeerEndpoint& endpoint) {
@@ -214,17 +202,12 @@ void Follower::follow(HolderIndex holder, const PeerEndpoint& endpoint) {
     if (lane && same(lane->dial(), dial)) return;
     lane = std::make_unique<Lane>(holder, std::move(dial), *this);
   }
-  wake();
+  ring(wake_.get());
 }
 
 void Follower::leave(HolderIndex holder) {
   MutexLock lock(mutex_);
   lanes_.erase(holder);
-}
-
-void Follower::wake() const {
-  const uint64_t one = 1;
-  (void)!::write(wake_fd_, &one, sizeof one);
 }
 
 void Follower::run() {
@@ -241,7 +224,7 @@ void Follower::run() {
         const auto lane = lanes_.find(polled[i]);
         if (waits[i + 1].revents != 0 && lane != lanes_.end()) lane->second->proceed(now);
       }
-      waits.assign({pollfd{wake_fd_, POLLIN, 0}});
+      waits.assign({pollfd{wake_.get(), POLLIN, 0}});
       polled.clear();
       unsigned followed = 0;
       for (auto& [holder, lane] : lanes_) {
@@ -261,8 +244,7 @@ void Follower::run() {
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
     const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
     (void)::ppoll(waits.data(), waits.size(), &timeout, nullptr);
-    uint64_t rung;
-    if (waits[0].revents != 0) (void)!::read(wake_fd_, &rung, sizeof rung);
+    if (waits[0].revents != 0) hush(wake_.get());
   }
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/clock.h"
+#include "common/event_fd.h"
 #include "common/mutex.h"
 #include "common/types.h"
 #include "transfer/tcp/dialer.h"
@@ -56,7 +57,6 @@ class Follower {
   class Lane;
 
   void run();
-  void wake() const;
 
   FeedReader& reader_;
   LifeSigns& signs_;
@@ -65,7 +65,7 @@ class Follower {
   Mutex mutex_;
   std::map<HolderIndex, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  int wake_fd_ = -1;
+  EventFd wake_;
   std::thread thread_;
 };
 

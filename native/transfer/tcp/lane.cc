@@ -1,10 +1,11 @@
 #include "transfer/tcp/lane.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+
+#include "common/event_fd.h"
 
 namespace peercached::tcp {
 namespace {
@@ -261,10 +262,7 @@ void drive(ReadCall& call, std::span<Lane* const> lanes, int wake_fd) {
     const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
     (void)::ppoll(waits.data(), waits.size(), &timeout, nullptr);
 
-    if (waits[0].revents != 0) {
-      uint64_t count;
-      (void)!::read(wake_fd, &count, sizeof count);
-    }
+    if (waits[0].revents != 0) hush(wake_fd);
     const TimePoint awake = Clock::now();
     for (size_t i = 0; i < active.size(); ++i) {
       if (waits[i + 1].revents != 0 || active[i]->has_more()) active[i]->proceed();

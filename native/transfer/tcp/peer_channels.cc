@@ -1,9 +1,9 @@
 #include "transfer/tcp/peer_channels.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
+
+#include "common/event_fd.h"
 
 namespace peercached::tcp {
 
@@ -82,8 +82,7 @@ void PeerChannels::forget(Channel* channel) {
 
 void PeerChannels::wake_waiters() {
   // Wake all: they are few, and a single chosen one might just be giving up.
-  const uint64_t one = 1;
-  for (int event_fd : waiters_) (void)!::write(event_fd, &one, sizeof one);
+  for (int event_fd : waiters_) ring(event_fd);
 }
 
 }  // namespace peercached::tcp

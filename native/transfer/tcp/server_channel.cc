@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/batch_thread.h"
+#include "common/thread_name.h"
 #include "transfer/tcp/hello_proof.h"
 
 namespace peercached::tcp {
@@ -89,7 +89,7 @@ std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
 
 ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
                              const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
-                             ServerCounters& counters)
+                             TcpServerStats& counters)
     : stream_(std::move(socket)),
       config_(config),
       pool_(pool),

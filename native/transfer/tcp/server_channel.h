@@ -9,7 +9,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <functional>
 #include <span>
 #include <string>
@@ -23,17 +22,11 @@
 
 namespace peercached::tcp {
 
-struct ServerCounters {
-  std::atomic<uint64_t> channels{0}, accepted{0}, refused{0}, bad_hellos{0}, bad_frames{0};
-  std::atomic<uint64_t> pages{0}, bytes{0}, stale{0}, stalls{0};
-  std::atomic<uint64_t> crowded{0}, unauthorised{0}, late_hellos{0}, kernel_sealed{0};
-};
-
 class ServerChannel {
  public:
   ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
                 const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
-                ServerCounters& counters);
+                TcpServerStats& counters);
 
   // Returns when the channel has ended. `let_in` is called once the peer is authenticated, and says
   // whether it may have one more channel.
@@ -72,7 +65,7 @@ class ServerChannel {
   Pool& pool_;
   const TcpServer::TokenOf& token_of_;
   const TcpServer::Answers& answers_;
-  ServerCounters& counters_;
+  TcpServerStats& counters_;
   const std::string host_;
 
   // Guards what other threads use: the peer's name, and the end of stream_.

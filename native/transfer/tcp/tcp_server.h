@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "common/counter.h"
 #include "common/notices.h"
 #include "pool/pool.h"
 #include "transfer/tcp/frames.h"
@@ -38,12 +39,12 @@ struct TcpServerConfig {
 };
 
 struct TcpServerStats {
-  uint64_t channels = 0, accepted = 0, refused = 0, bad_hellos = 0, bad_frames = 0;
-  uint64_t pages = 0, bytes = 0, stale = 0, stalls = 0;
+  Counter channels, accepted, refused, bad_hellos, bad_frames;
+  Counter pages, bytes, stale, stalls;
   // `crowded`, part of `refused`: too many of one address or peer. `unauthorised` and
   // `late_hellos`, parts of `bad_hellos`: no valid token, or too late.
-  uint64_t crowded = 0, unauthorised = 0, late_hellos = 0;
-  uint64_t kernel_sealed = 0;  // channels, part of `accepted`: the kernel encrypts their pages
+  Counter crowded, unauthorised, late_hellos;
+  Counter kernel_sealed;  // channels, part of `accepted`: the kernel encrypts their pages
 };
 
 class TcpServer {
