@@ -13,7 +13,7 @@
 #include "common/event_fd.h"
 #include "common/mutex.h"
 #include "common/types.h"
-#include "transfer/tcp/dialer.h"
+#include "transfer/tcp/channel.h"
 #include "transfer/tcp/life_signs.h"
 
 namespace peercached {
@@ -60,7 +60,7 @@ class Follower {
 
   FeedReader& reader_;
   LifeSigns& signs_;
-  const Dialer dialer_;
+  const Dial dial_;
   const std::chrono::milliseconds wait_;
   Mutex mutex_;
   std::map<HolderIndex, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);

@@ -20,8 +20,7 @@ Channel* PeerChannels::lease() {
     Channel* channel = idle_.back();
     idle_.pop_back();
     channel->catch_up();
-    const bool late = channel->state() != Channel::State::ready && channel->greeted_by().passed();
-    if (channel->state() != Channel::State::broken && !late) return channel;
+    if (channel->state() != Channel::State::broken) return channel;
     forget(channel);
   }
   if (all_.size() >= channels_max_) return nullptr;

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "common/fault_guard.h"
+#include "transfer/tcp/socket.h"
 
 namespace peercached::tcp {
 namespace {
@@ -330,9 +331,7 @@ ssize_t Seal::send(std::span<const iovec> pieces) {
 }
 
 ssize_t Seal::send_by_kernel(std::span<const iovec> pieces) {
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(pieces.data());  // only read
-  message.msg_iovlen = pieces.size();
+  const msghdr message = message_of(pieces);
   const ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n > 0) records_ += 1 + static_cast<size_t>(n) / kRecordBytes;
   return n;
@@ -352,9 +351,7 @@ void Seal::await_more(bool nothing_now) {
 }
 
 ssize_t Seal::receive_from_kernel(std::span<const iovec> places) {
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(places.data());  // only read
-  message.msg_iovlen = places.size();
+  msghdr message = message_of(places);
   const ssize_t n = ::recvmsg(fd_, &message, MSG_DONTWAIT);
   if (n > 0) received_records_ += 1 + static_cast<size_t>(n) / kRecordBytes;
   await_more(n < 0 && errno == EAGAIN);
