@@ -133,9 +133,10 @@ struct TcpServer::Impl {
     if (of_host >= config.greeting_per_host_max || greeting >= config.greeting_max) {
       counters.refused++;
       counters.crowded += of_host >= config.greeting_per_host_max;
-      note("tcp crowd", "refused a connection to data_port from " + channel->host() +
-                            ": too many connections without a hello (" + std::to_string(of_host) +
-                            " from that address, " + std::to_string(greeting) + " in total)");
+      say(config.notices, "tcp crowd",
+          "refused a connection to data_port from " + channel->host() +
+              ": too many connections without a hello (" + std::to_string(of_host) +
+              " from that address, " + std::to_string(greeting) + " in total)");
       channel->turn_away();
       return;
     }
@@ -168,10 +169,6 @@ struct TcpServer::Impl {
     }
     session.let_in = all < config.channels_max && of_peer < config.channels_per_peer_max;
     return session.let_in;
-  }
-
-  void note(std::string_view kind, const std::string& sentence) const {
-    if (config.notices != nullptr) config.notices->say(kind, sentence);
   }
 
   const TcpServerConfig config;
