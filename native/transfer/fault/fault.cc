@@ -83,6 +83,7 @@ class FaultSink final : public PageSink {
 
   void landed(const ReadBatch& batch, ReadOp& op) override {
     const Fault fault = fault_of(op);
+    bool fails = false;
     switch (fault.kind) {
       case PageFault::none:
         break;
@@ -92,26 +93,22 @@ class FaultSink final : public PageSink {
             Clock::now() + std::chrono::microseconds(fault.dice % plan_.delay_us_max + 1)));
         break;
       case PageFault::drop:
-        op.status = PageStatus::error;
-        return;
-      case PageFault::truncate: {
-        const size_t kept_bytes = fault.dice % op.length;
-        op.checksum.reset();
-        if (!spoil_dest(gate_, {op.dest + kept_bytes, op.length - kept_bytes})) {
-          op.status = PageStatus::error;
-          return;
-        }
+        fails = true;
         break;
-      }
+      case PageFault::truncate:
+        op.checksum.reset();
+        fails = !spoil_dest(gate_, std::span(op.dest, op.length).subspan(fault.dice % op.length));
+        break;
       case PageFault::blind:
         op.status = PageStatus::ok;
         return;
       case PageFault::corrupt:
-        if (!corrupt(op, fault.dice)) {
-          op.status = PageStatus::error;
-          return;
-        }
+        fails = !corrupt(op, fault.dice);
         break;
+    }
+    if (fails) {
+      op.status = PageStatus::error;
+      return;
     }
     sink_.landed(batch, op);
   }
