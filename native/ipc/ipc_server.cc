@@ -141,8 +141,8 @@ struct IpcServer::Impl {
 
   void refuse(UniqueFd socket, const std::string& text, ErrorCode code = ErrorCode::limit) {
     ++state.counters.refused;
-    state.note(code == ErrorCode::limit ? "ipc full" : "ipc forbidden",
-               "refused a worker: " + text);
+    say(state.config.notices, code == ErrorCode::limit ? "ipc full" : "ipc forbidden",
+        "refused a worker: " + text);
     struct {
       ReplyHeader header;
       char text[200];

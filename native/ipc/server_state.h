@@ -1,7 +1,6 @@
 // State shared by all connections of one server: the attachments, the counters, the handler.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -35,9 +34,6 @@ class ServerState {
   void leave(std::shared_ptr<Attachment> attachment);
 
   std::vector<WorkerInfo> workers() const;
-  void note(std::string_view kind, const std::string& sentence) const {
-    if (config.notices != nullptr) config.notices->say(kind, sentence);
-  }
 
  private:
   mutable Mutex mutex_;
