@@ -33,13 +33,6 @@ std::set<Connection*>& all_connections() {
   return *all;
 }
 
-// After these errors the daemon closes the connection.
-bool closes(ErrorCode error) {
-  return error == ErrorCode::bad_frame || error == ErrorCode::bad_version ||
-         error == ErrorCode::not_attached || error == ErrorCode::no_attachment ||
-         error == ErrorCode::forbidden;
-}
-
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -99,33 +92,6 @@ size_t reply_bytes_max(uint16_t op, uint32_t count) {
   }
 }
 
-struct OfDaemon {
-  uint32_t features = 0;
-  std::string version;
-};
-
-// What the answer to a HELLO says of the daemon. An older daemon names no features there.
-OfDaemon of_daemon(const std::string& hello) {
-  constexpr size_t kVersionBytesMax = 64;  // it goes into sentences
-  OfDaemon daemon;
-  ipc::HelloReply reply;
-  if (hello.size() < sizeof(reply)) return daemon;
-  std::memcpy(&reply, hello.data(), sizeof(reply));
-  daemon.version =
-      hello.substr(sizeof(reply), std::min<size_t>(reply.version_bytes, kVersionBytesMax));
-  const size_t at = sizeof(reply) + size_t{reply.version_bytes};
-  if (hello.size() >= at + sizeof(daemon.features)) {
-    std::memcpy(&daemon.features, hello.data() + at, sizeof(daemon.features));
-  }
-  return daemon;
-}
-
-class NoWaits : public Waits {
- public:
-  bool ready(int, short, TimePoint) override { return false; }
-  void pause(std::chrono::microseconds) override {}
-};
-
 }  // namespace
 
 Connection::Connection(const std::string& path, const Token& token, const std::string& ns,
@@ -151,14 +117,14 @@ Connection::Connection(const std::string& path, const Token& token, const std::s
   ipc::HelloHead head;
   head.protocol_version = ipc::kProtocolVersion;
   head.features = ipc::kFeatures;
-  std::copy(token.begin(), token.end(), head.token);
+  head.token = token;
   head.namespace_bytes = static_cast<uint32_t>(ns.size());
   head.name_bytes = static_cast<uint32_t>(name.size());
-  NoWaits none;  // HELLO fits into a new socket
+  // HELLO fits into a new socket.
   send({.op = Op::hello,
         .body = {bytes_of(head), bytes_of(ns), bytes_of(name)},
         .file = gate_.file()},
-       Clock::now(), none);
+       Clock::now(), nullptr);
   gate_.close_file();
   all_connections().insert(this);
 }
@@ -185,12 +151,12 @@ Answer Connection::lose(std::string why) {
 
 Answer Connection::ask(const Frame& frame, TimePoint end, Waits& waits) {
   if (state_ != State::idle) return lose("the connection has ended");
-  Answer sent = send(frame, end, waits);
+  Answer sent = send(frame, end, &waits);
   if (sent.outcome != Outcome::reply) return sent;
   return receive(end + kGrace, waits);
 }
 
-Answer Connection::send(const Frame& frame, TimePoint end, Waits& waits) {
+Answer Connection::send(const Frame& frame, TimePoint end, Waits* waits) {
   RequestHeader header;
   size_t body_bytes = 0;
   for (const auto& part : frame.body) body_bytes += part.size();
@@ -234,7 +200,7 @@ Answer Connection::send(const Frame& frame, TimePoint end, Waits& waits) {
     ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      if (!waits.ready(fd, POLLOUT, end)) return {.outcome = Outcome::late};
+      if (waits == nullptr || !waits->ready(fd, POLLOUT, end)) return {.outcome = Outcome::late};
       if (state_ != State::asking) return lose("the process has forked");
       continue;
     }
@@ -296,16 +262,26 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
                 std::string(reply_.data() + sizeof(header), header.body_bytes)};
   if (reply_.size() > kReceiveBytes) reply_ = std::vector<char>(kReceiveBytes);
   state_ = State::idle;
-  if (of_hello && error == ErrorCode::none) {
-    auto [features, version] = of_daemon(answer.body);
-    features_ = features;
-    daemon_version_ = std::move(version);
-  }
+  if (of_hello && error == ErrorCode::none) take_hello(answer.body);
   if (error != ErrorCode::none) {
     answer.outcome = Outcome::refused;
-    if (before_any || closes(error)) state_ = State::ended;
+    if (before_any || ipc::closes_connection(error)) state_ = State::ended;
   }
   return answer;
+}
+
+// An older daemon names no features there.
+void Connection::take_hello(const std::string& answer) {
+  constexpr size_t kVersionBytesMax = 64;  // it goes into sentences
+  ipc::HelloReply reply;
+  if (answer.size() < sizeof(reply)) return;
+  std::memcpy(&reply, answer.data(), sizeof(reply));
+  token_ = reply.token;
+  daemon_version_ =
+      answer.substr(sizeof(reply), std::min<size_t>(reply.version_bytes, kVersionBytesMax));
+  const size_t at = sizeof(reply) + size_t{reply.version_bytes};
+  if (answer.size() < at + sizeof(features_)) return;
+  std::memcpy(&features_, answer.data() + at, sizeof(features_));
 }
 
 void Connection::give_up() {

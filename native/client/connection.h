@@ -10,10 +10,9 @@
 
 #include <sys/types.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,13 +24,13 @@
 
 namespace peercached::client {
 
-using Token = std::array<uint8_t, 16>;
+using ipc::Token;
 
 enum class Outcome : uint8_t {
   reply,
   refused,  // by the daemon, with a sentence
   late,     // no reply in time; it can still be received
-  lost,     // there is no connection any more
+  lost,     // there is no connection any more; of a Session: the daemon is away
 };
 
 struct Answer {
@@ -66,6 +65,8 @@ class Connection {
   Answer receive(TimePoint until, Waits& waits);
 
   bool idle() const { return state_ == State::idle; }
+  // From the answer to HELLO; none before that.
+  const std::optional<Token>& token() const { return token_; }
   // Whether the daemon takes requests with this feature (ipc::Features).
   bool has(ipc::Features feature) const { return (features_ & feature) != 0; }
   // The daemon's version, as it names it.
@@ -87,7 +88,8 @@ class Connection {
   enum class State : uint8_t { idle, asking, ended };
 
   static FileIdentity place_of(const std::string& path);
-  Answer send(const Frame& frame, TimePoint end, Waits& waits);
+  Answer send(const Frame& frame, TimePoint end, Waits* waits);  // null: without waiting
+  void take_hello(const std::string& answer);
   Answer lose(std::string why);
 
   State state_ = State::idle;
@@ -100,6 +102,7 @@ class Connection {
   uint16_t op_ = 0;
   uint32_t count_ = 0;
   uint32_t request_id_ = 0;
+  std::optional<Token> token_;
   uint32_t features_ = 0;  // of the daemon
   std::string daemon_version_;
   std::vector<char> reply_;

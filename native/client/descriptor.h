@@ -32,12 +32,9 @@ class Descriptor {
   }
   Descriptor(Descriptor&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)), identity_(other.identity_) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) {
-      close();
-      fd_ = std::exchange(other.fd_, -1);
-      identity_ = other.identity_;
-    }
+  Descriptor& operator=(Descriptor other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(identity_, other.identity_);
     return *this;
   }
   ~Descriptor() { close(); }

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <set>
 
@@ -36,14 +35,6 @@ constexpr auto kRefusedTime = 1s;
 
 constexpr const char* kNoAnswer = "the daemon did not answer in time";
 
-// The token in the answer to a HELLO; none if it is no such answer.
-std::optional<Token> token_of(const Answer& hello) {
-  ipc::HelloReply reply;
-  if (hello.outcome != Outcome::reply || hello.body.size() < sizeof(reply)) return std::nullopt;
-  std::memcpy(&reply, hello.body.data(), sizeof(reply));
-  return std::to_array(reply.token);
-}
-
 // Whether the socket itself is mounted into this container, and not its folder. Such a mount stays
 // with the file of the daemon that ran then: a later daemon makes another one.
 bool is_mounted(const std::string& path) {
@@ -55,18 +46,14 @@ bool is_mounted(const std::string& path) {
   return false;
 }
 
-template <class T>
-class Restored {
- public:
-  Restored(T& place, T meanwhile) : place_(place), before_(std::exchange(place, meanwhile)) {}
-  ~Restored() { place_ = before_; }
-  Restored(const Restored&) = delete;
-  Restored& operator=(const Restored&) = delete;
-
- private:
-  T& place_;
-  T before_;
+// Work for the end of a scope, also when it ends with an exception.
+template <class Work>
+struct Finally {
+  Work work;
+  ~Finally() { work(); }
 };
+template <class Work>
+Finally(Work) -> Finally<Work>;
 
 }  // namespace
 
@@ -77,8 +64,6 @@ Session::Session(std::string path, std::string ns, std::string name)
       pid_(::getpid()),
       dice_(static_cast<unsigned>(Clock::now().time_since_epoch().count()) ^
             static_cast<unsigned>(pid_)) {}
-
-bool Session::in_this_process() const { return pid_ == ::getpid(); }
 
 void Session::note(bool loud, std::string text) {
   if (notes_.size() < kNotesMax) notes_.push_back({loud, std::move(text)});
@@ -122,13 +107,11 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
     std::shared_ptr<Connection> greeting;
     const TimePoint patience = Clock::now() + kHelloTime;
     const TimePoint until = std::min(end, patience);
-    if (joined) ++joined->open;
-    struct Counted {
-      Attachment* attachment;
-      ~Counted() {
-        if (attachment != nullptr) --attachment->open;
-      }
-    } counted{joined.get()};
+    bool counted = joined != nullptr;
+    if (counted) ++joined->open;
+    const Finally uncount{[&] {
+      if (counted) --joined->open;
+    }};
     try {
       greeting = std::make_shared<Connection>(path_, joined ? joined->token : Token{}, ns_, name_);
     } catch (const std::system_error& error) {
@@ -141,12 +124,12 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
     }
     const Answer hello = greeting->receive(until, waits);
     if (closed_ || !in_this_process()) return Taken::away;
-    if (const auto token = token_of(hello)) {
+    if (const auto token = greeting->token()) {
       lease.session = this;
       lease.connection = std::move(greeting);
       if (joined) {
         lease.attachment = joined;
-        counted.attachment = nullptr;
+        counted = false;
       } else {
         lease.attachment = std::make_shared<Attachment>();
         lease.attachment->open = 1;
@@ -165,7 +148,7 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
     if (hello.outcome == Outcome::refused && hello.error == ErrorCode::limit && joined &&
         joined->open > 1) {
       joined->open_max = joined->open - 1;
-      counted.attachment = nullptr;
+      counted = false;
       --joined->open;
       return take(lease, end, waits);
     }
@@ -202,7 +185,8 @@ void Session::lose(const std::string& why, microseconds probe_after) {
 
 bool Session::probe(TimePoint end, Waits& waits) {
   if (probing_) return false;
-  const Restored<bool> one_at_a_time(probing_, true);
+  probing_ = true;
+  const Finally one_at_a_time{[this] { probing_ = false; }};
   for (int attempt = 1; attempt <= 2; ++attempt) {
     const TimePoint now = Clock::now();
     // The probed daemon may be stopped while another one listens at the path by now.
@@ -226,7 +210,7 @@ bool Session::probe(TimePoint end, Waits& waits) {
     if (closed_ || !in_this_process()) return false;
     if (hello.outcome == Outcome::late) return false;
     probe_.reset();
-    if (const auto token = token_of(hello)) {
+    if (const auto token = greeting->token()) {
       if (!attachment_ || attachment_->token != *token) {
         attachment_ = std::make_shared<Attachment>();
         attachment_->token = *token;
@@ -251,26 +235,22 @@ bool Session::probe(TimePoint end, Waits& waits) {
 
 // --- requests
 
-Reply Session::ask(const Request& request, Waits& waits) {
-  struct Asking {
-    std::vector<std::thread::id>& askers;
-    ~Asking() {
-      const auto self = std::find(askers.begin(), askers.end(), std::this_thread::get_id());
-      if (self != askers.end()) askers.erase(self);
-    }
-  };
+Answer Session::ask(const Request& request, Waits& waits) {
   askers_.push_back(std::this_thread::get_id());
-  const Asking asking{askers_};
+  const Finally asked{[this] {
+    const auto self = std::find(askers_.begin(), askers_.end(), std::this_thread::get_id());
+    if (self != askers_.end()) askers_.erase(self);
+  }};
   for (int attempt = 1;; ++attempt) {
     Lease lease;
     const Taken taken = take(lease, request.end, waits);
     if (taken != Taken::connection) {
-      return {.result = taken == Taken::late ? Result::late : Result::away};
+      return {.outcome = taken == Taken::late ? Outcome::late : Outcome::lost};
     }
     try {
-      Reply reply = exchange(lease, request, waits);
+      Answer answer = exchange(lease, request, waits);
       // Perhaps the daemon has restarted since the last call. Every request can be repeated.
-      if (reply.result != Result::away || attempt == 2) return reply;
+      if (answer.outcome != Outcome::lost || attempt == 2) return answer;
     } catch (...) {
       // Interrupted: the next call would read this reply, and the daemon may still be writing.
       if (!lease.connection->idle()) give_up(lease, request, waits);
@@ -279,15 +259,15 @@ Reply Session::ask(const Request& request, Waits& waits) {
   }
 }
 
-Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
+Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
   Answer answer;
   answer.outcome = sweep_with(lease, request.end, waits);
   for (int attempt = 1; attempt <= 2; ++attempt) {
     if (answer.outcome == Outcome::reply) answer.outcome = register_all(lease, request, waits);
     if (answer.outcome != Outcome::reply) break;
-    if (Clock::now() >= request.end) return {.result = Result::late};
+    if (Clock::now() >= request.end) return {.outcome = Outcome::late};
     if (request.op == Op::pin && !lease.connection->has(ipc::kFeaturePins)) {
-      return {Result::refused, ErrorCode::unknown_op, 0,
+      return {Outcome::refused, ErrorCode::unknown_op, 0,
               "the daemon of version " + lease.connection->daemon_version() +
                   " knows no pins: update it to a version that does"};
     }
@@ -305,23 +285,15 @@ Reply Session::exchange(Lease& lease, const Request& request, Waits& waits) {
     if (answer.outcome != Outcome::reply) break;
     if (!forget_unknown_ids(*lease.attachment, request, ids, answer.body)) break;
   }
-  switch (answer.outcome) {
-    case Outcome::reply:
-      return {Result::reply, ErrorCode::none, answer.value, std::move(answer.body)};
-    case Outcome::refused:
-      return {Result::refused, answer.error, 0, std::move(answer.body)};
-    case Outcome::late:
-      // From now on no other call waits for it, until a probe is answered.
-      if (lease.attachment == attachment_) lose(kNoAnswer, 0us);
-      give_up(lease, request, waits);
-      return {.result = Result::late};
-    case Outcome::lost:
-      lease.attachment->open -= static_cast<unsigned>(lease.attachment->idle.size());
-      lease.attachment->idle.clear();
-      give_up(lease, request, waits);
-      return {.result = Result::away};
+  if (answer.outcome == Outcome::reply || answer.outcome == Outcome::refused) return answer;
+  if (answer.outcome == Outcome::lost) {
+    lease.attachment->open -= static_cast<unsigned>(lease.attachment->idle.size());
+    lease.attachment->idle.clear();
+  } else if (lease.attachment == attachment_) {
+    lose(kNoAnswer, 0us);  // from now on no other call waits for it, until a probe is answered
   }
-  return {};
+  give_up(lease, request, waits);
+  return {.outcome = answer.outcome};
 }
 
 std::vector<uint32_t> Session::ids_of_pages(const Attachment& attachment, const Request& request) {
@@ -462,16 +434,13 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
     if (gone == attachment.regions.end()) return Outcome::reply;
     // The entry is out of the table meanwhile, so that no other thread unregisters it, too. It goes
     // back unless the daemon has answered.
-    struct Unregistering {
-      Attachment& attachment;
-      std::map<uint64_t, Attachment::Known>::node_type known;
-      ~Unregistering() {
-        if (known.empty()) return;
-        attachment.regions.insert(std::move(known));
-        attachment.deaths_seen = 0;
-      }
-    } one{attachment, attachment.regions.extract(gone)};
-    Attachment::Known& known = one.known.mapped();
+    auto entry = attachment.regions.extract(gone);
+    const Finally put_back{[&] {
+      if (entry.empty()) return;
+      attachment.regions.insert(std::move(entry));
+      attachment.deaths_seen = 0;
+    }};
+    Attachment::Known& known = entry.mapped();
     if (const int file = known.file.get(); known.id == 0 && file >= 0) {
       const Answer answer = ask_for_id(lease, file, known.bytes, end, waits);
       if (answer.outcome == Outcome::late || answer.outcome == Outcome::lost) return answer.outcome;
@@ -490,7 +459,7 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
         other.refused_until = std::min(other.refused_until, Clock::now());
       }
     }
-    one.known = {};
+    entry = {};
   }
 }
 

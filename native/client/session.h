@@ -40,15 +40,6 @@ struct Request {
   std::optional<std::chrono::microseconds> silence{};
 };
 
-enum class Result : uint8_t { reply, refused, late, away };
-
-struct Reply {
-  Result result = Result::away;
-  ipc::ErrorCode error = ipc::ErrorCode::none;
-  uint32_t value = 0;
-  std::string body{};  // or the sentence of a refusal
-};
-
 class Session {
  public:
   // A sentence for the log. `loud`: memory cannot be used.
@@ -60,7 +51,7 @@ class Session {
   Session(std::string path, std::string ns, std::string name);
 
   // Throws what `waits` throws, after it has fenced the daemon off.
-  Reply ask(const Request& request, Waits& waits);
+  Answer ask(const Request& request, Waits& waits);
   // Unregisters segments that have died at the daemon. Every ask does that, too.
   void sweep(TimePoint end, Waits& waits);
   // Later calls find the daemon away. Waits for the requests of other threads, until their
@@ -109,7 +100,7 @@ class Session {
   Taken open(Lease& lease, TimePoint end, Waits& waits);
   bool probe(TimePoint end, Waits& waits);
   void lose(const std::string& why, std::chrono::microseconds probe_after);
-  Reply exchange(Lease& lease, const Request& request, Waits& waits);
+  Answer exchange(Lease& lease, const Request& request, Waits& waits);
   Answer ask_for_id(Lease& lease, int file, uint64_t bytes, TimePoint end, Waits& waits);
   Outcome register_all(Lease& lease, const Request& request, Waits& waits);
   Outcome register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,
@@ -122,7 +113,7 @@ class Session {
   Outcome sweep_with(Lease& lease, TimePoint end, Waits& waits);
   void give_up(Lease& lease, const Request& request, Waits& waits);
   void note(bool loud, std::string text);
-  bool in_this_process() const;
+  bool in_this_process() const { return pid_ == ::getpid(); }
 
   const std::string path_, ns_, name_;
   const pid_t pid_;

@@ -11,31 +11,28 @@
 
 namespace peercached::client {
 
-class Slots;
+struct Slots {
+  explicit Slots(unsigned count_) : count(count_) {}
+  const unsigned count;
+  std::vector<std::thread::id> taken{};
+};
 
 class Slot {
  public:
-  explicit Slot(std::shared_ptr<Slots> slots);
-  ~Slot();
+  explicit Slot(std::shared_ptr<Slots> slots) : slots_(std::move(slots)) {
+    slots_->taken.push_back(thread_);
+  }
+  ~Slot() { slots_->taken.erase(std::find(slots_->taken.begin(), slots_->taken.end(), thread_)); }
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
-
- private:
-  const std::shared_ptr<Slots> slots_;
-  const std::thread::id thread_ = std::this_thread::get_id();
-};
-
-class Slots {
- public:
-  explicit Slots(unsigned count) : count_(count) {}
 
   // Null: none was free in time. A thread that has a slot and asks again (in a signal handler) gets
   // another one at once, because it would wait for itself.
   static std::unique_ptr<Slot> take(const std::shared_ptr<Slots>& slots, TimePoint end,
                                     Waits& waits) {
     const auto self = std::this_thread::get_id();
-    auto& taken = slots->taken_;
-    while (taken.size() >= slots->count_ &&
+    const auto& taken = slots->taken;
+    while (taken.size() >= slots->count &&
            std::find(taken.begin(), taken.end(), self) == taken.end()) {
       const TimePoint now = Clock::now();
       if (now >= end) return nullptr;
@@ -45,17 +42,8 @@ class Slots {
   }
 
  private:
-  friend class Slot;
-  const unsigned count_;
-  std::vector<std::thread::id> taken_;
+  const std::shared_ptr<Slots> slots_;
+  const std::thread::id thread_ = std::this_thread::get_id();
 };
-
-inline Slot::Slot(std::shared_ptr<Slots> slots) : slots_(std::move(slots)) {
-  slots_->taken_.push_back(thread_);
-}
-
-inline Slot::~Slot() {
-  slots_->taken_.erase(std::find(slots_->taken_.begin(), slots_->taken_.end(), thread_));
-}
 
 }  // namespace peercached::client

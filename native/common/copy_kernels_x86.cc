@@ -3,8 +3,6 @@
 
 #include <immintrin.h>
 
-#include <array>
-
 #include "common/copy_kernels.h"
 #include "common/copy_stripes.h"
 
@@ -182,21 +180,14 @@ constexpr CopyKernel kSse2{
     "sse2",
     with_store<blocks_sse2<Store::none>, blocks_sse2<Store::cached>, blocks_sse2<Store::streamed>>};
 
-struct Supported {
-  std::array<CopyKernel, 3> kernels{};
-  size_t count = 0;
-  Supported() {
-    if (__builtin_cpu_supports("avx512f")) kernels[count++] = kAvx512;
-    if (__builtin_cpu_supports("avx2")) kernels[count++] = kAvx2;
-    kernels[count++] = kSse2;
-  }
-};
-
 }  // namespace
 
 std::span<const CopyKernel> copy_kernels() {
-  static const Supported supported;
-  return {supported.kernels.data(), supported.count};
+  // Best first, so that the kernels without support are at the beginning.
+  static constexpr CopyKernel kAll[] = {kAvx512, kAvx2, kSse2};
+  const bool has_avx512 = __builtin_cpu_supports("avx512f"),
+             has_avx2 = __builtin_cpu_supports("avx2");
+  return std::span(kAll).subspan(has_avx512 ? 0 : has_avx2 ? 1 : 2);
 }
 
 void fence_copied_bytes() {

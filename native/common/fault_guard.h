@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 namespace peercached {
 
@@ -15,5 +16,12 @@ namespace peercached {
 void install_fault_guard();
 
 bool guarded(const void* base, size_t bytes, void (*body)(void* context), void* context);
+
+template <typename Body>
+bool guarded(const void* base, size_t bytes, Body&& body) {
+  using Plain = std::remove_reference_t<Body>;
+  return guarded(
+      base, bytes, [](void* it) { (*static_cast<Plain*>(it))(); }, &body);
+}
 
 }  // namespace peercached

@@ -1,10 +1,10 @@
 // Just enough JSON to write a status document: objects of numbers, texts, booleans and arrays.
 #pragma once
 
-#include <concepts>
-#include <cstdint>
+#include <atomic>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "common/foreign_text.h"
 
@@ -12,7 +12,10 @@ namespace peercached {
 
 class JsonWriter {
  public:
-  JsonWriter& open(char bracket) { return raw(bracket); }  // '{' or '['
+  JsonWriter& open(char bracket) {  // '{' or '['
+    text_ += bracket;
+    return *this;
+  }
   JsonWriter& close(char bracket) {
     if (text_.back() == ',') text_.pop_back();
     text_ += bracket;
@@ -24,8 +27,8 @@ class JsonWriter {
     text_ += ':';
     return *this;
   }
-  template <std::integral T>
-  JsonWriter& value(T number) {
+  template <typename T>
+  requires std::is_arithmetic_v<T> JsonWriter& value(T number) {
     text_ += std::to_string(number);
     text_ += ',';
     return *this;
@@ -34,10 +37,9 @@ class JsonWriter {
     text_ += truth ? "true," : "false,";
     return *this;
   }
-  JsonWriter& value(double number) {
-    text_ += std::to_string(number);
-    text_ += ',';
-    return *this;
+  template <typename T>
+  JsonWriter& value(const std::atomic<T>& number) {
+    return value(number.load());
   }
   JsonWriter& value(std::string_view text) {
     quote(text);
@@ -56,10 +58,6 @@ class JsonWriter {
   }
 
  private:
-  JsonWriter& raw(char c) {
-    text_ += c;
-    return *this;
-  }
   void quote(std::string_view text) {
     static constexpr char kHex[] = "0123456789abcdef";
     const bool is_utf8 = is_presentable(text);

@@ -20,10 +20,9 @@
 // Of state.
 #define GUARDED_BY(mutex) THREAD_SAFETY(guarded_by(mutex))
 #define PT_GUARDED_BY(mutex) THREAD_SAFETY(pt_guarded_by(mutex))  // of what a pointer points to
-// Of functions: the caller holds the mutex, or must not hold it.
+// Of functions: the caller holds the mutex.
 #define REQUIRES(...) THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define REQUIRES_SHARED(...) THREAD_SAFETY(requires_shared_capability(__VA_ARGS__))
-#define EXCLUDES(...) THREAD_SAFETY(locks_excluded(__VA_ARGS__))
 // Of mutexes and locks themselves.
 #define CAPABILITY(name) THREAD_SAFETY(capability(name))
 #define SCOPED_CAPABILITY THREAD_SAFETY(scoped_lockable)
@@ -48,16 +47,18 @@ class CAPABILITY("mutex") Mutex {
 };
 
 // Holds the mutex for a scope.
-class SCOPED_CAPABILITY MutexLock {
+template <typename M>
+class SCOPED_CAPABILITY ScopedLock {
  public:
-  explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~MutexLock() RELEASE() { mutex_.unlock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
+  explicit ScopedLock(M& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~ScopedLock() RELEASE() { mutex_.unlock(); }
+  ScopedLock(const ScopedLock&) = delete;
+  ScopedLock& operator=(const ScopedLock&) = delete;
 
  private:
-  Mutex& mutex_;
+  M& mutex_;
 };
+using MutexLock = ScopedLock<Mutex>;
 
 // Lets go of a mutex that the caller holds, for a scope.
 class SCOPED_CAPABILITY MutexUnlock {
@@ -106,16 +107,7 @@ class CAPABILITY("mutex") SharedMutex {
   std::shared_mutex mutex_;
 };
 
-class SCOPED_CAPABILITY WriterLock {
- public:
-  explicit WriterLock(SharedMutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~WriterLock() RELEASE() { mutex_.unlock(); }
-  WriterLock(const WriterLock&) = delete;
-  WriterLock& operator=(const WriterLock&) = delete;
-
- private:
-  SharedMutex& mutex_;
-};
+using WriterLock = ScopedLock<SharedMutex>;
 
 class SCOPED_CAPABILITY ReaderLock {
  public:

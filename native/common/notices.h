@@ -56,4 +56,9 @@ class Notices {
   std::map<std::string_view, Kind> kinds_ GUARDED_BY(mutex_);
 };
 
+// To the log, if there is one.
+inline void say(Notices* notices, std::string_view kind, std::string sentence) {
+  if (notices != nullptr) notices->say(kind, std::move(sentence));
+}
+
 }  // namespace peercached

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/batch_thread.h"
 #include "common/thread_name.h"
 
 namespace peercached::disk {

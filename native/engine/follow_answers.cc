@@ -25,7 +25,7 @@ bool tell_rows(std::span<const RecordRow> rows, bool& anew, const Tell& tell) {
 
 bool FollowAnswers::answer(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                            uint32_t wait_ms, const Tell& tell) const {
-  signs.asked(follower, sign, Clock::now());
+  signs.hear(follower, sign, Clock::now(), false);
   const Deadline deadline = Deadline::after_ms(std::min(wait_ms, kFeedWaitMsMax));
   std::vector<RecordRow> changes;
   bool anew = false, told = true;

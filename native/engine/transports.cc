@@ -5,7 +5,7 @@
 
 #include "common/json.h"
 #include "transfer/fault/fault.h"
-#include "transfer/rdma/rdma_provider.h"
+#include "transfer/rdma/fabric.h"
 
 namespace peercached {
 
@@ -53,8 +53,10 @@ std::unique_ptr<Provider> Transports::make_provider(const EngineConfig& config, 
   fabric.link = config.link;
   fabric.incarnation = config.incarnation;
   fabric.engine = {config.channels_per_peer, !demanded};
+  fabric.must_be_up = demanded;
+  ChannelRequests& requests = *this;
   try {
-    return rdma::make_rdma_provider(fabric, demanded, pool.base(), pool.size_bytes(), *this);
+    return std::make_unique<rdma::Fabric>(fabric, pool.base(), pool.size_bytes(), requests);
   } catch (const std::runtime_error& error) {
     if (demanded) {
       throw std::runtime_error(std::string("protocol = \"rdma\": ") + error.what() +
@@ -105,14 +107,14 @@ std::vector<std::byte> Transports::accept_channel(const std::string& node_id,
 }
 
 void Transports::region_mapped(std::byte* base, uint64_t bytes) {
-  if (provider_) provider_->add_region(base, bytes);
+  if (provider_) provider_->add_region(base, bytes, -1);
 }
 
 void Transports::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
   if (!provider_) {
     throw std::runtime_error("a dma-buf needs RDMA, and this daemon has none: " + why_no_rdma_);
   }
-  provider_->add_device_region(base, bytes, fd);
+  provider_->add_region(base, bytes, fd);
 }
 
 void Transports::region_unmapped(std::byte* base) noexcept {

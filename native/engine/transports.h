@@ -50,7 +50,7 @@ class Transports final : private PeerWatcher, private ChannelRequests {
   void admit_readers(bool on);  // off: from now on nobody can read over a provider
 
   // --- for the operator
-  unsigned rails() const { return provider_ ? provider_->rails() : 0; }  // 0: TCP only
+  unsigned rails() const { return provider_ ? provider_->rail_count() : 0; }  // 0: TCP only
   std::vector<std::pair<std::string, LatencySnapshot>> rail_reads() const;
   std::string status_json() const;
   void tell(Notices& notices);  // changes of the rails

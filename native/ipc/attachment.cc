@@ -4,17 +4,6 @@
 
 namespace peercached::ipc {
 
-Attachment::Attachment(uint64_t id_, Token token_, uint32_t pid_, uint32_t uid_, std::string name_,
-                       std::string ns_name_, std::shared_ptr<Namespace> ns_, RegionLimits limits)
-    : id(id_),
-      token(token_),
-      pid(pid_),
-      uid(uid_),
-      name(std::move(name_)),
-      ns_name(std::move(ns_name_)),
-      ns(std::move(ns_)),
-      limits_(limits) {}
-
 Region::Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes, RequestHandler& handler)
     : id(id_), memory(fd, bytes), handler_(handler) {
   try {

@@ -4,7 +4,6 @@
 // regions it uses. So neither UNREGISTER nor the worker's end unmaps memory during a copy.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -20,8 +19,6 @@
 #include "ipc/shared_memory.h"
 
 namespace peercached::ipc {
-
-using Token = std::array<uint8_t, 16>;
 
 struct Region {
   // Throws RequestError if it is not shared memory, or not usable by the handler.
@@ -43,16 +40,19 @@ struct RegionLimits {
   uint64_t bytes_max = 0;
 };
 
-class Attachment {
- public:
-  Attachment(uint64_t id, Token token, uint32_t pid, uint32_t uid, std::string name,
-             std::string ns_name, std::shared_ptr<Namespace> ns, RegionLimits limits);
-
+// What never changes while it is attached.
+struct Attached {
   const uint64_t id;
   const Token token;
   const uint32_t pid, uid;
   const std::string name, ns_name;
   const std::shared_ptr<Namespace> ns;
+};
+
+class Attachment : public Attached {
+ public:
+  Attachment(Attached who, RegionLimits limits) : Attached(std::move(who)), limits_(limits) {}
+
   std::atomic<uint32_t> connections{0};
   std::atomic<uint64_t> requests{0};
   std::atomic<TimePoint> last_request{Clock::now()};  // or when it attached

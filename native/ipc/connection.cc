@@ -19,8 +19,6 @@ Connection::Connection(ServerState& state, UniqueFd socket, const Visitor& visit
       hello_by_(Deadline::after_ms(state.config.hello_timeout_ms)),
       scratch_(state.frame_memory, visitor.uid) {}
 
-void Connection::stop() { stream_.stop(); }
-
 void Connection::run() {
   Frame frame;
   while (serve_one(frame)) {
@@ -37,10 +35,10 @@ bool Connection::read(Frame& frame) {
   if (attachment_) return stream_.read(frame);
   if (stream_.read_hello(frame, hello_by_)) return true;
   if (hello_by_.passed()) {
-    ++state_.late_hellos;
-    state_.note("ipc hello", "shut a worker's connection: " + visitor_.name() +
-                                 " sent no HELLO in " +
-                                 std::to_string(state_.config.hello_timeout_ms) + " ms");
+    ++state_.counters.late_hellos;
+    say(state_.config.notices, "ipc hello",
+        "shut a worker's connection: " + visitor_.name() + " sent no HELLO in " +
+            std::to_string(state_.config.hello_timeout_ms) + " ms");
   }
   return false;
 }
@@ -53,15 +51,16 @@ bool Connection::serve_one(Frame& frame) {
     if (!read(frame)) return false;
     answer = dispatch(frame);
   } catch (const RequestError& error) {
-    if (error.code() == ErrorCode::bad_frame) ++state_.bad_frames;
+    if (error.code() == ErrorCode::bad_frame) ++state_.counters.bad_frames;
     if (error.code() == ErrorCode::limit && is_page_op(static_cast<Op>(frame.header.op))) {
-      ++state_.requests_refused;
-      state_.note("ipc limit", "refused a request of " + visitor_.name() + ": " + error.what());
+      ++state_.counters.requests_refused;
+      say(state_.config.notices, "ipc limit",
+          "refused a request of " + visitor_.name() + ": " + error.what());
     }
     reply.error = static_cast<uint16_t>(error.code());
     body_ = error.what();
     answer = {0, 0, body_};
-    goes_on = !error.closes();
+    goes_on = !closes_connection(error.code());
   } catch (const std::exception& error) {
     reply.error = static_cast<uint16_t>(ErrorCode::failed);
     body_ = error.what();
@@ -70,7 +69,7 @@ bool Connection::serve_one(Frame& frame) {
   held_.clear();
   if (gate_ && gate_->gate().fenced()) {
     ++attachment_->given_up;
-    ++state_.given_up;
+    ++state_.counters.given_up;
   }
   reply.body_bytes = static_cast<uint32_t>(answer.body.size());
   reply.op = frame.header.op | kReplyBit;
@@ -97,13 +96,8 @@ Connection::Answer Connection::dispatch(Frame& frame) {
   ++attachment_->requests;
   attachment_->last_request = Clock::now();
   if (is_page_op(op)) return pages(frame);
-  ++state_.others;
-  RequestContext context;
-  context.ns = attachment_->ns.get();
-  context.user = attachment_->uid;
-  context.gate = &gate_->gate();
-  context.deadline =
-      Deadline::after_ms(std::min(frame.header.deadline_ms, state_.config.deadline_ms_max));
+  ++state_.counters.others;
+  const RequestContext context = context_of(frame.header);
   switch (op) {
     case Op::register_region:
       return register_region(frame);
@@ -127,6 +121,16 @@ Connection::Answer Connection::dispatch(Frame& frame) {
   }
 }
 
+RequestContext Connection::context_of(const RequestHeader& header) {
+  RequestContext context;
+  context.ns = attachment_->ns.get();
+  context.user = attachment_->uid;
+  context.gate = &gate_->gate();
+  context.deadline =
+      Deadline::after_ms(std::min(header.deadline_ms, state_.config.deadline_ms_max));
+  return context;
+}
+
 Connection::Answer Connection::hello(const Frame& frame) {
   if (attachment_) {
     throw RequestError(ErrorCode::bad_frame, "this connection is attached already");
@@ -140,7 +144,7 @@ Connection::Answer Connection::hello(const Frame& frame) {
   HelloReply reply;
   reply.protocol_version = kProtocolVersion;
   reply.version_bytes = static_cast<uint32_t>(state_.config.version.size());
-  std::copy(attachment_->token.begin(), attachment_->token.end(), reply.token);
+  reply.token = attachment_->token;
   reply.incarnation = state_.config.incarnation;
   reply.pages_max = kPagesMax;
   reply.body_bytes_max = kBodyBytesMax;
@@ -179,10 +183,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
   }
   attachment_->resolve(columns, pages_, held_);
 
-  RequestContext context;
-  context.ns = attachment_->ns.get();
-  context.user = attachment_->uid;
-  context.gate = &gate_->gate();
+  RequestContext context = context_of(frame.header);
   context.parent_key = columns.parent_key;
   context.hold_ms = columns.hold_ms;
   context.pin = {columns.pin_ms, (frame.header.flags & kFlagPrefix) != 0,
@@ -191,14 +192,12 @@ Connection::Answer Connection::pages(const Frame& frame) {
   if (op == Op::exists) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
   context.caller = columns.caller ? &*columns.caller : nullptr;
-  context.deadline =
-      Deadline::after_ms(std::min(frame.header.deadline_ms, state_.config.deadline_ms_max));
 
   Answer answer;
   answer.count = columns.count;
   std::string said;
   if (op == Op::exists) {
-    ++state_.exists;
+    ++state_.counters.exists;
     context.lengths = (frame.header.flags & kFlagLengths) != 0;
     const bool all = context.lengths || (frame.header.flags & kFlagBitmap) != 0;
     const ExistsAnswer found = state_.handler.exists(context, pages_, all);
@@ -213,13 +212,13 @@ Connection::Answer Connection::pages(const Frame& frame) {
     }
   } else {
     if (op == Op::set) {
-      ++state_.sets;
+      ++state_.counters.sets;
       state_.handler.set(context, pages_);
     } else if (op == Op::get) {
-      ++state_.gets;
+      ++state_.counters.gets;
       state_.handler.get(context, pages_);
     } else {
-      ++state_.others;
+      ++state_.counters.others;
       said = op == Op::remove ? state_.handler.remove(context, pages_)
                               : state_.handler.pin(context, pages_);
     }
@@ -241,7 +240,7 @@ void Connection::drop_lost_regions() {
   for (const PageRef& page : pages_) {
     if (page.status == PageStatus::region_lost && page.memory != nullptr &&
         attachment_->lose_region(page.region)) {
-      ++state_.regions_lost;
+      ++state_.counters.regions_lost;
     }
   }
 }

@@ -17,8 +17,8 @@ class Connection {
  public:
   Connection(ServerState& state, UniqueFd socket, const Visitor& visitor);
 
-  void run();   // until the peer leaves, misbehaves, or `stop`
-  void stop();  // from any thread
+  void run();                      // until the peer leaves, misbehaves, or `stop`
+  void stop() { stream_.stop(); }  // from any thread
 
  private:
   struct Answer {
@@ -29,6 +29,7 @@ class Connection {
   bool serve_one(Frame& frame);  // false: close
   bool read(Frame& frame);
   Answer dispatch(Frame& frame);
+  RequestContext context_of(const RequestHeader& header);
   Answer hello(const Frame& frame);
   Answer register_region(const Frame& frame);
   Answer unregister_region(const Frame& frame);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "common/event_fd.h"
 #include "common/fault_guard.h"
 #include "common/thread_name.h"
 #include "ipc/connection.h"
@@ -28,12 +28,6 @@ using ipc::UniqueFd;
 
 namespace {
 
-UniqueFd make_event() {
-  UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event) throw std::system_error(errno, std::generic_category(), "eventfd");
-  return event;
-}
-
 // A spare descriptor. Closing it lets the server accept and refuse a connection when all are used.
 UniqueFd make_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -43,22 +37,18 @@ struct IpcServer::Impl {
   Impl(const IpcServerConfig& config, RequestHandler& handler)
       : state(config, handler),
         path(config.socket_path, config.socket_mode, config.socket_group),
-        wake(make_event()),
         reserve(make_reserve()) {}
 
   ~Impl() {
     if (!acceptor.joinable()) return;
     stopping = true;
-    wake_acceptor();
+    ring(wake.get());
     acceptor.join();
   }
 
   void serve() {
     path.listen();
-    acceptor = std::thread([this] {
-      name_thread("accept workers");
-      accept_all();
-    });
+    acceptor = named_thread("accept workers", [this] { accept_all(); });
   }
 
   // A connection and its thread. The acceptor is the only owner: it joins and frees them.
@@ -71,18 +61,12 @@ struct IpcServer::Impl {
     std::atomic<bool> finished{false};
   };
 
-  void wake_acceptor() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(wake.get(), &one, sizeof(one));
-  }
-
   void accept_all() {
     while (!stopping) {
       pollfd waits[2] = {{path.listener(), POLLIN, 0}, {wake.get(), POLLIN, 0}};
       if (::poll(waits, 2, -1) < 0) continue;
-      uint64_t wakes;
       if (waits[1].revents != 0) {
-        [[maybe_unused]] const auto got = ::read(wake.get(), &wakes, sizeof(wakes));
+        hush(wake.get());
         reap();
       }
       if (waits[0].revents != 0 && !stopping) accept_one();
@@ -101,7 +85,7 @@ struct IpcServer::Impl {
       one->thread.join();
       crowd.leave(one->visitor);
       one = running.erase(one);
-      --state.connections;
+      --state.counters.connections;
     }
   }
 
@@ -124,7 +108,7 @@ struct IpcServer::Impl {
     }
     const ipc::Visitor visitor = ipc::Visitor::at(socket.get());
     if (!state.config.admission.permits(visitor)) {
-      ++state.forbidden;
+      ++state.counters.forbidden;
       refuse(std::move(socket), visitor.name() + " is neither in worker_users nor in worker_groups",
              ErrorCode::forbidden);
       return;
@@ -135,32 +119,31 @@ struct IpcServer::Impl {
       why = crowd.enter(visitor);
     }
     if (!why.empty()) {
-      ++state.crowded;
+      ++state.counters.crowded;
       refuse(std::move(socket), why);
       return;
     }
     Running& one = running.emplace_back(state, std::move(socket), visitor);
-    ++state.connections;
-    ++state.accepted;
+    ++state.counters.connections;
+    ++state.counters.accepted;
     try {
-      one.thread = std::thread([this, &one] {
-        name_thread("worker");
+      one.thread = named_thread("worker", [this, &one] {
         one.connection.run();
         one.finished = true;
-        wake_acceptor();
+        ring(wake.get());
       });
     } catch (const std::system_error&) {
-      ++state.refused;
-      --state.connections;
+      ++state.counters.refused;
+      --state.counters.connections;
       crowd.leave(visitor);
       running.pop_back();
     }
   }
 
   void refuse(UniqueFd socket, const std::string& text, ErrorCode code = ErrorCode::limit) {
-    ++state.refused;
-    state.note(code == ErrorCode::limit ? "ipc full" : "ipc forbidden",
-               "refused a worker: " + text);
+    ++state.counters.refused;
+    say(state.config.notices, code == ErrorCode::limit ? "ipc full" : "ipc forbidden",
+        "refused a worker: " + text);
     struct {
       ReplyHeader header;
       char text[200];
@@ -176,7 +159,8 @@ struct IpcServer::Impl {
 
   ServerState state;
   SocketPath path;
-  UniqueFd wake, reserve;
+  EventFd wake;
+  UniqueFd reserve;
   std::list<Running> running;
   ipc::Crowd crowd{state.config.admission};  // the running connections
   std::atomic<bool> stopping{false};
@@ -192,25 +176,7 @@ IpcServer::~IpcServer() = default;
 
 void IpcServer::serve() { impl_->serve(); }
 
-IpcStats IpcServer::stats() const {
-  const ServerState& state = impl_->state;
-  IpcStats stats;
-  stats.connections = state.connections;
-  stats.accepted = state.accepted;
-  stats.refused = state.refused;
-  stats.bad_frames = state.bad_frames;
-  stats.regions_lost = state.regions_lost;
-  stats.forbidden = state.forbidden;
-  stats.crowded = state.crowded;
-  stats.late_hellos = state.late_hellos;
-  stats.requests_refused = state.requests_refused;
-  stats.sets = state.sets;
-  stats.gets = state.gets;
-  stats.exists = state.exists;
-  stats.others = state.others;
-  stats.given_up = state.given_up;
-  return stats;
-}
+IpcStats IpcServer::stats() const { return impl_->state.counters; }
 
 std::vector<WorkerInfo> IpcServer::workers() const { return impl_->state.workers(); }
 

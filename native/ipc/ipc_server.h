@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "common/counter.h"
 #include "common/notices.h"
 #include "ipc/handler.h"
 #include "ipc/visitors.h"
@@ -55,13 +56,13 @@ struct WorkerInfo {  // for `peercachectl workers` and status
 };
 
 struct IpcStats {
-  uint64_t connections = 0, accepted = 0, refused = 0, bad_frames = 0, regions_lost = 0;
+  Counter connections, accepted, refused, bad_frames, regions_lost;
   // forbidden, crowded: included in `refused`. forbidden: by user or group. crowded: too many of
   // one process or user. late_hellos: sent no HELLO in time.
-  uint64_t forbidden = 0, crowded = 0, late_hellos = 0;
-  uint64_t requests_refused = 0;  // no memory for large ones
-  uint64_t sets = 0, gets = 0, exists = 0, others = 0;
-  uint64_t given_up = 0;  // requests that their worker stopped waiting for
+  Counter forbidden, crowded, late_hellos;
+  Counter requests_refused;  // no memory for large ones
+  Counter sets, gets, exists, others;
+  Counter given_up;  // requests that their worker stopped waiting for
 };
 
 class IpcServer {

@@ -10,27 +10,22 @@ namespace {
   throw RequestError(ErrorCode::bad_frame, text);
 }
 
-// Cuts the last u32 off the body.
-uint32_t take_last_word(std::span<const std::byte>& body, const char* what) {
-  if (body.size() < 4) {
+// Cuts the last value off the body.
+template <typename T>
+T take_last(std::span<const std::byte>& body, const char* what) {
+  if (body.size() < sizeof(T)) {
     bad_frame("a body of " + std::to_string(body.size()) + " bytes has no " + what);
   }
-  const uint32_t word = Column<uint32_t>(body.data() + body.size() - 4)[0];
-  body = body.first(body.size() - 4);
-  return word;
+  const T last = Column<T>(body.data() + body.size() - sizeof(T))[0];
+  body = body.first(body.size() - sizeof(T));
+  return last;
 }
 
-// Cuts the caller's span off the body.
 CallerSpan take_span(std::span<const std::byte>& body) {
-  CallerSpan span;
-  if (body.size() < sizeof(span)) {
-    bad_frame("a body of " + std::to_string(body.size()) + " bytes has no span");
-  }
-  std::memcpy(&span, body.data() + body.size() - sizeof(span), sizeof(span));
+  const auto span = take_last<CallerSpan>(body, "span");
   if (span.trace_id == decltype(span.trace_id){} || span.span_id == decltype(span.span_id){}) {
     bad_frame("the number of a trace or a span is 0: W3C Trace Context forbids that");
   }
-  body = body.first(body.size() - sizeof(span));
   return span;
 }
 
@@ -98,7 +93,7 @@ Hello parse_hello(std::span<const std::byte> body) {
                                                  std::to_string(kNameBytesMax) + " are taken");
   }
   Hello hello;
-  std::memcpy(hello.token.data(), head.token, sizeof(head.token));
+  hello.token = head.token;
   hello.features = head.features;
   const auto* names = reinterpret_cast<const char*>(body.data() + sizeof(head));
   hello.ns = {names, head.namespace_bytes};
@@ -123,14 +118,14 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   const bool has_parent = (header.flags & kFlagParent) != 0;
   if ((header.flags & kFlagSpan) != 0) pages.caller = take_span(body);
   if ((header.flags & kFlagPage) != 0) {
-    const uint32_t page = take_last_word(body, "tokens and keys of a page");
+    const uint32_t page = take_last<uint32_t>(body, "tokens and keys of a page");
     pages.page_tokens = static_cast<uint16_t>(page);
     pages.page_keys = static_cast<uint16_t>(page >> 16);
   }
   if ((header.flags & kFlagHold) != 0) {
-    pages.hold_ms = std::min(take_last_word(body, "hold time"), kHoldMsMax);
+    pages.hold_ms = std::min(take_last<uint32_t>(body, "hold time"), kHoldMsMax);
   }
-  if (op == Op::pin) pages.pin_ms = std::min(take_last_word(body, "time of a pin"), kPinMsMax);
+  if (op == Op::pin) pages.pin_ms = std::min(take_last<uint32_t>(body, "time of a pin"), kPinMsMax);
   uint64_t used = columns_bytes + (has_parent ? 4 : 0);
   if (body.size() < used) {
     bad_frame("a body of " + std::to_string(body.size()) + " bytes cannot hold the columns of " +

@@ -2,7 +2,6 @@
 // any allocation. The fuzz target feeds exactly these.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,12 +21,6 @@ class RequestError : public std::runtime_error {
  public:
   RequestError(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
   ErrorCode code() const { return code_; }
-  // After these errors the stream or the peer can no longer be trusted.
-  bool closes() const {
-    return code_ == ErrorCode::bad_frame || code_ == ErrorCode::bad_version ||
-           code_ == ErrorCode::not_attached || code_ == ErrorCode::no_attachment ||
-           code_ == ErrorCode::forbidden;
-  }
 
  private:
   ErrorCode code_;
@@ -50,7 +43,7 @@ class Column {
 };
 
 struct Hello {
-  std::array<uint8_t, 16> token;
+  Token token;
   uint32_t features = 0;
   std::string_view ns, name;
 };

@@ -52,17 +52,18 @@ std::shared_ptr<Attachment> ServerState::attach(const Hello& hello, uint32_t pid
     unsigned of_process = 0;
     for (const auto& [token, one] : attachments_) of_process += one->pid == pid;
     if (of_process >= config.attachments_per_process_max) {
-      ++crowded;
+      ++counters.crowded;
       const std::string text = "process " + std::to_string(pid) + " is attached " +
                                std::to_string(of_process) +
                                " times, the most that one process may be";
-      note("ipc attachments", "refused a worker: " + text);
+      say(config.notices, "ipc attachments", "refused a worker: " + text);
       throw RequestError(ErrorCode::limit, text + ": close some clients");
     }
   }
   auto attachment = std::make_shared<Attachment>(
-      next_attachment_++, random_token(), pid, uid, std::string(hello.name), std::string(hello.ns),
-      std::move(ns), RegionLimits{config.regions_per_attachment_max, config.region_bytes_max});
+      Attached{next_attachment_++, random_token(), pid, uid, std::string(hello.name),
+               std::string(hello.ns), std::move(ns)},
+      RegionLimits{config.regions_per_attachment_max, config.region_bytes_max});
   attachment->connections = 1;
   attachments_.emplace(attachment->token, attachment);
   return attachment;

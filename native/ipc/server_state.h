@@ -1,7 +1,6 @@
 // State shared by all connections of one server: the attachments, the counters, the handler.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -26,10 +25,7 @@ class ServerState {
   RequestHandler& handler;
   FrameMemory frame_memory;
   std::atomic<uint32_t> next_region{1};
-
-  std::atomic<uint64_t> connections{0}, accepted{0}, refused{0}, bad_frames{0}, regions_lost{0};
-  std::atomic<uint64_t> forbidden{0}, crowded{0}, late_hellos{0}, requests_refused{0};
-  std::atomic<uint64_t> sets{0}, gets{0}, exists{0}, others{0}, given_up{0};
+  IpcStats counters;
 
   // A zero token makes a new attachment. Any other token finds its attachment, if user and
   // namespace match. Throws RequestError. Counts the connection in: call leave() once per
@@ -38,9 +34,6 @@ class ServerState {
   void leave(std::shared_ptr<Attachment> attachment);
 
   std::vector<WorkerInfo> workers() const;
-  void note(std::string_view kind, const std::string& sentence) const {
-    if (config.notices != nullptr) config.notices->say(kind, sentence);
-  }
 
  private:
   mutable Mutex mutex_;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/error_text.h"
+#include "common/round_up.h"
 #include "ipc/request.h"
 
 namespace peercached::ipc {
@@ -68,7 +69,7 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
   }
   // munmap rounds up for ordinary pages, but not for huge pages.
   const uint64_t granule = huge ? static_cast<uint64_t>(filesystem.f_bsize) : 1;
-  mapped_bytes_ = (bytes + granule - 1) / granule * granule;
+  mapped_bytes_ = round_up(bytes, granule);
   void* at = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (at == MAP_FAILED) {
     refuse("mapping " + std::to_string(bytes) + " bytes: " + error_text(errno) +

@@ -13,6 +13,11 @@ bool has(const std::vector<uint32_t>& list, uint32_t id) {
   return std::find(list.begin(), list.end(), id) != list.end();
 }
 
+unsigned count_of(const std::map<uint32_t, unsigned>& counts, uint32_t id) {
+  const auto found = counts.find(id);
+  return found == counts.end() ? 0 : found->second;
+}
+
 void take_one(std::map<uint32_t, unsigned>& counts, uint32_t id) {
   const auto found = counts.find(id);
   if (found != counts.end() && --found->second == 0) counts.erase(found);
@@ -57,25 +62,20 @@ bool Admission::permits(const Visitor& visitor) const {
 }
 
 std::string Crowd::enter(const Visitor& visitor) {
-  unsigned& of_process = by_process_[visitor.pid];
-  unsigned& of_user = by_user_[visitor.uid];
+  const unsigned of_process = count_of(by_process_, visitor.pid);
+  const unsigned of_user = count_of(by_user_, visitor.uid);
   const bool known = visitor.pid != 0;
-  std::string why;
   if (known && admission_.per_process_max != 0 && of_process >= admission_.per_process_max) {
-    why = visitor.name() + " already has " + std::to_string(of_process) +
-          " connections, the limit for one process: close some";
-  } else if (admission_.per_user_max != 0 && of_user >= admission_.per_user_max) {
-    why = visitor.name() + ": that user already has " + std::to_string(of_user) +
-          " connections, the limit for one user: close some, or raise workers_max";
+    return visitor.name() + " already has " + std::to_string(of_process) +
+           " connections, the limit for one process: close some";
   }
-  if (why.empty()) {
-    ++of_process;
-    ++of_user;
-    return why;
+  if (admission_.per_user_max != 0 && of_user >= admission_.per_user_max) {
+    return visitor.name() + ": that user already has " + std::to_string(of_user) +
+           " connections, the limit for one user: close some, or raise workers_max";
   }
-  if (of_process == 0) by_process_.erase(visitor.pid);
-  if (of_user == 0) by_user_.erase(visitor.uid);
-  return why;
+  ++by_process_[visitor.pid];
+  ++by_user_[visitor.uid];
+  return "";
 }
 
 void Crowd::leave(const Visitor& visitor) {

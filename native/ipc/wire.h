@@ -7,6 +7,7 @@
 // length with one call.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 
@@ -69,6 +70,16 @@ enum class ErrorCode : uint16_t {
   forbidden = 9,      // this user may not be a worker here; closed
 };
 
+// Whether the daemon closes the connection after this error: the stream or the peer can no longer
+// be trusted.
+constexpr bool closes_connection(ErrorCode error) {
+  return error == ErrorCode::bad_frame || error == ErrorCode::bad_version ||
+         error == ErrorCode::not_attached || error == ErrorCode::no_attachment ||
+         error == ErrorCode::forbidden;
+}
+
+using Token = std::array<uint8_t, 16>;  // of an attachment
+
 struct RequestHeader {
   uint32_t body_bytes = 0;
   uint16_t op = 0;
@@ -93,8 +104,8 @@ static_assert(sizeof(ReplyHeader) == 24);
 
 struct HelloHead {  // then namespace bytes, then name bytes
   uint32_t protocol_version = 0;
-  uint32_t features = 0;   // of the client
-  uint8_t token[16] = {};  // zeros: a new attachment
+  uint32_t features = 0;  // of the client
+  Token token{};          // zeros: a new attachment
   uint32_t namespace_bytes = 0;
   uint32_t name_bytes = 0;
 };
@@ -105,7 +116,7 @@ static_assert(sizeof(HelloHead) == 32);
 struct HelloReply {
   uint32_t protocol_version = 0;
   uint32_t version_bytes = 0;
-  uint8_t token[16] = {};
+  Token token{};
   uint64_t incarnation = 0;
   uint32_t pages_max = 0;
   uint32_t body_bytes_max = 0;

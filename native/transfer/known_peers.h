@@ -27,18 +27,13 @@ class KnownPeers {
     return it == peers_.end() ? std::nullopt : std::optional(it->second.endpoint);
   }
 
-  std::shared_ptr<Channels> find(HolderIndex index) const {
+  // Returns null if the peer is unknown, or known by another incarnation. 0: any will do.
+  std::shared_ptr<Channels> find(HolderIndex index, Incarnation incarnation = 0) const {
     ReaderLock lock(mutex_);
-    auto it = peers_.find(index);
-    return it == peers_.end() ? nullptr : it->second.channels;
-  }
-
-  // Returns null if the peer is unknown, or known by another incarnation.
-  std::shared_ptr<Channels> find(HolderIndex index, Incarnation incarnation) const {
-    ReaderLock lock(mutex_);
-    auto it = peers_.find(index);
-    if (it == peers_.end() || it->second.endpoint.incarnation != incarnation) return nullptr;
-    return it->second.channels;
+    const auto it = peers_.find(index);
+    if (it == peers_.end()) return nullptr;
+    const bool is_it = incarnation == 0 || it->second.endpoint.incarnation == incarnation;
+    return is_it ? it->second.channels : nullptr;
   }
 
   // Calls `open(batch, channels)` for each batch whose peer is known by this incarnation. The pages
@@ -54,11 +49,20 @@ class KnownPeers {
     }
   }
 
-  // Replaces the peer's entry and closes its old channels.
+  // Replaces the peer's entry and closes its old channels. Without `channels` it has none.
   void put(HolderIndex index, const PeerEndpoint& endpoint, std::shared_ptr<Channels> channels) {
-    replace(index, {endpoint, std::move(channels)});
+    std::shared_ptr<Channels> old;
+    {
+      WriterLock lock(mutex_);
+      if (const auto it = peers_.find(index); it != peers_.end()) {
+        old = std::move(it->second.channels);
+        peers_.erase(it);
+      }
+      if (channels) peers_.emplace(index, Peer{endpoint, std::move(channels)});
+    }
+    if (old) old->close();
   }
-  void forget(HolderIndex index) { replace(index, {}); }
+  void forget(HolderIndex index) { put(index, {}, nullptr); }
 
   std::vector<std::pair<HolderIndex, std::shared_ptr<Channels>>> all() const {
     ReaderLock lock(mutex_);
@@ -83,20 +87,6 @@ class KnownPeers {
     PeerEndpoint endpoint;
     std::shared_ptr<Channels> channels;
   };
-
-  void replace(HolderIndex index, Peer next) {
-    std::shared_ptr<Channels> old;
-    {
-      WriterLock lock(mutex_);
-      auto it = peers_.find(index);
-      if (it != peers_.end()) {
-        old = std::move(it->second.channels);
-        peers_.erase(it);
-      }
-      if (next.channels) peers_.emplace(index, std::move(next));
-    }
-    if (old) old->close();
-  }
 
   mutable SharedMutex mutex_;
   std::unordered_map<HolderIndex, Peer> peers_ GUARDED_BY(mutex_);

@@ -5,28 +5,17 @@
 namespace peercached {
 
 bool PeerCounters::count(std::span<ReadOp> ops, PageStatus rest) {
-  uint64_t ok_pages = 0, ok_bytes = 0, failed = 0, late = 0, wrong = 0;
+  uint64_t ok_bytes = 0, wrong = 0, of[kStatusCount] = {};
   for (ReadOp& op : ops) {
     wrong += op.corrupt;
     if (op.status == PageStatus::pending) op.status = rest;
-    switch (op.status) {
-      case PageStatus::ok:
-        ++ok_pages;
-        ok_bytes += op.length;
-        break;
-      case PageStatus::error:
-        ++failed;
-        break;
-      case PageStatus::deadline:
-        ++late;
-        break;
-      default:
-        break;
-    }
+    if (op.status == PageStatus::ok) ok_bytes += op.length;
+    ++of[status_index(op.status)];
   }
-  pages += ok_pages;
+  const uint64_t late = of[status_index(PageStatus::deadline)];
+  pages += of[status_index(PageStatus::ok)];
   bytes += ok_bytes;
-  errors += failed;
+  errors += of[status_index(PageStatus::error)];
   deadlines += late;
   corrupt += wrong;
   return late != 0;

@@ -35,11 +35,11 @@ class Provider {
 
   virtual ~Provider() = default;
   virtual Transport& transport() = 0;
-  virtual unsigned rails() const = 0;  // that this node offers to its peers
+  virtual unsigned rail_count() const = 0;  // that this node offers to its peers
 
   // --- memory into which pages are read. Throws std::runtime_error if it cannot be registered.
-  virtual void add_region(std::byte* base, uint64_t bytes) = 0;
-  virtual void add_device_region(std::byte* base, uint64_t bytes, int fd) = 0;  // a dma-buf
+  // `dma_buf_fd`: -1 for host memory.
+  virtual void add_region(std::byte* base, uint64_t bytes, int dma_buf_fd) = 0;
   // Call it when no READ into the region is in flight or will start.
   virtual void remove_region(const std::byte* base) = 0;
 

@@ -10,18 +10,6 @@
 namespace peercached {
 namespace {
 
-// Reading `dest` touches worker memory, which the worker may have truncated meanwhile.
-struct Summing {
-  const std::byte* bytes;
-  size_t length;
-  uint64_t sum;
-};
-
-void sum_up(void* context) {
-  auto* summing = static_cast<Summing*>(context);
-  summing->sum = checksum(summing->bytes, summing->length);
-}
-
 bool names_the_record(const ReadBatch& batch, const ReadOp& op) {
   const SlotHeader& h = op.header;
   return h.digest == op.digest && h.incarnation == batch.incarnation &&
@@ -40,12 +28,13 @@ void VerifyingSink::landed(const ReadBatch& batch, ReadOp& op) {
   }
   if (mode_ == Verify::checksum && !op.to_device) {
     if (!sum) {
-      Summing summing{op.dest, op.length, 0};
-      if (!guarded(op.dest, op.length, sum_up, &summing)) {
+      // This touches worker memory, which the worker may have truncated meanwhile.
+      uint64_t own = 0;
+      if (!guarded(op.dest, op.length, [&] { own = checksum(op.dest, op.length); })) {
         op.status = PageStatus::region_lost;
         return;
       }
-      sum = summing.sum;
+      sum = own;
     }
     if (*sum != op.header.checksum) {
       // Retried like any stale page, but counted apart. A slot that was merely reused has failed

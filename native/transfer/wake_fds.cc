@@ -1,9 +1,6 @@
 #include "transfer/wake_fds.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cstdint>
+#include "common/event_fd.h"
 
 namespace peercached {
 
@@ -25,8 +22,7 @@ int WakeFds::take() {
 
 void WakeFds::give_back(int fd) {
   if (fd < 0) return;
-  uint64_t count;
-  (void)!::read(fd, &count, sizeof count);  // clears wake-ups that the last read did not consume
+  hush(fd);  // from wake-ups that the last read did not consume
   MutexLock lock(mutex_);
   free_.push_back(fd);
 }

@@ -18,7 +18,7 @@ void require(bool holds) {
 }
 
 void walk_pages(const RequestHeader& header, std::span<const std::byte> body) {
-  static const Attachment attachment(1, {}, 0, 0, "", "", nullptr, {});
+  static const Attachment attachment({1, {}, 0, 0, "", "", nullptr}, {});
   static std::vector<PageRef> pages;
   static std::vector<std::shared_ptr<Region>> held;
   const PageColumns columns = parse_pages(header, body);

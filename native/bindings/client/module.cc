@@ -114,8 +114,8 @@ nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tup
   request.caller = span_of(caller);
   if (silence_s) request.silence = microseconds(static_cast<int64_t>(*silence_s * 1e6));
   PythonWaits waits;
-  Reply reply = session.ask(request, waits);
-  return nb::make_tuple(static_cast<int>(reply.result), static_cast<int>(reply.error), reply.value,
+  Answer reply = session.ask(request, waits);
+  return nb::make_tuple(static_cast<int>(reply.outcome), static_cast<int>(reply.error), reply.value,
                         bytes_of(reply.body));
 }
 
@@ -227,7 +227,7 @@ NB_MODULE(_ipc, module) {
           "take",
           [](const std::shared_ptr<Slots>& of_all, double end_s) {
             PythonWaits waits;
-            return Slots::take(of_all, time_point(end_s), waits);
+            return Slot::take(of_all, time_point(end_s), waits);
           },
           nb::arg("end"));
 

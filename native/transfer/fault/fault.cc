@@ -20,7 +20,7 @@ struct Fault {
 };
 
 struct PlannedBatch {
-  const ReadBatch* batch = nullptr;
+  std::span<ReadOp> ops;
   std::vector<Fault> faults;  // one per op
 };
 
@@ -60,26 +60,17 @@ class FaultDice {
   std::mt19937_64 random_;
 };
 
-// The bytes [at, at + bytes) of a page, which spoil() changes.
-struct Junk {
-  std::byte* at;
-  size_t bytes;
-};
-void spoil(void* context) {
-  const Junk& junk = *static_cast<Junk*>(context);
-  for (size_t i = 0; i < junk.bytes; ++i) junk.at[i] ^= std::byte{0xa5};
-}
-
 // `dest` is worker memory, so our writes need the gate and the guard like all others.
-bool spoil_dest(WriteGate& gate, Junk junk) {
-  while (junk.bytes != 0) {
-    Junk piece{junk.at, std::min(junk.bytes, kGatePieceBytes)};
+bool spoil_dest(WriteGate& gate, std::span<std::byte> dest) {
+  while (!dest.empty()) {
+    const auto piece = dest.first(std::min(dest.size(), kGatePieceBytes));
     if (!gate.enter()) return false;
-    const bool there = guarded(piece.at, piece.bytes, spoil, &piece);
+    const bool there = guarded(piece.data(), piece.size(), [&] {
+      for (std::byte& byte : piece) byte ^= std::byte{0xa5};
+    });
     gate.leave();
     if (!there) return false;
-    junk.at += piece.bytes;
-    junk.bytes -= piece.bytes;
+    dest = dest.subspan(piece.size());
   }
   return true;
 }
@@ -92,6 +83,7 @@ class FaultSink final : public PageSink {
 
   void landed(const ReadBatch& batch, ReadOp& op) override {
     const Fault fault = fault_of(op);
+    bool fails = false;
     switch (fault.kind) {
       case PageFault::none:
         break;
@@ -101,26 +93,22 @@ class FaultSink final : public PageSink {
             Clock::now() + std::chrono::microseconds(fault.dice % plan_.delay_us_max + 1)));
         break;
       case PageFault::drop:
-        op.status = PageStatus::error;
-        return;
-      case PageFault::truncate: {
-        const size_t kept_bytes = fault.dice % op.length;
-        op.checksum.reset();
-        if (!spoil_dest(gate_, {op.dest + kept_bytes, op.length - kept_bytes})) {
-          op.status = PageStatus::error;
-          return;
-        }
+        fails = true;
         break;
-      }
+      case PageFault::truncate:
+        op.checksum.reset();
+        fails = !spoil_dest(gate_, std::span(op.dest, op.length).subspan(fault.dice % op.length));
+        break;
       case PageFault::blind:
         op.status = PageStatus::ok;
         return;
       case PageFault::corrupt:
-        if (!corrupt(op, fault.dice)) {
-          op.status = PageStatus::error;
-          return;
-        }
+        fails = !corrupt(op, fault.dice);
         break;
+    }
+    if (fails) {
+      op.status = PageStatus::error;
+      return;
     }
     sink_.landed(batch, op);
   }
@@ -129,7 +117,7 @@ class FaultSink final : public PageSink {
  private:
   Fault fault_of(const ReadOp& op) const {
     for (const PlannedBatch& planned : planned_) {
-      const std::span<ReadOp> ops = planned.batch->ops;
+      const std::span<ReadOp> ops = planned.ops;
       // Compared as numbers: pointers into different arrays have no defined order.
       const auto first = reinterpret_cast<uintptr_t>(ops.data());
       const auto here = reinterpret_cast<uintptr_t>(&op);
@@ -183,7 +171,7 @@ class FaultyEngine final : public TransferEngine {
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,
             PageSink& sink) override {
     std::vector<ReadBatch> passed;
-    std::vector<std::vector<Fault>> faults;
+    std::vector<PlannedBatch> planned;
     std::vector<const ReadBatch*> reset, hung;
     {
       MutexLock lock(mutex_);
@@ -193,16 +181,12 @@ class FaultyEngine final : public TransferEngine {
         if (fault == BatchFault::hang) hung.push_back(&batch);
         if (fault != BatchFault::none) continue;
         passed.push_back(batch);
-        std::vector<Fault>& drawn = faults.emplace_back(batch.ops.size());
-        for (Fault& one : drawn) one = dice_.page_fault();
+        PlannedBatch& drawn = planned.emplace_back(PlannedBatch{batch.ops, {}});
+        for (size_t i = 0; i < batch.ops.size(); ++i) drawn.faults.push_back(dice_.page_fault());
       }
     }
     for (const ReadBatch* batch : reset) end(*batch, PageStatus::error, "reset (injected fault)");
 
-    std::vector<PlannedBatch> planned;
-    for (size_t i = 0; i < passed.size(); ++i) {
-      planned.push_back({&passed[i], std::move(faults[i])});
-    }
     FaultSink faulty_sink(plan_, planned, deadline, gate, sink);
     inner_->read(passed, deadline, gate, faulty_sink);
 

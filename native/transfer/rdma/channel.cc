@@ -220,14 +220,6 @@ size_t Channel::poll() {
   return ended;
 }
 
-const SlotHeader& Channel::before(size_t index) const {
-  return scratch_of(released_).before[index];
-}
-
-const SlotHeader& Channel::after(size_t index) const { return scratch_of(released_).after[index]; }
-
-void Channel::release() { ++released_; }
-
 void Channel::arm() {
   if (armed_) return;
   armed_ = ibv_req_notify_cq(queue_.get(), 0) == 0;

@@ -23,7 +23,6 @@ class Channel {
 
   Rail& rail() const { return rail_; }
   const ChannelEnd& own_end() const { return own_; }
-  uint32_t holder_qpn() const { return holder_.end.qpn; }
   const PoolAccess& pool() const { return holder_.pool; }
   // Throws VerbsError, or std::runtime_error if the two ends do not match.
   void connect(ChannelAnswer holder);
@@ -49,9 +48,9 @@ class Channel {
   // Since when the READs in flight have had no completion.
   TimePoint quiet_since() const { return quiet_since_; }
   // The headers of the `index`-th slice of the oldest verified chain that was not released.
-  const SlotHeader& before(size_t index) const;
-  const SlotHeader& after(size_t index) const;
-  void release();  // the caller is done with that chain's headers
+  const SlotHeader& before(size_t index) const { return scratch_of(released_).before[index]; }
+  const SlotHeader& after(size_t index) const { return scratch_of(released_).after[index]; }
+  void release() { ++released_; }  // the caller is done with that chain's headers
 
   // To sleep until something completes: arm, poll once more, then wait for event_fd.
   int event_fd() const { return events_->fd; }

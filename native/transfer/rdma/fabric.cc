@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <utility>
@@ -18,10 +16,19 @@ constexpr int kPortCheckMs = 1000;
 // How often to look for the answers to test READs, whose time counts.
 constexpr int kProofLookMs = 10;
 
+void check_that_one_is_up(std::span<const std::unique_ptr<Rail>> rails) {
+  std::string all;
+  for (const auto& rail : rails) {
+    if (rail->up()) return;
+    all += (all.empty() ? "" : "; ") + rail->name() + ": " + rail->why_down();
+  }
+  throw std::runtime_error("no RDMA port can be used: " + all);
+}
+
 }  // namespace
 
 Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
-               Connector& connector) {
+               ChannelRequests& requests) {
   RailPolicy policy = config.policy;
   policy.numa_node = numa_node_of(pool);
   const std::vector<Port> ports = list_ports();
@@ -31,45 +38,41 @@ Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
     const int fd = rails_.back()->context()->async_fd;
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   }
+  if (config.must_be_up) check_that_one_is_up(rails_);
   pool_ = std::make_unique<RegisteredMemory>(rails_, pool, pool_bytes, Purpose::publish);
   pool_->register_until({TimePoint::max()});
   regions_ = std::make_unique<MemoryTable>(rails_);
   responder_ = std::make_unique<Responder>(rails_, *pool_, config.incarnation);
-  engine_ = make_rdma_engine(config.engine, rails_, *regions_, connector);
-  wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd_ < 0) refused("creating an eventfd");
-  watcher_ = std::thread([this] {
-    name_thread("rdma watch");
-    watch();
-  });
+  engine_ = make_rdma_engine(config.engine, rails_, *regions_, requests);
+  watcher_ = named_thread("rdma watch", [this] { watch(); });
 }
 
 Fabric::~Fabric() {
   stopping_ = true;
-  wake();
+  ring(wake_.get());
   watcher_.join();
-  ::close(wake_fd_);
 }
 
-void Fabric::wake() const {
-  const uint64_t one = 1;
-  (void)!::write(wake_fd_, &one, sizeof one);
-}
-
-void Fabric::connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) {
-  engine_->connected(peer, channel, std::move(answer));
-  wake();  // test READs may be out now, and on an idle node nobody else looks for their answers
+void Fabric::channel_connected(HolderIndex peer, uint32_t channel,
+                               std::span<const std::byte> answer) {
+  try {
+    engine_->connected(peer, channel, unpack_answer(answer));
+  } catch (const std::invalid_argument& error) {
+    engine_->refused(peer, channel, error.what());
+  }
+  ring(wake_.get());  // test READs may be out now, and on an idle node nobody else looks for their
+                      // answers
 }
 
 void Fabric::watch() {
-  std::vector<pollfd> fds{{wake_fd_, POLLIN, 0}};
+  std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
   for (const auto& rail : rails_) fds.push_back({rail->context()->async_fd, POLLIN, 0});
   TimePoint look_at{};
   bool proving = false;
   while (true) {
     const int ready = ::poll(fds.data(), fds.size(), proving ? kProofLookMs : kPortCheckMs);
     if (stopping_) return;
-    if (uint64_t woken = 0; fds[0].revents != 0) (void)!::read(wake_fd_, &woken, sizeof woken);
+    if (fds[0].revents != 0) hush(wake_.get());
     const TimePoint now = Clock::now();
     if (ready > 0 || now >= look_at) {
       look_at = now + std::chrono::milliseconds(kPortCheckMs);
@@ -116,6 +119,50 @@ void Fabric::happened(Rail& rail, ibv_event_type what) {
 void Fabric::take_out(Rail& rail, const std::string& why) {
   rail.set_down(why);
   engine_->leave_rail(rail);
+}
+
+std::vector<RailNow> Fabric::rails_now(const NameOf& name_of) const {
+  std::vector<RailNow> all;
+  for (const auto& rail : rails_) {
+    all.push_back({rail->name(), rail->why_down(), rail->address(), {}});
+  }
+  for (const auto& [peer, rail, what] : engine_->troubles()) {
+    if (std::string name = name_of(peer); !name.empty()) {
+      all[rail].doubted.emplace(std::move(name), what);
+    }
+  }
+  return all;
+}
+
+void Fabric::write_rails(JsonWriter& json, const NameOf& name_of) const {
+  const std::vector<RailNow> now = rails_now(name_of);
+  for (size_t i = 0; i < now.size(); ++i) {
+    const Rail& rail = *rails_[i];
+    const Port& port = rail.port;
+    const RailAddress& address = now[i].address;
+    json.open('{').field("rail", rail.index).field("device", port.device);
+    json.field("port", port.number).field("gid", text_of(address.gid.gid));
+    json.field("gid_index", address.gid.index).field("netdev", address.gid.netdev);
+    json.field("mtu", 128 << address.mtu).field("rate_gbps", rail.rate_gbps());
+    json.field("numa_node", port.numa_node).field("up", rail.up()).field("why", now[i].why_down);
+    json.field("registered_bytes", pool_->bytes() + regions_->bytes());
+    json.field("channels", rail.counters.channels).field("responders", rail.counters.responders);
+    json.field("pages", rail.counters.pages).field("bytes", rail.counters.bytes);
+    json.field("errors", rail.counters.errors);
+    json.key("doubted").open('[');
+    for (const auto& [peer, why] : now[i].doubted) {
+      json.open('{').field("node_id", peer).field("why", why).close('}');
+    }
+    json.close(']').close('}');
+  }
+}
+
+std::vector<std::pair<std::string, LatencySnapshot>> Fabric::rail_reads() const {
+  std::vector<std::pair<std::string, LatencySnapshot>> all;
+  for (const auto& rail : rails_) {
+    all.emplace_back(std::to_string(rail->index), rail->counters.chains.snapshot());
+  }
+  return all;
 }
 
 }  // namespace peercached::rdma

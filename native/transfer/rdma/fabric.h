@@ -1,5 +1,6 @@
-// All of RDMA on this node: the rails, the published pool, the workers' regions, the reading side
-// and the answering side. A thread watches the ports, and the proofs of doubted rails.
+// All of RDMA on this node, as a provider of the engine: the rails, the published pool, the
+// workers' regions, the reading side and the answering side. A thread watches the ports, and the
+// proofs of doubted rails.
 #pragma once
 
 #include <atomic>
@@ -8,7 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/event_fd.h"
+#include "transfer/provider.h"
 #include "transfer/rdma/memory_table.h"
+#include "transfer/rdma/rail_watch.h"
 #include "transfer/rdma/rdma_engine.h"
 #include "transfer/rdma/responder.h"
 
@@ -19,28 +23,53 @@ struct FabricConfig {
   LinkSettings link;
   Incarnation incarnation = 0;
   RdmaEngineConfig engine;
+  bool must_be_up = false;  // at the start, a rail
 };
 
-class Fabric {
+class Fabric final : public Provider {
  public:
   // Opens the devices and registers the pool on all of them. Throws std::runtime_error that says
-  // what is missing, and the remedy.
-  Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes, Connector& connector);
-  ~Fabric();
+  // what is missing, and the remedy. `requests` must outlive it.
+  Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
+         ChannelRequests& requests);
+  ~Fabric() override;
 
   std::span<const std::unique_ptr<Rail>> rails() const { return rails_; }
   MemoryTable& regions() { return *regions_; }
   RdmaEngine& engine() const { return *engine_; }
   Responder& responder() { return *responder_; }
-  // RdmaEngine::connected; the watching thread follows a proof that begins with it.
-  void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer);
   // Handles an event of a device. The watching thread calls it; in tests, any thread.
   void happened(Rail& rail, ibv_event_type what);
-  uint64_t registered_bytes() const { return pool_->bytes() + regions_->bytes(); }
+
+  Transport& transport() override { return *engine_; }
+  unsigned rail_count() const override { return static_cast<unsigned>(rails_.size()); }
+  void add_region(std::byte* base, uint64_t bytes, int dma_buf_fd) override {
+    regions_->add(base, bytes, dma_buf_fd);
+  }
+  void remove_region(const std::byte* base) override { regions_->remove(base); }
+  void channel_connected(HolderIndex peer, uint32_t channel,
+                         std::span<const std::byte> answer) override;
+  void channel_refused(HolderIndex peer, uint32_t channel, const std::string& why) override {
+    engine_->refused(peer, channel, why);
+  }
+  std::vector<std::byte> accept_channel(const std::string& node_id, Incarnation incarnation,
+                                        std::span<const std::byte> end,
+                                        std::span<const uint32_t> closed) override {
+    return pack(responder_->accept(node_id, incarnation, unpack_end(end), closed));
+  }
+  void drop_reader(const std::string& node_id, Incarnation incarnation) override {
+    responder_->drop_reader(node_id, incarnation);
+  }
+  void admit_readers(bool on) override { responder_->open(on); }
+  void write_rails(JsonWriter& json, const NameOf& name_of) const override;
+  void tell(Notices& notices, const NameOf& name_of) override {
+    if (rail_watch_.due()) rail_watch_.tell(rails_now(name_of), notices);
+  }
+  std::vector<std::pair<std::string, LatencySnapshot>> rail_reads() const override;
 
  private:
+  std::vector<RailNow> rails_now(const NameOf& name_of) const;
   void watch();
-  void wake() const;
   void look(Rail& rail);
   void handle_events(Rail& rail);
   void take_out(Rail& rail, const std::string& why);
@@ -50,8 +79,9 @@ class Fabric {
   std::unique_ptr<MemoryTable> regions_;
   std::unique_ptr<Responder> responder_;
   std::unique_ptr<RdmaEngine> engine_;
+  RailWatch rail_watch_;
   std::atomic<bool> stopping_ = false;
-  int wake_fd_ = -1;
+  EventFd wake_;
   std::thread watcher_;
 };
 

@@ -1,9 +1,9 @@
 #include "transfer/rdma/in_flight.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
+
+#include "common/event_fd.h"
 
 namespace peercached::rdma {
 
@@ -47,8 +47,7 @@ void InFlight::grant() {
     waiting_.pop_front();
     bytes_ += next.bytes;
     next.state = Place::State::granted;
-    const uint64_t one = 1;
-    (void)!::write(next.event_fd, &one, sizeof one);
+    ring(next.event_fd);
   }
 }
 

@@ -38,6 +38,17 @@ std::string lock_remedy() {
          "Docker: --ulimit memlock=-1) or give the daemon CAP_IPC_LOCK";
 }
 
+void check_lockable(uint64_t bytes, const std::string& what) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  if ((own_status("CapEff", 16) >> kCapabilityIpcLock & 1) != 0) return;
+  const uint64_t pinned_bytes = own_status("VmPin", 10) * 1024;
+  if (pinned_bytes + bytes <= limit.rlim_cur) return;
+  throw std::runtime_error("RDMA must lock " + mebibytes(bytes) + " for " + what + ", " +
+                           mebibytes(pinned_bytes) + " are locked already, and RLIMIT_MEMLOCK is " +
+                           mebibytes(limit.rlim_cur) + ": " + lock_remedy());
+}
+
 // Runs `work` on `threads` threads, this one among them; on fewer if no more are available.
 template <typename Work>
 void share(size_t threads, const Work& work) {
@@ -57,17 +68,6 @@ int numa_node_of(const void* address) {
   constexpr unsigned long kNodeOfAddress = 3;  // MPOL_F_NODE | MPOL_F_ADDR
   int node = -1;
   return ::syscall(SYS_get_mempolicy, &node, nullptr, 0, address, kNodeOfAddress) == 0 ? node : -1;
-}
-
-void check_lockable(uint64_t bytes, const std::string& what) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  if ((own_status("CapEff", 16) >> kCapabilityIpcLock & 1) != 0) return;
-  const uint64_t pinned_bytes = own_status("VmPin", 10) * 1024;
-  if (pinned_bytes + bytes <= limit.rlim_cur) return;
-  throw std::runtime_error("RDMA must lock " + mebibytes(bytes) + " for " + what + ", " +
-                           mebibytes(pinned_bytes) + " are locked already, and RLIMIT_MEMLOCK is " +
-                           mebibytes(limit.rlim_cur) + ": " + lock_remedy());
 }
 
 RegisteredMemory::RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails, std::byte* base,

@@ -92,8 +92,4 @@ class RegisteredMemory {
 // The NUMA node of the page at `address`; -1: unknown, or the page is not there yet.
 int numa_node_of(const void* address);
 
-// Throws std::runtime_error naming RLIMIT_MEMLOCK and the remedy if this process cannot lock
-// `bytes` more.
-void check_lockable(uint64_t bytes, const std::string& what);
-
 }  // namespace peercached::rdma

@@ -11,10 +11,7 @@ constexpr int kForegroundMs = 500;
 }  // namespace
 
 MemoryTable::MemoryTable(std::span<const std::unique_ptr<Rail>> rails) : rails_(rails) {
-  thread_ = std::thread([this] {
-    name_thread("rdma memory");
-    background();
-  });
+  thread_ = named_thread("rdma memory", [this] { background(); });
 }
 
 MemoryTable::~MemoryTable() {
@@ -26,9 +23,11 @@ MemoryTable::~MemoryTable() {
   thread_.join();
 }
 
-void MemoryTable::add(std::byte* base, uint64_t bytes) {
-  auto memory = std::make_shared<RegisteredMemory>(rails_, base, bytes, Purpose::receive);
-  memory->register_until(Deadline::after_ms(kForegroundMs));
+void MemoryTable::add(std::byte* base, uint64_t bytes, int dma_buf_fd) {
+  auto memory = dma_buf_fd < 0
+                    ? std::make_shared<RegisteredMemory>(rails_, base, bytes, Purpose::receive)
+                    : std::make_shared<RegisteredMemory>(rails_, base, bytes, dma_buf_fd);
+  if (!memory->complete()) memory->register_until(Deadline::after_ms(kForegroundMs));
   {
     WriterLock lock(mutex_);
     regions_[base] = memory;
@@ -39,12 +38,6 @@ void MemoryTable::add(std::byte* base, uint64_t bytes) {
     queue_.push_back(memory);
   }
   queued_.notify_one();
-}
-
-void MemoryTable::add_dma_buf(std::byte* base, uint64_t bytes, int fd) {
-  auto memory = std::make_shared<RegisteredMemory>(rails_, base, bytes, fd);
-  WriterLock lock(mutex_);
-  regions_[base] = std::move(memory);
 }
 
 void MemoryTable::remove(const std::byte* base) {

@@ -17,8 +17,7 @@ class MemoryTable {
 
   // Registers a region; if that takes long, the background thread completes it. Throws
   // std::runtime_error if it cannot be registered: then it is not in the table.
-  void add(std::byte* base, uint64_t bytes);
-  void add_dma_buf(std::byte* base, uint64_t bytes, int fd);
+  void add(std::byte* base, uint64_t bytes, int dma_buf_fd = -1);
   // Call it when no READ into the region is in flight or will start.
   void remove(const std::byte* base);
   // Returns null if no region holds `address`.

@@ -1,10 +1,10 @@
 #include "transfer/rdma/peer_channels.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
 #include <utility>
+
+#include "common/event_fd.h"
 
 namespace peercached::rdma {
 namespace {
@@ -12,21 +12,16 @@ namespace {
 // More than could exist at once. If a number gets lost, the peer frees its oldest channels.
 constexpr size_t kClosedNumbersMax = 256;
 
-void wake(int event_fd) {
-  const uint64_t one = 1;
-  (void)!::write(event_fd, &one, sizeof one);
-}
-
 }  // namespace
 
 PeerChannels::PeerChannels(HolderIndex peer, Incarnation incarnation,
                            std::span<const std::unique_ptr<Rail>> rails, unsigned channels_max,
-                           Connector& connector, std::atomic<uint32_t>& next_number)
+                           ChannelRequests& requests, std::atomic<uint32_t>& next_number)
     : peer_(peer),
       incarnation_(incarnation),
       rails_(rails),
       channels_max_(std::max(channels_max, 1u)),
-      connector_(connector),
+      requests_(requests),
       next_number_(next_number),
       trusts_(rails.size()),
       in_flight_(rails.size()) {}
@@ -76,7 +71,8 @@ void PeerChannels::begin_connect(uint32_t rail) {
   try {
     const uint32_t number = next_number_.fetch_add(1);
     auto channel = std::make_shared<Channel>(*rails_[rail], number);
-    if (!connector_.connect(peer_, channel->own_end(), closed_numbers_)) {
+    const auto own = std::as_bytes(std::span(&channel->own_end(), 1));
+    if (!requests_.request_channel(peer_, number, own, closed_numbers_)) {
       back_off(rail, "the control plane is too busy to connect a channel");
       return;
     }
@@ -119,7 +115,7 @@ void PeerChannels::give_back(Channel* channel) {
   } else {
     find(channel)->state = State::idle;
     // The rail is trusted again, so nobody needs its proof.
-    if (const auto proof = find_proof(rail); proof != entries_.end()) {
+    if (const auto proof = find(rail, State::proving); proof != entries_.end()) {
       unwanted.push_back(take(proof));
     }
   }
@@ -163,7 +159,7 @@ bool PeerChannels::connected(uint32_t number, ChannelAnswer answer) {
   entry->closed.clear();                      // the peer has received them
   const uint32_t rail = channel->rail().index;
   const bool doubted = !trusts_[rail].relied_on();
-  const bool one_more_proof = doubted && find_proof(rail) != entries_.end();
+  const bool one_more_proof = doubted && has(rail, State::proving);
   try {
     if (why.empty() && doubted && !one_more_proof) channel->ask();
   } catch (const VerbsError& error) {
@@ -224,13 +220,13 @@ uint32_t PeerChannels::size() const {
 
 void PeerChannels::wake_one() {
   if (waiters_.empty()) return;
-  wake(waiters_.front());
+  ring(waiters_.front());
   std::rotate(waiters_.begin(), waiters_.begin() + 1,
               waiters_.end());  // a fair turn for all
 }
 
 void PeerChannels::wake_all() {
-  for (int event_fd : waiters_) wake(event_fd);
+  for (int event_fd : waiters_) ring(event_fd);
 }
 
 }  // namespace peercached::rdma

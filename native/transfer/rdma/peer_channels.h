@@ -13,28 +13,25 @@
 
 #include "common/mutex.h"
 #include "transfer/peer_counters.h"
+#include "transfer/provider.h"
 #include "transfer/rdma/channel.h"
 #include "transfer/rdma/in_flight.h"
 #include "transfer/rdma/rail_trust.h"
 
 namespace peercached::rdma {
 
-// The control plane's part: carries `own` to the peer, and its answer back.
-class Connector {
- public:
-  virtual ~Connector() = default;
-  // True: RdmaEngine::connected or ::refused follows exactly once, with this channel's number. It
-  // comes later, on any thread. False: not possible now, and no answer will follow. `closed`:
-  // numbers of channels to the same peer that no longer exist.
-  virtual bool connect(HolderIndex peer, const ChannelEnd& own,
-                       std::span<const uint32_t> closed) = 0;
+// A rail that is up but not relied on for a peer, and the reason.
+struct RailTrouble {
+  HolderIndex peer = kNoHolder;
+  uint32_t rail = 0;
+  std::string what;
 };
 
 class PeerChannels {
  public:
   PeerChannels(HolderIndex peer, Incarnation incarnation,
                std::span<const std::unique_ptr<Rail>> rails, unsigned channels_max,
-               Connector& connector, std::atomic<uint32_t>& next_number);
+               ChannelRequests& requests, std::atomic<uint32_t>& next_number);
   ~PeerChannels();
 
   bool closed() const { return closed_.load(std::memory_order_acquire); }
@@ -70,19 +67,14 @@ class PeerChannels {
   // keeps its share until the deadline, and other peers' pages must not wait for that.
   InFlight& in_flight(const Rail& rail) { return in_flight_[rail.index]; }
   // How long neither this channel nor its rail has received anything.
-  Clock::duration quiet(const Channel& channel) const;
+  Clock::duration quiet(const Channel& channel) const { return Clock::now() - last_heard(channel); }
   // Whether that was most of a read that began at `started` and ends now.
   bool silent(const Channel& channel, TimePoint started) const;
   bool relied_on(const Rail& rail) const { return trusts_[rail.index].relied_on(); }
   // Whether any other rail is up and relied on.
   bool relied_on_besides(const Rail& rail) const;
 
-  struct Trouble {
-    uint32_t rail = 0;
-    std::string what;
-  };
-  // The rails that are up but doubted.
-  std::vector<Trouble> troubles() const;
+  void add_troubles(std::vector<RailTrouble>& all) const;
 
   void wait_with(int event_fd);
   void stop_waiting(int event_fd);
@@ -110,12 +102,18 @@ class PeerChannels {
   };
   using Gone = std::vector<std::shared_ptr<Channel>>;  // to destroy outside of the lock
 
-  TimePoint last_heard(const Channel& channel) const;
+  TimePoint last_heard(const Channel& channel) const {
+    return std::max(channel.quiet_since(), trusts_[channel.rail().index].heard_at());
+  }
 
   unsigned count(uint32_t rail) const REQUIRES(mutex_);
   size_t connecting() const REQUIRES(mutex_);  // on rails that are relied on
   bool proved(uint32_t rail, TimePoint now, Gone& gone) REQUIRES(mutex_);
-  std::vector<Entry>::iterator find_proof(uint32_t rail) REQUIRES(mutex_);
+  // The first channel of the rail in that state, or the end.
+  std::vector<Entry>::iterator find(uint32_t rail, State state) REQUIRES(mutex_);
+  bool has(uint32_t rail, State state) REQUIRES(mutex_) {
+    return find(rail, state) != entries_.end();
+  }
   void take_idle(uint32_t rail, Gone& gone) REQUIRES(mutex_);
   void end(const Rail* rail, Gone& gone) REQUIRES(mutex_);
   void begin_connect(uint32_t rail) REQUIRES(mutex_);
@@ -134,7 +132,7 @@ class PeerChannels {
   const Incarnation incarnation_;
   const std::span<const std::unique_ptr<Rail>> rails_;
   const unsigned channels_max_;  // per rail
-  Connector& connector_;
+  ChannelRequests& requests_;
   std::atomic<uint32_t>& next_number_;
   std::atomic<bool> closed_{false};
   mutable Mutex mutex_;

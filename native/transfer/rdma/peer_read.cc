@@ -85,7 +85,7 @@ RegisteredMemory* PeerRead::claim(uint64_t pool_bytes, std::vector<Slice>& slice
     if (op.offset % sizeof(SlotHeader) != 0 || op.offset >= pool_bytes ||
         slot_bytes > pool_bytes - op.offset) {
       todo_.pop_back();
-      settle(slice.op, PageStatus::stale);  // the record names no slot of the pool
+      fail(slice, PageStatus::stale);  // the record names no slot of the pool
       continue;
     }
     if (!slices.empty() && (bytes + slice.bytes > chain_bytes_ || region_of_[slice.op] != region)) {
@@ -126,10 +126,8 @@ void PeerRead::put_back(std::span<const Slice> slices, bool broke) {
   }
 }
 
-void PeerRead::fail(const Slice& slice, PageStatus status) { settle(slice.op, status); }
-
-void PeerRead::settle(uint32_t index, PageStatus status) {
-  ReadOp& op = batch_.ops[index];
+void PeerRead::fail(const Slice& slice, PageStatus status) {
+  ReadOp& op = batch_.ops[slice.op];
   if (op.status != PageStatus::pending) return;
   op.status = status;
   one_settled();

@@ -84,7 +84,6 @@ class PeerRead {
     uint32_t slices_left = 0;
     bool seen = false;  // op.again holds a header
   };
-  void settle(uint32_t op, PageStatus status);
   void one_settled();
 
   ReadCall& call_;

@@ -4,6 +4,7 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 #include <cstring>
 #include <fstream>
@@ -18,23 +19,12 @@ namespace {
 constexpr size_t kGidsMax = 1024;
 constexpr uint32_t kGidIndexMax = 255;  // an address handle has one byte for it
 
+// By the bits of ibv_port_attr: each stands for one speed of a lane, or one number of lanes. The
+// last entries are for no bit at all.
 double gbps_of(uint8_t speed, uint8_t width) {
-  const double lanes = width == 1    ? 1
-                       : width == 2  ? 4
-                       : width == 4  ? 8
-                       : width == 8  ? 12
-                       : width == 16 ? 2
-                                     : 1;
-  const double lane = speed == 1     ? 2.5
-                      : speed == 2   ? 5
-                      : speed == 4   ? 10
-                      : speed == 8   ? 10
-                      : speed == 16  ? 14
-                      : speed == 32  ? 25
-                      : speed == 64  ? 50
-                      : speed == 128 ? 100
-                                     : 0;
-  return lanes * lane;
+  constexpr double kLaneGbps[] = {2.5, 5, 10, 10, 14, 25, 50, 100, 0};
+  constexpr double kLanes[] = {1, 4, 8, 12, 2, 1, 1, 1, 1};
+  return kLaneGbps[std::countr_zero(speed)] * kLanes[std::countr_zero(width)];
 }
 
 int numa_node_of(const std::string& device) {

@@ -73,8 +73,6 @@ Rail::Rail(uint32_t index_, const Port& port_, const LinkSettings& settings_,
   }
 }
 
-std::string Rail::name() const { return port.device + ":" + std::to_string(port.number); }
-
 RailAddress Rail::address() const {
   MutexLock lock(mutex_);
   return address_;
@@ -84,8 +82,6 @@ std::string Rail::why_down() const {
   MutexLock lock(mutex_);
   return up() ? "" : why_down_;
 }
-
-void Rail::set_up() { up_.store(true, std::memory_order_release); }
 
 void Rail::set_down(const std::string& why) {
   MutexLock lock(mutex_);

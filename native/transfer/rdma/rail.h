@@ -57,14 +57,14 @@ class Rail {
   ibv_context* context() const { return context_.get(); }
   ibv_pd* pd() const { return pd_.get(); }
   const ibv_device_attr& limits() const { return limits_; }
-  std::string name() const;
+  std::string name() const { return port.device + ":" + std::to_string(port.number); }
   RailAddress address() const;
   double rate_gbps() const { return rate_gbps_.load(std::memory_order_relaxed); }
 
   // Whether the port works now. A rail that is down takes no new channels.
   bool up() const { return up_.load(std::memory_order_acquire); }
   std::string why_down() const;
-  void set_up();
+  void set_up() { up_.store(true, std::memory_order_release); }
   void set_down(const std::string& why);
   // The device reports a fatal error. Its ports may still read as active. So the rail stays down
   // for a while (with backoff), and until the device works again.

@@ -52,20 +52,7 @@ void PeerChannels::doubt_slow_connects(Clock::duration late_after, bool tcp_foll
 
 // Idle channels are as old as the one that broke. Each read that tried one would be late as well.
 void PeerChannels::take_idle(uint32_t rail, Gone& gone) {
-  for (size_t i = entries_.size(); i-- > 0;) {
-    const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(i);
-    if (entry->state == State::idle && entry->channel->rail().index == rail) {
-      gone.push_back(take(entry));
-    }
-  }
-}
-
-TimePoint PeerChannels::last_heard(const Channel& channel) const {
-  return std::max(channel.quiet_since(), trusts_[channel.rail().index].heard_at());
-}
-
-Clock::duration PeerChannels::quiet(const Channel& channel) const {
-  return Clock::now() - last_heard(channel);
+  while (has(rail, State::idle)) gone.push_back(take(find(rail, State::idle)));
 }
 
 bool PeerChannels::silent(const Channel& channel, TimePoint started) const {
@@ -87,7 +74,7 @@ bool PeerChannels::others_relied_on(const Rail& rail) const {
 // checks whether its test READs (Channel::ask) are back. True: they are. If they failed or are
 // late, the rail backs off. Never waits.
 bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
-  if (const auto entry = find_proof(rail); entry != entries_.end()) {
+  if (const auto entry = find(rail, State::proving); entry != entries_.end()) {
     Channel& channel = *entry->channel;
     const bool late = now - channel.asked_at() > trusts_[rail].proof_within();
     if (channel.answered() && !late) {
@@ -102,18 +89,16 @@ bool PeerChannels::proved(uint32_t rail, TimePoint now, Gone& gone) {
     }
     return false;
   }
-  const bool connecting = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& one) {
-    return one.state == State::connecting && one.channel->rail().index == rail;
-  });
-  if (!connecting && trusts_[rail].may_connect(now) && count(rail) < channels_max_) {
+  if (!has(rail, State::connecting) && trusts_[rail].may_connect(now) &&
+      count(rail) < channels_max_) {
     begin_connect(rail);
   }
   return false;
 }
 
-std::vector<PeerChannels::Entry>::iterator PeerChannels::find_proof(uint32_t rail) {
+std::vector<PeerChannels::Entry>::iterator PeerChannels::find(uint32_t rail, State state) {
   return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) {
-    return one.state == State::proving && one.channel->rail().index == rail;
+    return one.state == state && one.channel->rail().index == rail;
   });
 }
 
@@ -152,25 +137,19 @@ void PeerChannels::doubt(uint32_t rail, const std::string& why, Clock::duration 
 
 // If the rail has working channels, it only backs off: a failed connect says nothing about those.
 void PeerChannels::not_connected(uint32_t rail, const std::string& why) {
-  const bool works = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    const bool made = entry.state == State::idle || entry.state == State::lent;
-    return made && entry.channel->rail().index == rail;
-  });
-  if (works) {
+  if (has(rail, State::idle) || has(rail, State::lent)) {
     back_off(rail, why);
   } else {
     doubt(rail, why);
   }
 }
 
-std::vector<PeerChannels::Trouble> PeerChannels::troubles() const {
+void PeerChannels::add_troubles(std::vector<RailTrouble>& all) const {
   MutexLock lock(mutex_);
-  std::vector<Trouble> all;
   for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
     if (trusts_[rail].relied_on() || !rails_[rail]->up()) continue;
-    all.push_back({rail, trusts_[rail].trouble()});
+    all.push_back({peer_, rail, trusts_[rail].trouble()});
   }
-  return all;
 }
 
 }  // namespace peercached::rdma

@@ -1,11 +1,11 @@
 #include "transfer/rdma/rdma_engine.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
 
+#include "common/event_fd.h"
 #include "transfer/known_peers.h"
 #include "transfer/rdma/lane.h"
 #include "transfer/rdma/patience.h"
@@ -25,8 +25,8 @@ constexpr int kFenceCheckMs = 10;
 class Reading final : public RdmaEngine {
  public:
   Reading(const RdmaEngineConfig& config, std::span<const std::unique_ptr<Rail>> rails,
-          const MemoryTable& memory, Connector& connector)
-      : config_(config), rails_(rails), memory_(memory), connector_(connector) {}
+          const MemoryTable& memory, ChannelRequests& requests)
+      : config_(config), rails_(rails), memory_(memory), requests_(requests) {}
 
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
     const auto known = peers_.endpoint(index);
@@ -34,7 +34,7 @@ class Reading final : public RdmaEngine {
     auto channels = endpoint.rails == 0 ? nullptr
                                         : std::make_shared<PeerChannels>(
                                               index, endpoint.incarnation, rails_,
-                                              config_.channels_max, connector_, next_channel_);
+                                              config_.channels_max, requests_, next_channel_);
     peers_.put(index, endpoint, std::move(channels));
   }
 
@@ -86,11 +86,9 @@ class Reading final : public RdmaEngine {
     for (PeerRead& read : reads) read.finish();
   }
 
-  std::vector<Trouble> troubles() const override {
-    std::vector<Trouble> all;
-    for (const auto& [peer, channels] : peers_.all()) {
-      for (auto& one : channels->troubles()) all.push_back({peer, one.rail, std::move(one.what)});
-    }
+  std::vector<RailTrouble> troubles() const override {
+    std::vector<RailTrouble> all;
+    for (const auto& [peer, channels] : peers_.all()) channels->add_troubles(all);
     return all;
   }
 
@@ -188,10 +186,7 @@ class Reading final : public RdmaEngine {
     const int left_ms = next.remaining_ms();
     const int wait_ms = call.chains == 0 ? left_ms : std::min(left_ms, kFenceCheckMs);
     if (::poll(sleepers.data(), sleepers.size(), wait_ms) <= 0) return;
-    if (sleepers[0].revents != 0) {
-      uint64_t count;
-      (void)!::read(wake_fd, &count, sizeof count);
-    }
+    if (sleepers[0].revents != 0) hush(wake_fd);
     for (Lane& lane : lanes) {
       if (lane.reading()) lane.take_events();
     }
@@ -200,7 +195,7 @@ class Reading final : public RdmaEngine {
   const RdmaEngineConfig config_;
   const std::span<const std::unique_ptr<Rail>> rails_;
   const MemoryTable& memory_;
-  Connector& connector_;
+  ChannelRequests& requests_;
   std::atomic<uint32_t> next_channel_{1};
   std::atomic<unsigned> turn_{0};
   WakeFds wake_fds_;
@@ -212,8 +207,8 @@ class Reading final : public RdmaEngine {
 
 std::unique_ptr<RdmaEngine> make_rdma_engine(const RdmaEngineConfig& config,
                                              std::span<const std::unique_ptr<Rail>> rails,
-                                             const MemoryTable& memory, Connector& connector) {
-  return std::make_unique<Reading>(config, rails, memory, connector);
+                                             const MemoryTable& memory, ChannelRequests& requests) {
+  return std::make_unique<Reading>(config, rails, memory, requests);
 }
 
 }  // namespace peercached::rdma

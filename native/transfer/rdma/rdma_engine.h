@@ -14,15 +14,12 @@ namespace peercached::rdma {
 
 class RdmaEngine : public Transport {
  public:
-  // The control plane's answers to Connector::connect. They are ignored if the peer or the channel
+  // The control plane's answers to ChannelRequests. They are ignored if the peer or the channel
   // is gone meanwhile. A channel of a doubted rail sends its test READs at once: call
   // prove_doubted() soon.
   virtual void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) = 0;
   virtual void refused(HolderIndex peer, uint32_t channel, const std::string& why) = 0;
   bool offered_by(const PeerEndpoint& endpoint) const override { return endpoint.rails != 0; }
-  // Whether one of our rails is up and relied on to reach it. Continues the proofs of doubted
-  // rails.
-  bool reaches(HolderIndex peer) const override = 0;
   bool one_sided() const override { return true; }
   // Continues the proofs for all peers; call it now and then. Returns whether test READs are out:
   // then call it soon, because what nobody looks at in time counts as late.
@@ -30,13 +27,7 @@ class RdmaEngine : public Transport {
   // A rail of ours went down: reads go on over the others.
   virtual void leave_rail(const Rail& rail) = 0;
 
-  struct Trouble {
-    HolderIndex peer = kNoHolder;
-    uint32_t rail = 0;
-    std::string what;
-  };
-  // Lists the rails of ours that are up but not relied on for a peer, with the reason.
-  virtual std::vector<Trouble> troubles() const = 0;
+  virtual std::vector<RailTrouble> troubles() const = 0;  // with all peers
 };
 
 struct RdmaEngineConfig {
@@ -46,10 +37,10 @@ struct RdmaEngineConfig {
   bool tcp_follows = false;
 };
 
-// `rails`, `memory` and `connector` must outlive the engine. It never reports a peer as in trouble:
+// `rails`, `memory` and `requests` must outlive the engine. It never reports a peer as in trouble:
 // only TCP decides whether the peer is alive.
 std::unique_ptr<RdmaEngine> make_rdma_engine(const RdmaEngineConfig& config,
                                              std::span<const std::unique_ptr<Rail>> rails,
-                                             const MemoryTable& memory, Connector& connector);
+                                             const MemoryTable& memory, ChannelRequests& requests);
 
 }  // namespace peercached::rdma

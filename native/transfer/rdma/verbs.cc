@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include "common/error_text.h"
-
 namespace peercached::rdma {
 namespace {
 
@@ -53,8 +51,5 @@ const Verbs* Verbs::find(std::string& why) {
 }
 
 const Verbs& Verbs::get() { return library().verbs; }
-
-VerbsError::VerbsError(const std::string& what, int error)
-    : std::runtime_error(what + ": " + error_text(error)), error_(error) {}
 
 }  // namespace peercached::rdma

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "common/error_text.h"
+
 namespace peercached::rdma {
 
 // The library's exported functions. The others (post_send, poll_cq, ...) are inline calls through a
@@ -53,14 +55,10 @@ struct Verbs {
   static const Verbs& get();
 };
 
-// The library refused a call; keeps its errno.
-class VerbsError : public std::runtime_error {
- public:
-  VerbsError(const std::string& what, int error);
-  int error() const { return error_; }
-
- private:
-  int error_;
+// The library refused a call, with this errno.
+struct VerbsError : std::runtime_error {
+  VerbsError(const std::string& what, int error)
+      : std::runtime_error(what + ": " + error_text(error)) {}
 };
 
 [[noreturn]] inline void refused(const std::string& what) { throw VerbsError(what, errno); }
@@ -72,11 +70,8 @@ class Owned {
   Owned() = default;
   explicit Owned(T* object) : object_(object) {}
   Owned(Owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Owned& operator=(Owned&& other) noexcept {
-    if (this != &other) {
-      reset();
-      object_ = std::exchange(other.object_, nullptr);
-    }
+  Owned& operator=(Owned other) noexcept {
+    std::swap(object_, other.object_);
     return *this;
   }
   ~Owned() { reset(); }

@@ -59,7 +59,7 @@ const char* AnswerReader::took(size_t bytes, std::vector<ReadOp*>& landed) {
     } else {
       landed.push_back(&ops_[next_++]);
     }
-    skip_refused();
+    while (next_ < ops_.size() && statuses_[next_] != PageStatus::ok) ++next_;  // the refused
   }
   return nullptr;
 }
@@ -77,10 +77,6 @@ const char* AnswerReader::read_preamble() {
     if (statuses_[i] != PageStatus::ok) ops_[i].status = statuses_[i];
   }
   return nullptr;
-}
-
-void AnswerReader::skip_refused() {
-  while (next_ < ops_.size() && statuses_[next_] != PageStatus::ok) ++next_;
 }
 
 }  // namespace peercached::tcp

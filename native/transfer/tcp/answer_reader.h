@@ -42,7 +42,6 @@ class AnswerReader {
 
  private:
   const char* read_preamble();
-  void skip_refused();
 
   uint64_t request_ = 0;
   std::span<ReadOp> ops_;

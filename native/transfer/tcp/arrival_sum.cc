@@ -9,23 +9,14 @@ namespace peercached::tcp {
 void ArrivalSum::arrived(const ReadOp& op, size_t payload_bytes) {
   if (op_ != &op) sum_ = RunningCopy(nullptr, op.dest);
   op_ = &op;
-  have_bytes_ = payload_bytes;
-  if (!guarded(op.dest, op.length, step, this)) op_ = nullptr;
+  if (!guarded(op.dest, op.length, [&] { sum_.advance(payload_bytes); })) op_ = nullptr;
 }
 
 void ArrivalSum::landed(ReadOp& op) {
   if (op_ != &op) return;
-  have_bytes_ = op.length;
-  if (guarded(op.dest, op.length, step, this)) op.checksum = checksum_;
   op_ = nullptr;
-}
-
-void ArrivalSum::step(void* self) {
-  auto& arrival = *static_cast<ArrivalSum*>(self);
-  if (arrival.have_bytes_ < arrival.op_->length)
-    arrival.sum_.advance(arrival.have_bytes_);
-  else
-    arrival.checksum_ = arrival.sum_.finish(arrival.have_bytes_);
+  uint64_t sum = 0;
+  if (guarded(op.dest, op.length, [&] { sum = sum_.finish(op.length); })) op.checksum = sum;
 }
 
 }  // namespace peercached::tcp

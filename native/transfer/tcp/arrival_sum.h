@@ -16,12 +16,8 @@ class ArrivalSum {
   void landed(ReadOp& op);
 
  private:
-  static void step(void* self);
-
   const ReadOp* op_ = nullptr;  // nullptr: no sum begun, or the worker's memory went away
   RunningCopy sum_{nullptr, nullptr};
-  size_t have_bytes_ = 0;
-  uint64_t checksum_ = 0;
 };
 
 }  // namespace peercached::tcp

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <stdexcept>
 #include <utility>
 
 #include "common/error_text.h"
@@ -10,12 +11,34 @@
 
 namespace peercached::tcp {
 
+Dial::Dial(const TcpEngineConfig& config) : connect_timeout_ms(config.connect_timeout_ms) {
+  hello.node_id = config.node_id;
+  hello.incarnation = config.incarnation;
+  std::string wrong;
+  if (!config.bind_host.empty() && !resolve(config.bind_host, 0, source, wrong)) {
+    throw std::invalid_argument("transfer source address: " + wrong);
+  }
+}
+
+Dial Dial::to(const PeerEndpoint& endpoint) const {
+  if (endpoint.token.size() != kTokenBytes) {
+    throw std::invalid_argument("peer token has " + std::to_string(endpoint.token.size()) +
+                                " bytes, not " + std::to_string(kTokenBytes));
+  }
+  Dial dial = *this;
+  dial.hello.expected = endpoint.incarnation;
+  dial.token = endpoint.token;
+  dial.sealed = endpoint.sealed;
+  (void)resolve(endpoint.host, endpoint.port, dial.address, dial.unresolved);
+  return dial;
+}
+
 Channel::Channel(const Dial& dial)
     : hello_(dial.hello),
       token_(dial.token),
       sealed_(dial.sealed),
       connect_timeout_ms_(dial.connect_timeout_ms),
-      greeted_by_(Deadline::after_ms(dial.connect_timeout_ms)) {
+      greeted_by_(Deadline::after_ms(dial.connect_timeout_ms).at) {
   start_connect(dial);
 }
 
@@ -37,7 +60,28 @@ void Channel::start_connect(const Dial& dial) {
   if (errno != EINPROGRESS) fail("cannot connect: " + error_text(errno));
 }
 
-short Channel::poll_events() const { return state_ == State::connecting ? POLLOUT : POLLIN; }
+short Channel::poll_events() const {
+  if (state_ == State::connecting) return POLLOUT;
+  return unsent_.empty() ? POLLIN : POLLIN | POLLOUT;
+}
+
+TimePoint Channel::greeted_by() const {
+  return state_ == State::ready ? TimePoint::max() : greeted_by_;
+}
+
+bool Channel::flush() {
+  while (unsent_from_ < unsent_.size()) {
+    const ssize_t n = stream_.send(std::span<const std::byte>(unsent_).subspan(unsent_from_));
+    if (n >= 0) {
+      unsent_from_ += static_cast<size_t>(n);
+    } else if (errno != EINTR) {
+      return errno == EAGAIN;
+    }
+  }
+  unsent_.clear();
+  unsent_from_ = 0;
+  return true;
+}
 
 void Channel::proceed() {
   if (state_ == State::connecting) {
@@ -55,13 +99,15 @@ void Channel::catch_up() {
   while (state_ == State::connecting || state_ == State::greeting) {
     pollfd now{stream_.fd(), poll_events(), 0};
     const State before = state_;
-    if (::poll(&now, 1, 0) <= 0) return;
+    if (::poll(&now, 1, 0) <= 0) break;
     proceed();
-    if (state_ == before) return;
+    if (state_ == before) break;
   }
+  check_time(Clock::now());
 }
 
-void Channel::time_out() {
+void Channel::check_time(TimePoint now) {
+  if (state_ == State::broken || now < greeted_by()) return;
   fail((state_ == State::connecting ? "no connection within " : "no answer to hello within ") +
        std::to_string(connect_timeout_ms_) + " ms");
 }

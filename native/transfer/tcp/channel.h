@@ -9,11 +9,18 @@
 #include "common/clock.h"
 #include "transfer/tcp/frames.h"
 #include "transfer/tcp/stream.h"
-#include "transfer/trouble.h"
+#include "transfer/tcp/tcp_engine.h"
 
 namespace peercached::tcp {
 
+// How this node connects to a peer: from where, and as whom.
 struct Dial {
+  // Without the peer's part. Throws std::invalid_argument for a source address that does not
+  // resolve.
+  explicit Dial(const TcpEngineConfig& config);
+  // The same for one peer. Throws std::invalid_argument for a token of a wrong length.
+  Dial to(const PeerEndpoint& endpoint) const;
+
   Address address;
   Address source;          // bytes == 0: any
   std::string unresolved;  // why there is no address; empty if there is one
@@ -32,14 +39,17 @@ class Channel {
   State state() const { return state_; }
   int fd() const { return stream_.fd(); }
   Stream& stream() { return stream_; }
-  short poll_events() const;  // the events that proceed() waits for
-  Deadline greeted_by() const { return greeted_by_; }
+  short poll_events()
+      const;  // the events that proceed(), or the user of a ready channel, waits for
+  // When it must be ready; TimePoint::max() once it is.
+  TimePoint greeted_by() const;
 
   // Continues connect or hello; call it when the socket has one of poll_events().
   void proceed();
   // Like proceed(), as far as possible now: for a channel that nobody has polled for a while.
   void catch_up();
-  void time_out();  // call it when greeted_by() has passed
+  // Breaks the channel if greeted_by() has passed.
+  void check_time(TimePoint now);
   // Why the channel is broken; empty while it is not.
   const Trouble& trouble() const { return trouble_; }
 
@@ -47,6 +57,10 @@ class Channel {
   bool pooled() const { return pooled_; }
   void set_pooled() { pooled_ = true; }
   uint64_t next_request() { return ++requests_; }
+
+  // Frames that wait to be sent: append to them, then call flush(). False: see errno.
+  std::vector<std::byte>& unsent() { return unsent_; }
+  bool flush();
 
   void shut() const { stream_.shut(); }
 
@@ -65,10 +79,12 @@ class Channel {
   std::string token_;
   bool sealed_;
   int connect_timeout_ms_;
-  Deadline greeted_by_;
+  TimePoint greeted_by_;
   Trouble trouble_;
   bool pooled_ = false;
   uint64_t requests_ = 0;
+  std::vector<std::byte> unsent_;
+  size_t unsent_from_ = 0;
   bool challenged_ = false;
   std::vector<std::byte> reply_;
   size_t reply_have_ = 0;

@@ -1,17 +1,12 @@
 #include "transfer/tcp/follower.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <stdexcept>
 #include <vector>
 
-#include "common/batch_thread.h"
-#include "common/error_text.h"
 #include "common/thread_name.h"
 
 namespace peercached::tcp {
@@ -51,31 +46,33 @@ class Follower::Lane {
       channel_ = std::make_unique<Channel>(dial_);
     }
     channel_->catch_up();
-    if (channel_->state() == Channel::State::broken) return lose(now, kConnectAgain);
-    if (channel_->state() != Channel::State::ready) {
-      due_ = channel_->greeted_by().at;
-      if (now >= due_) lose(now, kConnectAgain);
-      return;
+    if (channel_->state() == Channel::State::broken) {
+      lose(now);
+    } else if (channel_->state() == Channel::State::ready) {
+      converse(now);
+    } else {
+      due_ = channel_->greeted_by();
     }
-    if (!asked_) ask(now);
-    for (unsigned frames = 0; channel_ && frames < kFramesPerTurn && receive(now); ++frames) {
-      if (!asked_) ask(now);
-    }
-    if (channel_ && now >= due_) lose(now, kConnectAgain);
   }
 
   void rest(TimePoint now) {
-    if (channel_) lose(now, kConnectAgain);
+    if (channel_) lose(now);
   }
 
   const Dial& dial() const { return dial_; }
   TimePoint due() const { return has_more() ? TimePoint{} : due_; }
   int fd() const { return channel_ ? channel_->fd() : -1; }
-  short poll_events() const {
-    return channel_->state() == Channel::State::ready ? short{POLLIN} : channel_->poll_events();
-  }
+  short poll_events() const { return channel_->poll_events(); }
 
  private:
+  void converse(TimePoint now) {
+    if (!asked_) ask(now);
+    for (unsigned frames = 0; channel_ && frames < kFramesPerTurn && receive(now); ++frames) {
+      if (!asked_) ask(now);
+    }
+    if (channel_ && now >= due_) lose(now);
+  }
+
   // Data has arrived that poll() does not report.
   bool has_more() const { return channel_ && channel_->stream().has_more(); }
 
@@ -88,8 +85,10 @@ class Follower::Lane {
     asked_at_ = now;
     due_ = now + wait_ + kPatience;
     // A few bytes always fit into an empty socket buffer.
-    const ssize_t sent = channel_->stream().send(frame_);
-    if (sent != static_cast<ssize_t>(frame_.size())) return lose(now, kConnectAgain);
+    if (channel_->stream().send(frame_) != static_cast<ssize_t>(frame_.size())) {
+      lose(now);
+      return;
+    }
     asked_ = true;
     await_frame();
   }
@@ -105,15 +104,9 @@ class Follower::Lane {
       const ssize_t n = channel_->stream().receive(frame_.data() + have_, frame_.size() - have_);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return false;
-      if (n <= 0) {
-        lose(now, kConnectAgain);
-        return false;
-      }
+      if (n <= 0) return lose(now);
       have_ += static_cast<size_t>(n);
-      if (have_ == sizeof(FrameHeader) && !expect_body()) {
-        lose(now, kConnectAgain);
-        return false;
-      }
+      if (have_ == sizeof(FrameHeader) && !expect_body()) return lose(now);
     }
     due_ = now + wait_ + kPatience;
     return take(now);
@@ -130,16 +123,12 @@ class Follower::Lane {
   bool take(TimePoint now) {
     Followed part;
     const auto body = std::span<const std::byte>(frame_).subspan(sizeof(FrameHeader));
-    if (parse_followed(body, request_, part, rows_) != nullptr) {
-      lose(now, kConnectAgain);
-      return false;
-    }
+    if (parse_followed(body, request_, part, rows_) != nullptr) return lose(now);
     const bool has_room = (!part.anew || reader_.begins(holder_)) &&
                           (part.rows.empty() || reader_.changes(holder_, part.rows));
     if (!has_room) {
       position_ = 0;
-      lose(now, kRoomAgain);
-      return false;
+      return lose(now, kRoomAgain);
     }
     if (part.more) {
       await_frame();
@@ -148,7 +137,7 @@ class Follower::Lane {
     position_ = part.position;
     asked_ = false;
     reader_.is_up_to_date(holder_, number_, asked_at_);
-    signs_.answered(dial_.hello.expected, part.sign, now);
+    signs_.hear(dial_.hello.expected, part.sign, now, true);
     if (channel_->stream().is_worn()) {
       channel_.reset();
       due_ = now;
@@ -157,11 +146,13 @@ class Follower::Lane {
     return true;
   }
 
-  void lose(TimePoint now, Clock::duration pause) {
+  // False, for the callers to return.
+  bool lose(TimePoint now, Clock::duration pause = kConnectAgain) {
     channel_.reset();
     asked_ = false;
     due_ = now + pause;
     reader_.is_lost(holder_);
+    return false;
   }
 
   const HolderIndex holder_;
@@ -183,14 +174,8 @@ class Follower::Lane {
 
 Follower::Follower(FeedReader& reader, LifeSigns& signs, const TcpEngineConfig& config,
                    std::chrono::milliseconds wait)
-    : reader_(reader),
-      signs_(signs),
-      dialer_(config),
-      wait_(wait),
-      wake_fd_(::eventfd(0, EFD_CLOEXEC)) {
-  if (wake_fd_ < 0) throw std::runtime_error("cannot make an eventfd: " + error_text(errno));
-  thread_ = std::thread([this] {
-    name_thread("follow");
+    : reader_(reader), signs_(signs), dial_(config), wait_(wait) {
+  thread_ = named_thread("follow", [this] {
     run_as_batch();
     run();
   });
@@ -201,30 +186,24 @@ Follower::~Follower() {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake();
+  ring(wake_.get());
   thread_.join();
-  ::close(wake_fd_);
 }
 
 void Follower::follow(HolderIndex holder, const PeerEndpoint& endpoint) {
-  Dial dial = dialer_.dial_to(endpoint);
+  Dial dial = dial_.to(endpoint);
   {
     MutexLock lock(mutex_);
     std::unique_ptr<Lane>& lane = lanes_[holder];
     if (lane && same(lane->dial(), dial)) return;
     lane = std::make_unique<Lane>(holder, std::move(dial), *this);
   }
-  wake();
+  ring(wake_.get());
 }
 
 void Follower::leave(HolderIndex holder) {
   MutexLock lock(mutex_);
   lanes_.erase(holder);
-}
-
-void Follower::wake() const {
-  const uint64_t one = 1;
-  (void)!::write(wake_fd_, &one, sizeof one);
 }
 
 void Follower::run() {
@@ -241,7 +220,7 @@ void Follower::run() {
         const auto lane = lanes_.find(polled[i]);
         if (waits[i + 1].revents != 0 && lane != lanes_.end()) lane->second->proceed(now);
       }
-      waits.assign({pollfd{wake_fd_, POLLIN, 0}});
+      waits.assign({pollfd{wake_.get(), POLLIN, 0}});
       polled.clear();
       unsigned followed = 0;
       for (auto& [holder, lane] : lanes_) {
@@ -261,8 +240,7 @@ void Follower::run() {
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
     const timespec timeout{ns / 1'000'000'000, ns % 1'000'000'000};
     (void)::ppoll(waits.data(), waits.size(), &timeout, nullptr);
-    uint64_t rung;
-    if (waits[0].revents != 0) (void)!::read(wake_fd_, &rung, sizeof rung);
+    if (waits[0].revents != 0) hush(wake_.get());
   }
 }
 

@@ -10,9 +10,10 @@
 #include <thread>
 
 #include "common/clock.h"
+#include "common/event_fd.h"
 #include "common/mutex.h"
 #include "common/types.h"
-#include "transfer/tcp/dialer.h"
+#include "transfer/tcp/channel.h"
 #include "transfer/tcp/life_signs.h"
 
 namespace peercached {
@@ -56,16 +57,15 @@ class Follower {
   class Lane;
 
   void run();
-  void wake() const;
 
   FeedReader& reader_;
   LifeSigns& signs_;
-  const Dialer dialer_;
+  const Dial dial_;
   const std::chrono::milliseconds wait_;
   Mutex mutex_;
   std::map<HolderIndex, std::unique_ptr<Lane>> lanes_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  int wake_fd_ = -1;
+  EventFd wake_;
   std::thread thread_;
 };
 

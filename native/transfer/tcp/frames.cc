@@ -25,6 +25,15 @@ void append_header(std::vector<std::byte>& out, FrameKind kind, size_t body_byte
   append(out, header);
 }
 
+// A whole frame whose body is `head`, then the elements of `rest`.
+template <typename Head, typename T = std::byte>
+void append_frame(std::vector<std::byte>& out, FrameKind kind, const Head& head,
+                  std::span<const T> rest = {}) {
+  append_header(out, kind, sizeof head + rest.size_bytes());
+  append(out, head);
+  append_bytes(out, rest.data(), rest.size_bytes());
+}
+
 // The caller has checked that enough bytes are left.
 template <typename T>
 T take(std::span<const std::byte>& from) {
@@ -35,13 +44,27 @@ T take(std::span<const std::byte>& from) {
   return value;
 }
 
+// Takes the head of a request, and its list. Never trusts the count before it has been compared
+// with the number of bytes.
+template <typename Head, typename T>
+const char* take_request(std::span<const std::byte> body, uint32_t count_max, Head& head,
+                         std::vector<T>& list) {
+  if (body.size() < sizeof(Head)) return "request is short";
+  head = take<Head>(body);
+  if (head.count == 0) return "a request for nothing";
+  if (head.count > count_max) return "a request for too much at once";
+  if (body.size() != head.count * sizeof(T)) return "request has a wrong length";
+  list.resize(head.count);
+  std::memcpy(list.data(), body.data(), body.size());
+  return nullptr;
+}
+
 bool is_a_sign(const LifeSign& sign) { return sign.is_master <= 1 && sign.reserved == 0; }
 
 }  // namespace
 
 void append_challenge(std::vector<std::byte>& out, const Challenge& challenge) {
-  append_header(out, FrameKind::challenge, challenge.size());
-  append_bytes(out, challenge.data(), challenge.size());
+  append_frame(out, FrameKind::challenge, challenge);
 }
 
 void append_hello(std::vector<std::byte>& out, const Hello& hello) {
@@ -51,14 +74,11 @@ void append_hello(std::vector<std::byte>& out, const Hello& hello) {
   head.expected = hello.expected;
   head.proof = hello.proof;
   head.node_id_bytes = static_cast<uint32_t>(hello.node_id.size());
-  append_header(out, FrameKind::hello, sizeof head + hello.node_id.size());
-  append(out, head);
-  append_bytes(out, hello.node_id.data(), hello.node_id.size());
+  append_frame(out, FrameKind::hello, head, std::span<const char>(hello.node_id));
 }
 
 void append_hello_ok(std::vector<std::byte>& out, Incarnation incarnation) {
-  append_header(out, FrameKind::hello_ok, sizeof(HelloOk));
-  append(out, HelloOk{incarnation});
+  append_frame(out, FrameKind::hello_ok, HelloOk{incarnation});
 }
 
 void append_refused(std::vector<std::byte>& out, Refusal reason, std::string_view text) {
@@ -66,45 +86,38 @@ void append_refused(std::vector<std::byte>& out, Refusal reason, std::string_vie
   RefusedHead head;
   head.reason = static_cast<uint16_t>(reason);
   head.text_bytes = static_cast<uint16_t>(text.size());
-  append_header(out, FrameKind::refused, sizeof head + text.size());
-  append(out, head);
-  append_bytes(out, text.data(), text.size());
+  append_frame(out, FrameKind::refused, head, std::span<const char>(text));
 }
 
 void append_read(std::vector<std::byte>& out, uint64_t request, std::span<const PageWanted> pages) {
   assert(check_wanted(pages) == nullptr);
-  append_header(out, FrameKind::read, sizeof(ReadHead) + pages.size_bytes());
-  append(out, ReadHead{request, static_cast<uint32_t>(pages.size()), 0});
-  append_bytes(out, pages.data(), pages.size_bytes());
+  append_frame(out, FrameKind::read, ReadHead{request, static_cast<uint32_t>(pages.size()), 0},
+               pages);
 }
 
 void append_pages(std::vector<std::byte>& out, uint64_t request,
                   std::span<const PageStatus> statuses, uint64_t following_bytes) {
-  append_header(out, FrameKind::pages, sizeof(PagesHead) + statuses.size());
-  append(out, PagesHead{request, static_cast<uint32_t>(statuses.size()), 0, following_bytes});
-  append_bytes(out, statuses.data(), statuses.size());
+  const PagesHead head{request, static_cast<uint32_t>(statuses.size()), 0, following_bytes};
+  append_frame(out, FrameKind::pages, head, statuses);
 }
 
 void append_hold(std::vector<std::byte>& out, uint64_t request, uint32_t hold_ms,
                  std::span<const Digest> digests) {
   assert(!digests.empty() && digests.size() <= kDigestsPerRequestMax);
-  append_header(out, FrameKind::hold, sizeof(HoldHead) + digests.size_bytes());
-  append(out, HoldHead{request, static_cast<uint32_t>(digests.size()), hold_ms});
-  append_bytes(out, digests.data(), digests.size_bytes());
+  const HoldHead head{request, static_cast<uint32_t>(digests.size()), hold_ms};
+  append_frame(out, FrameKind::hold, head, digests);
 }
 
 void append_held(std::vector<std::byte>& out, uint64_t request, std::span<const uint8_t> held) {
-  append_header(out, FrameKind::held, sizeof(HeldHead) + held.size());
-  append(out, HeldHead{request, static_cast<uint32_t>(held.size()), 0});
-  append_bytes(out, held.data(), held.size());
+  append_frame(out, FrameKind::held, HeldHead{request, static_cast<uint32_t>(held.size()), 0},
+               held);
 }
 
 void append_lookup(std::vector<std::byte>& out, uint64_t request, uint64_t view_number,
                    std::span<const Digest> digests) {
   assert(!digests.empty() && digests.size() <= kDigestsPerRequestMax);
-  append_header(out, FrameKind::lookup, sizeof(LookupHead) + digests.size_bytes());
-  append(out, LookupHead{request, view_number, static_cast<uint32_t>(digests.size()), 0});
-  append_bytes(out, digests.data(), digests.size_bytes());
+  const LookupHead head{request, view_number, static_cast<uint32_t>(digests.size()), 0};
+  append_frame(out, FrameKind::lookup, head, digests);
 }
 
 void append_located(std::vector<std::byte>& out, uint64_t request, const Located& located) {
@@ -121,28 +134,28 @@ void append_located(std::vector<std::byte>& out, uint64_t request, const Located
 void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t fence,
                     std::span<const RecordRow> rows) {
   assert(!rows.empty() && rows.size() <= kRowsPerRequestMax);
-  append_header(out, FrameKind::publish, sizeof(PublishHead) + rows.size_bytes());
-  append(out, PublishHead{request, fence, static_cast<uint32_t>(rows.size()), 0});
-  append_bytes(out, rows.data(), rows.size_bytes());
+  const PublishHead head{request, fence, static_cast<uint32_t>(rows.size()), 0};
+  append_frame(out, FrameKind::publish, head, rows);
 }
 
 void append_published(std::vector<std::byte>& out, uint64_t request, bool taken) {
-  append_header(out, FrameKind::published, sizeof(PublishedHead));
-  append(out, PublishedHead{request, uint32_t{taken}, 0});
+  append_frame(out, FrameKind::published, PublishedHead{request, uint32_t{taken}, 0});
 }
 
 void append_follow(std::vector<std::byte>& out, uint64_t request, uint64_t position,
                    uint32_t wait_ms, const LifeSign& sign) {
-  append_header(out, FrameKind::follow, sizeof(FollowHead));
-  append(out, FollowHead{request, position, wait_ms, 0, sign});
+  append_frame(out, FrameKind::follow, FollowHead{request, position, wait_ms, 0, sign});
 }
 
 void append_followed(std::vector<std::byte>& out, uint64_t request, const Followed& part) {
   assert(part.rows.size() <= kRowsPerFollowedMax);
-  append_header(out, FrameKind::followed, sizeof(FollowedHead) + part.rows.size_bytes());
-  append(out, FollowedHead{request, part.position, static_cast<uint32_t>(part.rows.size()),
-                           uint16_t{part.anew}, uint16_t{part.more}, part.sign});
-  append_bytes(out, part.rows.data(), part.rows.size_bytes());
+  const FollowedHead head{request,
+                          part.position,
+                          static_cast<uint32_t>(part.rows.size()),
+                          uint16_t{part.anew},
+                          uint16_t{part.more},
+                          part.sign};
+  append_frame(out, FrameKind::followed, head, part.rows);
 }
 
 const char* parse_header(std::span<const std::byte> bytes, std::initializer_list<FrameKind> kinds,
@@ -214,27 +227,17 @@ const char* check_wanted(std::span<const PageWanted> pages) {
 
 const char* parse_read(std::span<const std::byte> body, uint64_t& request,
                        std::vector<PageWanted>& pages) {
-  if (body.size() < sizeof(ReadHead)) return "read request is short";
-  auto head = take<ReadHead>(body);
-  // Never trust the count before it has been compared with the number of bytes.
-  if (head.count > kPagesPerRequestMax) return "a request for too many pages";
-  if (body.size() != head.count * sizeof(PageWanted)) return "read request has a wrong length";
+  ReadHead head;
+  if (const char* wrong = take_request(body, kPagesPerRequestMax, head, pages)) return wrong;
   if (head.reserved != 0) return "reserved bits are set in a read request";
-  pages.resize(head.count);
-  if (head.count != 0) std::memcpy(pages.data(), body.data(), body.size());
   request = head.request;
   return check_wanted(pages);
 }
 
 const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint32_t& hold_ms,
                        std::vector<Digest>& digests) {
-  if (body.size() < sizeof(HoldHead)) return "hold request is short";
-  auto head = take<HoldHead>(body);
-  if (head.count == 0) return "a request to hold no pages";
-  if (head.count > kDigestsPerRequestMax) return "a request to hold too many pages";
-  if (body.size() != head.count * sizeof(Digest)) return "hold request has a wrong length";
-  digests.resize(head.count);
-  std::memcpy(digests.data(), body.data(), body.size());
+  HoldHead head;
+  if (const char* wrong = take_request(body, kDigestsPerRequestMax, head, digests)) return wrong;
   request = head.request;
   hold_ms = head.hold_ms;
   return nullptr;
@@ -256,14 +259,9 @@ const char* parse_held(std::span<const std::byte> body, uint64_t request, std::s
 
 const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uint64_t& view_number,
                          std::vector<Digest>& digests) {
-  if (body.size() < sizeof(LookupHead)) return "lookup is short";
-  auto head = take<LookupHead>(body);
-  if (head.count == 0) return "a lookup of no digests";
-  if (head.count > kDigestsPerRequestMax) return "a lookup of too many digests";
+  LookupHead head;
+  if (const char* wrong = take_request(body, kDigestsPerRequestMax, head, digests)) return wrong;
   if (head.reserved != 0) return "reserved bits are set in a lookup";
-  if (body.size() != head.count * sizeof(Digest)) return "lookup has a wrong length";
-  digests.resize(head.count);
-  std::memcpy(digests.data(), body.data(), body.size());
   request = head.request;
   view_number = head.view_number;
   return nullptr;
@@ -298,14 +296,9 @@ const char* parse_located(std::span<const std::byte> body, uint64_t request, Loc
 
 const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& fence,
                           std::vector<RecordRow>& rows) {
-  if (body.size() < sizeof(PublishHead)) return "publish is short";
-  auto head = take<PublishHead>(body);
-  if (head.count == 0) return "a publish of no records";
-  if (head.count > kRowsPerRequestMax) return "a publish of too many records";
+  PublishHead head;
+  if (const char* wrong = take_request(body, kRowsPerRequestMax, head, rows)) return wrong;
   if (head.reserved != 0) return "reserved bits are set in a publish";
-  if (body.size() != head.count * sizeof(RecordRow)) return "publish has a wrong length";
-  rows.resize(head.count);
-  std::memcpy(rows.data(), body.data(), body.size());
   const bool additions = std::all_of(
       rows.begin(), rows.end(), [](const RecordRow& row) { return row.flags == kRecordResident; });
   if (!additions) return "a publish of records of pages that are not in the pool";

@@ -213,16 +213,11 @@ struct FollowedHead {
 };
 static_assert(sizeof(FollowedHead) == 56);
 
-inline constexpr size_t kReadBodyBytesMax =
-    sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted);
-inline constexpr size_t kHoldBodyBytesMax =
-    sizeof(HoldHead) + kDigestsPerRequestMax * sizeof(Digest);
-inline constexpr size_t kLookupBodyBytesMax =
-    sizeof(LookupHead) + kDigestsPerRequestMax * sizeof(Digest);
-inline constexpr size_t kPublishBodyBytesMax =
-    sizeof(PublishHead) + kRowsPerRequestMax * sizeof(RecordRow);
 inline constexpr size_t kRequestBodyBytesMax =
-    std::max({kReadBodyBytesMax, kHoldBodyBytesMax, kLookupBodyBytesMax, kPublishBodyBytesMax});
+    std::max({sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted),
+              sizeof(HoldHead) + kDigestsPerRequestMax * sizeof(Digest),
+              sizeof(LookupHead) + kDigestsPerRequestMax * sizeof(Digest),
+              sizeof(PublishHead) + kRowsPerRequestMax * sizeof(RecordRow), sizeof(FollowHead)});
 inline constexpr size_t kFollowedBodyBytesMax =
     sizeof(FollowedHead) + kRowsPerFollowedMax * sizeof(RecordRow);
 inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;

@@ -1,10 +1,11 @@
 #include "transfer/tcp/lane.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+
+#include "common/event_fd.h"
 
 namespace peercached::tcp {
 namespace {
@@ -38,16 +39,6 @@ void Lane::begin(int wake_fd) {
   }
 }
 
-short Lane::poll_events() const {
-  if (channel_->state() != Channel::State::ready) return channel_->poll_events();
-  return static_cast<short>(POLLIN | (unsent_.empty() ? 0 : POLLOUT));
-}
-
-TimePoint Lane::until() const {
-  const bool greeting = channel_ != nullptr && channel_->state() != Channel::State::ready;
-  return greeting ? std::min(call_.deadline.at, channel_->greeted_by().at) : call_.deadline.at;
-}
-
 void Lane::proceed() {
   if (channel_->state() != Channel::State::ready) {
     channel_->proceed();
@@ -55,7 +46,7 @@ void Lane::proceed() {
     if (channel_->state() == Channel::State::ready) work();
     return;
   }
-  if (!unsent_.empty() && !flush()) return;
+  if (!flush()) return;
   receive();
 }
 
@@ -70,10 +61,8 @@ void Lane::look_around(TimePoint now) {
   }
   if (channel_->state() == Channel::State::ready) return;
   if (peer_.settled()) return end(true, {});
-  if (now >= channel_->greeted_by().at) {
-    channel_->time_out();
-    broken(channel_->trouble());
-  }
+  channel_->check_time(now);
+  if (channel_->state() == Channel::State::broken) broken(channel_->trouble());
 }
 
 void Lane::abandon() {
@@ -84,18 +73,13 @@ void Lane::abandon() {
                stopped == PageStatus::pending ? PageStatus::deadline : stopped);
   }
   // A channel that is still connecting is given back: the next read can use it.
-  const bool clean = outstanding_count_ == 0 && unsent_.empty();
+  const bool clean = outstanding_count_ == 0;
   outstanding_count_ = 0;
   end(clean, {});
 }
 
 // The channel is ready: sends as many requests as allowed, or ends when all work is done.
 void Lane::work() {
-  if (!fill()) return;
-  if (outstanding_count_ == 0) end(true, {});
-}
-
-bool Lane::fill() {
   std::span<ReadOp> chunk;
   while (outstanding_count_ < kRequestsMax && peer_.claim(chunk)) {
     wanted_.clear();
@@ -103,30 +87,17 @@ bool Lane::fill() {
       wanted_.push_back({op.offset, op.digest, op.generation, op.length, 0});
     }
     const Request request{channel_->next_request(), chunk};
-    append_read(unsent_, request.id, wanted_);
+    append_read(channel_->unsent(), request.id, wanted_);
     outstanding_[outstanding_count_++] = request;
     if (outstanding_count_ == 1) answer_.expect(request.id, request.ops);
   }
-  return flush();
+  if (flush() && outstanding_count_ == 0) end(true, {});
 }
 
 bool Lane::flush() {
-  while (!unsent_.empty()) {
-    const ssize_t n =
-        channel_->stream().send(std::span<const std::byte>(unsent_).subspan(unsent_from_));
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN) return true;
-      broken("broken while sending a request: " + channel_->stream().error_text(errno));
-      return false;
-    }
-    unsent_from_ += static_cast<size_t>(n);
-    if (unsent_from_ == unsent_.size()) {
-      unsent_.clear();
-      unsent_from_ = 0;
-    }
-  }
-  return true;
+  if (channel_->flush()) return true;
+  broken("broken while sending a request: " + channel_->stream().error_text(errno));
+  return false;
 }
 
 void Lane::receive() {
@@ -201,8 +172,6 @@ void Lane::land() {
 }
 
 void Lane::broken(Trouble trouble) {
-  unsent_.clear();
-  unsent_from_ = 0;
   if (channel_->pooled() && !heard_) {
     // The idle connection has died, most likely with its peer, which may be back. No byte has come,
     // so nothing is lost. Try one fresh connection.
@@ -261,10 +230,7 @@ void drive(ReadCall& call, std::span<Lane* const> lanes, int wake_fd) {
     const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
     (void)::ppoll(waits.data(), waits.size(), &timeout, nullptr);
 
-    if (waits[0].revents != 0) {
-      uint64_t count;
-      (void)!::read(wake_fd, &count, sizeof count);
-    }
+    if (waits[0].revents != 0) hush(wake_fd);
     const TimePoint awake = Clock::now();
     for (size_t i = 0; i < active.size(); ++i) {
       if (waits[i + 1].revents != 0 || active[i]->has_more()) active[i]->proceed();

@@ -3,6 +3,7 @@
 // blocks.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string>
@@ -30,10 +31,13 @@ class Lane {
   void begin(int wake_fd);
   // Arguments for poll(), and its timeout. fd < 0: nothing to poll.
   int fd() const { return channel_ == nullptr ? -1 : channel_->fd(); }
-  short poll_events() const;
+  short poll_events() const { return channel_->poll_events(); }
   // Data has arrived that poll() does not report.
   bool has_more() const { return channel_ != nullptr && channel_->stream().has_more(); }
-  TimePoint until() const;
+  TimePoint until() const {
+    if (channel_ == nullptr) return call_.deadline.at;
+    return std::min(call_.deadline.at, channel_->greeted_by());
+  }
   // Call it when the socket has one of poll_events().
   void proceed();
   // Checks for other changes: a channel came back, the work is done, a timeout has passed.
@@ -50,7 +54,6 @@ class Lane {
   };
 
   void work();
-  bool fill();
   bool flush();
   void receive();
   bool receive_piece(bool& drained);
@@ -68,8 +71,6 @@ class Lane {
   size_t outstanding_count_ = 0;
   AnswerReader answer_;  // to the oldest request
   ArrivalSum sum_;
-  std::vector<std::byte> unsent_;
-  size_t unsent_from_ = 0;
   std::vector<PageWanted> wanted_;  // these two are kept for their capacity only
   std::vector<ReadOp*> landed_;
 };

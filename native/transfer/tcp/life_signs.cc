@@ -21,15 +21,7 @@ LifeSign LifeSigns::own(TimePoint now) const {
   return now < own_until_ ? own_ : LifeSign{};
 }
 
-void LifeSigns::asked(Incarnation who, const LifeSign& sign, TimePoint now) {
-  note(who, sign, now, false);
-}
-
-void LifeSigns::answered(Incarnation who, const LifeSign& sign, TimePoint now) {
-  note(who, sign, now, true);
-}
-
-void LifeSigns::note(Incarnation who, const LifeSign& sign, TimePoint now, bool answer) {
+void LifeSigns::hear(Incarnation who, const LifeSign& sign, TimePoint now, bool answered) {
   if (sign.view_number == 0) return;
   MutexLock lock(mutex_);
   if (heard_.size() >= kHeardMax && !heard_.contains(who)) return;
@@ -37,7 +29,7 @@ void LifeSigns::note(Incarnation who, const LifeSign& sign, TimePoint now, bool 
   heard.who = who;
   heard.sign = sign;
   heard.at = now;
-  if (answer) heard.answered = now;
+  if (answered) heard.answered = now;
 }
 
 std::vector<LifeSigns::Heard> LifeSigns::take() {

@@ -32,16 +32,13 @@ class LifeSigns {
   void say(const LifeSign& sign, TimePoint until);
   LifeSign own(TimePoint now) const;
 
-  // A follower has asked us; a holder has answered us.
-  void asked(Incarnation who, const LifeSign& sign, TimePoint now);
-  void answered(Incarnation who, const LifeSign& sign, TimePoint now);
+  // A holder has answered us, or a follower has asked us (`answered` is false).
+  void hear(Incarnation who, const LifeSign& sign, TimePoint now, bool answered);
 
   // Returns the signs received since the last call, the last one of each process.
   std::vector<Heard> take();
 
  private:
-  void note(Incarnation who, const LifeSign& sign, TimePoint now, bool answer);
-
   mutable Mutex mutex_;
   LifeSign own_ GUARDED_BY(mutex_);
   TimePoint own_until_ GUARDED_BY(mutex_){};

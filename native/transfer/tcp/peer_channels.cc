@@ -1,9 +1,9 @@
 #include "transfer/tcp/peer_channels.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
+
+#include "common/event_fd.h"
 
 namespace peercached::tcp {
 
@@ -20,8 +20,7 @@ Channel* PeerChannels::lease() {
     Channel* channel = idle_.back();
     idle_.pop_back();
     channel->catch_up();
-    const bool late = channel->state() != Channel::State::ready && channel->greeted_by().passed();
-    if (channel->state() != Channel::State::broken && !late) return channel;
+    if (channel->state() != Channel::State::broken) return channel;
     forget(channel);
   }
   if (all_.size() >= channels_max_) return nullptr;
@@ -82,8 +81,7 @@ void PeerChannels::forget(Channel* channel) {
 
 void PeerChannels::wake_waiters() {
   // Wake all: they are few, and a single chosen one might just be giving up.
-  const uint64_t one = 1;
-  for (int event_fd : waiters_) (void)!::write(event_fd, &one, sizeof one);
+  for (int event_fd : waiters_) ring(event_fd);
 }
 
 }  // namespace peercached::tcp

@@ -1,8 +1,8 @@
 #include "transfer/tcp/peer_read.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+
+#include "common/event_fd.h"
 
 namespace peercached::tcp {
 namespace {
@@ -21,8 +21,7 @@ bool askable(const ReadOp& op) {
 }  // namespace
 
 void ReadCall::wake_all() const {
-  const uint64_t one = 1;
-  for (int fd : wake_fds) (void)!::write(fd, &one, sizeof one);
+  for (int fd : wake_fds) ring(fd);
 }
 
 void ReadCall::stop(PageStatus status) {

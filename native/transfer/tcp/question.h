@@ -25,6 +25,9 @@ class Question {
   // The answer to that frame is lost. The peer may still have received the frame. The same question
   // may be asked again.
   virtual void unanswered() {}
+
+ protected:
+  size_t answered_ = 0, asked_ = 0;  // digests or rows; asked_: of the last frame
 };
 
 class HoldQuestion final : public Question {
@@ -40,7 +43,6 @@ class HoldQuestion final : public Question {
  private:
   const HoldBatch batch_;
   const uint32_t hold_ms_;
-  size_t answered_ = 0, asked_ = 0;  // digests; asked_ counts the last frame
 };
 
 class LookupQuestion final : public Question {
@@ -56,7 +58,6 @@ class LookupQuestion final : public Question {
  private:
   LookupBatch& batch_;
   const uint64_t view_number_;
-  size_t answered_ = 0, asked_ = 0;
 };
 
 class PublishQuestion final : public Question {
@@ -74,7 +75,6 @@ class PublishQuestion final : public Question {
   PublishBatch& batch_;
   std::atomic<uint64_t>& fence_;
   bool taken_ = true;
-  size_t answered_ = 0, asked_ = 0;
 };
 
 }  // namespace peercached::tcp

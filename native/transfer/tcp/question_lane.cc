@@ -1,8 +1,5 @@
 #include "transfer/tcp/question_lane.h"
 
-#include <poll.h>
-
-#include <algorithm>
 #include <cerrno>
 
 namespace peercached::tcp {
@@ -12,17 +9,7 @@ QuestionLane::~QuestionLane() {
   if (!finished_) end(answer_.empty(), "");
 }
 
-short QuestionLane::poll_events() const {
-  if (channel_->state() != Channel::State::ready) return channel_->poll_events();
-  return unsent_.empty() ? POLLIN : POLLIN | POLLOUT;
-}
-
-TimePoint QuestionLane::until(TimePoint deadline) const {
-  const bool greeting = channel_ != nullptr && channel_->state() != Channel::State::ready;
-  return greeting ? std::min(deadline, channel_->greeted_by().at) : deadline;
-}
-
-void QuestionLane::proceed(TimePoint now) {
+void QuestionLane::proceed() {
   while (!finished_) {
     if (channel_ == nullptr) {
       channel_ = channels_->lease();
@@ -34,15 +21,13 @@ void QuestionLane::proceed(TimePoint now) {
       broken(channel_->trouble());
       continue;
     }
-    if (channel_->state() != Channel::State::ready) {
-      if (now < channel_->greeted_by().at) return;
-      channel_->time_out();
-      broken(channel_->trouble());
-      continue;
-    }
+    if (channel_->state() != Channel::State::ready) return;
     const bool asks = answer_.empty();
     if (asks && !ask()) return end(true, "");
-    if (!flush()) continue;
+    if (!channel_->flush()) {
+      broken("broken while a question was sent: " + channel_->stream().error_text(errno));
+      continue;
+    }
     if (asks) return;  // no answer comes as soon as that
     if (!receive()) {
       if (channel_ != nullptr) return;
@@ -53,28 +38,10 @@ void QuestionLane::proceed(TimePoint now) {
 
 bool QuestionLane::ask() {
   request_ = channel_->next_request();
-  if (!question_.ask(request_, unsent_)) return false;
+  if (!question_.ask(request_, channel_->unsent())) return false;
   answer_.resize(kAnswerBytes);
   answer_have_ = 0;
   answer_bytes_ = 0;
-  return true;
-}
-
-bool QuestionLane::flush() {
-  while (unsent_from_ < unsent_.size()) {
-    const ssize_t n =
-        channel_->stream().send(std::span<const std::byte>(unsent_).subspan(unsent_from_));
-    if (n >= 0) {
-      unsent_from_ += static_cast<size_t>(n);
-    } else if (errno == EAGAIN) {
-      return true;
-    } else if (errno != EINTR) {
-      broken("broken while a question was sent: " + channel_->stream().error_text(errno));
-      return false;
-    }
-  }
-  unsent_.clear();
-  unsent_from_ = 0;
   return true;
 }
 
@@ -122,8 +89,6 @@ bool QuestionLane::receive() {
 
 void QuestionLane::broken(const Trouble& trouble) {
   const bool heard = answer_have_ != 0;
-  unsent_.clear();
-  unsent_from_ = 0;
   if (!answer_.empty()) question_.unanswered();
   answer_.clear();
   answer_have_ = 0;

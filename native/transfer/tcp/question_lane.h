@@ -2,6 +2,7 @@
 // Never blocks; many lanes share one thread.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,15 +22,17 @@ class QuestionLane {
 
   const Question& question() const { return question_; }
   // Goes on as far as possible without waiting.
-  void proceed(TimePoint now);
+  void proceed();
   bool finished() const { return finished_; }
   // True if it waits for a channel because all are lent to reads.
   bool waiting() const { return channel_ == nullptr; }
   int fd() const { return channel_ == nullptr ? -1 : channel_->fd(); }
-  short poll_events() const;
+  short poll_events() const { return channel_->poll_events(); }
   // Data has arrived that poll() does not report.
   bool has_more() const { return channel_ != nullptr && channel_->stream().has_more(); }
-  TimePoint until(TimePoint deadline) const;
+  TimePoint until(TimePoint deadline) const {
+    return channel_ == nullptr ? deadline : std::min(deadline, channel_->greeted_by());
+  }
   // The trouble that ended it early; empty if there was none.
   const Trouble& trouble() const { return trouble_; }
   // At the deadline: how long the peer has been silent, in words; empty if it was not silent.
@@ -42,7 +45,6 @@ class QuestionLane {
   static constexpr size_t kAnswerBytes = 512;
 
   bool ask();      // false: nothing is left to ask for
-  bool flush();    // false: it broke
   bool receive();  // true: an answer is complete
   void broken(const Trouble& trouble);
   void end(bool reusable, Trouble trouble);
@@ -52,8 +54,6 @@ class QuestionLane {
   Channel* channel_ = nullptr;
   unsigned answers_ = 0;
   uint64_t request_ = 0;
-  std::vector<std::byte> unsent_;
-  size_t unsent_from_ = 0;
   std::vector<std::byte> answer_;  // header, then body; empty: no question is in flight
   size_t answer_have_ = 0;
   size_t answer_bytes_ = 0;  // 0: not known yet

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "common/fault_guard.h"
+#include "transfer/tcp/socket.h"
 
 namespace peercached::tcp {
 namespace {
@@ -37,25 +38,16 @@ std::string identity_of(const Hello& who) {
 
 // Copies `bytes` into the places, from offset `skip` on. False: the memory of a place is gone.
 bool scatter(std::span<const iovec> places, size_t skip, std::span<const std::byte> bytes) {
-  struct Piece {
-    void* to;
-    const std::byte* from;
-    size_t bytes;
-    static void copy(void* self) {
-      const auto& piece = *static_cast<Piece*>(self);
-      std::memcpy(piece.to, piece.from, piece.bytes);
-    }
-  };
   for (const iovec& place : places) {
     if (bytes.empty()) return true;
     if (skip >= place.iov_len) {
       skip -= place.iov_len;
       continue;
     }
-    Piece piece{static_cast<std::byte*>(place.iov_base) + skip, bytes.data(),
-                std::min(place.iov_len - skip, bytes.size())};
-    if (!guarded(piece.to, piece.bytes, Piece::copy, &piece)) return false;
-    bytes = bytes.subspan(piece.bytes);
+    auto* to = static_cast<std::byte*>(place.iov_base) + skip;
+    const size_t room = std::min(place.iov_len - skip, bytes.size());
+    if (!guarded(to, room, [&] { std::memcpy(to, bytes.data(), room); })) return false;
+    bytes = bytes.subspan(room);
     skip = 0;
   }
   return true;
@@ -339,9 +331,7 @@ ssize_t Seal::send(std::span<const iovec> pieces) {
 }
 
 ssize_t Seal::send_by_kernel(std::span<const iovec> pieces) {
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(pieces.data());  // only read
-  message.msg_iovlen = pieces.size();
+  const msghdr message = message_of(pieces);
   const ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n > 0) records_ += 1 + static_cast<size_t>(n) / kRecordBytes;
   return n;
@@ -361,9 +351,7 @@ void Seal::await_more(bool nothing_now) {
 }
 
 ssize_t Seal::receive_from_kernel(std::span<const iovec> places) {
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(places.data());  // only read
-  message.msg_iovlen = places.size();
+  msghdr message = message_of(places);
   const ssize_t n = ::recvmsg(fd_, &message, MSG_DONTWAIT);
   if (n > 0) received_records_ += 1 + static_cast<size_t>(n) / kRecordBytes;
   await_more(n < 0 && errno == EAGAIN);

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/batch_thread.h"
+#include "common/thread_name.h"
 #include "transfer/tcp/hello_proof.h"
 
 namespace peercached::tcp {
@@ -89,7 +89,7 @@ std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
 
 ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
                              const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
-                             ServerCounters& counters)
+                             TcpServerStats& counters)
     : stream_(std::move(socket)),
       config_(config),
       pool_(pool),
@@ -120,10 +120,6 @@ Incarnation ServerChannel::incarnation() const {
   return incarnation_;
 }
 
-void ServerChannel::note(std::string_view kind, const std::string& sentence) const {
-  if (config_.notices != nullptr) config_.notices->say(kind, sentence);
-}
-
 void ServerChannel::serve(const std::function<bool()>& let_in) {
   if (greet(let_in)) {
     while (serve_request()) {
@@ -150,9 +146,9 @@ void ServerChannel::no_hello(Got got) {
   counters_.bad_hellos++;
   if (got != Got::late) return;  // the peer closed it
   counters_.late_hellos++;
-  note("tcp hello", "closed a connection to data_port from " + host_ +
-                        ": no complete hello within " + std::to_string(config_.hello_timeout_ms) +
-                        " ms");
+  say(config_.notices, "tcp hello",
+      "closed a connection to data_port from " + host_ + ": no complete hello within " +
+          std::to_string(config_.hello_timeout_ms) + " ms");
 }
 
 // Finishes the TLS handshake. False: the connection must end.
@@ -167,8 +163,8 @@ bool ServerChannel::shake(Deadline deadline) {
     no_hello(Got::closed);
     if (refused) {
       counters_.unauthorised += stream_.seal()->is_stranger();
-      note("tcp refused",
-           "refused a connection to data_port from " + host_ + ": " + stream_.error_text(EPROTO));
+      say(config_.notices, "tcp refused",
+          "refused a connection to data_port from " + host_ + ": " + stream_.error_text(EPROTO));
     }
     return false;
   }
@@ -183,24 +179,15 @@ bool ServerChannel::greet(const std::function<bool()>& let_in) {
   frame_.clear();
   append_challenge(frame_, challenge);
   if (!send(frame_)) return false;
-  frame_.resize(sizeof(FrameHeader));
-  Got got = receive(frame_.data(), frame_.size(), deadline);
+  FrameKind kind{};
+  const char* wrong = nullptr;
+  const Got got = receive_frame({FrameKind::hello}, kHelloBodyBytesMax, deadline, kind, wrong);
   if (got != Got::all) {
     no_hello(got);
     return false;
   }
-  FrameHeader header;
-  const char* wrong = parse_header(frame_, {FrameKind::hello}, kHelloBodyBytesMax, header);
   Hello hello;
-  if (wrong == nullptr) {
-    frame_.resize(header.body_bytes);
-    got = receive(frame_.data(), frame_.size(), deadline);
-    if (got != Got::all) {
-      no_hello(got);
-      return false;
-    }
-    wrong = parse_hello(frame_, hello);
-  }
+  if (wrong == nullptr) wrong = parse_hello(frame_, hello);
   if (wrong != nullptr) return refuse(Refusal::bad_hello, wrong);
   if (hello.expected != config_.incarnation) {
     return refuse(Refusal::wrong_incarnation,
@@ -237,7 +224,8 @@ bool ServerChannel::greet(const std::function<bool()>& let_in) {
 
 bool ServerChannel::refuse(Refusal reason, std::string_view text) {
   if (reason != Refusal::full) counters_.bad_hellos++;
-  note("tcp refused", "refused a connection to data_port from " + host_ + ": " + std::string(text));
+  say(config_.notices, "tcp refused",
+      "refused a connection to data_port from " + host_ + ": " + std::string(text));
   frame_.clear();
   append_refused(frame_, reason, text);
   (void)send(frame_);
@@ -246,90 +234,93 @@ bool ServerChannel::refuse(Refusal reason, std::string_view text) {
 
 bool ServerChannel::serve_request() {
   if (stream_.seal() != nullptr && stream_.seal()->is_spent()) {  // between requests
-    note("tcp key spent", "ended a connection of node '" + node_id() +
-                              "' to data_port: its TLS key is used up. Readers open a new "
-                              "connection long before that; is the node of an older version?");
+    say(config_.notices, "tcp key spent",
+        "ended a connection of node '" + node_id() +
+            "' to data_port: its TLS key is used up. Readers open a new "
+            "connection long before that; is the node of an older version?");
     return false;
   }
   if (!wait_for_request()) return false;
   // After its first byte, a frame must arrive within the stall timeout, or it is a bad frame.
   const Deadline deadline = Deadline::after_ms(config_.stall_timeout_ms);
-  frame_.resize(sizeof(FrameHeader));
-  Got got = receive(frame_.data(), frame_.size(), deadline);
-  FrameHeader header;
+  FrameKind kind{};
   const char* wrong = nullptr;
-  if (got == Got::all) {
-    wrong = parse_header(frame_,
-                         {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::publish,
-                          FrameKind::follow},
-                         kRequestBodyBytesMax, header);
+  const Got got = receive_frame(
+      {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::publish, FrameKind::follow},
+      kRequestBodyBytesMax, deadline, kind, wrong);
+  // A reader that closes in mid-frame has given up; the frame was not malformed.
+  if (got == Got::closed) return false;
+  if (got == Got::late || wrong != nullptr) return bad_frame();
+  switch (kind) {
+    case FrameKind::hold:
+      return answer_hold();
+    case FrameKind::lookup:
+      return answer_lookup();
+    case FrameKind::publish:
+      return answer_publish();
+    case FrameKind::follow:
+      return answer_follow();
+    default:
+      return answer_read();
   }
-  if (got == Got::all && wrong == nullptr) {
-    frame_.resize(header.body_bytes);
-    got = receive(frame_.data(), frame_.size(), deadline);
-  }
-  uint64_t request = 0, view_number = 0, fence = 0, position = 0;
-  uint32_t hold_ms = 0, wait_ms = 0;
-  LifeSign sign;
-  const auto kind = static_cast<FrameKind>(header.kind);
-  if (got == Got::all && wrong == nullptr) {
-    wrong = kind == FrameKind::hold      ? parse_hold(frame_, request, hold_ms, digests_)
-            : kind == FrameKind::lookup  ? parse_lookup(frame_, request, view_number, digests_)
-            : kind == FrameKind::publish ? parse_publish(frame_, request, fence, rows_)
-            : kind == FrameKind::follow  ? parse_follow(frame_, request, position, wait_ms, sign)
-                                         : parse_read(frame_, request, wanted_);
-  }
-  if (got != Got::all || wrong != nullptr) {
-    // A reader that closes in mid-frame has given up; the frame was not malformed.
-    if (got != Got::closed) counters_.bad_frames++;
-    return false;
-  }
-  if (kind == FrameKind::hold) return answer_hold(request, hold_ms);
-  if (kind == FrameKind::lookup) return answer_lookup(request, view_number);
-  if (kind == FrameKind::publish) return answer_publish(request, fence);
-  if (kind == FrameKind::follow) return answer_follow(request, position, wait_ms, sign);
-  return answer(request);
 }
 
-bool ServerChannel::answer_lookup(uint64_t request, uint64_t view_number) {
+bool ServerChannel::bad_frame() {
+  counters_.bad_frames++;
+  return false;
+}
+
+bool ServerChannel::answer_lookup() {
+  uint64_t request = 0, view_number = 0;
+  if (parse_lookup(frame_, request, view_number, digests_) != nullptr) return bad_frame();
   located_.final = false;
   located_.holders.clear();
   located_.rows.clear();
   answers_.lookup(digests_, view_number, located_);
   frame_.clear();
   append_located(frame_, request, located_);
-  return send_answer({}, 0);
+  return send_answer();
 }
 
-bool ServerChannel::answer_publish(uint64_t request, uint64_t fence) {
+bool ServerChannel::answer_publish() {
+  uint64_t request = 0, fence = 0;
+  if (parse_publish(frame_, request, fence, rows_) != nullptr) return bad_frame();
   const bool taken = answers_.publish(incarnation(), fence, rows_);
   frame_.clear();
   append_published(frame_, request, taken);
-  return send_answer({}, 0);
+  return send_answer();
 }
 
-bool ServerChannel::answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms,
-                                  const LifeSign& sign) {
+bool ServerChannel::answer_follow() {
+  uint64_t request = 0, position = 0;
+  uint32_t wait_ms = 0;
+  LifeSign sign;
+  if (parse_follow(frame_, request, position, wait_ms, sign) != nullptr) return bad_frame();
   if (!std::exchange(is_followed_, true)) run_as_batch();
   return answers_.follow(incarnation(), sign, position, wait_ms, [&](const Followed& part) {
     frame_.clear();
     append_followed(frame_, request, part);
-    return send_answer({}, 0);
+    return send_answer();
   });
 }
 
-bool ServerChannel::answer_hold(uint64_t request, uint32_t hold_ms) {
+bool ServerChannel::answer_hold() {
+  uint64_t request = 0;
+  uint32_t hold_ms = 0;
+  if (parse_hold(frame_, request, hold_ms, digests_) != nullptr) return bad_frame();
   held_.assign(digests_.size(), 0);
   answers_.hold(digests_, hold_ms, held_);
   frame_.clear();
   append_held(frame_, request, held_);
-  return send_answer({}, 0);
+  return send_answer();
 }
 
-bool ServerChannel::answer(uint64_t request) {
+bool ServerChannel::answer_read() {
+  uint64_t request = 0;
+  if (parse_read(frame_, request, wanted_) != nullptr) return bad_frame();
   Pins pins(pool_);
   statuses_.clear();
-  uint64_t following_bytes = 0, payload_bytes = 0;
+  uint64_t payload_bytes = 0;
   const bool may_read = answers_.may_read();
   for (const PageWanted& wanted : wanted_) {
     PinnedPage page;
@@ -347,16 +338,28 @@ bool ServerChannel::answer(uint64_t request) {
     }
     pins.add(page);
     statuses_.push_back(PageStatus::ok);
-    following_bytes += sizeof(SlotHeader) + page.length;
     payload_bytes += page.length;
   }
   frame_.clear();
-  append_pages(frame_, request, statuses_, following_bytes);
+  append_pages(frame_, request, statuses_,
+               pins.pages().size() * sizeof(SlotHeader) + payload_bytes);
   return send_answer(pins.pages(), payload_bytes);
 }
 
-ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadline) {
-  auto* at = static_cast<std::byte*>(to);
+ServerChannel::Got ServerChannel::receive_frame(std::initializer_list<FrameKind> kinds,
+                                                size_t body_bytes_max, Deadline deadline,
+                                                FrameKind& kind, const char*& wrong) {
+  const Got got = receive(sizeof(FrameHeader), deadline);
+  if (got != Got::all) return got;
+  FrameHeader header;
+  wrong = parse_header(frame_, kinds, body_bytes_max, header);
+  kind = static_cast<FrameKind>(header.kind);
+  return wrong == nullptr ? receive(header.body_bytes, deadline) : got;
+}
+
+ServerChannel::Got ServerChannel::receive(size_t bytes, Deadline deadline) {
+  frame_.resize(bytes);
+  auto* at = frame_.data();
   const size_t here = std::min(bytes, unread_.size());
   std::copy_n(unread_.data(), here, at);
   unread_ = unread_.subspan(here);
@@ -380,7 +383,7 @@ ServerChannel::Got ServerChannel::receive(void* to, size_t bytes, Deadline deadl
     } else if (errno != EINTR) {
       if (errno == EPROTO) {
         counters_.bad_frames++;
-        note("tcp seal", "cut off " + host_ + ": " + stream_.error_text(EPROTO));
+        say(config_.notices, "tcp seal", "cut off " + host_ + ": " + stream_.error_text(EPROTO));
       }
       return Got::closed;
     }
@@ -420,22 +423,21 @@ bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payl
   const Deadline deadline =
       Deadline::after_ms(config_.stall_timeout_ms +
                          static_cast<int64_t>(payload_bytes * 1000 / kSlowestBytesPerSecond));
+  bool stalled = false;
   while (!left.empty()) {
     const ssize_t n = stream_.send(left);
     if (n >= 0) {
       left = advance(left, static_cast<size_t>(n));
-    } else if (errno == EAGAIN && !wait_for_room()) {
-      counters_.stalls++;
-      note("tcp stall", "closed a connection to data_port from " + host_ +
-                            ": it does not receive the pages that it requested");
-      return false;
-    } else if (errno != EINTR && errno != EAGAIN) {
+    } else if (errno == EAGAIN) {
+      stalled = !wait_for_room();
+    } else if (errno != EINTR) {
       return false;
     }
-    if (!left.empty() && deadline.passed()) {
+    if (stalled || (!left.empty() && deadline.passed())) {
       counters_.stalls++;
-      note("tcp stall", "closed a connection to data_port from " + host_ +
-                            ": it does not receive the pages that it requested");
+      say(config_.notices, "tcp stall",
+          "closed a connection to data_port from " + host_ +
+              ": it does not receive the pages that it requested");
       return false;
     }
   }

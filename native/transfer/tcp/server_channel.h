@@ -9,7 +9,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <functional>
 #include <span>
 #include <string>
@@ -23,17 +22,11 @@
 
 namespace peercached::tcp {
 
-struct ServerCounters {
-  std::atomic<uint64_t> channels{0}, accepted{0}, refused{0}, bad_hellos{0}, bad_frames{0};
-  std::atomic<uint64_t> pages{0}, bytes{0}, stale{0}, stalls{0};
-  std::atomic<uint64_t> crowded{0}, unauthorised{0}, late_hellos{0}, kernel_sealed{0};
-};
-
 class ServerChannel {
  public:
   ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
                 const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
-                ServerCounters& counters);
+                TcpServerStats& counters);
 
   // Returns when the channel has ended. `let_in` is called once the peer is authenticated, and says
   // whether it may have one more channel.
@@ -53,26 +46,31 @@ class ServerChannel {
   bool shake(Deadline deadline);
   bool greet(const std::function<bool()>& let_in);
   void no_hello(Got got);
-  void note(std::string_view kind, const std::string& sentence) const;
   bool refuse(Refusal reason, std::string_view text);
-  bool serve_request();  // false: the channel has ended
-  bool answer(uint64_t request);
-  bool answer_hold(uint64_t request, uint32_t hold_ms);
-  bool answer_lookup(uint64_t request, uint64_t view_number);
-  bool answer_publish(uint64_t request, uint64_t fence);
-  bool answer_follow(uint64_t request, uint64_t position, uint32_t wait_ms, const LifeSign& sign);
-  Got receive(void* to, size_t bytes, Deadline deadline);
+  // False: the channel must end.
+  bool serve_request();
+  bool bad_frame();
+  bool answer_read();
+  bool answer_hold();
+  bool answer_lookup();
+  bool answer_publish();
+  bool answer_follow();
+  // Receives one frame of these kinds; its body is then in frame_. `wrong`: the error in its
+  // header.
+  Got receive_frame(std::initializer_list<FrameKind> kinds, size_t body_bytes_max,
+                    Deadline deadline, FrameKind& kind, const char*& wrong);
+  Got receive(size_t bytes, Deadline deadline);  // into frame_
   bool wait_for_request();
   bool wait_for_room();
   bool send(std::span<const std::byte> bytes);
-  bool send_answer(std::span<const PinnedPage> pages, uint64_t payload_bytes);
+  bool send_answer(std::span<const PinnedPage> pages = {}, uint64_t payload_bytes = 0);
 
   Stream stream_;
   const TcpServerConfig& config_;
   Pool& pool_;
   const TcpServer::TokenOf& token_of_;
   const TcpServer::Answers& answers_;
-  ServerCounters& counters_;
+  TcpServerStats& counters_;
   const std::string host_;
 
   // Guards what other threads use: the peer's name, and the end of stream_.

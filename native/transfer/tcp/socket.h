@@ -2,8 +2,10 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -14,11 +16,8 @@ class Socket {
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    if (this != &other) {
-      close();
-      fd_ = std::exchange(other.fd_, -1);
-    }
+  Socket& operator=(Socket other) noexcept {
+    std::swap(fd_, other.fd_);
     return *this;
   }
   ~Socket() { close(); }
@@ -33,6 +32,14 @@ class Socket {
  private:
   int fd_ = -1;
 };
+
+// For sendmsg() and recvmsg().
+inline msghdr message_of(std::span<const iovec> pieces) {
+  msghdr message = {};
+  message.msg_iov = const_cast<iovec*>(pieces.data());  // only read
+  message.msg_iovlen = pieces.size();
+  return message;
+}
 
 struct Address {
   sockaddr_storage storage = {};

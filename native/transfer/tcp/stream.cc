@@ -1,23 +1,10 @@
 #include "transfer/tcp/stream.h"
 
-#include <fcntl.h>
-
 #include <cerrno>
 
 #include "common/error_text.h"
 
 namespace peercached::tcp {
-namespace {
-
-msghdr message_of(std::span<const iovec> pieces) {
-  msghdr message = {};
-  message.msg_iov = const_cast<iovec*>(pieces.data());  // only read
-  message.msg_iovlen = pieces.size();
-  return message;
-}
-
-}  // namespace
-
 void Stream::seal_as_holder(const Seal::TokenOf& token_of) {
   seal_ = Seal::of_holder(socket_.fd(), token_of);
 }

@@ -7,7 +7,6 @@
 
 #include "common/mutex.h"
 #include "transfer/known_peers.h"
-#include "transfer/tcp/dialer.h"
 #include "transfer/tcp/lane.h"
 #include "transfer/tcp/movers.h"
 #include "transfer/tcp/peer_channels.h"
@@ -65,12 +64,12 @@ class Helpers {
 class TcpEngine final : public TransferEngine {
  public:
   TcpEngine(const TcpEngineConfig& config, PeerWatcher& watcher)
-      : config_(config), watcher_(watcher), dialer_(config), movers_(config.movers) {}
+      : config_(config), watcher_(watcher), dial_(config), movers_(config.movers) {}
 
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
     if (peers_.endpoint(index) == endpoint) return;  // reads in flight go on
     auto channels =
-        std::make_shared<PeerChannels>(dialer_.dial_to(endpoint), config_.channels_per_peer_max);
+        std::make_shared<PeerChannels>(dial_.to(endpoint), config_.channels_per_peer_max);
     peers_.put(index, endpoint, std::move(channels));
   }
 
@@ -164,7 +163,7 @@ class TcpEngine final : public TransferEngine {
         pollfd& wait = waits[i];
         const bool idle =
             wait.fd >= 0 && wait.revents == 0 && now < lane.until(deadline.at) && !lane.has_more();
-        if (!lane.finished() && !idle) lane.proceed(now);
+        if (!lane.finished() && !idle) lane.proceed();
         wait = {-1, 0, 0};
         if (lane.finished()) continue;
         waiting = true;
@@ -217,7 +216,7 @@ class TcpEngine final : public TransferEngine {
 
   const TcpEngineConfig config_;
   PeerWatcher& watcher_;
-  const tcp::Dialer dialer_;
+  const tcp::Dial dial_;
   WakeFds wake_fds_;
   tcp::Movers movers_;
   KnownPeers<PeerChannels> peers_;

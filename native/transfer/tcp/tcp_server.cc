@@ -1,8 +1,6 @@
 #include "transfer/tcp/tcp_server.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -12,6 +10,7 @@
 #include <thread>
 
 #include "common/error_text.h"
+#include "common/event_fd.h"
 #include "common/mutex.h"
 #include "common/thread_name.h"
 #include "transfer/tcp/server_channel.h"
@@ -66,18 +65,12 @@ struct TcpServer::Impl {
         token_of(std::move(token_of_in)),
         answers(std::move(answers_in)),
         listener(listen_on(config)),
-        stop_event(eventfd(0, EFD_CLOEXEC)),
         port(port_of(listener.fd())) {
-    if (!stop_event) throw std::system_error(errno, std::generic_category(), "eventfd");
-    acceptor = std::thread([this] {
-      name_thread("accept peers");
-      accept_all();
-    });
+    acceptor = named_thread("accept peers", [this] { accept_all(); });
   }
 
   ~Impl() {
-    const uint64_t one = 1;
-    (void)!::write(stop_event.fd(), &one, sizeof one);
+    ring(stop_event.get());
     acceptor.join();
     std::list<Session> last;
     {
@@ -96,7 +89,7 @@ struct TcpServer::Impl {
   };
 
   void accept_all() {
-    pollfd waits[] = {{listener.fd(), POLLIN, 0}, {stop_event.fd(), POLLIN, 0}};
+    pollfd waits[] = {{listener.fd(), POLLIN, 0}, {stop_event.get(), POLLIN, 0}};
     while (true) {
       if (::poll(waits, 2, -1) < 0) continue;  // EINTR
       if (waits[1].revents != 0) return;
@@ -140,9 +133,10 @@ struct TcpServer::Impl {
     if (of_host >= config.greeting_per_host_max || greeting >= config.greeting_max) {
       counters.refused++;
       counters.crowded += of_host >= config.greeting_per_host_max;
-      note("tcp crowd", "refused a connection to data_port from " + channel->host() +
-                            ": too many connections without a hello (" + std::to_string(of_host) +
-                            " from that address, " + std::to_string(greeting) + " in total)");
+      say(config.notices, "tcp crowd",
+          "refused a connection to data_port from " + channel->host() +
+              ": too many connections without a hello (" + std::to_string(of_host) +
+              " from that address, " + std::to_string(greeting) + " in total)");
       channel->turn_away();
       return;
     }
@@ -151,8 +145,7 @@ struct TcpServer::Impl {
     counters.channels++;
     counters.accepted++;
     try {
-      session.thread = std::thread([this, &session] {
-        name_thread("peer");
+      session.thread = named_thread("peer", [this, &session] {
         session.channel->serve([&] { return let_in(session); });
         counters.channels--;
         session.over = true;
@@ -178,18 +171,14 @@ struct TcpServer::Impl {
     return session.let_in;
   }
 
-  void note(std::string_view kind, const std::string& sentence) const {
-    if (config.notices != nullptr) config.notices->say(kind, sentence);
-  }
-
   const TcpServerConfig config;
   Pool& pool;
   const TokenOf token_of;
   const Answers answers;
   Socket listener;
-  Socket stop_event;
+  EventFd stop_event;
   const uint16_t port;
-  tcp::ServerCounters counters;
+  TcpServerStats counters;
   Mutex mutex;
   // A list, because the threads hold references to its elements.
   std::list<Session> sessions GUARDED_BY(mutex);
@@ -209,23 +198,6 @@ void TcpServer::drop_peer(const std::string& node_id, Incarnation incarnation) {
   }
 }
 
-TcpServerStats TcpServer::stats() const {
-  const tcp::ServerCounters& c = impl_->counters;
-  TcpServerStats stats;
-  stats.channels = c.channels;
-  stats.accepted = c.accepted;
-  stats.refused = c.refused;
-  stats.bad_hellos = c.bad_hellos;
-  stats.bad_frames = c.bad_frames;
-  stats.pages = c.pages;
-  stats.bytes = c.bytes;
-  stats.stale = c.stale;
-  stats.stalls = c.stalls;
-  stats.crowded = c.crowded;
-  stats.unauthorised = c.unauthorised;
-  stats.late_hellos = c.late_hellos;
-  stats.kernel_sealed = c.kernel_sealed;
-  return stats;
-}
+TcpServerStats TcpServer::stats() const { return impl_->counters; }
 
 }  // namespace peercached

@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "common/counter.h"
 #include "common/notices.h"
 #include "pool/pool.h"
 #include "transfer/tcp/frames.h"
@@ -38,12 +39,12 @@ struct TcpServerConfig {
 };
 
 struct TcpServerStats {
-  uint64_t channels = 0, accepted = 0, refused = 0, bad_hellos = 0, bad_frames = 0;
-  uint64_t pages = 0, bytes = 0, stale = 0, stalls = 0;
+  Counter channels, accepted, refused, bad_hellos, bad_frames;
+  Counter pages, bytes, stale, stalls;
   // `crowded`, part of `refused`: too many of one address or peer. `unauthorised` and
   // `late_hellos`, parts of `bad_hellos`: no valid token, or too late.
-  uint64_t crowded = 0, unauthorised = 0, late_hellos = 0;
-  uint64_t kernel_sealed = 0;  // channels, part of `accepted`: the kernel encrypts their pages
+  Counter crowded, unauthorised, late_hellos;
+  Counter kernel_sealed;  // channels, part of `accepted`: the kernel encrypts their pages
 };
 
 class TcpServer {
@@ -52,25 +53,27 @@ class TcpServer {
   // once per channel, on the channel's thread. Must be fast and thread safe.
   using TokenOf = std::function<std::string(const std::string& node_id, Incarnation)>;
 
+  // These are called on the channels' threads.
+  //
   // Keeps pages in the pool for a while. Sets held[i] = 1 for pages that are there and stay;
-  // held[i] is 0 before. Called on the channels' threads.
+  // held[i] is 0 before.
   using Hold =
       std::function<void(std::span<const Digest>, uint32_t hold_ms, std::span<uint8_t> held)>;
 
   // Looks up these digests in this node's shard, for a reader with that view. `located` is empty
-  // before. Called on the channels' threads.
+  // before.
   using Lookup =
       std::function<void(std::span<const Digest>, uint64_t view_number, Located& located)>;
 
   // Stores records of that holder's pages in this node's shard. Returns whether all of them are
-  // there now. Called on the channels' threads.
+  // there now.
   using Publish =
       std::function<bool(Incarnation holder, uint64_t fence, std::span<const RecordRow>)>;
 
   // Answers a follower: passes the changes of this node's records since `position` to `tell`, in
   // parts. If there are none yet, waits for them up to `wait_ms`. `sign`: the follower's sign of
   // life. `tell` returns false if it could not send; then Follow must stop and return false, too.
-  // If Follow returns false, the channel ends. Called on the channels' threads.
+  // If Follow returns false, the channel ends.
   using Follow =
       std::function<bool(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
                          uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell)>;

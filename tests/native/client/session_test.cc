@@ -42,13 +42,13 @@ class SessionTest : public IpcTest {
     mapping_ = std::make_unique<Mapping>(*segment_);
   }
 
-  Reply ask(ipc::Op op, std::chrono::milliseconds time = 10s) {
+  Answer ask(ipc::Op op, std::chrono::milliseconds time = 10s) {
     return session_->ask({.op = op, .end = Clock::now() + time}, waits_);
   }
 
   // Sets or gets one page of the segment.
-  Reply move(ipc::Op op, uint64_t offset, std::chrono::milliseconds time = 10s,
-             std::optional<std::chrono::microseconds> silence = 1s) {
+  Answer move(ipc::Op op, uint64_t offset, std::chrono::milliseconds time = 10s,
+              std::optional<std::chrono::microseconds> silence = 1s) {
     const std::string key = "key";
     const auto key_bytes = static_cast<uint32_t>(key.size());
     const uint32_t length = kPage;
@@ -59,11 +59,11 @@ class SessionTest : public IpcTest {
     return session_->ask(request, waits_);
   }
 
-  ::testing::AssertionResult moved(const Reply& reply) {
-    if (reply.result == Result::reply && reply.body == status_bytes({PageStatus::ok})) {
+  ::testing::AssertionResult moved(const Answer& reply) {
+    if (reply.outcome == Outcome::reply && reply.body == status_bytes({PageStatus::ok})) {
       return ::testing::AssertionSuccess();
     }
-    return ::testing::AssertionFailure() << "result " << static_cast<int>(reply.result);
+    return ::testing::AssertionFailure() << "result " << static_cast<int>(reply.outcome);
   }
 
   size_t regions_at_the_server() {
@@ -90,21 +90,21 @@ TEST_F(SessionTest, APageComesBackByteForByte) {
 
 TEST_F(SessionTest, ARefusalIsASentenceAndTheConnectionGoesOn) {
   handler.stats_fail = true;
-  const Reply reply = ask(ipc::Op::stats);
-  EXPECT_EQ(reply.result, Result::refused);
+  const Answer reply = ask(ipc::Op::stats);
+  EXPECT_EQ(reply.outcome, Outcome::refused);
   EXPECT_EQ(reply.body, "the statistics are out of order");
-  EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
+  EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::reply);
   EXPECT_EQ(server->stats().accepted, 2u) << "the bystander's and one";
 }
 
 TEST_F(SessionTest, CallsFailWhileServerIsAwayAndReconnectLater) {
-  EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
+  EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::reply);
   bystander.reset();
   server.reset();
-  EXPECT_EQ(ask(ipc::Op::ping).result, Result::away);
+  EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::lost);
   EXPECT_FALSE(session_->last_error().empty());
   start();
-  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).result == Result::reply; }));
+  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).outcome == Outcome::reply; }));
   EXPECT_EQ(session_->reconnects(), 1u);
   EXPECT_TRUE(session_->last_error().empty());
   EXPECT_TRUE(moved(move(ipc::Op::set, 0))) << "its region is passed on anew";
@@ -137,7 +137,7 @@ TEST_F(SessionTest, NothingIsWrittenAfterAHandlerRaises) {
   EXPECT_THROW(move(ipc::Op::get, kPage), Interrupted);
   waits_.interrupt = nullptr;
   handler.open_door();
-  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).result == Result::reply; }));
+  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).outcome == Outcome::reply; }));
   EXPECT_TRUE(moved(move(ipc::Op::get, 2 * kPage)));
   EXPECT_EQ(static_cast<char>(mapping_->base()[kPage]), 0) << "it was written after the exception";
 }
@@ -149,23 +149,23 @@ TEST_F(SessionTest, HandlerCanUseTheSessionDuringACall) {
   bool called = false;
   waits_.interrupt = [&] {
     if (std::exchange(called, true)) return;
-    EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
+    EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::reply);
     session_->sweep(Clock::now() + 1s, waits_);
     session_->close(waits_);  // does not wait for the call that it interrupts
     handler.open_door();
   };
   EXPECT_TRUE(moved(move(ipc::Op::get, kPage))) << "it was under way";
   EXPECT_TRUE(called);
-  EXPECT_EQ(ask(ipc::Op::ping).result, Result::away);
+  EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::lost);
 }
 
 TEST_F(SessionTest, SilentServerIsUsedAgainOnceItAnswers) {
   EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
   handler.shut_door();
-  EXPECT_EQ(move(ipc::Op::get, kPage, 20ms).result, Result::late);
+  EXPECT_EQ(move(ipc::Op::get, kPage, 20ms).outcome, Outcome::late);
   EXPECT_FALSE(segment_->quarantined()) << "it was not writing";
   handler.open_door();
-  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).result == Result::reply; }));
+  EXPECT_TRUE(eventually([this] { return ask(ipc::Op::ping).outcome == Outcome::reply; }));
   EXPECT_TRUE(moved(move(ipc::Op::get, kPage)));
 }
 
@@ -174,7 +174,7 @@ TEST_F(SessionTest, ReusedDescriptorNumberIsNeitherUsedNorClosed) {
   const int other = ::memfd_create("the program's own", MFD_CLOEXEC);
   ASSERT_EQ(::dup2(other, number), number);
   EXPECT_EQ(segment_->file(), -1);
-  EXPECT_EQ(ask(ipc::Op::ping).result, Result::reply);
+  EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::reply);
   EXPECT_EQ(move(ipc::Op::set, 0).body, status_bytes({PageStatus::bad_region}));
   hold_.reset();
   struct stat status;

@@ -156,7 +156,7 @@ class RawWorker {
                              const std::array<uint8_t, 16>& with = {}) {
     ipc::HelloHead hello_head;
     hello_head.protocol_version = ipc::kProtocolVersion;
-    std::memcpy(hello_head.token, with.data(), with.size());
+    std::memcpy(hello_head.token.data(), with.data(), with.size());
     hello_head.namespace_bytes = static_cast<uint32_t>(ns.size());
     hello_head.name_bytes = 4;
     std::string body;
@@ -166,7 +166,7 @@ class RawWorker {
     if (reply && reply->error() == ipc::ErrorCode::none) {
       ipc::HelloReply answer;
       std::memcpy(&answer, reply->body.data(), sizeof(answer));
-      std::memcpy(token.data(), answer.token, token.size());
+      std::memcpy(token.data(), answer.token.data(), token.size());
     }
     return reply;
   }

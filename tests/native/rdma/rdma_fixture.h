@@ -25,9 +25,10 @@ inline rdma::FabricConfig on(std::vector<std::string> names, Incarnation incarna
   return config;
 }
 
-class NoConnector : public rdma::Connector {
+class NoConnector : public ChannelRequests {
  public:
-  bool connect(HolderIndex, const rdma::ChannelEnd&, std::span<const uint32_t>) override {
+  bool request_channel(HolderIndex, uint32_t, std::span<const std::byte>,
+                       std::span<const uint32_t>) override {
     return false;
   }
 };
@@ -54,7 +55,7 @@ class RdmaHolder : public PagePool {
 };
 
 // A reader that connects on its own threads, like the control plane.
-class RdmaReader : public rdma::Connector {
+class RdmaReader : public ChannelRequests {
  public:
   RdmaReader(std::vector<std::string> names, unsigned channels_max = 8,
              rdma::LinkSettings link = {}, bool tcp_follows = false)
@@ -81,8 +82,9 @@ class RdmaReader : public rdma::Connector {
     fabric.regions().remove(reading.memory.data());
   }
 
-  bool connect(HolderIndex peer, const rdma::ChannelEnd& own,
-               std::span<const uint32_t> closed) override {
+  bool request_channel(HolderIndex peer, uint32_t, std::span<const std::byte> end,
+                       std::span<const uint32_t> closed) override {
+    const rdma::ChannelEnd own = rdma::unpack_end(end);
     std::lock_guard lock(mutex_);
     if (refuse || ended_) return false;
     threads_.emplace_back([this, peer, own, numbers = std::vector(closed.begin(), closed.end())] {
@@ -100,7 +102,7 @@ class RdmaReader : public rdma::Connector {
                                                                    own, numbers);
         // No such queue pair exists, so packets to it are lost without an error.
         if (peer == kPeer && (deaf_rails >> own.rail & 1) != 0) answer.end.qpn ^= 0x800000;
-        fabric.connected(peer, own.channel, rdma::unpack_answer(rdma::pack(answer)));
+        fabric.channel_connected(peer, own.channel, rdma::pack(answer));
       } catch (const std::exception& error) {
         fabric.engine().refused(peer, own.channel, error.what());
       }

@@ -13,9 +13,12 @@ namespace {
 
 constexpr uint64_t kPoolBytes = 64 << 20;
 
-class Nobody final : public Connector {
+class Nobody final : public ChannelRequests {
  public:
-  bool connect(HolderIndex, const ChannelEnd&, std::span<const uint32_t>) override { return false; }
+  bool request_channel(HolderIndex, uint32_t, std::span<const std::byte>,
+                       std::span<const uint32_t>) override {
+    return false;
+  }
 };
 
 class RdmaSlices : public ::testing::Test {

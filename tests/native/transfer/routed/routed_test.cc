@@ -48,7 +48,7 @@ class AnsweringRdma final : public Answering<rdma::RdmaEngine> {
   bool reaches(HolderIndex) const override { return reached; }
   bool prove_doubted() override { return false; }
   void leave_rail(const rdma::Rail&) override {}
-  std::vector<Trouble> troubles() const override { return {}; }
+  std::vector<rdma::RailTrouble> troubles() const override { return {}; }
 
   bool reached = true;
 };

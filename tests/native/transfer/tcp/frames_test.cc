@@ -66,7 +66,7 @@ TEST(TransferFrames, AHoldAndItsAnswerArriveAsTheyWereSent) {
   std::vector<Digest> sent;
   for (uint64_t i = 0; i < kDigestsPerRequestMax; ++i) sent.push_back({i, ~i});
   append_hold(frame, 78, 2500, sent);
-  EXPECT_LE(header_of(frame, FrameKind::hold).body_bytes, kHoldBodyBytesMax);
+  EXPECT_LE(header_of(frame, FrameKind::hold).body_bytes, kRequestBodyBytesMax);
   uint64_t request = 0;
   uint32_t hold_ms = 0;
   std::vector<Digest> digests;

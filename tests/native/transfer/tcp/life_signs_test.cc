@@ -20,11 +20,11 @@ TEST(LifeSigns, ExpiredOwnSignIsEmpty) {
 
 TEST(LifeSigns, TheLastSignOfEachIsTakenOnce) {
   LifeSigns signs;
-  signs.asked(1, kSign, kNow);
-  signs.answered(2, kSign, kNow + seconds(1));
+  signs.hear(1, kSign, kNow, false);
+  signs.hear(2, kSign, kNow + seconds(1), true);
   LifeSign later = kSign;
   later.view_number = 8;
-  signs.asked(2, later, kNow + seconds(2));
+  signs.hear(2, later, kNow + seconds(2), false);
   auto heard = signs.take();
   ASSERT_EQ(heard.size(), 2u);
   if (heard[0].who != 1) std::swap(heard[0], heard[1]);
@@ -38,13 +38,13 @@ TEST(LifeSigns, TheLastSignOfEachIsTakenOnce) {
 
 TEST(LifeSigns, EmptySignIsIgnored) {
   LifeSigns signs;
-  signs.asked(1, LifeSign{}, kNow);
+  signs.hear(1, LifeSign{}, kNow, false);
   EXPECT_TRUE(signs.take().empty());
 }
 
 TEST(LifeSigns, SignsAreBoundedByTheMembersOfAView) {
   LifeSigns signs;
-  for (Incarnation who = 1; who <= 5000; ++who) signs.asked(who, kSign, kNow);
+  for (Incarnation who = 1; who <= 5000; ++who) signs.hear(who, kSign, kNow, false);
   EXPECT_EQ(signs.take().size(), 4096u);
 }
 

@@ -10,7 +10,7 @@
 
 #include "says.h"
 #include "transfer/scripted_peer.h"
-#include "transfer/tcp/dialer.h"
+#include "transfer/tcp/channel.h"
 #include "transfer/tcp/follower.h"
 
 namespace peercached::testing {
@@ -112,7 +112,7 @@ TEST_F(Sealed, HalfARecordWakesNobody) {
   Holder holder(8 << 20, sealed());
   Wiretap between(holder);
   const RecordRow row = holder.set(1, 200'000);
-  tcp::Channel channel(tcp::Dialer(as_reader()).dial_to(between.endpoint()));
+  tcp::Channel channel(tcp::Dial(as_reader()).to(between.endpoint()));
   ASSERT_TRUE(eventually([&] {
     channel.catch_up();
     return channel.state() == tcp::Channel::State::ready;
@@ -245,7 +245,7 @@ TEST_F(Sealed, StallingPeerIsCutOff) {
   config.stall_timeout_ms = 200;
   Holder holder(64 << 20, config);
   const RecordRow row = holder.set(1, 32 << 20);
-  tcp::Channel channel(tcp::Dialer(as_reader()).dial_to(holder.endpoint()));
+  tcp::Channel channel(tcp::Dial(as_reader()).to(holder.endpoint()));
   EXPECT_TRUE(eventually([&] {
     channel.catch_up();
     return channel.state() == tcp::Channel::State::ready;

@@ -1,0 +1,16 @@
+// A counter that any thread may add to. Its copy is the number at that time, so a copy of a struct
+// of counters is a snapshot.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace peercached {
+
+struct Counter : std::atomic<uint64_t> {
+  Counter() : atomic(0) {}
+  Counter(const Counter& other) : atomic(other.load()) {}
+  Counter& operator=(const Counter&) = delete;
+};
+
+}  // namespace peercached
