@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from peercached.cli.connection import Target, target_from, target_options
-from peercached.cli.exits import EXPLAINED, explained
+from peercached.cli.exits import EXPLAINED, USAGE, Failure, explained
 
 
 def ctl_command(
@@ -42,6 +43,13 @@ def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAME",
         help="The namespace of the keys.",
     )(function)
+
+
+def confirm(question: str, unattended: str) -> None:
+    """Aborts unless the operator says yes. Failure with `unattended` if nobody can answer."""
+    if not sys.stdin.isatty():
+        raise Failure(unattended, USAGE)
+    click.confirm(question, abort=True)
 
 
 def key_bytes(text: str) -> bytes:
