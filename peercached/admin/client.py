@@ -50,6 +50,7 @@ class AdminClient:
         check_socket(path, "admin socket", "admin_socket")
         self._path = path
         self._timeout_s = timeout_s
+        self._work_s = timeout_s * _OF_THE_TIMEOUT
         self._node = node
         self._metadata = ((NODE_KEY, node.encode()),) if node else ()
         self.version = ""  # of the daemon at `path`; empty until it answers
@@ -60,10 +61,6 @@ class AdminClient:
                 ("grpc.enable_http_proxy", 0),
             ],
         )
-
-    @property
-    def _work_s(self) -> float:
-        return self._timeout_s * _OF_THE_TIMEOUT
 
     def __enter__(self) -> AdminClient:
         return self
@@ -100,8 +97,7 @@ class AdminClient:
 
     def trace(self, namespace: str, key: bytes) -> Trace:
         """Makes the daemon get one page, and returns the time of each step."""
-        seconds = self._timeout_s * _OF_THE_TIMEOUT
-        request = pb.TraceRequest(namespace=namespace, key=key, seconds=min(seconds, 60.0))
+        request = pb.TraceRequest(namespace=namespace, key=key, seconds=min(self._work_s, 60.0))
         return self._parse(Trace, self._call("Trace", request, pb.TraceReply).json)
 
     def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
