@@ -21,15 +21,13 @@ from peercached.admin.events import Events
 from peercached.admin.pages import Pages
 from peercached.admin.process import Process
 from peercached.admin.ring import Ring
-from peercached.admin.status import SCHEMA_VERSION, Located, Status
+from peercached.admin.status import SCHEMA_VERSION, Document, Located, Status
 from peercached.admin.trace import Trace
 from peercached.proto import admin_pb2 as pb
 
 _REPLY_BYTES_MAX = 64 << 20
 
-_Document = TypeVar(
-    "_Document", Status, Located, Ring, EffectiveConfig, Events, Trace, Pages, Process
-)
+_Document = TypeVar("_Document", bound=Document)
 # The part of the caller's timeout that a traced get, a pin or a move may use.
 _OF_THE_TIMEOUT = 0.8
 
