@@ -23,7 +23,8 @@ def ctl_command(
         def callback(as_json: bool, **options: Any) -> None:
             before = click.get_current_context().find_object(Target) or Target()
             target = target_from(options).over(before)
-            explained(function)(target=target, as_json=as_json, **options)
+            with explained():
+                function(target=target, as_json=as_json, **options)
 
         command = click.option("--json", "as_json", is_flag=True, help="JSON, for scripts.")(
             target_options(callback)
