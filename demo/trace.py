@@ -14,5 +14,5 @@ from peercached.sizing import trace
 
 def read_trace(path: Path) -> Iterator[Request]:
     """The file's requests in order. Raises TraceError, or OSError if it cannot be read."""
-    for request in trace.read_trace(path):
-        yield Request(request.blocks)
+    for blocks in trace.read_trace(path):
+        yield Request(blocks)

@@ -34,7 +34,7 @@ from peercached.history.keeper import HistoryKeeper
 from peercached.history.store import HistoryStore
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.membership.store import Store
-from peercached.node_status import Identity, LastReload, NodeStatus
+from peercached.node_status import Identity, NodeStatus
 from peercached.operations import Operations
 from peercached.overview.overview import Overview
 from peercached.overview.summary import Summary, summary_of
@@ -237,7 +237,7 @@ class Daemon:
             DataPlaneStatus(engine, config.faults),
             DiskStatus(config.disk_path, self.promotes),
             self.tracing,
-            LastReload(settings),
+            settings,
             Identity(config, self.placement, self.web, lambda: self._starting),
             self.web,
         )

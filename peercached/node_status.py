@@ -11,8 +11,7 @@ from peercached import __version__
 from peercached.component import Component, Stats
 from peercached.config import Config
 from peercached.directory.placement import Placement
-from peercached.health import Findings, Say
-from peercached.service.settings import Settings
+from peercached.health import Findings
 from peercached.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -102,14 +101,3 @@ class Identity(Component):
                 "starting": self._starting(),
             }
         }
-
-
-class LastReload(Component):
-    """The outcome of the last reload of the configuration."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def say(self, say: Say, stats: Stats) -> None:
-        del stats
-        self._settings.say(say)

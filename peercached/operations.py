@@ -55,26 +55,21 @@ class Operations:
         self._placement = placement
         self._lookups = lookups
         self._cluster_wide = cluster_wide
-        self._removal_driver = removal_driver
         self._drain = handover.drain
         self._move = handover.move
         self._pins = pins
-        self._status = status
         self._history = history
-        self._curves = curves
-        self._ring = ring
         self._settings = settings
+        # Answered by one part alone.
+        self.status = status.document
+        self.locate = cluster_wide.locate
+        self.ring = ring
+        self.events = history.document
+        self.curves = curves.document
+        self.undrain = handover.drain.undo
+        self.forget_node = removal_driver.forget_everywhere
 
     # --- reads
-
-    def status(self) -> Mapping[str, Any]:
-        return self._status.document()
-
-    async def locate(self, namespace: str, key: bytes) -> Mapping[str, Any]:
-        return await self._cluster_wide.locate(namespace, key)
-
-    def ring(self) -> Mapping[str, Any]:
-        return self._ring()
 
     def config(self) -> Mapping[str, Any]:
         settings = self._settings
@@ -84,12 +79,6 @@ class Operations:
                 for name, value in settings.config.model_dump().items()
             }
         }
-
-    def events(self, after: int) -> Mapping[str, Any]:
-        return self._history.document(after)
-
-    def curves(self) -> Mapping[str, Any]:
-        return self._curves.document()
 
     async def process(self) -> Mapping[str, Any]:
         document = await asyncio.get_running_loop().run_in_executor(None, process_document)
@@ -198,9 +187,6 @@ class Operations:
     def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         self._drain.start(Limits(bytes_max, seconds, stay))
 
-    async def undrain(self) -> None:
-        await self._drain.undo()
-
     async def clear(self, namespace: str) -> list[str]:
         unreached = await self._cluster_wide.clear(namespace)
         self._history.add("clear", f"An operator cleared {self._shown(namespace)}.")
@@ -209,9 +195,6 @@ class Operations:
     def _shown(self, namespace: str) -> str:
         """Its id, because a name may contain a tenant's salt, and events are open to all."""
         return f"the namespace with the id {self._engine.namespace_id(namespace).hex()}"
-
-    async def forget_node(self, node_id: str, listening: bool) -> list[str]:
-        return await self._removal_driver.forget_everywhere(node_id, listening)
 
     async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
         return self._engine.evict(b"".join(self._digests(namespace, keys)))

@@ -21,15 +21,13 @@ from peercached.admin.events import Events
 from peercached.admin.pages import Pages
 from peercached.admin.process import Process
 from peercached.admin.ring import Ring
-from peercached.admin.status import SCHEMA_VERSION, Located, Status
+from peercached.admin.status import SCHEMA_VERSION, Document, Located, Status
 from peercached.admin.trace import Trace
 from peercached.proto import admin_pb2 as pb
 
 _REPLY_BYTES_MAX = 64 << 20
 
-_Document = TypeVar(
-    "_Document", Status, Located, Ring, EffectiveConfig, Events, Trace, Pages, Process
-)
+_Document = TypeVar("_Document", bound=Document)
 # The part of the caller's timeout that a traced get, a pin or a move may use.
 _OF_THE_TIMEOUT = 0.8
 
@@ -50,6 +48,7 @@ class AdminClient:
         check_socket(path, "admin socket", "admin_socket")
         self._path = path
         self._timeout_s = timeout_s
+        self._work_s = timeout_s * _OF_THE_TIMEOUT
         self._node = node
         self._metadata = ((NODE_KEY, node.encode()),) if node else ()
         self.version = ""  # of the daemon at `path`; empty until it answers
@@ -60,10 +59,6 @@ class AdminClient:
                 ("grpc.enable_http_proxy", 0),
             ],
         )
-
-    @property
-    def _work_s(self) -> float:
-        return self._timeout_s * _OF_THE_TIMEOUT
 
     def __enter__(self) -> AdminClient:
         return self
@@ -100,8 +95,7 @@ class AdminClient:
 
     def trace(self, namespace: str, key: bytes) -> Trace:
         """Makes the daemon get one page, and returns the time of each step."""
-        seconds = self._timeout_s * _OF_THE_TIMEOUT
-        request = pb.TraceRequest(namespace=namespace, key=key, seconds=min(seconds, 60.0))
+        request = pb.TraceRequest(namespace=namespace, key=key, seconds=min(self._work_s, 60.0))
         return self._parse(Trace, self._call("Trace", request, pb.TraceReply).json)
 
     def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from peercached.admin.status import SCHEMA_VERSION, Part
+from peercached.admin.status import Document
 
 
-class Curves(Part):
+class Curves(Document):
     """The last hour of one node, oldest point first (history/curves.py). All lists have one entry
     for each point."""
 
-    schema_version: int = SCHEMA_VERSION
     node_id: str = ""
     at: list[int] = Field(default_factory=list)  # seconds since 1970
     seconds: list[float] = Field(default_factory=list)  # that the point covers

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from peercached.admin.status import SCHEMA_VERSION, Part
+from peercached.admin.status import Document, Part
 
 
 class Setting(Part):
@@ -18,8 +18,7 @@ class Setting(Part):
     live: bool = False  # changes with `peercachectl reload`; no restart needed
 
 
-class EffectiveConfig(Part):
+class EffectiveConfig(Document):
     """The whole document; the keys are in the schema's order."""
 
-    schema_version: int = SCHEMA_VERSION
     settings: dict[str, Setting] = Field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from peercached.admin.status import SCHEMA_VERSION, Part
+from peercached.admin.status import Document, Part
 
 
 class Event(Part):
@@ -17,9 +17,8 @@ class Event(Part):
     text: str = ""
 
 
-class Events(Part):
+class Events(Document):
     """Oldest first."""
 
-    schema_version: int = SCHEMA_VERSION
     node_id: str = ""  # who saw them
     events: list[Event] = Field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from peercached.admin.status import SCHEMA_VERSION, Hex128, Part
+from peercached.admin.status import Document, Hex128, Part
 
 
 class ListedPage(Part):
@@ -20,9 +20,8 @@ class ListedPage(Part):
     holders: list[str] = Field(default_factory=list)  # node ids, this node among them
 
 
-class Pages(Part):
+class Pages(Document):
     """The whole document."""
 
-    schema_version: int = SCHEMA_VERSION
     order: str = ""  # "hot": most reads first; "pinned": those that end first
     pages: list[ListedPage] = Field(default_factory=list)

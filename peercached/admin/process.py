@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from peercached.admin.status import SCHEMA_VERSION, Part
+from peercached.admin.status import Document, Part
 
 
 class Threads(Part):
@@ -27,10 +27,9 @@ class Environment(Part):
     build: dict[str, str] = Field(default_factory=dict)  # observe/build_info.py
 
 
-class Process(Part):
+class Process(Document):
     """The whole document."""
 
-    schema_version: int = SCHEMA_VERSION
     node_id: str = ""
     pid: int = 0
     resident_bytes: int = 0  # includes touched pages of the pool

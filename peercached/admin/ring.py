@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from peercached.admin.status import SCHEMA_VERSION, Part
+from peercached.admin.status import Document, Part
 
 
 class RingNode(Part):
@@ -30,10 +30,9 @@ class RingNode(Part):
     its_records_here: bool = False
 
 
-class Ring(Part):
+class Ring(Document):
     """The whole document."""
 
-    schema_version: int = SCHEMA_VERSION
     view_number: int = 0
     replicas: int = 0  # owners per digest; fewer if the view is smaller
     final: bool = False  # our shard is complete: pages of ours missing in it exist nowhere

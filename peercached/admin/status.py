@@ -37,6 +37,12 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+class Document(Part):
+    """A whole document, as a call returns it."""
+
+    schema_version: int = SCHEMA_VERSION
+
+
 class Node(Part):
     """This daemon."""
 
@@ -668,10 +674,9 @@ class Epoch(Part):
     epoch: int = 0
 
 
-class Status(Part):
+class Status(Document):
     """The whole document."""
 
-    schema_version: int = SCHEMA_VERSION
     node: Node = Field(default_factory=Node)
     health: list[Health] = []
     security: Security = Field(default_factory=Security)
@@ -730,10 +735,9 @@ class LocatedHolder(Part):
     generation: int = 0  # 48 bits, so every JSON reader keeps it exact
 
 
-class Located(Part):
+class Located(Document):
     """The owners and holders of one key."""
 
-    schema_version: int = SCHEMA_VERSION
     namespace: str = ""
     namespace_id: Hex128 = ""
     epoch: int = 0

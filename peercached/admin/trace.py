@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from peercached.admin.status import SCHEMA_VERSION, Hex128, Part
+from peercached.admin.status import Document, Hex128, Part
 
 
 class TraceStep(Part):
@@ -23,10 +23,9 @@ class TraceStep(Part):
     within: bool = False
 
 
-class Trace(Part):
+class Trace(Document):
     """The whole document."""
 
-    schema_version: int = SCHEMA_VERSION
     namespace: str = ""
     digest: Hex128 = ""
     length: int = 0  # bytes; 0: no record exists, so nothing was read

@@ -7,7 +7,7 @@ import sys
 import click
 
 from peercached.cli import exits
-from peercached.cli.command import ctl_command
+from peercached.cli.command import confirm, ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.output import print_json
 
@@ -22,12 +22,10 @@ def clear(target: Target, as_json: bool, namespace: str, yes: bool) -> None:
     are back.
     """
     if not yes:
-        if not sys.stdin.isatty():
-            raise exits.Failure(
-                "clear drops every page of the namespace on all nodes; say --yes to mean it",
-                exits.USAGE,
-            )
-        click.confirm(f"Drop every page of namespace {namespace!r} on all nodes?", abort=True)
+        confirm(
+            f"Drop every page of namespace {namespace!r} on all nodes?",
+            "clear drops every page of the namespace on all nodes; say --yes to mean it",
+        )
     with target.admin() as admin:
         unreached = admin.clear(namespace)
     if as_json:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from peercached.cli.connection import Target, target_from, target_options
-from peercached.cli.exits import EXPLAINED, explained
+from peercached.cli.exits import EXPLAINED, USAGE, Failure, explained
 
 
 def ctl_command(
@@ -22,7 +23,8 @@ def ctl_command(
         def callback(as_json: bool, **options: Any) -> None:
             before = click.get_current_context().find_object(Target) or Target()
             target = target_from(options).over(before)
-            explained(function)(target=target, as_json=as_json, **options)
+            with explained():
+                function(target=target, as_json=as_json, **options)
 
         command = click.option("--json", "as_json", is_flag=True, help="JSON, for scripts.")(
             target_options(callback)
@@ -42,6 +44,13 @@ def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAME",
         help="The namespace of the keys.",
     )(function)
+
+
+def confirm(question: str, unattended: str) -> None:
+    """Aborts unless the operator says yes. Failure with `unattended` if nobody can answer."""
+    if not sys.stdin.isatty():
+        raise Failure(unattended, USAGE)
+    click.confirm(question, abort=True)
 
 
 def key_bytes(text: str) -> bytes:

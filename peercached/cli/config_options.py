@@ -12,14 +12,6 @@ from peercached.config.keys import KEYS, Key
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_METAVARS = {
-    "size": "SIZE",
-    "integer": "N",
-    "number": "NUMBER",
-    "list": "LIST",
-    "text": "TEXT",
-}
-
 
 def config_options(command: _Command) -> _Command:
     """`--config FILE` and one option per key. Options have no defaults; the schema has them."""
@@ -33,10 +25,10 @@ def _option(key: Key) -> Callable[[_Command], _Command]:
     if key.kind == "boolean":
         declaration = f"{key.option}/--no-{key.option.removeprefix('--')}"
         return click.option(declaration, key.name, default=None, help=about)
-    if key.kind == "list":
-        return click.option(key.option, key.name, multiple=True, metavar="LIST", help=about)
-    metavar = "|".join(key.choices) if key.kind == "choice" else _METAVARS[key.kind]
-    return click.option(key.option, key.name, metavar=metavar, help=about)
+    special = {"choice": "|".join(key.choices), "integer": "N"}
+    metavar = special.get(key.kind, key.kind.upper())
+    is_list = key.kind == "list"
+    return click.option(key.option, key.name, multiple=is_list, metavar=metavar, help=about)
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -120,10 +120,5 @@ def target_options(command: _Command) -> _Command:
 def target_from(options: dict[str, Any]) -> Target:
     """Removes the options of `target_options` from a command's parameters, and returns the
     Target."""
-    return Target(
-        socket=options.pop("socket", None) or "",
-        admin_socket=options.pop("admin_socket", None) or "",
-        config_file=options.pop("config_file", None),
-        timeout_s=options.pop("timeout_s", None) or 0.0,
-        node=options.pop("node", None) or "",
-    )
+    given = {field.name: options.pop(field.name, None) for field in fields(Target)}
+    return Target(**{name: value for name, value in given.items() if value is not None})

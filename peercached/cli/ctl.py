@@ -9,199 +9,82 @@ import click
 from peercached import __version__
 from peercached.cli.connection import target_from, target_options
 from peercached.cli.exits import EXPLAINED
-from peercached.cli.lazy import Lazy, LazyGroup
-
-
-def _command(module: str, attribute: str, about: str) -> Lazy:
-    return Lazy(f"peercached.cli.{module}", attribute, about)
-
+from peercached.cli.lazy import LazyGroup
 
 # The texts are the first sentences of the commands' own help.
 _COMMANDS = {
-    "status": _command(
-        "status",
-        "status",
-        "Health with remedies first, then pool, directory, peers and counters.",
-    ),
-    "wait": _command("wait", "wait", "Waits until the daemon serves workers."),
-    "top": _command(
-        "top",
-        "top",
-        "Rates of gets, sets and READs, the hit rate, and what needs attention, until Ctrl-C.",
-    ),
-    "nodes": _command(
-        "nodes",
-        "nodes",
-        "The members of the cluster, as this daemon sees them, and those that left within a day.",
-    ),
-    "events": _command(
-        "events",
-        "events",
-        "Joins, deaths, restarts, clears, and findings that began or ended, as this node saw them.",
-    ),
-    "ring": _command(
-        "ring",
-        "ring",
-        "Who owns which part of the digests, and how far records have come, seen from this daemon.",
-    ),
-    "workers": _command(
-        "workers",
-        "workers",
-        "The worker processes attached to this daemon, and the memory they share with it.",
-    ),
-    "process": _command(
-        "process",
-        "process",
-        "The daemon's threads, memory and open files, and the machine that it runs on.",
-    ),
-    "namespaces": _command(
-        "namespaces",
-        "namespaces",
-        "Pages, memory, quota and hit rate of each namespace that workers of this node opened.",
-    ),
-    "locate": _command(
-        "locate",
-        "locate",
-        "Explains where KEY is: digest, owners in ring order, holders.",
-    ),
-    "trace": _command(
-        "trace",
-        "trace",
-        "Lets the daemon get KEY as it would for a worker, and tells how long each step took.",
-    ),
-    "get": _command("pages", "get", "Reads the page of KEY, from whichever node has it."),
-    "put": _command(
-        "pages",
-        "put",
-        "Sets the page of KEY to the content of FILE (- for standard input).",
-    ),
-    "exists": _command(
-        "pages",
-        "exists",
-        "Says for each of KEYS whether some node has it (exit code 0 if all are present).",
-    ),
-    "remove": _command(
-        "pages",
-        "remove",
-        "Removes KEYS from all nodes (exit code 1 if one of them was not there).",
-    ),
-    "pages": _command(
-        "page_list",
-        "pages",
-        "The hot or the pinned pages of this node's pool, and the nodes that hold them.",
-    ),
-    "pin": _command(
-        "pins",
-        "pin",
-        "Keeps KEYS from eviction for a while, at a node that holds them or here.",
-    ),
-    "unpin": _command(
-        "pins",
-        "unpin",
-        "Ends the pins of KEYS at all nodes that hold them (exit code 1 if one was not pinned).",
-    ),
-    "move": _command(
-        "move",
-        "move",
-        "Hands the pages of KEYS in this node's pool to NODE, as a drain does.",
-    ),
-    "evict": _command(
-        "evict",
-        "evict",
-        "Drops pages from the node's pool as if there were no room: KEYS, or the coldest ones.",
-    ),
-    "clear": _command(
-        "clear",
-        "clear",
-        "Makes all pages of a namespace vanish, on every node, at once.",
-    ),
-    "forget": _command(
-        "forget",
-        "forget",
-        "Says that a node which went without a word has ended: its host is off, or gone.",
-    ),
-    "config": _command(
-        "configuration",
-        "config",
-        "What is in force in the daemon, and where each value came from.",
-    ),
-    "reload": _command(
-        "configuration",
-        "reload",
-        "Reads the configuration again, as SIGHUP does, and says what has come of it.",
-    ),
-    "drain": _command(
-        "drain",
-        "drain",
-        "Takes no more sets, hands the warmest pages to peers, then leaves the cluster.",
-    ),
-    "undrain": _command("drain", "undrain", "Takes sets again."),
-    "devices": _command(
-        "devices",
-        "devices",
-        "RDMA devices, ports and GIDs of this host, as the kernel has them; no daemon is asked.",
-    ),
-    "doctor": _command(
-        "doctor",
-        "doctor",
-        "Checks this host: drivers, device files, locked memory, huge pages, ports, "
-        "GIDs, MTU, packet filters, whether the peers can be reached, and whether engines can do "
-        "more than their work.",
-    ),
-    "support-bundle": _command(
-        "support_bundle",
-        "support_bundle",
-        "Writes a tar.gz with status, ring, configuration, doctor, devices, versions "
-        "and the end of the log, without secrets.",
-    ),
-    "size": _command(
-        "size", "size_command", "Memory that each node needs to keep so many prompts of a model."
-    ),
-    "simulate": _command(
-        "simulate",
-        "simulate",
-        "Replays TRACE against pools of this and other sizes, and prints the hit rates.",
-    ),
-    "sglang-config": _command(
-        "sglang_config",
-        "sglang_config",
-        "Prints the options of SGLang's launch line that make it share KV pages through"
-        " this daemon, to be pasted into a shell.",
-    ),
-    "vllm-config": _command(
-        "vllm_config",
-        "vllm_config",
-        "Prints the option of vLLM's launch line that makes it share KV pages through this"
-        " daemon, to be pasted into a shell.",
-    ),
-    "lmcache-config": _command(
-        "lmcache_config",
-        "lmcache_config",
-        "Prints the option of LMCache's server that makes it share KV pages through this"
-        " daemon, to be pasted into a shell.",
-    ),
-    "certs": _command(
-        "certs",
-        "certs",
-        "Makes a certificate and a key for each node in FOLDER, and the authority there"
-        " if there is none yet; no daemon is asked.",
-    ),
-    "secret": _command(
-        "secret",
-        "secret",
-        "Makes the cluster secret FILE, or replaces its secret in three steps; no daemon is asked.",
-    ),
-    "completion": _command(
-        "completion",
-        "completion",
-        "Prints a script that makes SHELL complete peercachectl's commands and options.",
-    ),
+    "status": "Health with remedies first, then pool, directory, peers and counters.",
+    "wait": "Waits until the daemon serves workers.",
+    "top": "Rates of gets, sets and READs, the hit rate, and what needs attention, until Ctrl-C.",
+    "nodes": "The members of the cluster, as this daemon sees them, and those that left within a "
+    "day.",
+    "events": "Joins, deaths, restarts, clears, and findings that began or ended, as this node "
+    "saw them.",
+    "ring": "Who owns which part of the digests, and how far records have come, seen from this "
+    "daemon.",
+    "workers": "The worker processes attached to this daemon, and the memory they share with it.",
+    "process": "The daemon's threads, memory and open files, and the machine that it runs on.",
+    "namespaces": "Pages, memory, quota and hit rate of each namespace that workers of this node "
+    "opened.",
+    "locate": "Explains where KEY is: digest, owners in ring order, holders.",
+    "trace": "Lets the daemon get KEY as it would for a worker, and tells how long each step took.",
+    "get": "Reads the page of KEY, from whichever node has it.",
+    "put": "Sets the page of KEY to the content of FILE (- for standard input).",
+    "exists": "Says for each of KEYS whether some node has it (exit code 0 if all are present).",
+    "remove": "Removes KEYS from all nodes (exit code 1 if one of them was not there).",
+    "pages": "The hot or the pinned pages of this node's pool, and the nodes that hold them.",
+    "pin": "Keeps KEYS from eviction for a while, at a node that holds them or here.",
+    "unpin": "Ends the pins of KEYS at all nodes that hold them (exit code 1 if one was not "
+    "pinned).",
+    "move": "Hands the pages of KEYS in this node's pool to NODE, as a drain does.",
+    "evict": "Drops pages from the node's pool as if there were no room: KEYS, or the coldest "
+    "ones.",
+    "clear": "Makes all pages of a namespace vanish, on every node, at once.",
+    "forget": "Says that a node which went without a word has ended: its host is off, or gone.",
+    "config": "What is in force in the daemon, and where each value came from.",
+    "reload": "Reads the configuration again, as SIGHUP does, and says what has come of it.",
+    "drain": "Takes no more sets, hands the warmest pages to peers, then leaves the cluster.",
+    "undrain": "Takes sets again.",
+    "devices": "RDMA devices, ports and GIDs of this host, as the kernel has them; no daemon is "
+    "asked.",
+    "doctor": "Checks this host: drivers, device files, locked memory, huge pages, ports, GIDs, "
+    "MTU, packet filters, whether the peers can be reached, and whether engines can do more "
+    "than their work.",
+    "support-bundle": "Writes a tar.gz with status, ring, configuration, doctor, devices, "
+    "versions and the end of the log, without secrets.",
+    "size": "Memory that each node needs to keep so many prompts of a model.",
+    "simulate": "Replays TRACE against pools of this and other sizes, and prints the hit rates.",
+    "sglang-config": "Prints the options of SGLang's launch line that make it share KV pages "
+    "through this daemon, to be pasted into a shell.",
+    "vllm-config": "Prints the option of vLLM's launch line that makes it share KV pages through "
+    "this daemon, to be pasted into a shell.",
+    "lmcache-config": "Prints the option of LMCache's server that makes it share KV pages through "
+    "this daemon, to be pasted into a shell.",
+    "certs": "Makes a certificate and a key for each node in FOLDER, and the authority there if "
+    "there is none yet; no daemon is asked.",
+    "secret": "Makes the cluster secret FILE, or replaces its secret in three steps; no daemon is "
+    "asked.",
+    "completion": "Prints a script that makes SHELL complete peercachectl's commands and options.",
+}
+# The modules that are not named after their command.
+_MODULES = {
+    "get": "pages",
+    "put": "pages",
+    "exists": "pages",
+    "remove": "pages",
+    "pages": "page_list",
+    "pin": "pins",
+    "unpin": "pins",
+    "config": "configuration",
+    "reload": "configuration",
+    "undrain": "drain",
 }
 
 
 @click.group(
     cls=LazyGroup,
     table=_COMMANDS,
+    modules=_MODULES,
     epilog=EXPLAINED,
     context_settings={"max_content_width": 100},
 )

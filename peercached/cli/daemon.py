@@ -44,9 +44,9 @@ def main(context: click.Context, /, config_file: Path | None, **values: Any) -> 
 
     Exit codes: 0 stopped by SIGTERM or SIGINT, 1 could not start or failed, 2 bad configuration.
     """
-    context.obj = (config_file, given(values))
+    options = given(values)
+    context.obj = (config_file, options)
     if context.invoked_subcommand is None:
-        options = given(values)
         effective = _load_or_exit(config_file, options)
         sys.exit(_serve(effective, lambda: load(config_file, os.environ, options)))
 

@@ -11,9 +11,8 @@ from peercached.admin.status import Drain
 from peercached.cli import exits
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.number import Number
+from peercached.cli.number import Number, Size
 from peercached.cli.output import print_json, progress, size
-from peercached.config.values import parse_size
 
 _POLL_S = 0.2
 _FINAL = ("drained", "left")
@@ -29,16 +28,16 @@ _FINAL = ("drained", "left")
 )
 @click.option(
     "--bytes",
-    "budget",
+    "bytes_max",
+    type=Size(),
     default="16GiB",
     show_default=True,
-    metavar="SIZE",
     help="How much may be handed over; the most recently used pages go first.",
 )
 @click.option("--stay", is_flag=True, help="Do not leave the cluster at the end.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the end; see `status`.")
 def drain(
-    target: Target, as_json: bool, seconds: float, budget: str, stay: bool, no_wait: bool
+    target: Target, as_json: bool, seconds: float, bytes_max: int, stay: bool, no_wait: bool
 ) -> None:
     """Takes no more sets, hands the warmest pages to peers, then leaves the cluster.
 
@@ -46,10 +45,6 @@ def drain(
     the coldest of their own. Fails (exit code 4) if pages within the budget were not taken; the
     node leaves all the same, unless --stay is given.
     """
-    try:
-        bytes_max = parse_size(budget)
-    except ValueError as error:
-        raise exits.Failure(f"--bytes: {error}", exits.USAGE) from error
     with target.admin() as admin:
         admin.drain(bytes_max, seconds, stay)
         now = admin.status().drain

@@ -7,16 +7,16 @@ import sys
 import click
 
 from peercached.cli import exits
-from peercached.cli.command import ctl_command, key_bytes, namespace_option
+from peercached.cli.command import confirm, ctl_command, key_bytes, namespace_option
 from peercached.cli.connection import Target
+from peercached.cli.number import Size
 from peercached.cli.output import plural, print_json, size
-from peercached.config.values import parse_size
 
 
 @ctl_command("evict")
 @click.argument("keys", nargs=-1)
 @namespace_option
-@click.option("--bytes", "budget", metavar="SIZE", help="The coldest pages, about so much.")
+@click.option("--bytes", "wanted", type=Size(), help="The coldest pages, about so much.")
 @click.option("--all", "everything", is_flag=True, help="Every page of the pool.")
 @click.option("--yes", is_flag=True, help="Do not ask (--all).")
 def evict(
@@ -24,7 +24,7 @@ def evict(
     as_json: bool,
     keys: tuple[str, ...],
     namespace: str,
-    budget: str | None,
+    wanted: int | None,
     everything: bool,
     yes: bool,
 ) -> None:
@@ -33,18 +33,14 @@ def evict(
     Copies at other nodes stay, and so do copies on disk; `remove` drops a page everywhere. Pages
     that are being read or are held stay. Exit code 1 if none of KEYS was dropped.
     """
-    if (bool(keys), budget is not None, everything).count(True) != 1:
+    if (bool(keys), wanted is not None, everything).count(True) != 1:
         raise exits.Failure(
             "say which pages should go: KEYS, or --bytes SIZE, or --all", exits.USAGE
         )
     if everything and not yes:
-        if not sys.stdin.isatty():
-            raise exits.Failure("--all empties the pool; say --yes to mean it", exits.USAGE)
-        click.confirm("Drop every page of this node's pool?", abort=True)
-    try:
-        wanted = parse_size(budget) if budget is not None else None
-    except ValueError as error:
-        raise exits.Failure(f"--bytes: {error}", exits.USAGE) from error
+        confirm(
+            "Drop every page of this node's pool?", "--all empties the pool; say --yes to mean it"
+        )
     with target.admin() as admin:
         if keys:
             pages, dropped_bytes = admin.evict(namespace, [key_bytes(key) for key in keys])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -20,9 +19,6 @@ EXPLAINED = (
     "4 failed in another way."
 )
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
 
 class Failure(click.ClickException):
     """One message on standard error, and an exit code."""
@@ -35,21 +31,17 @@ class Failure(click.ClickException):
         click.echo(f"peercachectl: {self.message}", err=True)
 
 
-def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorator: converts known exceptions of a command to a Failure."""
+@contextmanager
+def explained() -> Iterator[None]:
+    """Converts known exceptions of a command to a Failure."""
+    from peercached.admin.client import Refused, Unreachable
+    from peercached.config import ConfigError
 
-    @functools.wraps(function)
-    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        from peercached.admin.client import Refused, Unreachable
-        from peercached.config import ConfigError
-
-        try:
-            return function(*args, **kwargs)
-        except Unreachable as error:
-            raise Failure(str(error), UNREACHABLE) from error
-        except Refused as error:
-            raise Failure(str(error)) from error
-        except ConfigError as error:
-            raise Failure(f"cannot tell where the daemon is:\n  {error}", USAGE) from error
-
-    return wrapper
+    try:
+        yield
+    except Unreachable as error:
+        raise Failure(str(error), UNREACHABLE) from error
+    except Refused as error:
+        raise Failure(str(error)) from error
+    except ConfigError as error:
+        raise Failure(f"cannot tell where the daemon is:\n  {error}", USAGE) from error

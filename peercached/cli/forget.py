@@ -7,7 +7,7 @@ import sys
 import click
 
 from peercached.cli import exits
-from peercached.cli.command import ctl_command
+from peercached.cli.command import confirm, ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.output import print_json
 
@@ -27,13 +27,10 @@ def forget(target: Target, as_json: bool, node_id: str, yes: bool, listening: bo
     were removed. If you forget a node that still runs, its workers may get those pages.
     """
     if not yes:
-        if not sys.stdin.isatty():
-            raise exits.Failure(
-                f"forget is for a daemon that does not run any more; say --yes if {node_id}'s does "
-                "not",
-                exits.USAGE,
-            )
-        click.confirm(f"Does the daemon of {node_id} not run any more?", abort=True)
+        confirm(
+            f"Does the daemon of {node_id} not run any more?",
+            f"forget is for a daemon that does not run any more; say --yes if {node_id}'s does not",
+        )
     with target.admin() as admin:
         unreached = admin.forget_node(node_id, listening)
     if as_json:

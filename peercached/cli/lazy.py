@@ -7,7 +7,6 @@ to import.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -15,21 +14,21 @@ import click
 from click.shell_completion import CompletionItem
 
 
-@dataclass(frozen=True)
-class Lazy:
-    """`module` and `attribute` of a command, and the first sentence of its help."""
-
-    module: str
-    attribute: str
-    about: str
-
-
 class LazyGroup(click.Group):
-    """Commands are listed in the order of the table."""
+    """`table`: the commands in order, each with the first sentence of its help. The command
+    `one-name` is `one_name` in the module of this package that `modules` names, by default the one
+    with its own name."""
 
-    def __init__(self, *arguments: Any, table: Mapping[str, Lazy], **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        table: Mapping[str, str],
+        modules: Mapping[str, str],
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self.table = table
+        self.modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.table)
@@ -39,8 +38,9 @@ class LazyGroup(click.Group):
 
     def load(self, name: str) -> click.Command:
         if name not in self.commands:
-            where = self.table[name]
-            self.commands[name] = getattr(import_module(where.module), where.attribute)
+            attribute = name.replace("-", "_")
+            module = import_module(f"peercached.cli.{self.modules.get(name, attribute)}")
+            self.commands[name] = getattr(module, attribute)
         return self.commands[name]
 
     def load_all(self) -> dict[str, click.Command]:
@@ -50,12 +50,12 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Whole sentences, where click would cut them to one line each."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, where.about) for name, where in self.table.items()])
+            formatter.write_dl(list(self.table.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         commands = [
-            CompletionItem(name, help=where.about)
-            for name, where in self.table.items()
+            CompletionItem(name, help=about)
+            for name, about in self.table.items()
             if name.startswith(incomplete)
         ]
         # Options come from click.Command: click.Group would load each command.

@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from peercached.admin.status import Located, LocatedHolder, LocatedOwner
+from peercached.admin.status import Located, LocatedOwner
 from peercached.cli import exits
 from peercached.cli.command import ctl_command, key_bytes, namespace_option, shown
 from peercached.cli.connection import Target
-from peercached.cli.output import count, print_json, print_table, size
+from peercached.cli.output import count, print_json, print_table, size, words
 
 
 @ctl_command("locate")
@@ -36,7 +36,7 @@ def _explain(key: str, found: Located) -> None:
     click.echo(f"digest     {found.digest}")
     click.echo(f"cached     {'its location is cached here' if found.cached else 'no'}")
     click.echo("\nOwners, in ring order:")
-    print_table(["node", "state"], ((owner.node_id, _owner_state(owner)) for owner in found.owners))
+    print_table(["node", "state"], ((owner.node_id, _state(owner)) for owner in found.owners))
     if not found.holders:
         silent = [owner.node_id for owner in found.owners if not owner.answered]
         click.echo(
@@ -59,28 +59,20 @@ def _explain(key: str, found: Located) -> None:
                 size(holder.length),
                 count(holder.offset),
                 holder.generation,
-                _holder_state(holder),
+                words(
+                    ("this node", holder.is_self),
+                    ("suspect: its page is a miss for now", holder.suspect),
+                ),
             )
             for holder in found.holders
         ),
     )
 
 
-def _owner_state(owner: LocatedOwner) -> str:
-    words = []
-    if owner.is_self:
-        words.append("this node")
-    if owner.suspect:
-        words.append("suspect")
-    if not owner.answered:
-        words.append(f"did not answer{': ' + owner.error if owner.error else ''}")
-    return ", ".join(words)
-
-
-def _holder_state(holder: LocatedHolder) -> str:
-    words = []
-    if holder.is_self:
-        words.append("this node")
-    if holder.suspect:
-        words.append("suspect: its page is a miss for now")
-    return ", ".join(words)
+def _state(owner: LocatedOwner) -> str:
+    why = f": {owner.error}" if owner.error else ""
+    return words(
+        ("this node", owner.is_self),
+        ("suspect", owner.suspect),
+        (f"did not answer{why}", not owner.answered),
+    )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from peercached.admin.status import Member
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import duration, print_json, print_table, size
+from peercached.cli.output import duration, percent, print_json, print_table, size, words
 
 
 @ctl_command("nodes")
@@ -41,23 +40,15 @@ def nodes(target: Target, as_json: bool) -> None:
                 member.incarnation,
                 size(member.pool_bytes),
                 member.protocol,
-                f"{100 * member.ring_share:.1f} %",
-                _state(member),
+                percent(member.ring_share),
+                words(
+                    ("suspect", member.suspect),
+                    ("leaving", member.state == "leaving"),
+                    ("this node", member.is_self),
+                ),
             )
             for member in membership.members
         ),
     )
     for one in status.departed:
         click.echo(f"{one.node_id} at {one.host} is gone for {duration(one.age_s)}: {one.why}.")
-
-
-def _state(member: Member) -> str:
-    return ", ".join(
-        word
-        for word, holds in (
-            ("suspect", member.suspect),
-            ("leaving", member.state == "leaving"),
-            ("this node", member.is_self),
-        )
-        if holds
-    )

@@ -1,4 +1,4 @@
-"""Options that are numbers."""
+"""Options that are numbers or sizes."""
 
 from __future__ import annotations
 
@@ -18,3 +18,17 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # older versions of click take none
+    """Bytes, written as in the configuration."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from peercached.config.values import parse_size
+
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(f"{value}: {error}", param, ctx)

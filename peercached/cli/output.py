@@ -102,6 +102,11 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
+def words(*conditions: tuple[str, object]) -> str:
+    """The words whose condition holds, separated by commas."""
+    return ", ".join(word for word, holds in conditions if holds)
+
+
 def duration(seconds: float) -> str:
     """A duration in its two largest units."""
     whole = int(seconds)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from peercached.admin.ring import Ring, RingNode
+from peercached.admin.ring import Ring
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import plural, print_json, print_table
+from peercached.cli.output import plural, print_json, print_table, words
 
 _OUR_RECORDS = {
     "live": "in sync",
@@ -49,7 +49,11 @@ def _show(document: Ring) -> None:
                 _OUR_RECORDS[node.our_records],
                 node.queued,
                 "in sync" if node.its_records_here else "incomplete",
-                _state(node),
+                words(
+                    ("this node", node.is_self),
+                    ("suspect", node.suspect),
+                    (node.problem, node.problem),
+                ),
             )
             for node in document.nodes
         ),
@@ -63,12 +67,3 @@ def _show(document: Ring) -> None:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share else "-"
-
-
-def _state(node: RingNode) -> str:
-    words = ["this node"] if node.is_self else []
-    if node.suspect:
-        words.append("suspect")
-    if node.problem:
-        words.append(node.problem)
-    return ", ".join(words)

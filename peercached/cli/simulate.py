@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from peercached.cli.exits import EXPLAINED, USAGE, Failure
-from peercached.cli.number import Number
+from peercached.cli.number import Number, Size
 from peercached.cli.output import count, duration, percent, plural, print_json, print_table, size
 
 _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -16,7 +16,7 @@ _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @click.command("simulate", epilog=EXPLAINED)
 @click.argument("trace", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--pool", required=True, metavar="SIZE", help="Of each node, as 256GiB.")
+@click.option("--pool", "pool_bytes", type=Size(), required=True, help="Of each node, as 256GiB.")
 @click.option("--nodes", type=click.IntRange(1, 1024), default=1, show_default=True)
 @click.option("--model", "wanted", required=True, metavar="NAME|PATH", help="As for size.")
 @click.option(
@@ -34,7 +34,7 @@ _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
 @click.option("--json", "as_json", is_flag=True, help="JSON, for scripts.")
 def simulate(
     trace: Path,
-    pool: str,
+    pool_bytes: int,
     nodes: int,
     wanted: str,
     kv_dtype: str,
@@ -47,14 +47,9 @@ def simulate(
     or gzipped. Each size is simulated with the nodes sharing their pools, and with each node alone.
     Asks no daemon.
     """
-    from peercached.config.values import parse_size
     from peercached.sizing import models, simulation
     from peercached.sizing.trace import BLOCK_TOKENS, TraceError, read_trace
 
-    try:
-        pool_bytes = parse_size(pool)
-    except ValueError as error:
-        raise Failure(f"--pool {pool}: {error}", USAGE) from error
     try:
         model = models.find(wanted)
     except models.UnknownModel as error:
@@ -67,7 +62,7 @@ def simulate(
         for shared in (True, False)
     ]
     try:
-        requests = [request.blocks for request in read_trace(trace)]
+        requests = list(read_trace(trace))
     except (TraceError, OSError) as error:
         raise Failure(str(error), USAGE) from error
     simulation.replay(requests, clusters)

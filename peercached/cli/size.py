@@ -7,7 +7,8 @@ from dataclasses import asdict
 import click
 
 from peercached.cli.exits import EXPLAINED, USAGE, Failure
-from peercached.cli.output import count, plural, print_json, size
+from peercached.cli.output import count, plural, print_json
+from peercached.cli.output import size as readable
 
 
 @click.command("size", epilog=EXPLAINED)
@@ -31,7 +32,7 @@ from peercached.cli.output import count, plural, print_json, size
 @click.option("--page-tokens", type=click.IntRange(1), default=64, show_default=True)
 @click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Ranks.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, for scripts.")
-def size_command(
+def size(
     wanted: str,
     context: int,
     users: int,
@@ -73,12 +74,12 @@ def size_command(
         print_json({"model": model.name, **asdict(plan)})
         return
     for line in (
-        f"{model.name}, {kv_dtype}: {size(plan.bytes_per_token)} of KV cache per token",
-        f"a page of {page_tokens} tokens has {size(plan.page)} under {plural(pieces, 'key')}",
-        f"{count(users)} prompts of {count(context)} tokens: {size(plan.working_set)} "
+        f"{model.name}, {kv_dtype}: {readable(plan.bytes_per_token)} of KV cache per token",
+        f"a page of {page_tokens} tokens has {readable(plan.page)} under {plural(pieces, 'key')}",
+        f"{count(users)} prompts of {count(context)} tokens: {readable(plan.working_set)} "
         f"in {plural(plan.pages, 'page')}",
         f"directory: {plural(plan.records_per_owner, 'record')} at each of "
-        f"{plural(owners_in(nodes), 'owner')} ({size(plan.directory_per_owner)})",
+        f"{plural(owners_in(nodes), 'owner')} ({readable(plan.directory_per_owner)})",
         "",
         f'pool_size = "{_rounded_up(plan.pool_per_node)}"   # on each of {plural(nodes, "node")}',
     ):

@@ -80,18 +80,15 @@ def collect(target: Target, log_file: Path | None, unit: str) -> dict[str, str]:
     from peercached.cli.doctor import document_of, examined
     from peercached.doctor.devices import find_devices
 
-    def of_daemon(method: str) -> Callable[[], Any]:
-        def ask() -> Any:
-            with target.admin() as admin:
-                return getattr(admin, method)().model_dump(mode="json")
-
-        return ask
+    def of_daemon(method: str) -> Any:
+        with target.admin() as admin:
+            return getattr(admin, method)().model_dump(mode="json")
 
     asked: dict[str, Callable[[], Any]] = {
-        "status.json": of_daemon("status"),
-        "ring.json": of_daemon("ring"),
-        "process.json": of_daemon("process"),
-        "config.json": of_daemon("config"),
+        "status.json": lambda: of_daemon("status"),
+        "ring.json": lambda: of_daemon("ring"),
+        "process.json": lambda: of_daemon("process"),
+        "config.json": lambda: of_daemon("config"),
         "doctor.json": lambda: document_of(examined(target)),
         "devices.json": lambda: [device.model_dump(mode="json") for device in find_devices()],
         "versions.json": _versions,

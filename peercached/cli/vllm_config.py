@@ -11,17 +11,17 @@ import click
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.engine_options import must_be_text, socket_path_for
-from peercached.cli.exits import USAGE, Failure
+from peercached.cli.number import Size
 from peercached.cli.output import print_json
-from peercached.config.values import parse_size
 
 
 @ctl_command("vllm-config")
 @click.option(
     "--host-memory",
+    "host_bytes",
+    type=Size(),
     default="8GiB",
     show_default=True,
-    metavar="SIZE",
     help="vLLM's own host memory, for all workers of one engine.",
 )
 @click.option(
@@ -34,7 +34,7 @@ from peercached.config.values import parse_size
 @click.option("-n", "--namespace", metavar="TEXT", help="Keeps deployments apart.")
 @click.option("--tenant", metavar="TEXT", help="Keeps tenants apart.")
 def vllm_config(
-    target: Target, as_json: bool, host_memory: str, blocks_per_chunk: int | None, **wishes: Any
+    target: Target, as_json: bool, host_bytes: int, blocks_per_chunk: int | None, **wishes: Any
 ) -> None:
     """Prints the option of vLLM's launch line that makes it share KV pages through this daemon, to
     be pasted into a shell. With --json its value alone:
@@ -45,10 +45,6 @@ def vllm_config(
     for key, wish in wishes.items():
         if wish is not None:
             must_be_text(f"--{key.replace('_', '-')}", wish)
-    try:
-        host_bytes = parse_size(host_memory)
-    except ValueError as error:
-        raise Failure(f"--host-memory: {error}", USAGE) from error
     config = {
         "kv_connector": "OffloadingConnector",
         "kv_role": "kv_both",

@@ -39,7 +39,6 @@ _ELSEWHERE = {
     "rdma_devices": "it is called device_names here",
     "control_port": "peers' calls use meta_port; remove it",
     "mode": "every node is a peer; remove it",
-    "role": "every node is a peer; remove it",
 }
 
 # Kubernetes sets such variables for each service near a container, named after the service. Those

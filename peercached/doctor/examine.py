@@ -132,7 +132,7 @@ def _rdma(config: Config, status: Status | None, find: Callable[[], list[Device]
         str(path): os.access(path, os.R_OK | os.W_OK)
         for path in Path("/dev/infiniband").glob("uverbs*")
     }
-    findings += kernel.check_doors(doors, devices, needed)
+    findings.append(kernel.check_doors(doors, needed))
     findings.append(_memlock(config, status, needed))
     try:
         found = find()

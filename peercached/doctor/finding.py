@@ -8,10 +8,6 @@ from typing import Literal
 
 Level = Literal["ok", "skipped", "warning", "failure"]
 
-EXIT_OK = 0
-EXIT_WARNINGS = 1
-EXIT_FAILURES = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -26,9 +22,7 @@ class Finding:
 def exit_code(findings: Iterable[Finding]) -> int:
     """0: no problems, 1: warnings, 2: failures."""
     levels = {finding.level for finding in findings}
-    if "failure" in levels:
-        return EXIT_FAILURES
-    return EXIT_WARNINGS if "warning" in levels else EXIT_OK
+    return 2 if "failure" in levels else 1 if "warning" in levels else 0
 
 
 def trouble(needed: bool) -> Level:

@@ -40,32 +40,26 @@ def check_drivers(
     return Finding(check, level, "this machine has no RDMA device", remedy)
 
 
-def check_doors(doors: Mapping[str, bool], devices: Collection[str], needed: bool) -> list[Finding]:
+def check_doors(doors: Mapping[str, bool], needed: bool) -> Finding:
     """`doors`: /dev/infiniband/uverbs* -> whether this user may read and write it."""
     check = "device files"
-    if not devices:
-        return []
     if not doors:
-        return [
-            Finding(
-                check,
-                trouble(needed),
-                "/dev/infiniband has no uverbs files: no process here can open a device",
-                "modprobe ib_uverbs; for a container: --device=/dev/infiniband.",
-            )
-        ]
+        return Finding(
+            check,
+            trouble(needed),
+            "/dev/infiniband has no uverbs files: no process here can open a device",
+            "modprobe ib_uverbs; for a container: --device=/dev/infiniband.",
+        )
     shut = sorted(path for path, may in doors.items() if not may)
     if shut:
-        return [
-            Finding(
-                check,
-                trouble(needed),
-                f"this user may not open {', '.join(shut)}",
-                "Run as the daemon's user, or let it: a udev rule as in rdma-core "
-                '(KERNEL=="uverbs*", MODE="0666").',
-            )
-        ]
-    return [Finding(check, "ok", f"{len(doors)} of /dev/infiniband/uverbs* may be opened")]
+        return Finding(
+            check,
+            trouble(needed),
+            f"this user may not open {', '.join(shut)}",
+            "Run as the daemon's user, or let it: a udev rule as in rdma-core "
+            '(KERNEL=="uverbs*", MODE="0666").',
+        )
+    return Finding(check, "ok", f"{len(doors)} of /dev/infiniband/uverbs* may be opened")
 
 
 def check_tls(protocols: str) -> Finding:

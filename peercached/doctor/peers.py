@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -37,8 +37,7 @@ def ask(targets: Sequence[Target]) -> list[tuple[Target, str]]:
         return list(zip(targets, pool.map(reach, targets), strict=True))
 
 
-def check_heads(answers: Iterable[tuple[Target, str]]) -> list[Finding]:
-    answers = list(answers)
+def check_heads(answers: Sequence[tuple[Target, str]]) -> list[Finding]:
     if not answers:
         return []
     lost = [(target, why) for target, why in answers if why]
@@ -55,8 +54,7 @@ def check_heads(answers: Iterable[tuple[Target, str]]) -> list[Finding]:
     ]
 
 
-def check_members(answers: Iterable[tuple[Target, str]]) -> list[Finding]:
-    answers = list(answers)
+def check_members(answers: Sequence[tuple[Target, str]]) -> list[Finding]:
     if not answers:
         return []
     lost = [(target, why) for target, why in answers if why]

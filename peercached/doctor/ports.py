@@ -30,7 +30,7 @@ def check_ports(
             findings.append(_inactive(name, port, named=name in wanted))
             continue
         findings.append(_gids(config, name, port))
-        findings += _mtu(config, name, port, mtus)
+        findings.append(_mtu(config, name, port, mtus))
     if chosen and not any(port.active for _, port in chosen.values()):
         findings.append(
             Finding(
@@ -109,27 +109,23 @@ def _chosen_gid(index: int, name: str, port: Port) -> Finding:
     return Finding("GIDs", "ok", f"{name}: GID {index} as configured ({gid.address()})")
 
 
-def _mtu(config: Config, name: str, port: Port, mtus: Mapping[str, int]) -> list[Finding]:
+def _mtu(config: Config, name: str, port: Port, mtus: Mapping[str, int]) -> Finding:
     check = "MTU"
     if config.rdma_mtu > port.mtu_bytes:
-        return [
-            Finding(
-                check,
-                "failure",
-                f"rdma_mtu is {config.rdma_mtu}, but {name} carries {port.mtu_bytes} now",
-                "Remove rdma_mtu, or raise the MTU of the port's network device on all hosts.",
-            )
-        ]
+        return Finding(
+            check,
+            "failure",
+            f"rdma_mtu is {config.rdma_mtu}, but {name} carries {port.mtu_bytes} now",
+            "Remove rdma_mtu, or raise the MTU of the port's network device on all hosts.",
+        )
     of_netdev = mtus.get(port.netdev)
     if port.ethernet and port.mtu_bytes < port.mtu_max_bytes and of_netdev is not None:
-        return [
-            Finding(
-                check,
-                "warning",
-                f"{name} carries packets of {port.mtu_bytes} bytes, of {port.mtu_max_bytes} that "
-                f"it can, because the MTU of {port.netdev} is {of_netdev}",
-                f"ip link set {port.netdev} mtu {NETDEV_MTU_FOR_4096} (or 9000), on all hosts and "
-                "their switches.",
-            )
-        ]
-    return [Finding(check, "ok", f"{name}: {port.mtu_bytes} bytes")]
+        return Finding(
+            check,
+            "warning",
+            f"{name} carries packets of {port.mtu_bytes} bytes, of {port.mtu_max_bytes} that "
+            f"it can, because the MTU of {port.netdev} is {of_netdev}",
+            f"ip link set {port.netdev} mtu {NETDEV_MTU_FOR_4096} (or 9000), on all hosts and "
+            "their switches.",
+        )
+    return Finding(check, "ok", f"{name}: {port.mtu_bytes} bytes")

@@ -27,9 +27,12 @@ the same node.
 def document() -> str:
     """Returns the whole page."""
     parts = [_HEAD]
-    for section, kinds in SECTIONS.items():
-        parts.append(f"\n## {section}\n\n| code | severity | what it means |\n|---|---|---|\n")
-        parts.extend(f"| `{kind.code}` | {kind.severity} | {kind.meaning} |\n" for kind in kinds)
+    for section in SECTIONS:
+        parts.append(f"\n## {section.title}\n\n")
+        parts.append("| code | severity | what it means |\n|---|---|---|\n")
+        parts += [
+            f"| `{kind.code}` | {kind.severity} | {kind.meaning} |\n" for kind in section.kinds
+        ]
     return "".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from peercached.component import Component, Stats
@@ -62,18 +62,13 @@ class Departures(Component):
             address = node.address
             if address.node_id in back:
                 continue
-            lost = not self._has_left(address.node_id, address.incarnation)
-            why = (
-                f"it did not answer for {self._member_ttl_s:g} s and said no goodbye"
-                if lost
-                else "it left"
-            )
-            self._remember(
-                Departed(
-                    address.node_id, address.incarnation, address.host, self._clock(), lost, why
-                )
-            )
-            self._events.add("lost" if lost else "left", _sentence(why), address.node_id)
+            node_id, incarnation = address.node_id, address.incarnation
+            lost = not self._has_left(node_id, incarnation)
+            silence = f"it did not answer for {self._member_ttl_s:g} s and said no goodbye"
+            why = silence if lost else "it left"
+            gone = Departed(node_id, incarnation, address.host, self._clock(), lost, why)
+            self._remember(gone)
+            self._events.add("lost" if lost else "left", _sentence(why), node_id)
         for node_id, node in back.items():
             incarnation = node.address.incarnation
             # The same one: it was frozen or cut off.
@@ -98,18 +93,7 @@ class Departures(Component):
     def document(self) -> list[dict[str, Any]]:
         """admin.status.DepartedNode, for each."""
         now = self._clock()
-        return [
-            {
-                "node_id": one.node_id,
-                "incarnation": one.incarnation,
-                "host": one.host,
-                "at": one.at,
-                "age_s": max(now - one.at, 0.0),
-                "lost": one.lost,
-                "why": one.why,
-            }
-            for one in self.all()
-        ]
+        return [{**asdict(one), "age_s": max(now - one.at, 0.0)} for one in self.all()]
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats

@@ -5,8 +5,8 @@ converts them to metric families. So metrics cost nothing between scrapes, and a
 `peercachectl status`.
 
 all.py         all families in the order of the page
-single.py      tables of families with one number each
-bounded.py     labels with many values: the first few separately, the others as one sum
+table.py       families, and tables of families with one number each
+bounded.py     labels with many values: the first few separately, the others as one group
 demand.py, pool.py, disk.py, traffic.py, directory.py, cluster.py, transport.py, workers.py,
 security.py, node.py
                the families, by subject

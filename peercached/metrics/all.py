@@ -23,21 +23,24 @@ from peercached.metrics import (
 )
 from peercached.observe.latency import Latency
 
+# By the title of its section in docs/metrics.md.
+PARTS = {
+    "Node and process": node,
+    "What workers looked for": demand,
+    "Traffic of the workers": traffic,
+    "Pool": pool,
+    "Disk tier": disk,
+    "Removals": removals,
+    "Directory": directory,
+    "Cluster": cluster,
+    "Network": transport,
+    "Workers and strangers": workers,
+    "Security": security,
+}
+
 
 def families(status: Status, latencies: Iterable[Latency]) -> Iterator[Metric]:
     """All families, including those without samples."""
-    for part in (
-        node,
-        demand,
-        traffic,
-        pool,
-        disk,
-        removals,
-        directory,
-        cluster,
-        transport,
-        workers,
-        security,
-    ):
+    for part in PARTS.values():
         yield from part.families(status)
     yield from latency.families(latencies)

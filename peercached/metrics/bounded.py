@@ -1,6 +1,6 @@
 """Bounds the number of series of a label without losing any number.
 
-The first few peers or classes keep their own label. The others are summed under `OTHERS`. Peers are
+The first few peers or classes keep their own label. The others are one group, `OTHERS`. Peers are
 taken in the order of their names, so that the same ones keep their labels when members come and go.
 """
 
@@ -17,27 +17,17 @@ NAMESPACES_MAX = 16
 T = TypeVar("T")
 
 
-def by_peer(
-    rows: Collection[T], peer: Callable[[T], str], *numbers: Callable[[T], float]
-) -> dict[str, list[float]]:
-    """Sums of each of the `numbers` per peer, in at most PEERS_MAX + 1 groups."""
-    return sums(rows, peer, sorted(set(map(peer, rows)))[:PEERS_MAX], *numbers)
+def by_peer(rows: Collection[T], peer: Callable[[T], str]) -> dict[str, list[T]]:
+    """The rows of each peer, in at most PEERS_MAX + 1 groups."""
+    return grouped(rows, peer, sorted(set(map(peer, rows)))[:PEERS_MAX])
 
 
-def sums(
-    rows: Collection[T],
-    label: Callable[[T], str],
-    keep: Sequence[str],
-    *numbers: Callable[[T], float],
-) -> dict[str, list[float]]:
-    """Sums of each of the `numbers` for each label in `keep`, in that order, and for all others."""
-    found = {name: [0.0] * len(numbers) for name in keep}
+def grouped(
+    rows: Collection[T], label: Callable[[T], str], keep: Sequence[str]
+) -> dict[str, list[T]]:
+    """The rows of each label in `keep`, in that order, and those of all others."""
+    found: dict[str, list[T]] = {name: [] for name in keep}
     for row in rows:
         name = label(row)
-        if name not in found:
-            name = OTHERS
-            found.setdefault(OTHERS, [0.0] * len(numbers))
-        into = found[name]
-        for place, number in enumerate(numbers):
-            into[place] += number(row)
+        found.setdefault(name if name in found else OTHERS, []).append(row)
     return found

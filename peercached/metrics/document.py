@@ -9,20 +9,8 @@ from pathlib import Path
 from prometheus_client import Metric
 
 from peercached.admin.status import Status
-from peercached.metrics import (
-    cluster,
-    demand,
-    directory,
-    disk,
-    latency,
-    node,
-    pool,
-    removals,
-    security,
-    traffic,
-    transport,
-    workers,
-)
+from peercached.metrics import latency
+from peercached.metrics.all import PARTS
 from peercached.metrics.bounded import CLASSES_MAX, NAMESPACES_MAX, OTHERS, PEERS_MAX
 
 _HEAD = f"""\
@@ -60,25 +48,11 @@ all were misses. It is the time in the engine: the way through the socket, and t
 worker's own process, come on top.
 """
 
-_PARTS = (
-    ("Node and process", node),
-    ("What workers looked for", demand),
-    ("Traffic of the workers", traffic),
-    ("Pool", pool),
-    ("Disk tier", disk),
-    ("Removals", removals),
-    ("Directory", directory),
-    ("Cluster", cluster),
-    ("Network", transport),
-    ("Workers and strangers", workers),
-    ("Security", security),
-)
-
 
 def document() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for title, part in _PARTS:
+    for title, part in PARTS.items():
         parts += [f"\n## {title}\n", *_table(part.families(Status()))]
     parts += ["\n## Latencies\n", *_table(latency.families(()))]
     return "".join(parts)

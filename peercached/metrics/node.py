@@ -9,37 +9,16 @@ from prometheus_client import Metric, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 
 from peercached.admin.status import Status
-from peercached.metrics.single import Single, singles
+from peercached.metrics.table import Counter, Gauge, singles
 
 _SINGLES = (
-    Single(
-        "gauge", "metrics_connections", lambda s: s.metrics.connections, "Connections to this port."
-    ),
-    Single("counter", "metrics_requests", lambda s: s.metrics.requests, "Requests to this port."),
-    Single(
-        "counter",
-        "metrics_refused",
-        lambda s: s.metrics.refused,
-        "Requests refused at the bound.",
-    ),
-    Single(
-        "counter",
-        "metrics_displaced",
-        lambda s: s.metrics.displaced,
-        "Silent or slow connections that made room.",
-    ),
-    Single(
-        "counter", "metrics_bad_requests", lambda s: s.metrics.bad, "Requests that made no sense."
-    ),
-    Single(
-        "counter", "metrics_cut", lambda s: s.metrics.cut, "Clients cut off for being too slow."
-    ),
-    Single(
-        "counter",
-        "metrics_failures",
-        lambda s: s.metrics.failed,
-        "Requests that failed by our fault.",
-    ),
+    Gauge("metrics_connections", "metrics.connections", "Connections to this port."),
+    Counter("metrics_requests", "metrics.requests", "Requests to this port."),
+    Counter("metrics_refused", "metrics.refused", "Requests refused at the bound."),
+    Counter("metrics_displaced", "metrics.displaced", "Silent or slow connections that made room."),
+    Counter("metrics_bad_requests", "metrics.bad", "Requests that made no sense."),
+    Counter("metrics_cut", "metrics.cut", "Clients cut off for being too slow."),
+    Counter("metrics_failures", "metrics.failed", "Requests that failed by our fault."),
 )
 
 _process = ProcessCollector(registry=None)

@@ -6,95 +6,52 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from peercached.admin.status import PoolClass, Status
-from peercached.metrics.bounded import CLASSES_MAX, sums
-from peercached.metrics.single import Family, Single, singles
+from peercached.admin.status import Status
+from peercached.metrics.bounded import CLASSES_MAX, grouped
+from peercached.metrics.table import Counter, Gauge, labelled, singles
 
 _SINGLES = (
-    Single("gauge", "pool_capacity_bytes", lambda s: s.pool.capacity_bytes, "Memory of the pool."),
-    Single(
-        "gauge",
-        "pool_used_bytes",
-        lambda s: s.pool.used_bytes,
-        "Memory in slots that are not free.",
-    ),
-    Single(
-        "gauge", "pool_payload_bytes", lambda s: s.pool.payload_bytes, "Bytes of the pages held."
-    ),
-    Single("gauge", "pool_keys", lambda s: s.pool.keys, "Pages held."),
-    Single(
-        "gauge",
+    Gauge("pool_capacity_bytes", "pool.capacity_bytes", "Memory of the pool."),
+    Gauge("pool_used_bytes", "pool.used_bytes", "Memory in slots that are not free."),
+    Gauge("pool_payload_bytes", "pool.payload_bytes", "Bytes of the pages held."),
+    Gauge("pool_keys", "pool.keys", "Pages held."),
+    Gauge(
         "pool_adopted_keys",
-        lambda s: s.pool.adopted_keys,
+        "pool.adopted_keys",
         "Of the pages held, those that came from the pools of other nodes.",
     ),
-    Single("gauge", "pool_adopted_bytes", lambda s: s.pool.adopted_bytes, "Bytes of those pages."),
-    Single(
-        "gauge",
+    Gauge("pool_adopted_bytes", "pool.adopted_bytes", "Bytes of those pages."),
+    Gauge(
         "pool_replica_keys",
-        lambda s: s.pool.replica_keys,
+        "pool.replica_keys",
         "Of the pages held, copies of pages that other nodes keep.",
     ),
-    Single("gauge", "pool_replica_bytes", lambda s: s.pool.replica_bytes, "Bytes of those pages."),
-    Single("gauge", "pool_reserved_pages", lambda s: s.pool.reserved, "Pages being set right now."),
-    Single(
-        "gauge",
-        "pool_pins",
-        lambda s: s.pool.pins,
-        "Readers that keep pages from eviction right now.",
-    ),
-    Single("gauge", "held_pages", lambda s: s.holds.pages, "Pages kept for a promise of `exists`."),
-    Single(
-        "gauge",
-        "held_bytes",
-        lambda s: s.holds.bytes,
-        "Bytes of pages kept for a promise of `exists`.",
-    ),
-    Single(
-        "counter",
-        "holds_refused",
-        lambda s: s.holds.refused,
-        "Promises of `exists` refused at their bound.",
-    ),
-    Single("gauge", "pinned_pages", lambda s: s.pins.pages, "Pages that somebody has pinned."),
-    Single("gauge", "pinned_bytes", lambda s: s.pins.bytes, "Bytes of pinned pages."),
-    Single("counter", "pins_refused", lambda s: s.pins.refused, "Pages that no pin had room for."),
-    Single("counter", "pool_commits", lambda s: s.pool.sets, "Pages that came into the pool."),
-    Single("counter", "pool_evictions", lambda s: s.pool.evictions, "Pages evicted to make room."),
-    Single("counter", "pool_removals", lambda s: s.pool.removals, "Pages removed or cleared."),
-    Single(
-        "counter",
-        "pool_span_moves",
-        lambda s: s.pool.span_moves,
-        "Spans moved between size classes.",
-    ),
-    Single("counter", "pool_no_space", lambda s: s.pool.no_space, "Pages that found no room."),
+    Gauge("pool_replica_bytes", "pool.replica_bytes", "Bytes of those pages."),
+    Gauge("pool_reserved_pages", "pool.reserved", "Pages being set right now."),
+    Gauge("pool_pins", "pool.pins", "Readers that keep pages from eviction right now."),
+    Gauge("held_pages", "holds.pages", "Pages kept for a promise of `exists`."),
+    Gauge("held_bytes", "holds.bytes", "Bytes of pages kept for a promise of `exists`."),
+    Counter("holds_refused", "holds.refused", "Promises of `exists` refused at their bound."),
+    Gauge("pinned_pages", "pins.pages", "Pages that somebody has pinned."),
+    Gauge("pinned_bytes", "pins.bytes", "Bytes of pinned pages."),
+    Counter("pins_refused", "pins.refused", "Pages that no pin had room for."),
+    Counter("pool_commits", "pool.sets", "Pages that came into the pool."),
+    Counter("pool_evictions", "pool.evictions", "Pages evicted to make room."),
+    Counter("pool_removals", "pool.removals", "Pages removed or cleared."),
+    Counter("pool_span_moves", "pool.span_moves", "Spans moved between size classes."),
+    Counter("pool_no_space", "pool.no_space", "Pages that found no room."),
 )
 
 _CLASS = (
-    Family[PoolClass](
-        "gauge",
-        "pool_class_slots",
-        lambda one: one.slots,
-        "Slots of a size class (header and page).",
-    ),
-    Family[PoolClass](
-        "gauge",
-        "pool_class_used_slots",
-        lambda one: one.used,
-        "Slots of a size class that are not free.",
-    ),
-    Family[PoolClass](
-        "gauge",
+    Gauge("pool_class_slots", "slots", "Slots of a size class (header and page)."),
+    Gauge("pool_class_used_slots", "used", "Slots of a size class that are not free."),
+    Gauge(
         "pool_class_pinned_slots",
-        lambda one: one.pinned,
+        "pinned",
         "Slots of a size class that are read or being set right now.",
     ),
-    Family[PoolClass](
-        "counter",
-        "pool_class_evictions",
-        lambda one: one.evictions,
-        "Pages evicted, by size class, while it has memory.",
+    Counter(
+        "pool_class_evictions", "evictions", "Pages evicted, by size class, while it has memory."
     ),
 )
 
@@ -105,10 +62,5 @@ def families(status: Status) -> Iterator[Metric]:
         status.pool.classes, key=lambda one: (-one.slots * one.stride_bytes, one.stride_bytes)
     )
     largest = [str(one.stride_bytes) for one in classes[:CLASSES_MAX]]
-    numbers = (line.number for line in _CLASS)
-    found = sums(classes, lambda one: str(one.stride_bytes), largest, *numbers)
-    for place, line in enumerate(_CLASS):
-        family = line.metric(["slot_bytes"])
-        for name, row in found.items():
-            family.add_metric([name], row[place])
-        yield family
+    found = grouped(classes, lambda one: str(one.stride_bytes), largest)
+    yield from labelled(found, "slot_bytes", _CLASS)

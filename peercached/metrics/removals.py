@@ -7,37 +7,32 @@ from collections.abc import Iterator
 from prometheus_client import Metric
 
 from peercached.admin.status import Status
-from peercached.metrics.single import Single, singles
+from peercached.metrics.table import Gauge, singles
 
 _SINGLES = (
-    Single(
-        "gauge",
+    Gauge(
         "removals_running_pages",
-        lambda s: s.removals.running,
+        "removals.running",
         "Pages that are being removed somewhere in the cluster, and cannot be set.",
     ),
-    Single(
-        "gauge",
+    Gauge(
         "removals_unsure_pages",
-        lambda s: s.removals.unsure,
+        "removals.unsure",
         "Of those that this node removes, pages that some process may still have.",
     ),
-    Single(
-        "gauge",
+    Gauge(
         "removals_unsure_seconds",
-        lambda s: s.removals.unsure_s,
+        "removals.unsure_s",
         "Since when the oldest of those is being removed.",
     ),
-    Single(
-        "gauge",
+    Gauge(
         "removals_owes",
-        lambda s: s.removals.owes,
+        "removals.owes",
         "Whether this node may have missed removals; then it serves no page of before.",
     ),
-    Single(
-        "gauge",
+    Gauge(
         "removals_unwritten",
-        lambda s: s.removals.waiting,
+        "removals.waiting",
         "Removals that a restart may undo: they could not be written down.",
     ),
 )

@@ -6,146 +6,75 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from peercached.admin.status import Rail, Status, Transfer
+from peercached.admin.status import Status
 from peercached.metrics.bounded import by_peer
-from peercached.metrics.single import Family, Single, singles
+from peercached.metrics.table import Counter, Gauge, labelled, singles
 
 _SINGLES = (
-    Single(
-        "counter",
+    Counter(
         "channels_connected",
-        lambda s: s.transport.channels_connected,
+        "transport.channels_connected",
         "RDMA channels made to read from peers.",
     ),
-    Single(
-        "counter",
-        "channels_refused",
-        lambda s: s.transport.channels_refused,
-        "RDMA channels peers refused.",
-    ),
-    Single(
-        "counter",
+    Counter("channels_refused", "transport.channels_refused", "RDMA channels peers refused."),
+    Counter(
         "channels_accepted",
-        lambda s: s.transport.channels_accepted,
+        "transport.channels_accepted",
         "RDMA channels by which peers read here.",
     ),
-    Single(
-        "counter",
+    Counter(
         "channel_offers_refused",
-        lambda s: s.transport.accepts_refused,
+        "transport.accepts_refused",
         "RDMA channels that this node refused.",
     ),
-    Single(
-        "counter",
-        "fallback_reads",
-        lambda s: s.transport.fallback_reads,
-        "Reads over TCP of peers that have RDMA.",
+    Counter(
+        "fallback_reads", "transport.fallback_reads", "Reads over TCP of peers that have RDMA."
     ),
-    Single(
-        "gauge",
+    Gauge(
         "fallback_peers",
-        lambda s: s.transport.fallback_peers,
+        "transport.fallback_peers",
         "Peers that have RDMA and are read over TCP now.",
     ),
-    Single(
-        "gauge",
-        "tcp_served_channels",
-        lambda s: s.tcp_server.channels,
-        "TCP channels of peers here.",
-    ),
-    Single(
-        "counter",
-        "tcp_served_pages",
-        lambda s: s.tcp_server.pages,
-        "Pages peers read here over TCP.",
-    ),
-    Single(
-        "counter",
-        "tcp_served_bytes",
-        lambda s: s.tcp_server.bytes,
-        "Bytes peers read here over TCP.",
-    ),
-    Single(
-        "counter",
+    Gauge("tcp_served_channels", "tcp_server.channels", "TCP channels of peers here."),
+    Counter("tcp_served_pages", "tcp_server.pages", "Pages peers read here over TCP."),
+    Counter("tcp_served_bytes", "tcp_server.bytes", "Bytes peers read here over TCP."),
+    Counter(
         "tcp_served_stale_pages",
-        lambda s: s.tcp_server.stale,
+        "tcp_server.stale",
         "Pages peers asked for that were here no more.",
     ),
-    Single("counter", "tcp_accepted", lambda s: s.tcp_server.accepted, "TCP channels accepted."),
-    Single(
-        "counter",
+    Counter("tcp_accepted", "tcp_server.accepted", "TCP channels accepted."),
+    Counter(
         "tcp_kernel_sealed",
-        lambda s: s.tcp_server.kernel_sealed,
+        "tcp_server.kernel_sealed",
         "TCP channels accepted whose pages the kernel encrypts.",
     ),
-    Single("counter", "tcp_refused", lambda s: s.tcp_server.refused, "TCP channels refused."),
-    Single(
-        "counter", "tcp_bad_hellos", lambda s: s.tcp_server.bad_hellos, "TCP channels not proven."
-    ),
-    Single(
-        "counter",
-        "tcp_bad_frames",
-        lambda s: s.tcp_server.bad_frames,
-        "TCP frames that made no sense.",
-    ),
-    Single(
-        "counter", "tcp_stalls", lambda s: s.tcp_server.stalls, "Peers cut off for not reading on."
-    ),
+    Counter("tcp_refused", "tcp_server.refused", "TCP channels refused."),
+    Counter("tcp_bad_hellos", "tcp_server.bad_hellos", "TCP channels not proven."),
+    Counter("tcp_bad_frames", "tcp_server.bad_frames", "TCP frames that made no sense."),
+    Counter("tcp_stalls", "tcp_server.stalls", "Peers cut off for not reading on."),
 )
 
 _PEER = (
-    Family[Transfer](
-        "gauge", "peer_channels", lambda p: p.channels, "Channels to read from a peer."
-    ),
-    Family[Transfer]("counter", "peer_pages", lambda p: p.pages, "Pages read from a peer."),
-    Family[Transfer]("counter", "peer_bytes", lambda p: p.bytes, "Bytes read from a peer."),
-    Family[Transfer](
-        "counter", "peer_errors", lambda p: p.errors, "Pages that a peer did not deliver."
-    ),
-    Family[Transfer](
-        "counter",
-        "peer_deadlines",
-        lambda p: p.deadlines,
-        "Pages that a peer did not deliver in time.",
-    ),
-    Family[Transfer](
-        "counter",
-        "peer_corrupt_pages",
-        lambda p: p.corrupt,
-        "Pages that came with wrong bytes; never served.",
-    ),
+    Gauge("peer_channels", "channels", "Channels to read from a peer."),
+    Counter("peer_pages", "pages", "Pages read from a peer."),
+    Counter("peer_bytes", "bytes", "Bytes read from a peer."),
+    Counter("peer_errors", "errors", "Pages that a peer did not deliver."),
+    Counter("peer_deadlines", "deadlines", "Pages that a peer did not deliver in time."),
+    Counter("peer_corrupt_pages", "corrupt", "Pages that came with wrong bytes; never served."),
 )
 _RAIL = (
-    Family[Rail]("gauge", "rail_up", lambda r: r.up, "Whether an RDMA port works."),
-    Family[Rail](
-        "gauge", "rail_channels", lambda r: r.channels, "Channels to read from peers by a rail."
-    ),
-    Family[Rail](
-        "gauge", "rail_responders", lambda r: r.responders, "Channels by which peers read here."
-    ),
-    Family[Rail](
-        "gauge",
-        "rail_registered_bytes",
-        lambda r: r.registered_bytes,
-        "Memory registered with a rail.",
-    ),
-    Family[Rail]("counter", "rail_pages", lambda r: r.pages, "Pages read by a rail."),
-    Family[Rail]("counter", "rail_bytes", lambda r: r.bytes, "Bytes read by a rail."),
-    Family[Rail]("counter", "rail_errors", lambda r: r.errors, "Channels of a rail that broke."),
+    Gauge("rail_up", "up", "Whether an RDMA port works."),
+    Gauge("rail_channels", "channels", "Channels to read from peers by a rail."),
+    Gauge("rail_responders", "responders", "Channels by which peers read here."),
+    Gauge("rail_registered_bytes", "registered_bytes", "Memory registered with a rail."),
+    Counter("rail_pages", "pages", "Pages read by a rail."),
+    Counter("rail_bytes", "bytes", "Bytes read by a rail."),
+    Counter("rail_errors", "errors", "Channels of a rail that broke."),
 )
 
 
 def families(status: Status) -> Iterator[Metric]:
-    numbers = (line.number for line in _PEER)
-    peers = by_peer(status.transfer, lambda peer: peer.node_id, *numbers)
-    for place, of_peers in enumerate(_PEER):
-        family = of_peers.metric(["peer"])
-        for peer, row in peers.items():
-            family.add_metric([peer], row[place])
-        yield family
-    for of_rails in _RAIL:
-        family = of_rails.metric(["rail"])
-        for rail in status.transport.rails:
-            family.add_metric([rail.name], of_rails.number(rail))
-        yield family
+    yield from labelled(by_peer(status.transfer, lambda peer: peer.node_id), "peer", _PEER)
+    yield from labelled({rail.name: [rail] for rail in status.transport.rails}, "rail", _RAIL)
     yield from singles(status, _SINGLES)

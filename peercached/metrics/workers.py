@@ -7,52 +7,42 @@ from collections.abc import Iterator
 from prometheus_client import Metric
 
 from peercached.admin.status import Status
-from peercached.metrics.single import Single, singles
+from peercached.metrics.table import Counter, Gauge, singles
 
 _SINGLES = (
-    Single(
-        "gauge",
+    Gauge(
         "client_regions",
         lambda s: sum(worker.regions for worker in s.workers),
         "Buffers that workers share with the daemon.",
     ),
-    Single(
-        "gauge",
+    Gauge(
         "client_region_bytes",
         lambda s: sum(worker.region_bytes for worker in s.workers),
         "Memory of those buffers.",
     ),
-    Single(
-        "gauge",
+    Gauge(
         "client_requests_stuck",
         lambda s: sum(worker.stuck for worker in s.workers),
         "Given up, but still at work in a worker's memory.",
     ),
-    Single("gauge", "clients", lambda s: len(s.workers), "Worker processes that are attached."),
-    Single("gauge", "client_connections", lambda s: s.ipc.connections, "Connections of workers."),
-    Single(
-        "counter", "client_connects", lambda s: s.ipc.accepted, "Connections of workers accepted."
-    ),
-    Single("counter", "client_refused", lambda s: s.ipc.refused, "Connections of workers refused."),
-    Single(
-        "counter", "client_bad_frames", lambda s: s.ipc.bad_frames, "Frames that made no sense."
-    ),
-    Single(
-        "counter",
+    Gauge("clients", lambda s: len(s.workers), "Worker processes that are attached."),
+    Gauge("client_connections", "ipc.connections", "Connections of workers."),
+    Counter("client_connects", "ipc.accepted", "Connections of workers accepted."),
+    Counter("client_refused", "ipc.refused", "Connections of workers refused."),
+    Counter("client_bad_frames", "ipc.bad_frames", "Frames that made no sense."),
+    Counter(
         "client_regions_lost",
-        lambda s: s.ipc.regions_lost,
+        "ipc.regions_lost",
         "Regions dropped because their worker cut the memory short.",
     ),
-    Single(
-        "counter",
+    Counter(
         "client_requests_given_up",
-        lambda s: s.ipc.given_up,
+        "ipc.given_up",
         "Requests that their worker did not wait for to the end.",
     ),
-    Single(
-        "counter",
+    Counter(
         "events_dropped",
-        lambda s: s.operations.control.events_dropped,
+        "operations.control.events_dropped",
         "Requests dropped because the control plane did not keep up.",
     ),
 )

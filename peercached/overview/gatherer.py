@@ -48,7 +48,6 @@ class Gatherer:
         self._gathered_at = float("-inf")
         self._gathering: asyncio.Task[None] | None = None
         self._calling = asyncio.Semaphore(CALLS_AT_ONCE_MAX)
-        self.rounds = 0
 
     async def reports(self) -> list[Report]:
         """Reports of all members of the view, sorted by node id."""
@@ -69,7 +68,6 @@ class Gatherer:
             found = await asyncio.gather(*map(self._report, nodes))
             self._reports = {(report.node_id, report.incarnation): report for report in found}
             self._gathered_at = time.monotonic()
-            self.rounds += 1
         finally:
             self._gathering = None
 

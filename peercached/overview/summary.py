@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from peercached.admin.status import Health, Status
+from peercached.health.kind import SEVERITIES
 
 HEALTH_MAX = 5
 CODE_LENGTH_MAX = 40
 SENTENCE_LENGTH_MAX = 400
-_SEVERITIES = ("error", "warning", "info")
 
 
 class _Part(BaseModel):
@@ -64,7 +64,7 @@ def summary_of(status: Status) -> Summary:
     counted, demand = status.operations, status.demand
     rdma_bytes = sum(rail.bytes for rail in status.transport.rails)
     read_bytes = sum(peer.bytes for peer in status.transfer)
-    said = sorted(status.health, key=lambda one: _rank(one.severity))
+    said = sorted(status.health, key=lambda one: SEVERITIES.index(one.severity))
     return Summary(
         version=status.node.version,
         role=status.node.role,
@@ -95,10 +95,6 @@ def summary_of(status: Status) -> Summary:
         health=[_short(one) for one in said[:HEALTH_MAX]],
         health_more=max(0, len(said) - HEALTH_MAX),
     )
-
-
-def _rank(severity: str) -> int:
-    return _SEVERITIES.index(severity)
 
 
 def _short(one: Health) -> Said:

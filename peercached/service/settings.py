@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from peercached.component import Component, Stats
 from peercached.config import Config, ConfigError, Effective
 from peercached.config.keys import KEYS
 from peercached.health import Say, kinds
@@ -28,7 +29,7 @@ class Reloaded:
     problems: list[str] = field(default_factory=list)  # not empty: nothing has changed
 
 
-class Settings:
+class Settings(Component):
     """`config` is in force, and `sources` names the source of each value. `read` reads all sources
     again, and may block. Not thread safe."""
 
@@ -38,12 +39,6 @@ class Settings:
         self._read = read
         self._listeners: list[Callable[[Config], None]] = []
         self._last = Reloaded()
-
-    @staticmethod
-    def fixed(config: Config) -> Settings:
-        """Settings that never change."""
-        effective = Effective(config, dict.fromkeys(KEYS, "default"))
-        return Settings(effective, lambda: effective)
 
     def on_change(self, listener: Callable[[Config], None]) -> None:
         """Calls `listener` after each reload, with the configuration in force."""
@@ -82,8 +77,9 @@ class Settings:
             log.warning("reloaded: no key has changed")
         return self._last
 
-    def say(self, say: Say) -> None:
-        """Adds health sentences about the last reload."""
+    def say(self, say: Say, stats: Stats) -> None:
+        """Of the last reload."""
+        del stats
         last = self._last
         if last.problems:
             say(

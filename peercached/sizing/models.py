@@ -95,16 +95,13 @@ def of_config(name: str, document: Any) -> Model:
         )
         return _latent(name, layers, rank, rope)
     heads = _number(name, config, "num_attention_heads")
-    kv_heads = _number(name, config, "num_key_value_heads") if _has(config) else heads
+    is_grouped = config.get("num_key_value_heads") is not None
+    kv_heads = _number(name, config, "num_key_value_heads") if is_grouped else heads
     if config.get("head_dim"):
         head_dim = _number(name, config, "head_dim")
     else:
         head_dim = _number(name, config, "hidden_size") // heads
     return _heads(name, layers, kv_heads, head_dim)
-
-
-def _has(config: Mapping[str, Any]) -> bool:
-    return config.get("num_key_value_heads") is not None
 
 
 def _number(name: str, config: Mapping[str, Any], key: str) -> int:

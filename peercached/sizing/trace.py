@@ -10,7 +10,6 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK_TOKENS = 512
@@ -20,13 +19,8 @@ class TraceError(ValueError):
     """The file is not a trace. The text says where, and what to do."""
 
 
-@dataclass(frozen=True)
-class TraceRequest:
-    blocks: tuple[int, ...]
-
-
-def read_trace(path: Path) -> Iterator[TraceRequest]:
-    """The file's requests in order. Raises TraceError, or OSError if it cannot be opened."""
+def read_trace(path: Path) -> Iterator[tuple[int, ...]]:
+    """The blocks of each request in order. Raises TraceError, or OSError if it cannot be opened."""
     requests = 0
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
         try:
@@ -40,7 +34,7 @@ def read_trace(path: Path) -> Iterator[TraceRequest]:
         raise TraceError(f"{path} has no requests: it needs a JSON object in each line")
 
 
-def _request(path: Path, number: int, line: bytes) -> TraceRequest:
+def _request(path: Path, number: int, line: bytes) -> tuple[int, ...]:
     try:
         entry = json.loads(line)
         blocks = entry["hash_ids"]
@@ -51,4 +45,4 @@ def _request(path: Path, number: int, line: bytes) -> TraceRequest:
             f"{path}, line {number}: not a request of the Mooncake trace format ({problem!s}): "
             "each line must be a JSON object with hash_ids"
         ) from problem
-    return TraceRequest(tuple(blocks))
+    return tuple(blocks)

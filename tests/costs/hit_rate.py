@@ -128,7 +128,7 @@ def main(trace: str = "") -> None:
     )
     figures["made-up conversations"] = measure(conversations())
     if trace:
-        chains = [tuple(request.blocks) for request in read_trace(Path(trace))]
+        chains = list(read_trace(Path(trace)))
         figures[Path(trace).name.partition(".")[0].replace("_", " ")] = measure(chains)
     rounded = {
         name: {

@@ -111,7 +111,7 @@ def main(trace: str = "") -> None:
     measure(conversations())
     measure(documents())
     if trace:
-        measure([tuple(request.blocks) for request in read_trace(Path(trace))])
+        measure(list(read_trace(Path(trace))))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any, cast
 from harness.clock import now_s, seconds
 from harness.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
 from harness.paced import paced
+from harness.settings import fixed
 from peercache_bench import process
 from peercached.config import Config
 from peercached.daemon import Daemon
@@ -16,7 +17,6 @@ from peercached.directory.layout import ROW_BYTES
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.tls import Tls
-from peercached.service.settings import Settings
 
 # (page, node id). Defined here because inside LoopNode the name `set` is its method.
 Found = set[tuple[str, str]]
@@ -68,7 +68,7 @@ class LoopNode:
         self.engine = FakeEngine()
         self.engine.rails = rails
         self.daemon = Daemon(
-            Settings.fixed(self.config),
+            fixed(self.config),
             cast(Any, self.engine),
             cast(Any, FakeNative),
             Secret(secret),

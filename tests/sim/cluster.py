@@ -14,6 +14,7 @@ from unittest import mock
 
 import grpc.aio
 from harness.fake_engine import FakeNative, build_ring, unpack_rows
+from harness.settings import fixed
 
 from peercached.config import Config
 from peercached.daemon import Daemon, StartRefused
@@ -22,7 +23,6 @@ from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.connection_limits import ConnectionLimits
-from peercached.service.settings import Settings
 from sim.agreement import Agreement
 from sim.engine import SimEngine
 from sim.loop import InProcess, Loop, Process
@@ -71,7 +71,7 @@ class SimNode(InProcess):
         plane = cluster.data_plane(self, config, incarnation)
         self.engine = plane.engine
         self.daemon = Daemon(
-            Settings.fixed(config),
+            fixed(config),
             cast(Any, self.engine),
             plane.native,
             Secret(b"of them all"),

@@ -167,7 +167,7 @@ def test_the_table_of_commands_says_what_their_help_says() -> None:
     for name, command in main.load_all().items():
         assert command.name == name
         first = " ".join((command.help or "").split()).split(". ")[0].rstrip(".")
-        assert main.table[name].about == f"{first}.", name
+        assert main.table[name] == f"{first}.", name
     shown = CliRunner().invoke(main, ["--help"]).output
     assert "..." not in shown.split("Commands:")[1], "no line is cut"
 

@@ -34,7 +34,7 @@ def test_a_consequence_is_left_out_beside_its_cause() -> None:
 
 
 def test_no_two_kinds_share_a_code_and_causes_are_kinds() -> None:
-    assert len(KINDS) == sum(len(kinds) for kinds in SECTIONS.values())
+    assert len(KINDS) == sum(len(section.kinds) for section in SECTIONS)
     assert all(cause in KINDS for kind in KINDS.values() for cause in kind.caused_by)
 
 

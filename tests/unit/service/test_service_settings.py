@@ -37,7 +37,7 @@ def test_live_keys_change_and_the_others_wait(tmp_path: Path) -> None:
     assert heard == [settings.config]
     assert settings.sources["log_level"] == f"file {file}:2"
     assert settings.sources["vnodes"] == f"file {file}:2", "the old value's source"
-    assert "vnodes" in sentences(settings.say)[0]
+    assert "vnodes" in sentences(lambda say: settings.say(say, {}))[0]
 
 
 def test_a_configuration_that_cannot_work_changes_nothing(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_configuration_that_cannot_work_changes_nothing(tmp_path: Path) -> Non
     assert (changed, needs_restart) == ([], [])
     assert "vnodes = 0" in "".join(problems) or "no_such_key" in "".join(problems)
     assert settings.config is before
-    assert "was not reloaded" in sentences(settings.say)[0]
+    assert "was not reloaded" in sentences(lambda say: settings.say(say, {}))[0]
     file.unlink()
     assert "cannot be read" in reload(settings)[2][0]
 
@@ -63,4 +63,4 @@ def test_reload_problem_is_cleared_once_the_file_is_valid(tmp_path: Path) -> Non
     reload(settings)
     file.write_text("vnodes = 7\n")
     assert reload(settings) == ([], [], [])
-    assert sentences(settings.say) == []
+    assert sentences(lambda say: settings.say(say, {})) == []

@@ -65,7 +65,7 @@ def test_the_command_prints_a_line_for_each_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--pool", "much", "--model", "llama-3.1-8b"), "--pool much: is not a size"),
+        (("--pool", "much", "--model", "llama-3.1-8b"), "much: is not a size"),
         (("--pool", "1GiB", "--model", "llama-9"), "neither a file nor one of"),
         (("--pool", "1GiB", "--model", "llama-3.1-8b"), "line 1: not a request"),
     ],
