@@ -59,7 +59,7 @@ class LocalPages {
   void hold(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
   // Pins pages for `pin_ms` (holds.h). Returns why some were refused, or "".
   std::string pin(std::span<const Digest> digests, uint32_t pin_ms, uint64_t bytes_max,
-                  std::span<PinOutcome> outcomes);
+                  std::span<PageStatus> statuses);
   // Those of these pages that are in our pool, as parts for another node that an operator named.
   // They count as used now, so that it takes them.
   Handovers parts_of(std::span<const Digest> digests) const;
