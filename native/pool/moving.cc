@@ -76,7 +76,7 @@ std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
   // It evicts down to the low mark.
   uint64_t left = bytes - free_bytes + impl_->high_bytes - impl_->low_bytes;
   const uint32_t now_ms = impl_->now_ms();
-  impl_->policy->first(kColdestMax, next);
+  impl_->recency.first(kColdestMax, next);
   for (const uint32_t id : next) {
     const Slot& slot = impl_->slots[id];
     if (slot.length > left && id != next.front()) break;
@@ -151,7 +151,7 @@ PoolRoom Pool::room(uint64_t bytes) const {
   MutexLock lock(impl_->mutex);
   PoolRoom room;
   room.free_bytes = impl_->low_bytes - std::min(impl_->low_bytes, impl_->space.occupied_bytes());
-  impl_->policy->first(bytes > 1 ? kJudgedMax : 1, next);
+  impl_->recency.first(bytes > 1 ? kJudgedMax : 1, next);
   const uint32_t now_ms = impl_->now_ms();
   uint64_t gone = 0;
   for (const uint32_t id : next) {

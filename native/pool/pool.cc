@@ -38,8 +38,8 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
       slots(memory.size_bytes(), kStrideBytesMin),
       space(space_for(slots, memory)),
       evicted_keys(memory.size_bytes()),
-      policy(make_eviction_policy(slots, space, namespaces)),
-      victims(slots, space, *policy) {
+      recency(slots, space, namespaces),
+      victims(slots, space, recency) {
   if (memory.file() != nullptr) restore(judge, config.is_void);
   evictor = std::thread([this] {
     name_thread("evict");
@@ -107,7 +107,7 @@ void Pool::Impl::unpin(uint32_t id) {
   if (slot.state == SlotState::removed)
     free_slot(id);
   else
-    policy->unpinned(id);
+    recency.unpinned(id);
   settled();
 }
 
@@ -174,7 +174,7 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
 
 void Pool::Impl::use(uint32_t id, uint32_t before, uint32_t now_ms) {
   slots[id].moves = 0;
-  policy->used(id, before, now_ms);
+  recency.used(id, before, now_ms);
 }
 
 void Pool::Impl::write_header(const Slot& slot) {
@@ -245,12 +245,12 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
                                                 : Origin::moved);
     const uint32_t chain_parent = impl_->slots.parent_of(id);
     if (adoption) {
-      impl_->policy->adopted(id, before, now_ms - std::min(now_ms, adoption->idle_ms));
+      impl_->recency.adopted(id, before, now_ms - std::min(now_ms, adoption->idle_ms));
     } else if (!elsewhere.empty() && elsewhere[i] != 0) {
-      impl_->policy->duplicated(id, duplicate_before, now_ms);
+      impl_->recency.duplicated(id, duplicate_before, now_ms);
       duplicate_before = id;
     } else {
-      impl_->policy->committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms,
+      impl_->recency.committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms,
                                impl_->evicted_keys.pools_needed(slot.digest) != 0);
     }
     if (impl_->memory.file() != nullptr) stamp_note(impl_->note_of(slot), slot.stamp);

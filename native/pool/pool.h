@@ -115,7 +115,7 @@ struct IdlePage {
   RecordRow row;
   uint32_t namespace_slot = 0;
   uint32_t idle_ms = 0;  // since its last use
-  uint64_t stamp = 0;    // greater: worth more (eviction.h)
+  uint64_t stamp = 0;    // greater: worth more (recency.h)
   uint8_t moves = 0;     // from pool to pool, since its last use
 };
 

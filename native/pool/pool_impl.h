@@ -4,15 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
 #include <thread>
 #include <vector>
 
 #include "common/mutex.h"
-#include "pool/eviction.h"
 #include "pool/memory.h"
 #include "pool/page_note.h"
 #include "pool/pool.h"
+#include "pool/recency.h"
 #include "pool/slot_table.h"
 #include "pool/space.h"
 #include "pool/victims.h"
@@ -105,7 +104,7 @@ struct Pool::Impl {
   Space space GUARDED_BY(mutex);
   Namespaces namespaces GUARDED_BY(mutex);
   EvictedKeys evicted_keys;
-  const std::unique_ptr<EvictionPolicy> policy PT_GUARDED_BY(mutex);
+  Recency recency GUARDED_BY(mutex);
   VictimFinder victims GUARDED_BY(mutex);
   std::vector<uint32_t> chosen GUARDED_BY(mutex);  // scratch of take_slot
   PoolStats counters GUARDED_BY(mutex);
