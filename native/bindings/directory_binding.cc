@@ -1,7 +1,7 @@
 // The engine's ring and its shard of the directory.
 
+#include "bindings/calls.h"
 #include "bindings/shard_calls.h"
-#include "engine/engine.h"
 
 namespace peercached {
 
@@ -11,6 +11,20 @@ std::shared_ptr<const Ring> ring_of(Engine& engine) {
   auto ring = engine.directory().ring();
   if (!ring) throw std::invalid_argument("no ring is set yet: call set_ring first");
   return ring;
+}
+
+// Bindings of functions that take the ring or the shard first.
+template <typename Result, typename... Arguments>
+auto on_ring(Result (*function)(const Ring&, Arguments...)) {
+  return [function](Engine& engine, Arguments... given) {
+    return function(*ring_of(engine), given...);
+  };
+}
+template <typename Result, typename... Arguments>
+auto on_shard(Result (*function)(Shard&, Arguments...)) {
+  return [function](Engine& engine, Arguments... given) {
+    return function(engine.directory().shard(), given...);
+  };
 }
 
 // (pages present on any node, [(holder, pages, of these in its pool)])
@@ -35,7 +49,6 @@ nb::list copied(Engine& engine) {
 }  // namespace
 
 void bind_directory(nb::class_<Engine>& engine) {
-  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   engine
       .def(
           "set_ring",
@@ -45,12 +58,8 @@ void bind_directory(nb::class_<Engine>& engine) {
                 std::make_shared<const Ring>(make_ring(positions, nodes, replicas, view_number)));
           },
           nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"), nb::arg("view_number"))
-      .def(
-          "set_shard_final",
-          [](Engine& self, bool final, uint64_t view_number) {
-            self.directory().finality().set(final, view_number);
-          },
-          nb::arg("final"), nb::arg("view_number"))
+      .def("set_shard_final", call(finality_of, &Finality::set), nb::arg("final"),
+           nb::arg("view_number"))
       .def(
           "open_owner",
           [](Engine& self, HolderIndex index, bool is_open) {
@@ -58,47 +67,23 @@ void bind_directory(nb::class_<Engine>& engine) {
           },
           nb::arg("index"), nb::arg("is_open"))
       .def_prop_ro("fence", [](Engine& self) { return self.publisher().fence(); })
-      .def(
-          "raise_fence",
-          [](Engine& self, HolderIndex holder, uint64_t fence) {
-            self.directory().raise_fence(holder, fence);
-          },
-          Unlocked(), nb::arg("holder"), nb::arg("fence"))
+      .def("raise_fence", call(&Engine::directory, &Directory::raise_fence), nb::arg("holder"),
+           nb::arg("fence"))
       .def(
           "keep_final",
           [](Engine& self, uint32_t ms) {
             self.directory().finality().keep(Deadline::after_ms(ms).at);
           },
           nb::arg("ms"))
-      .def(
-          "split",
-          [](Engine& self, const nb::bytes& items, size_t stride, bool first_only) {
-            return split_list(*ring_of(self), items, stride, first_only);
-          },
-          nb::arg("items"), nb::arg("stride"), nb::arg("first_only") = false)
-      .def(
-          "owners",
-          [](Engine& self, const nb::bytes& digest) { return owners_list(*ring_of(self), digest); },
-          nb::arg("digest"))
-      .def(
-          "ring_shares",
-          [](Engine& self, unsigned owners) { return shares_list(*ring_of(self), owners); },
-          nb::arg("owners") = 1)
+      .def("split", on_ring(&split_list), nb::arg("items"), nb::arg("stride"),
+           nb::arg("first_only") = false)
+      .def("owners", on_ring(&owners_list), nb::arg("digest"))
+      .def("ring_shares", on_ring(&shares_list), nb::arg("owners") = 1)
 
       .def("prefixes", &prefixes, nb::arg("digests"), nb::arg("rows"))
       .def("copied", &copied)
-      .def(
-          "shard_apply",
-          [](Engine& self, HolderIndex holder, const nb::bytes& rows) {
-            return shard_apply(self.directory().shard(), holder, rows);
-          },
-          nb::arg("holder"), nb::arg("rows"))
-      .def(
-          "shard_lookup",
-          [](Engine& self, const nb::bytes& digests) {
-            return shard_lookup(self.directory().shard(), digests);
-          },
-          nb::arg("digests"))
+      .def("shard_apply", on_shard(&shard_apply), nb::arg("holder"), nb::arg("rows"))
+      .def("shard_lookup", on_shard(&shard_lookup), nb::arg("digests"))
       .def(
           "shard_summary",
           [](Engine& self, HolderIndex holder) {
@@ -113,14 +98,9 @@ void bind_directory(nb::class_<Engine>& engine) {
                                  *ring_of(self), kSelfHolder);
           },
           nb::arg("holder"), nb::arg("bucket"), nb::arg("as_of"), nb::arg("rows"))
-      .def("shard_trim",
-           [](Engine& self) {
-             return shard_trim(self.directory().shard(), *ring_of(self), kSelfHolder);
-           })
-      .def(
-          "shard_sweep",
-          [](Engine& self, size_t records) { return self.directory().shard().sweep(records); },
-          Unlocked(), nb::arg("records"));
+      .def("shard_trim", [](Engine& self) {
+        return shard_trim(self.directory().shard(), *ring_of(self), kSelfHolder);
+      });
 }
 
 }  // namespace peercached

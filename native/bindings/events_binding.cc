@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "bindings/packed.h"
-#include "engine/engine.h"
+#include "bindings/calls.h"
+#include "engine/payload.h"
 
 namespace peercached {
 
@@ -90,26 +90,12 @@ void answer(Engine& engine, uint64_t ticket, const nb::bytes& payload) {
   unlocked([&] { engine.control().answer(ticket, std::move(bytes)); });
 }
 
-template <typename... Items>
-std::vector<std::byte> bytes_of(const Items&... items) {
-  std::vector<std::byte> all;
-  const auto append = [&](const auto& item) {
-    const auto bytes = std::as_bytes(std::span(&item, 1));
-    all.insert(all.end(), bytes.begin(), bytes.end());
-  };
-  (append(items), ...);
-  return all;
-}
-
 void answer_removal(Engine& engine, uint64_t ticket, uint32_t status, const nb::bytes& held,
                     const std::string& text) {
   const InPlace<Digest> digests(held, "held");
-  const Bytes packed = std::as_bytes(std::span<const Digest>(digests));
-  const Bytes words = std::as_bytes(std::span(text));
-  auto payload = bytes_of(RemovalAnswer{status, static_cast<uint32_t>(held.size() / 16)});
-  payload.insert(payload.end(), packed.begin(), packed.end());
-  payload.insert(payload.end(), words.begin(), words.end());
-  unlocked([&] { engine.control().answer(ticket, std::move(payload)); });
+  const std::span<const Digest> rows = digests;
+  const RemovalAnswer head{status, static_cast<uint32_t>(rows.size())};
+  unlocked([&] { engine.control().answer(ticket, payload_of(head, rows, text)); });
 }
 
 // nullopt: there is no such kind.
@@ -118,23 +104,23 @@ std::optional<std::vector<std::byte>> sample_payload(EventKind kind) {
   const uint32_t text = 0x74786574;  // "text"
   switch (kind) {
     case EventKind::publish:
-      return bytes_of(RecordRow{.digest = digest});
+      return payload_of(RecordRow{.digest = digest});
     case EventKind::lookup:
-      return bytes_of(digest);
+      return payload_of(digest);
     case EventKind::remove:
-      return bytes_of(RemovalQuestion{digest, 5}, digest, digest);
+      return payload_of(RemovalQuestion{digest, 5}, digest, digest);
     case EventKind::clear:
-      return bytes_of(uint32_t{1000}, text);
+      return payload_of(uint32_t{1000}, text);
     case EventKind::peer_trouble:
-      return bytes_of(PeerTrouble{9, 7, true}, text);
+      return payload_of(PeerTrouble{9, 7, true}, text);
     case EventKind::lost_updates:
       return std::vector<std::byte>{};
     case EventKind::connect_channel:
-      return bytes_of(ChannelQuestion{7, {}, 3}, rdma::ChannelEnd{.rail = 2}, uint32_t{1});
+      return payload_of(ChannelQuestion{7, {}, 3}, rdma::ChannelEnd{.rail = 2}, uint32_t{1});
     case EventKind::promote:
-      return bytes_of(PromoteQuestion{7}, digest);
+      return payload_of(PromoteQuestion{7}, digest);
     case EventKind::pin:
-      return bytes_of(PinQuestion{digest, 5, 60'000, true, true}, digest, digest);
+      return payload_of(PinQuestion{digest, 5, 60'000, true, true}, digest, digest);
   }
   return std::nullopt;
 }
@@ -160,9 +146,7 @@ void bind_events(nb::module_& module, nb::class_<Engine>& engine) {
       .def("answer", &answer, nb::arg("ticket"), nb::arg("payload"))
       .def("answer_removal", &answer_removal, nb::arg("ticket"), nb::arg("status"), nb::arg("held"),
            nb::arg("text"))
-      .def(
-          "give_up", [](Engine& self, uint64_t ticket) { self.control().give_up(ticket); },
-          nb::call_guard<nb::gil_scoped_release>(), nb::arg("ticket"));
+      .def("give_up", call(&Engine::control, &ControlQueue::give_up), nb::arg("ticket"));
   module.def("sample_events", &sample_events);
 }
 

@@ -6,8 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "bindings/packed.h"
-#include "engine/engine.h"
+#include "bindings/calls.h"
 
 namespace peercached {
 
@@ -62,20 +61,12 @@ void bind_namespaces(nb::class_<Engine>& engine) {
   engine.def("digest", &key_digest, nb::arg("namespace"), nb::arg("key"))
       .def("digests", &key_digests, nb::arg("namespace"), nb::arg("keys"))
       .def("namespace_id", &id_of_namespace, nb::arg("namespace"))
-      .def(
-          "namespace_epoch",
-          [](Engine& self, const nb::bytes& id) {
-            return self.storage().namespaces().epoch_of(unpack_digest(id));
-          },
-          nb::arg("namespace_id"))
+      .def("namespace_epoch", call(namespaces_of, &NamespaceTable::epoch_of),
+           nb::arg("namespace_id"))
       .def("namespace_epochs", &namespace_epochs)
-      .def("epochs_mark", [](Engine& self) { return self.storage().namespaces().epochs_mark(); })
-      .def(
-          "raise_epoch",
-          [](Engine& self, const nb::bytes& id, uint64_t epoch) {
-            return self.storage().raise_epoch(unpack_digest(id), epoch);
-          },
-          nb::arg("namespace_id"), nb::arg("epoch"));
+      .def("epochs_mark", call(namespaces_of, &NamespaceTable::epochs_mark))
+      .def("raise_epoch", call(&Engine::storage, &Storage::raise_epoch), nb::arg("namespace_id"),
+           nb::arg("epoch"));
 }
 
 }  // namespace peercached

@@ -4,8 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "bindings/calls.h"
 #include "bindings/shard_calls.h"
-#include "engine/engine.h"
 
 namespace peercached {
 
@@ -39,50 +39,9 @@ nb::tuple pool_rows(Engine& engine, HolderIndex owner, const nb::bytes& mask) {
   return nb::make_tuple(generation, pack(rows));
 }
 
-void mark_published(Engine& engine, const nb::bytes& packed) {
-  const InPlace<RecordRow> rows(packed, "rows");
-  unlocked([&] { engine.storage().pool().mark_published(rows); });
-}
-
-nb::bytes local_rows(Engine& engine, const nb::bytes& packed) {
-  const InPlace<Digest> digests(packed, "digests");
-  return pack(unlocked([&] { return engine.local_pages().rows(digests); }));
-}
-
-void give_away(Engine& engine, const nb::bytes& packed, bool unless_pinned) {
-  const InPlace<RecordRow> records(packed, "records");
-  unlocked([&] { engine.storage().cold().give_away(records, unless_pinned); });
-}
-
-void begin_offer(Engine& engine, const nb::bytes& packed) {
-  const InPlace<RecordRow> records(packed, "records");
-  unlocked([&] { engine.local_pages().begin_offer(records); });
-}
-
-void end_offer(Engine& engine, const nb::bytes& packed) {
-  const InPlace<RecordRow> records(packed, "records");
-  unlocked([&] { engine.local_pages().end_offer(records); });
-}
-
-void drop_moved(Engine& engine, const nb::bytes& packed) {
-  const InPlace<RecordRow> records(packed, "records");
-  unlocked([&] { engine.removals().drop_moved(records); });
-}
-
 bool location_cached(Engine& engine, const nb::bytes& digest) {
   RecordRow row;
   return engine.locations().find(unpack_digest(digest), TimePoint::min(), row);
-}
-
-nb::bytes promote(Engine& engine, const nb::bytes& packed, uint32_t timeout_ms) {
-  const InPlace<Digest> digests(packed, "digests");
-  const Deadline deadline = Deadline::after_ms(timeout_ms);
-  return pack(unlocked([&] { return engine.local_pages().promote(digests, deadline); }));
-}
-
-void warm(Engine& engine, const nb::bytes& packed) {
-  const InPlace<Digest> digests(packed, "digests");
-  unlocked([&] { engine.local_pages().warm(digests); });
 }
 
 nb::list take_used(Engine& engine) {
@@ -138,20 +97,10 @@ nb::list parts_of(Engine& engine, const nb::bytes& packed) {
       listed(unlocked([&] { return engine.local_pages().parts_of(digests); }))[0]);
 }
 
-void replicate(Engine& engine, uint32_t timeout_ms) {
-  const Deadline deadline = Deadline::after_ms(timeout_ms);
-  unlocked([&] { engine.adopter().replicate(deadline); });
-}
-
 nb::list take_fresh(Engine& engine) {
   Handovers found;
   for (auto& [holder, part] : engine.fresh().take()) found.parts.push_back(std::move(part));
   return nb::cast<nb::list>(listed(found)[0]);
-}
-
-void set_moves(Engine& engine, const nb::bytes& packed, uint8_t moves) {
-  const InPlace<Digest> digests(packed, "digests");
-  unlocked([&] { engine.local_pages().set_moves(digests, moves); });
 }
 
 }  // namespace
@@ -159,29 +108,25 @@ void set_moves(Engine& engine, const nb::bytes& packed, uint8_t moves) {
 void bind_pages(nb::class_<Engine>& engine) {
   engine.def("pool_summaries", &pool_summaries)
       .def("pool_rows", &pool_rows, nb::arg("owner"), nb::arg("buckets"))
-      .def("mark_published", &mark_published, nb::arg("rows"))
-      .def("local_rows", &local_rows, nb::arg("digests"))
-      .def("begin_offer", &begin_offer, nb::arg("records"))
-      .def("end_offer", &end_offer, nb::arg("records"))
-      .def("give_away", &give_away, nb::arg("records"), nb::arg("unless_pinned"))
-      .def("drop_moved", &drop_moved, nb::arg("records"))
+      .def("mark_published", call(pool_of, &Pool::mark_published), nb::arg("rows"))
+      .def("local_rows", call(&Engine::local_pages, &LocalPages::rows), nb::arg("digests"))
+      .def("begin_offer", call(pool_of, &Pool::begin_offer), nb::arg("records"))
+      .def("end_offer", call(pool_of, &Pool::end_offer), nb::arg("records"))
+      .def("give_away", call(cold_of, &ColdPages::give_away), nb::arg("records"),
+           nb::arg("unless_pinned"))
+      .def("drop_moved", call(&Engine::removals, &Removals::drop_moved), nb::arg("records"))
       .def("location_cached", &location_cached, nb::arg("digest"))
-      .def("promote", &promote, nb::arg("digests"), nb::arg("timeout_ms"))
-      .def("warm", &warm, nb::arg("digests"))
+      .def("promote", call(&Engine::local_pages, &LocalPages::promote), nb::arg("digests"),
+           nb::arg("timeout_ms"))
+      .def("warm", call(&Engine::local_pages, &LocalPages::warm), nb::arg("digests"))
       .def("take_used", &take_used)
       .def("set_taking", &Engine::set_taking, nb::arg("taking"))
       .def("handovers", &handovers, nb::arg("bytes_max"))
-      .def(
-          "evicts_within",
-          [](Engine& self, uint64_t bytes) { return self.local_pages().evicts_within(bytes); },
-          nb::arg("bytes"))
+      .def("evicts_within", call(pool_of, &Pool::evicts_within), nb::arg("bytes"))
       .def("coldest", &coldest, nb::arg("bytes"))
-      .def("set_moves", &set_moves, nb::arg("digests"), nb::arg("moves"))
+      .def("set_moves", call(pool_of, &Pool::set_moves), nb::arg("digests"), nb::arg("moves"))
       .def("hot_holders", [](Engine& self) { return self.hot().holders(); })
-      .def(
-          "set_replicas_max",
-          [](Engine& self, uint64_t bytes) { self.adopter().set_replicas_max(bytes); },
-          nb::arg("bytes"))
+      .def("set_replicas_max", call(&Engine::adopter, &Adopter::set_replicas_max), nb::arg("bytes"))
       .def("note_sets", &Engine::note_sets, nb::arg("on"))
       .def("has_fresh", [](Engine& self) { return self.fresh().any(); })
       .def("take_fresh", &take_fresh)
@@ -189,7 +134,7 @@ void bind_pages(nb::class_<Engine>& engine) {
            nb::arg("learnt_at"), nb::arg("rows"), nb::arg("timeout_ms"))
       .def("removal_changes", [](Engine& self) { return self.adopter().removal_changes(); })
       .def("parts_of", &parts_of, nb::arg("digests"))
-      .def("replicate", &replicate, nb::arg("timeout_ms"))
+      .def("replicate", call(&Engine::adopter, &Adopter::replicate), nb::arg("timeout_ms"))
       .def("adopt", &adopt, nb::arg("holder"), nb::arg("namespace_id"), nb::arg("epoch"),
            nb::arg("idle_ms"), nb::arg("moves"), nb::arg("spilled"), nb::arg("rows"),
            nb::arg("timeout_ms"));

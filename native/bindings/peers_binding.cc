@@ -6,8 +6,7 @@
 #include <chrono>
 #include <limits>
 
-#include "bindings/packed.h"
-#include "engine/engine.h"
+#include "bindings/calls.h"
 
 namespace peercached {
 
@@ -26,23 +25,6 @@ void connect_node(Engine& engine, HolderIndex index, const std::string& host, ui
                   const nb::bytes& token, Incarnation incarnation, unsigned rails, bool sealed) {
   const PeerEndpoint endpoint{host, port, token_of(token), incarnation, rails, sealed};
   unlocked([&] { engine.peers().connect(index, endpoint); });
-}
-
-void disconnect_node(Engine& engine, HolderIndex index) {
-  unlocked([&] { engine.peers().disconnect(index); });
-}
-
-void channel_connected(Engine& engine, uint64_t connect_id, const nb::bytes& packed) {
-  const InPlace<std::byte> answer(packed, "answer");
-  unlocked([&] { engine.transports().channel_connected(connect_id, answer); });
-}
-
-nb::bytes accept_channel(Engine& engine, const std::string& node_id, Incarnation incarnation,
-                         const nb::bytes& offer, const nb::bytes& closed) {
-  const InPlace<std::byte> end(offer, "offer");
-  const auto numbers = unpack<uint32_t>(closed, "closed");
-  return pack(unlocked(
-      [&] { return engine.transports().accept_channel(node_id, incarnation, end, numbers); }));
 }
 
 void admit_reader(Engine& engine, const std::string& node_id, Incarnation incarnation,
@@ -74,47 +56,27 @@ nb::list take_life_signs(Engine& engine) {
 }  // namespace
 
 void bind_peers(nb::class_<Engine>& engine) {
-  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   engine
-      .def(
-          "add_node",
-          [](Engine& self, const std::string& node_id, Incarnation incarnation) {
-            return self.peers().add(node_id, incarnation);
-          },
-          Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
-      .def(
-          "drop_node", [](Engine& self, HolderIndex index) { self.peers().drop(index); },
-          Unlocked(), nb::arg("index"))
-      .def("disconnect_node", &disconnect_node, nb::arg("index"))
+      .def("add_node", call(&Engine::peers, &Peers::add), nb::arg("node_id"),
+           nb::arg("incarnation"))
+      .def("drop_node", call(&Engine::peers, &Peers::drop), nb::arg("index"))
+      .def("disconnect_node", call(&Engine::peers, &Peers::disconnect), nb::arg("index"))
       .def("connect_node", &connect_node, nb::arg("index"), nb::arg("host"), nb::arg("port"),
            nb::arg("token"), nb::arg("incarnation"), nb::arg("rails"), nb::arg("sealed"))
-      .def("channel_connected", &channel_connected, nb::arg("connect_id"), nb::arg("answer"))
-      .def(
-          "channel_refused",
-          [](Engine& self, uint64_t connect_id, const std::string& why) {
-            self.transports().channel_refused(connect_id, why);
-          },
-          Unlocked(), nb::arg("connect_id"), nb::arg("why"))
-      .def("accept_channel", &accept_channel, nb::arg("node_id"), nb::arg("incarnation"),
-           nb::arg("offer"), nb::arg("closed"))
-      .def(
-          "suspect_node",
-          [](Engine& self, HolderIndex index, bool suspect) {
-            self.nodes().set_suspect(index, suspect);
-          },
-          Unlocked(), nb::arg("index"), nb::arg("suspect"))
-      .def(
-          "set_owes",
-          [](Engine& self, HolderIndex index, bool owes) { self.nodes().set_owes(index, owes); },
-          Unlocked(), nb::arg("index"), nb::arg("owes"))
+      .def("channel_connected", call(&Engine::transports, &Transports::channel_connected),
+           nb::arg("connect_id"), nb::arg("answer"))
+      .def("channel_refused", call(&Engine::transports, &Transports::channel_refused),
+           nb::arg("connect_id"), nb::arg("why"))
+      .def("accept_channel", call(&Engine::transports, &Transports::accept_channel),
+           nb::arg("node_id"), nb::arg("incarnation"), nb::arg("offer"), nb::arg("closed"))
+      .def("suspect_node", call(&Engine::nodes, &NodeTable::set_suspect), nb::arg("index"),
+           nb::arg("suspect"))
+      .def("set_owes", call(&Engine::nodes, &NodeTable::set_owes), nb::arg("index"),
+           nb::arg("owes"))
       .def("admit_reader", &admit_reader, nb::arg("node_id"), nb::arg("incarnation"),
            nb::arg("token"))
-      .def(
-          "expel_reader",
-          [](Engine& self, const std::string& node_id, Incarnation incarnation) {
-            self.readers().expel(node_id, incarnation);
-          },
-          Unlocked(), nb::arg("node_id"), nb::arg("incarnation"))
+      .def("expel_reader", call(&Engine::readers, &Readers::expel), nb::arg("node_id"),
+           nb::arg("incarnation"))
       .def("say_life", &say_life, nb::arg("view_number"), nb::arg("sequence"), nb::arg("is_master"),
            nb::arg("for_s"))
       .def("take_life_signs", &take_life_signs);

@@ -2,8 +2,7 @@
 
 #include <nanobind/stl/optional.h>
 
-#include "bindings/packed.h"
-#include "engine/engine.h"
+#include "bindings/calls.h"
 
 namespace peercached {
 
@@ -17,11 +16,6 @@ nb::tuple begin_removal(Engine& engine, const nb::bytes& packed) {
     throw std::overflow_error("too many removals are under way");
   }
   return nb::make_tuple(pack(rows), begun == Removals::Begun::kept);
-}
-
-void end_removal(Engine& engine, const nb::bytes& packed) {
-  const InPlace<Digest> digests(packed, "digests");
-  unlocked([&] { engine.removals().end(digests); });
 }
 
 nb::tuple remove_local(Engine& engine, const nb::bytes& packed) {
@@ -42,16 +36,14 @@ std::optional<nb::bytes> removals_since(Engine& engine, Position position) {
 void bind_removals(nb::class_<Engine>& engine) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   engine.def("begin_removal", &begin_removal, nb::arg("digests"))
-      .def("end_removal", &end_removal, nb::arg("digests"))
+      .def("end_removal", call(&Engine::removals, &Removals::end), nb::arg("digests"))
       .def("remove_local", &remove_local, nb::arg("digests"))
       .def("removals_since", &removals_since, nb::arg("position"))
       .def_prop_ro("removals_last", [](Engine& self) { return self.storage().journal().last(); })
       .def_prop_ro("state_is_old", [](Engine& self) { return self.storage().state_is_old(); })
-      .def(
-          "drop_all", [](Engine& self) { return self.removals().drop_all(); }, Unlocked())
-      .def(
-          "hold_back", [](Engine& self) { self.removals().hold_back(); }, Unlocked())
-      .def("release_held", [](Engine& self) { self.removals().release_held(); })
+      .def("drop_all", call(&Engine::removals, &Removals::drop_all))
+      .def("hold_back", call(&Engine::removals, &Removals::hold_back))
+      .def("release_held", call(&Engine::removals, &Removals::release_held))
       .def("begin_serving", &Engine::begin_serving)
       .def("set_paused", &Engine::set_paused, Unlocked(), nb::arg("paused"))
       .def("end_serving", &Engine::end_serving, Unlocked());

@@ -19,8 +19,7 @@ nb::bytes missing(const nb::bytes& packed_digests, const nb::bytes& items, size_
                                 " bytes do not divide into items of " + std::to_string(stride));
   }
   std::vector<Digest> out;
-  {
-    nb::gil_scoped_release unlocked;
+  unlocked([&] {
     std::unordered_set<Digest, DigestHash> found;
     found.reserve(items.size() / stride);
     for (size_t at = 0; at < items.size(); at += stride) {
@@ -30,7 +29,7 @@ nb::bytes missing(const nb::bytes& packed_digests, const nb::bytes& items, size_
     }
     std::copy_if(digests.begin(), digests.end(), std::back_inserter(out),
                  [&](const Digest& digest) { return !found.contains(digest); });
-  }
+  });
   return pack(out);
 }
 
@@ -38,8 +37,7 @@ nb::bytes standing(const nb::bytes& packed_rows, const nb::bytes& packed_changes
   const auto rows = unpack<RecordRow>(packed_rows, "rows");
   const auto changes = unpack<RecordRow>(packed_changes, "changes");
   std::vector<RecordRow> out;
-  {
-    nb::gil_scoped_release unlocked;
+  unlocked([&] {
     std::unordered_map<Digest, Generation, DigestHash> withdrawn;
     for (const RecordRow& row : changes) {
       if ((row.flags & kRecordWithdraw) == 0) continue;
@@ -51,17 +49,16 @@ nb::bytes standing(const nb::bytes& packed_rows, const nb::bytes& packed_changes
       const auto found = withdrawn.find(row.digest);
       return found == withdrawn.end() || found->second < row.generation;
     });
-  }
+  });
   return pack(out);
 }
 
 nb::list split_buckets(const nb::bytes& packed) {
   const auto rows = unpack<RecordRow>(packed, "rows");
   std::array<std::vector<RecordRow>, kSummaryBuckets> buckets;
-  {
-    nb::gil_scoped_release unlocked;
+  unlocked([&] {
     for (const RecordRow& row : rows) buckets[bucket_of(row.digest)].push_back(row);
-  }
+  });
   nb::list list;
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (!buckets[i].empty()) list.append(nb::make_tuple(i, pack(buckets[i])));

@@ -19,20 +19,14 @@ inline nb::tuple shard_apply(Shard& shard, HolderIndex holder, const nb::bytes& 
 inline nb::bytes shard_lookup(Shard& shard, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
   std::vector<RecordRow> rows;
-  {
-    nb::gil_scoped_release unlocked;
-    shard.lookup(digests, rows);
-  }
+  unlocked([&] { shard.lookup(digests, rows); });
   return pack(rows);
 }
 
 inline nb::bytes shard_summary(Shard& shard, HolderIndex holder, const Ring& ring,
                                HolderIndex self) {
   std::vector<BucketSummary> buckets(kSummaryBuckets);
-  {
-    nb::gil_scoped_release unlocked;
-    shard.summary(holder, ring, self, buckets);
-  }
+  unlocked([&] { shard.summary(holder, ring, self, buckets); });
   return pack(buckets);
 }
 
@@ -47,8 +41,7 @@ inline nb::tuple shard_replace(Shard& shard, HolderIndex holder, unsigned bucket
 }
 
 inline size_t shard_trim(Shard& shard, const Ring& ring, HolderIndex self) {
-  nb::gil_scoped_release unlocked;
-  return shard.trim(ring, self);
+  return unlocked([&] { return shard.trim(ring, self); });
 }
 
 inline nb::dict summaries_dict(const OwnerSummaries& by_owner) {

@@ -74,6 +74,7 @@ enum class PutOutcome : uint8_t {
   skipped_large,  // empty, or larger than a quarter of a segment
   skipped_quota,  // its namespace would exceed its quota
 };
+inline constexpr size_t kPutOutcomes = static_cast<size_t>(PutOutcome::skipped_quota) + 1;
 
 struct DiskRead {
   Digest digest;
@@ -89,6 +90,16 @@ enum class DiskState : uint8_t {
   on,
   read_only,  // cannot write (full, read-only, failing); retries from time to time
   stalled,    // the disk has not answered for seconds: reads fail at once, writes wait
+};
+
+// The recovery at open.
+struct DiskRecovery {
+  uint64_t ms = 0, pages = 0, segments = 0;
+  uint64_t walked = 0;    // segments without a valid footer: read in full
+  uint64_t rejected = 0;  // deleted segments: foreign, other version or destroyed
+  uint64_t corrupt = 0;   // torn or damaged records
+  uint64_t removed = 0;   // pages removed since they were put
+  std::string emptied;    // why no page was served; "": they were
 };
 
 struct DiskStats {
@@ -112,13 +123,7 @@ struct DiskStats {
   uint64_t disk_reads = 0;         // requests to the disk; one may read several pages
   uint64_t copied_bytes_read = 0;  // copied from disk buffers to the pages' destinations
   uint64_t reads_absent = 0, reads_corrupt = 0, reads_failed = 0, reads_late = 0;
-  // The recovery at open.
-  uint64_t recovery_ms = 0, recovered_pages = 0, recovered_segments = 0;
-  uint64_t recovery_walked = 0;    // segments without a valid footer: read in full
-  uint64_t recovery_rejected = 0;  // deleted segments: foreign, other version or destroyed
-  uint64_t recovery_corrupt = 0;   // torn or damaged records
-  uint64_t recovery_removed = 0;   // pages removed since they were put
-  std::string recovery_emptied;    // why no page was served; "": they were
+  DiskRecovery recovery;
 };
 
 // One namespace's use of the tier: queued pages and all live epochs together.
@@ -140,7 +145,6 @@ class ColdTier {
                          std::function<void(bool written)> done) = 0;
 
   // Only pages on disk count; queued pages do not.
-  virtual void contains(std::span<const Digest> digests, std::span<uint8_t> out) const = 0;
   virtual std::optional<DiskPage> find(const Digest& digest) const = 0;
 
   // Reads and verifies several pages at a time, `urgent` batches first. Returns when every page has

@@ -85,18 +85,26 @@ void write_superblock(Io& io, const Folder& folder, const Identity& identity) {
   if (error != 0) refuse(path, "the daemon cannot write there", error);
 }
 
+// False: there is no such file. Refuses the folder if the file is damaged.
+template <typename Block>
+bool read_block(Io& io, const Folder& folder, const std::string& name, Block& block) {
+  const int fd = io.open(folder.inside + "/" + name, O_RDONLY, 0);
+  if (fd == -ENOENT) return false;
+  if (fd < 0) refuse(folder.path, "its file '" + name + "' cannot be read", fd);
+  File file(io, fd);
+  const int error = read_all(io, fd, reinterpret_cast<std::byte*>(&block), sizeof block, 0);
+  if (error != 0 || !sealed(block)) {
+    refuse(folder.path,
+           "its file '" + name + "' is damaged; delete what is in the directory to start afresh");
+  }
+  return true;
+}
+
 // False: there is no superblock. Refuses the folder if the superblock does not match.
 bool check_superblock(Io& io, const Folder& folder, const Identity& identity) {
   const std::string& path = folder.path;
-  const int fd = io.open(folder.inside + "/" + kFormatName, O_RDONLY, 0);
-  if (fd == -ENOENT) return false;
-  if (fd < 0) refuse(path, "its file 'format' cannot be read", fd);
-  File file(io, fd);
   Superblock block;
-  const int error = read_all(io, fd, reinterpret_cast<std::byte*>(&block), sizeof block, 0);
-  if (error != 0 || !sealed(block)) {
-    refuse(path, "its file 'format' is damaged; delete what is in the directory to start afresh");
-  }
+  if (!read_block(io, folder, kFormatName, block)) return false;
   if (block.version != kFormatVersion) {
     refuse(path, "it was written in version " + std::to_string(block.version) +
                      " of the format, and this daemon knows version " +
@@ -109,19 +117,6 @@ bool check_superblock(Io& io, const Folder& folder, const Identity& identity) {
            "what is in it to start afresh, or choose another disk_path");
   }
   return true;
-}
-
-TierNote read_note(Io& io, const Folder& folder) {
-  const std::string& path = folder.path;
-  const int fd = io.open(folder.inside + "/" + kRemovalsName, O_RDONLY, 0);
-  if (fd == -ENOENT) return {};
-  if (fd < 0) refuse(path, "its file 'removals' cannot be read", fd);
-  File file(io, fd);
-  RemovalsNote found;
-  const int error = read_all(io, fd, reinterpret_cast<std::byte*>(&found), sizeof found, 0);
-  if (error != 0 || !sealed(found))
-    refuse(path, "its file 'removals' is damaged; delete what is in the directory to start afresh");
-  return found.note;
 }
 
 }  // namespace
@@ -154,7 +149,8 @@ Folder open_folder(Io& io, const std::string& path, const Identity& identity) {
     }
     write_superblock(io, folder, identity);
   }
-  folder.removals = read_note(io, folder);
+  RemovalsNote removals;
+  if (read_block(io, folder, kRemovalsName, removals)) folder.removals = removals.note;
   return folder;
 }
 

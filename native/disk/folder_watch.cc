@@ -4,10 +4,14 @@
 
 namespace peercached::disk {
 
-std::string FolderWatch::trouble(const SegmentSet& segments) const {
+std::string folder_trouble(Io& io, const Folder& folder, const SegmentSet& segments) {
+  const auto is_deleted = [&](int fd) {
+    FileNode node;
+    return io.look_at(fd, node) == 0 && node.names == 0;
+  };
   FileNode held, there;
-  if (io_.look_at(folder_.held.fd(), held) != 0) return "";
-  const int error = io_.look_at(folder_.path, there);
+  if (io.look_at(folder.held.fd(), held) != 0) return "";
+  const int error = io.look_at(folder.path, there);
   if (error == -ENOENT || error == -ENOTDIR) {
     return "the directory is gone; put it back (is it mounted?), or restart the daemon";
   }
@@ -16,17 +20,12 @@ std::string FolderWatch::trouble(const SegmentSet& segments) const {
     return "another directory is at that path now; put the former one back (is it mounted?), or "
            "restart the daemon";
   }
-  bool deleted = is_deleted(folder_.lock.fd());
+  bool deleted = is_deleted(folder.lock.fd());
   for (const auto& segment : segments.all()) {
     deleted = deleted || (!segment->unlinked && is_deleted(segment->file.fd()));
   }
   if (deleted) return "its files were deleted by somebody else; restart the daemon";
   return "";
-}
-
-bool FolderWatch::is_deleted(int fd) const {
-  FileNode node;
-  return io_.look_at(fd, node) == 0 && node.names == 0;
 }
 
 }  // namespace peercached::disk

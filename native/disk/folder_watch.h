@@ -10,19 +10,8 @@
 
 namespace peercached::disk {
 
-class FolderWatch {
- public:
-  FolderWatch(Io& io, const Folder& folder) : io_(io), folder_(folder) {}
-
-  // Returns the problem and its remedy as a sentence, or "". Blocks on the disk; call it on the
-  // housekeeping thread.
-  std::string trouble(const SegmentSet& segments) const;
-
- private:
-  bool is_deleted(int fd) const;
-
-  Io& io_;
-  const Folder& folder_;
-};
+// Returns the problem and its remedy as a sentence, or "". Blocks on the disk; call it on the
+// housekeeping thread.
+std::string folder_trouble(Io& io, const Folder& folder, const SegmentSet& segments);
 
 }  // namespace peercached::disk

@@ -23,30 +23,27 @@ std::optional<IndexedPage> Index::find(const Digest& digest) const {
   return IndexedPage{*entry, page_of(*entry)};
 }
 
-bool Index::insert(const DiskPage& page, const IndexEntry& entry) {
+bool Index::insert(const DiskPage& page, const RecordPlace& record) {
   Shard& shard = shard_of(page.digest);
   MutexLock lock(shard.mutex);
   if (shard.used + 1 > static_cast<size_t>(kFilledMax * static_cast<double>(shard.table.size())))
     shard.grow();
   IndexEntry* place = shard.place_of(page.digest);
   if (place->sequence != 0 && live(*place)) return false;
-  if (place->sequence != 0) {
-    erase(shard, place);
-    place = shard.place_of(page.digest);
-  }
-  add(shard, place, page, entry);
+  if (place->sequence != 0) erase(shard, place);
+  add(shard, page, record);
   return true;
 }
 
-void Index::merge_newest(const DiskPage& page, const IndexEntry& entry) {
-  if (insert(page, entry)) return;
+void Index::merge_newest(const DiskPage& page, const RecordPlace& record) {
+  if (insert(page, record)) return;
   Shard& shard = shard_of(page.digest);
   MutexLock lock(shard.mutex);
   IndexEntry* place = shard.place_of(page.digest);
-  if (std::pair(place->sequence, place->segment) >= std::pair(entry.sequence, entry.segment))
+  if (std::pair(place->sequence, place->segment) >= std::pair(record.sequence, record.segment))
     return;
   erase(shard, place);
-  add(shard, shard.place_of(page.digest), page, entry);
+  add(shard, page, record);
 }
 
 void Index::pages_of(unsigned shard_number, std::vector<DiskPage>& pages) const {
@@ -74,11 +71,12 @@ Index::Totals Index::totals() const {
   return totals;
 }
 
-void Index::add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry) {
-  entry.namespace_number = namespaces_.acquire(page.namespace_id, page.epoch, entry.length);
-  *place = entry;
+void Index::add(Shard& shard, const DiskPage& page, const RecordPlace& record) {
+  const uint32_t number = namespaces_.acquire(page.namespace_id, page.epoch, page.length);
+  *shard.place_of(page.digest) = {page.digest, record.sequence, page.checksum, page.set_at, number,
+                                  page.length, record.segment,  record.unit,   0,           0};
   ++shard.used;
-  shard.payload_bytes += entry.length;
+  shard.payload_bytes += page.length;
 }
 
 void Index::erase(Shard& shard, IndexEntry* entry) {

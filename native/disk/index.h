@@ -35,6 +35,13 @@ struct IndexEntry {
 };
 static_assert(sizeof(IndexEntry) == 64);
 
+// Where a page's record is; see IndexEntry.
+struct RecordPlace {
+  uint64_t sequence = 0;
+  uint32_t segment = 0;
+  uint32_t unit = 0;
+};
+
 // A copy of an entry, and its page with the full namespace.
 struct IndexedPage {
   IndexEntry entry;
@@ -51,10 +58,10 @@ class Index {
   // find() skips entries of dropped epochs; change() and scan() see them until they are erased.
   std::optional<IndexedPage> find(const Digest& digest) const;
 
-  // False, and no change, if the digest is there in a live epoch. Takes the namespace from `page`.
-  bool insert(const DiskPage& page, const IndexEntry& entry);
+  // False, and no change, if the digest is there in a live epoch.
+  bool insert(const DiskPage& page, const RecordPlace& record);
   // Inserts, or replaces an older record of this digest, or an equal one of an earlier segment.
-  void merge_newest(const DiskPage& page, const IndexEntry& entry);
+  void merge_newest(const DiskPage& page, const RecordPlace& record);
   // Calls change(entry) under the shard's lock; it must not change digest or namespace. False if
   // the digest is not there.
   template <typename Change>
@@ -92,8 +99,7 @@ class Index {
     return static_cast<size_t>((table_hash(digest) >> 32) * places >> 32);
   }
   Shard& shard_of(const Digest& digest) const { return shards_[digest.hi % kShards]; }
-  void add(Shard& shard, IndexEntry* place, const DiskPage& page, IndexEntry entry)
-      REQUIRES(shard.mutex);
+  void add(Shard& shard, const DiskPage& page, const RecordPlace& record) REQUIRES(shard.mutex);
   void erase(Shard& shard, IndexEntry* entry) REQUIRES(shard.mutex);
 
   NamespaceNumbers& namespaces_;

@@ -5,6 +5,11 @@
 
 namespace peercached::disk {
 
+FooterEntry page_entry(const DiskPage& page, uint64_t sequence) {
+  return {page.digest, page.namespace_id, page.epoch, page.checksum, sequence, page.set_at, 0,
+          page.length, RecordKind::page,  0};
+}
+
 Log::Log(Io& io, const LogConfig& config, SegmentSet& segments, Index& index, Health& health,
          uint32_t next_number, std::function<void()> need_room)
     : io_(io),

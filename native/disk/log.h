@@ -26,6 +26,9 @@ namespace peercached::disk {
 inline constexpr uint64_t kBatchBytes = (2 << 20) + (64 << 10);
 inline constexpr size_t kSegmentsMax = 2048;  // each has an open file
 
+// The entry of a new record of this page, without its place.
+FooterEntry page_entry(const DiskPage& page, uint64_t sequence);
+
 struct LogItem {
   enum class Outcome : uint8_t {
     pending,   // not tried

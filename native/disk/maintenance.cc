@@ -4,7 +4,7 @@
 #include <cerrno>
 
 #include "common/thread_name.h"
-#include "disk/folder.h"
+#include "disk/folder_watch.h"
 
 namespace peercached::disk {
 namespace {
@@ -20,7 +20,7 @@ Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, const Fo
     : io_(io),
       config_(config),
       carry_bytes_max_(static_cast<uint64_t>(carry * static_cast<double>(config.segment_bytes))),
-      watch_(io, folder),
+      folder_(folder),
       log_(log),
       segments_(segments),
       index_(index),
@@ -110,7 +110,7 @@ bool Maintenance::directory_is_there() {
   std::string trouble;
   {
     InIo in_io(clock_);
-    trouble = watch_.trouble(segments_);
+    trouble = folder_trouble(io_, folder_, segments_);
   }
   look_at_ = Clock::now() + kLookApart;
   is_there_ = trouble.empty();
@@ -256,16 +256,7 @@ size_t Maintenance::load(const Segment& segment, std::span<const IndexedPage> pa
     }
     if (!right) continue;
     LogItem& item = items.emplace_back();
-    item.entry = {entry.digest,
-                  page.namespace_id,
-                  page.epoch,
-                  entry.checksum,
-                  entry.sequence,
-                  entry.set_at,
-                  0,
-                  entry.length,
-                  RecordKind::page,
-                  0};
+    item.entry = page_entry(page, entry.sequence);
     item.payload = to;
     item.carried_from = segment.number;
     to += record_bytes(entry.length);

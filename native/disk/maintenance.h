@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/mutex.h"
-#include "disk/folder_watch.h"
+#include "disk/folder.h"
 #include "disk/log.h"
 #include "disk/record_read.h"
 
@@ -49,7 +49,7 @@ class Maintenance {
   Io& io_;
   const LogConfig config_;
   const uint64_t carry_bytes_max_;
-  const FolderWatch watch_;
+  const Folder& folder_;
   TimePoint look_at_{};
   bool is_there_ = true;
   Log& log_;

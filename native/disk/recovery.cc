@@ -68,25 +68,18 @@ class Recovery {
         floor = std::max(floor, found.epoch);
         continue;
       }
-      IndexEntry entry;
-      entry.digest = found.digest;
-      entry.sequence = found.sequence;
-      entry.checksum = found.checksum;
-      entry.set_at = found.set_at;
-      entry.length = found.length;
-      entry.segment = number;
-      entry.unit = found.unit;
       index_.merge_newest({found.digest, found.namespace_id, found.epoch, found.checksum,
                            found.length, found.set_at},
-                          entry);
+                          {found.sequence, number, found.unit});
     }
     MutexLock lock(mutex);
     result.last_sequence = std::max(result.last_sequence, last_sequence);
-    result.walked += scanned.verdict == ScannedSegment::Verdict::by_records ||
+    DiskRecovery& report = result.report;
+    report.walked += scanned.verdict == ScannedSegment::Verdict::by_records ||
                      scanned.verdict == ScannedSegment::Verdict::unreadable;
-    result.rejected += scanned.verdict == ScannedSegment::Verdict::rejected;
-    result.corrupt += scanned.corrupt;
-    result.segments += scanned.segment != nullptr;
+    report.rejected += scanned.verdict == ScannedSegment::Verdict::rejected;
+    report.corrupt += scanned.corrupt;
+    report.segments += scanned.segment != nullptr;
   }
 
   void refuse(uint32_t number, int error) {
@@ -147,8 +140,9 @@ Recovered recover(Io& io, const Folder& folder, const Identity& identity, bool s
                                                               : Index::Verdict::keep;
   });
   Recovered& result = recovery.result;
-  result.removed = all_removed;
-  result.ms = static_cast<uint64_t>(
+  result.report.removed = all_removed;
+  result.report.pages = index.totals().pages;
+  result.report.ms = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
   return result;
 }

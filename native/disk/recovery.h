@@ -23,9 +23,7 @@ namespace peercached::disk {
 struct Recovered {
   uint64_t last_sequence = 0;
   uint32_t next_number = 1;  // above all numbers in use
-  uint64_t segments = 0, walked = 0, rejected = 0, corrupt = 0;
-  uint64_t removed = 0;
-  uint64_t ms = 0;
+  DiskRecovery report;
 };
 
 // `is_void`: see DiskConfig. `sync`: see write_footer; also makes deletions durable. Counts

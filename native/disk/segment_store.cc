@@ -53,11 +53,10 @@ class SegmentStore final : public ColdTier {
         segment_bytes_(segment_bytes_of(config)),
         on_evicted_(std::move(on_evicted)),
         folder_(open_folder(io_, config.path, config.identity)),
-        emptied_(judge(config)),
+        why_empty_(judge(config)),
         index_(namespaces_),
         recovered_(recover(io_, folder_, config.identity, config.sync != SyncPolicy::never,
                            segments_, index_, namespaces_, config.is_void)),
-        recovered_pages_(index_.totals().pages),
         health_(times),
         log_config_{folder_.inside, config.size_bytes, segment_bytes_, config.sync,
                     config.identity},
@@ -88,13 +87,6 @@ class SegmentStore final : public ColdTier {
   PutOutcome put(const DiskPage& page, const std::byte* payload,
                  std::function<void(bool)> done) override {
     return write_behind_.put(page, payload, std::move(done));
-  }
-
-  void contains(std::span<const Digest> digests, std::span<uint8_t> out) const override {
-    for (size_t i = 0; i < digests.size(); ++i) {
-      const auto found = index_.find(digests[i]);
-      out[i] = found && found->entry.on_disk();
-    }
   }
 
   std::optional<DiskPage> find(const Digest& digest) const override {
@@ -190,12 +182,11 @@ class SegmentStore final : public ColdTier {
   const uint64_t segment_bytes_;
   const DiskEvicted on_evicted_;
   Folder folder_;
-  const std::string emptied_;
+  const std::string why_empty_;
   NamespaceNumbers namespaces_;
   SegmentSet segments_;
   Index index_;
   const Recovered recovered_;
-  const uint64_t recovered_pages_;
   Health health_;
   const LogConfig log_config_;
   Log log_;
@@ -240,14 +231,8 @@ DiskStats SegmentStore::stats() const {
   stats.reads_late = reads_late_;
   stats.reads_corrupt = reads.corrupt;
   stats.reads_failed = reads.failed;
-  stats.recovery_ms = recovered_.ms;
-  stats.recovered_pages = recovered_pages_;
-  stats.recovered_segments = recovered_.segments;
-  stats.recovery_walked = recovered_.walked;
-  stats.recovery_rejected = recovered_.rejected;
-  stats.recovery_corrupt = recovered_.corrupt;
-  stats.recovery_removed = recovered_.removed;
-  stats.recovery_emptied = emptied_;
+  stats.recovery = recovered_.report;
+  stats.recovery.emptied = why_empty_;
   return stats;
 }
 

@@ -46,12 +46,8 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
   {
     MutexLock lock(mutex_);
     if (outcome == PutOutcome::queued) outcome = admit(page);
-    skipped_full_ += outcome == PutOutcome::skipped_full;
-    skipped_off_ += outcome == PutOutcome::skipped_off;
-    skipped_old_ += outcome == PutOutcome::skipped_old;
-    skipped_large_ += outcome == PutOutcome::skipped_large;
-    skipped_quota_ += outcome == PutOutcome::skipped_quota;
     if (outcome == PutOutcome::queued) outcome = queue(page, payload, std::move(done), wake);
+    ++puts_[static_cast<size_t>(outcome)];
   }
   if (wake) wake_.notify_one();
   return outcome;
@@ -69,19 +65,10 @@ PutOutcome WriteBehind::admit(const DiskPage& page) const {
 // `wake`: whether a writer has to be woken.
 PutOutcome WriteBehind::queue(const DiskPage& page, const std::byte* payload,
                               std::function<void(bool)> done, bool& wake) {
-  IndexEntry entry;
-  entry.digest = page.digest;
-  entry.sequence = last_sequence_ + 1;
-  entry.checksum = page.checksum;
-  entry.length = page.length;
-  entry.set_at = page.set_at;
-  if (!index_.insert(page, entry)) return PutOutcome::held;  // another thread was faster
-  ++last_sequence_;
-
+  // Fails if another thread was faster.
+  if (!index_.insert(page, {.sequence = last_sequence_ + 1})) return PutOutcome::held;
   QueuedPage queued;
-  queued.item.entry = {
-      page.digest, page.namespace_id, page.epoch, page.checksum, entry.sequence, page.set_at, 0,
-      page.length, RecordKind::page,  0};
+  queued.item.entry = page_entry(page, ++last_sequence_);
   queued.item.payload = payload;
   queued.item.done = std::move(done);
   queued.since = Clock::now();
@@ -186,11 +173,11 @@ void WriteBehind::add_to(DiskStats& stats) const {
   stats.queued_pages = held_pages_;
   stats.queued_bytes = held_bytes_;
   stats.page_bytes_max = page_bytes_max_;
-  stats.skipped_full = skipped_full_;
-  stats.skipped_off = skipped_off_;
-  stats.skipped_old = skipped_old_;
-  stats.skipped_large = skipped_large_;
-  stats.skipped_quota = skipped_quota_;
+  stats.skipped_full = puts_[static_cast<size_t>(PutOutcome::skipped_full)];
+  stats.skipped_off = puts_[static_cast<size_t>(PutOutcome::skipped_off)];
+  stats.skipped_old = puts_[static_cast<size_t>(PutOutcome::skipped_old)];
+  stats.skipped_large = puts_[static_cast<size_t>(PutOutcome::skipped_large)];
+  stats.skipped_quota = puts_[static_cast<size_t>(PutOutcome::skipped_quota)];
   stats.removed = removed_;
   stats.removals_waiting = removals_.size() + clears_.size();
 }

@@ -87,11 +87,7 @@ class WriteBehind {
   bool hurry_ GUARDED_BY(mutex_) = false;  // a thread waits in flush()
   bool stopping_ GUARDED_BY(mutex_) = false;
   Deadline stop_by_ GUARDED_BY(mutex_){};
-  uint64_t skipped_full_ GUARDED_BY(mutex_) = 0;
-  uint64_t skipped_off_ GUARDED_BY(mutex_) = 0;
-  uint64_t skipped_old_ GUARDED_BY(mutex_) = 0;
-  uint64_t skipped_large_ GUARDED_BY(mutex_) = 0;
-  uint64_t skipped_quota_ GUARDED_BY(mutex_) = 0;
+  uint64_t puts_[kPutOutcomes] GUARDED_BY(mutex_) = {};  // by PutOutcome
   uint64_t removed_ GUARDED_BY(mutex_) = 0;
   std::vector<std::thread> threads_;
 };

@@ -1,6 +1,7 @@
 #include "engine/adopter.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,32 +20,22 @@ uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
 // Bytes of replicas that are on their way into the pool.
 class Adopter::Coming {
  public:
-  Coming() = default;
-  Coming(std::atomic<uint64_t>& sum, uint64_t bytes) : sum_(&sum), bytes_(bytes) {
-    before_ = sum.fetch_add(bytes);
-  }
-  Coming(Coming&& other) noexcept
-      : sum_(std::exchange(other.sum_, nullptr)), bytes_(other.bytes_), before_(other.before_) {}
-  Coming& operator=(Coming&& other) noexcept {
-    std::swap(sum_, other.sum_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(before_, other.before_);
-    return *this;
-  }
-  ~Coming() {
-    if (sum_ != nullptr) sum_->fetch_sub(bytes_);
-  }
+  Coming(std::atomic<uint64_t>& sum, uint64_t bytes)
+      : sum_(sum), bytes_(bytes), before_(sum.fetch_add(bytes)) {}
+  ~Coming() { sum_.fetch_sub(bytes_); }
+  Coming(const Coming&) = delete;
+  Coming& operator=(const Coming&) = delete;
   uint64_t with_earlier() const { return before_ + bytes_; }
 
  private:
-  std::atomic<uint64_t>* sum_ = nullptr;
-  uint64_t bytes_ = 0, before_ = 0;
+  std::atomic<uint64_t>& sum_;
+  const uint64_t bytes_, before_;
 };
 
 struct Adopter::Admitted {
-  uint32_t pool_slot = 0;       // of their namespace
-  std::vector<size_t> missing;  // by place among the offered ones
-  Coming replicas{};
+  uint32_t pool_slot = 0;              // of their namespace
+  std::vector<size_t> missing;         // by place among the offered ones
+  std::unique_ptr<Coming> replicas{};  // null: they are no replicas
 };
 
 struct Adopter::Run {
@@ -228,8 +219,8 @@ Adopter::Admitted Adopter::admit(const Handover& offered, Adopted& adopted) cons
     return admitted;
   }
   if (offered.replicas_bytes_max) {
-    admitted.replicas = Coming(replicas_coming_, bytes);
-    if (parts_.pool.replicas().bytes + admitted.replicas.with_earlier() >
+    admitted.replicas = std::make_unique<Coming>(replicas_coming_, bytes);
+    if (parts_.pool.replicas().bytes + admitted.replicas->with_earlier() >
         *offered.replicas_bytes_max) {
       return refused("there are as many replicas as there may be");
     }

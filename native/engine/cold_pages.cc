@@ -88,14 +88,12 @@ void ColdPages::written(const PinnedPage& page, bool on_disk) {
 
 void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages) {
   std::vector<PinnedPage> committing, aborting;
-  std::vector<uint64_t> checksums;
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < pages.size(); ++i) {
     const auto now = find(sources[i].digest);
     if (now && now->length == sources[i].length && now->checksum == sources[i].checksum) {
       pages[i].checksum = sources[i].checksum;
       committing.push_back(pages[i]);
-      checksums.push_back(sources[i].checksum);
     } else {
       aborting.push_back(pages[i]);
       pages[i] = {};
@@ -104,7 +102,7 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
   pool_.abort(aborting);
   if (committing.empty()) return;
   std::vector<RecordRow> rows(committing.size());
-  pool_.commit(committing, checksums, rows);
+  pool_.commit(committing, rows);
   tell_(rows);
 }
 
@@ -112,21 +110,14 @@ void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> d
                         std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows,
                         const Adoption& adoption) {
   std::vector<PinnedPage> committing, aborting;
-  std::vector<uint64_t> checksums;
   {
     // A removal dooms a page first and then drops it, under this mutex. So it sees our page, or we
     // see its doom.
     std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < pages.size(); ++i) {
-      if (taking.doomed(digests[i])) {
-        aborting.push_back(pages[i]);
-      } else {
-        committing.push_back(pages[i]);
-        checksums.push_back(pages[i].checksum);
-      }
-    }
+    for (size_t i = 0; i < pages.size(); ++i)
+      (taking.doomed(digests[i]) ? aborting : committing).push_back(pages[i]);
     rows.resize(committing.size());
-    pool_.commit(committing, checksums, rows, adoption);
+    pool_.commit(committing, rows, adoption);
   }
   pool_.abort(aborting);
   pages = std::move(committing);

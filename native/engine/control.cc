@@ -36,13 +36,17 @@ bool ControlQueue::refuse(EventKind kind, size_t payload_bytes) {
   return true;
 }
 
-bool ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
-  std::lock_guard lock(mutex_);
-  if (closed_) return false;
-  if (refuse(kind, payload.size())) return false;
+void ControlQueue::push(EventKind kind, uint64_t ticket, TimePoint deadline,
+                        std::span<const std::byte> payload) {
   bytes_ += payload.size();
   ++posted_;
-  events_.push_back({kind, 0, TimePoint::max(), {payload.begin(), payload.end()}});
+  events_.push_back({kind, ticket, deadline, {payload.begin(), payload.end()}});
+}
+
+bool ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
+  std::lock_guard lock(mutex_);
+  if (closed_ || refuse(kind, payload.size())) return false;
+  push(kind, 0, TimePoint::max(), payload);
   wake(Alarm::now);
   return true;
 }
@@ -50,14 +54,13 @@ bool ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
 void ControlQueue::tell(std::span<const std::byte> rows) {
   std::lock_guard lock(mutex_);
   if (closed_ || refuse(EventKind::publish, rows.size())) return;
-  bytes_ += rows.size();
   const bool alone = events_.empty() || events_.back().kind != EventKind::publish ||
                      events_.back().ticket != 0 ||
                      events_.back().payload.size() + rows.size() > kToldTogether;
   if (alone) {
-    ++posted_;
-    events_.push_back({EventKind::publish, 0, TimePoint::max(), {rows.begin(), rows.end()}});
+    push(EventKind::publish, 0, TimePoint::max(), rows);
   } else {
+    bytes_ += rows.size();
     std::vector<std::byte>& told = events_.back().payload;
     told.insert(told.end(), rows.begin(), rows.end());
   }
@@ -68,13 +71,10 @@ ControlQueue::Question::Question(ControlQueue& queue, EventKind kind,
                                  std::span<const std::byte> payload, Deadline deadline)
     : queue_(queue), deadline_(deadline) {
   std::lock_guard lock(queue_.mutex_);
-  if (queue_.closed_) return;
-  if (queue_.refuse(kind, payload.size())) return;
-  queue_.bytes_ += payload.size();
+  if (queue_.closed_ || queue_.refuse(kind, payload.size())) return;
   ticket_ = queue_.next_ticket_++;
   queue_.questions_.emplace(ticket_, this);
-  ++queue_.posted_;
-  queue_.events_.push_back({kind, ticket_, deadline.at, {payload.begin(), payload.end()}});
+  queue_.push(kind, ticket_, deadline.at, payload);
   queue_.wake(Alarm::now);
 }
 

@@ -165,8 +165,10 @@ class ControlQueue {
  private:
   enum class Alarm : uint8_t { none, later, now };
 
-  void wake(Alarm alarm);                             // requires mutex_, like refuse()
+  void wake(Alarm alarm);                             // requires mutex_, like the next two
   bool refuse(EventKind kind, size_t payload_bytes);  // true: the queue is full
+  void push(EventKind kind, uint64_t ticket, TimePoint deadline,
+            std::span<const std::byte> payload);
 
   const size_t events_max_;
   const size_t bytes_max_;

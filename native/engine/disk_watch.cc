@@ -30,13 +30,13 @@ void DiskWatch::tell(const DiskStats& stats, Notices& notices) {
                                        "soon as it answers)");
   }
   const uint64_t rejected =
-      stats.recovery_rejected - std::exchange(rejected_, stats.recovery_rejected);
+      stats.recovery.rejected - std::exchange(rejected_, stats.recovery.rejected);
   if (rejected > 0) {
     notices.say("disk segments", "deleted " + std::to_string(rejected) + " segment files of " +
                                      tier +
                                      ": from another daemon or version, damaged, or unreadable");
   }
-  const uint64_t now_damaged = stats.recovery_corrupt + stats.reads_corrupt + stats.reads_failed;
+  const uint64_t now_damaged = stats.recovery.corrupt + stats.reads_corrupt + stats.reads_failed;
   const uint64_t damaged = now_damaged - std::exchange(damaged_, now_damaged);
   if (damaged > 0) {
     notices.say("disk damage", "dropped " + std::to_string(damaged) +

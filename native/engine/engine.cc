@@ -121,19 +121,10 @@ void Engine::listen() {
   server.notices = &notices_;
   TcpServer::Answers answers;
   answers.may_read = [this] { return serving_.on(); };
-  answers.hold = [this](std::span<const Digest> digests, uint32_t hold_ms,
-                        std::span<uint8_t> held) { local_pages_->hold(digests, hold_ms, held); };
-  answers.lookup = [this](std::span<const Digest> digests, uint64_t view_number, Located& located) {
-    directory_.lookup(digests, view_number, located);
-  };
-  answers.publish = [this](Incarnation holder, uint64_t fence, std::span<const RecordRow> rows) {
-    return directory_.store(holder, fence, rows);
-  };
-  answers.follow = [follow = FollowAnswers{publisher_->feed(), peers_->signs(), storage_.cold()}](
-                       Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
-                       uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) {
-    return follow.answer(follower, sign, position, wait_ms, tell);
-  };
+  answers.hold = std::bind_front(&LocalPages::hold, local_pages_.get());
+  answers.lookup = std::bind_front(&Directory::lookup, &directory_);
+  answers.publish = std::bind_front(&Directory::store, &directory_);
+  answers.follow = FollowAnswers{publisher_->feed(), peers_->signs(), storage_.cold()};
   readers_.listen(server, storage_.pool(), answers);
 }
 

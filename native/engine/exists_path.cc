@@ -7,7 +7,7 @@
 
 #include "engine/digests.h"
 #include "engine/namespaces.h"
-#include "engine/promote_payload.h"
+#include "engine/payload.h"
 
 namespace peercached {
 
@@ -110,7 +110,7 @@ void ExistsPath::Run::warm() {
     if (warm_wishes.is_new(digest, now)) elsewhere[rows[k].holder].push_back(digest);
   }
   for (const auto& [holder, wanted] : elsewhere) {
-    parts.control.post(EventKind::promote, promote_payload(holder, wanted));
+    parts.control.post(EventKind::promote, payload_of(PromoteQuestion{holder}, wanted));
   }
 }
 

@@ -23,8 +23,8 @@ bool tell_rows(std::span<const RecordRow> rows, bool& anew, const Tell& tell) {
 
 }  // namespace
 
-bool FollowAnswers::answer(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
-                           uint32_t wait_ms, const Tell& tell) const {
+bool FollowAnswers::operator()(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+                               uint32_t wait_ms, const Tell& tell) const {
   signs.hear(follower, sign, Clock::now(), false);
   const Deadline deadline = Deadline::after_ms(std::min(wait_ms, kFeedWaitMsMax));
   std::vector<RecordRow> changes;

@@ -19,8 +19,8 @@ struct FollowAnswers {
 
   // Tells a follower how our records changed behind `position`. False: `tell` gave up, or the feed
   // is closed.
-  bool answer(Incarnation follower, const tcp::LifeSign& sign, uint64_t position, uint32_t wait_ms,
-              const std::function<bool(const tcp::Followed&)>& tell) const;
+  bool operator()(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+                  uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) const;
 };
 
 }  // namespace peercached

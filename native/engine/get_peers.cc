@@ -12,11 +12,10 @@
 // reader.
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 
 #include "engine/get_run.h"
-#include "engine/promote_payload.h"
+#include "engine/payload.h"
 
 namespace peercached {
 
@@ -46,8 +45,8 @@ class Stopwatch final : public PageSink {
     const auto timed =
         std::lower_bound(batches_.begin(), batches_.end(), batch.peer,
                          [](const ReadBatch& one, HolderIndex peer) { return one.peer < peer; });
-    last_[static_cast<size_t>(timed - batches_.begin())].store(
-        Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    last_[static_cast<size_t>(timed - batches_.begin())].store(Clock::now(),
+                                                               std::memory_order_relaxed);
   }
   bool sums() const override { return next_.sums(); }
 
@@ -57,7 +56,7 @@ class Stopwatch final : public PageSink {
     for (size_t b = 0; b < batches_.size(); ++b) all_bytes += bytes_of(b);
     for (size_t b = 0; b < batches_.size(); ++b) {
       const uint64_t bytes = bytes_of(b);
-      const TimePoint last{TimePoint::duration(last_[b].load(std::memory_order_relaxed))};
+      const TimePoint last = last_[b].load(std::memory_order_relaxed);
       // Compared with reads of all bytes: the limit may be our own network.
       if (bytes >= kSliceBytesMin && speeds.crowded(all_bytes, last - began_))
         crowded.insert(batches_[b].peer);
@@ -79,7 +78,7 @@ class Stopwatch final : public PageSink {
   PageSink& next_;
   const std::span<const ReadBatch> batches_;
   const TimePoint began_ = Clock::now();
-  std::vector<std::atomic<TimePoint::rep>> last_;  // by batch
+  std::vector<std::atomic<TimePoint>> last_;  // by batch
 };
 
 }  // namespace
@@ -90,7 +89,8 @@ struct GetPath::Run::Asked {
       : holder(asked_holder),
         pages(std::move(asked_pages)),
         removals(removals_before),
-        question(control, EventKind::promote, promote_payload(holder, wanted), deadline) {}
+        question(control, EventKind::promote, payload_of(PromoteQuestion{holder}, wanted),
+                 deadline) {}
 
   const HolderIndex holder;
   const std::vector<Found> pages;
@@ -269,8 +269,7 @@ void GetPath::Run::take_answer(Asked& asked, Trust trust, ByHolder& promoted, By
     for (const Found& found : asked.pages) missed(found, PageStatus::deadline, trust);
     return;
   }
-  std::vector<RecordRow> rows(answer->size() / sizeof(RecordRow));
-  if (!rows.empty()) std::memcpy(rows.data(), answer->data(), rows.size() * sizeof(RecordRow));
+  std::vector<RecordRow> rows = items_of<RecordRow>(*answer);
   const auto given = std::count_if(rows.begin(), rows.end(), [](const RecordRow& row) {
     return row.flags != 0 && (row.flags & kRecordWithdraw) == 0;
   });

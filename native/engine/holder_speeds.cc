@@ -50,7 +50,7 @@ void HolderSpeeds::note(HolderIndex holder, uint64_t bytes, std::chrono::nanosec
   const float slowness = this->slowness(holder, now);
   Speed& speed = speeds_[holder];
   speed.slowness.store(slowness + kOfHolder * (sample - slowness), std::memory_order_relaxed);
-  speed.noted_at.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  speed.noted_at.store(now, std::memory_order_relaxed);
 }
 
 float HolderSpeeds::usual_ns(uint64_t bytes) const {
@@ -78,14 +78,14 @@ uint64_t HolderSpeeds::place(const Digest& digest) const {
 float HolderSpeeds::slowness(HolderIndex holder, TimePoint now) const {
   if (holder >= speeds_.size()) return 1;
   const Speed& speed = speeds_[holder];
-  const TimePoint noted_at{TimePoint::duration(speed.noted_at.load(std::memory_order_relaxed))};
+  const TimePoint noted_at = speed.noted_at.load(std::memory_order_relaxed);
   return now - noted_at > kForget ? 1 : speed.slowness.load(std::memory_order_relaxed);
 }
 
 bool HolderSpeeds::quick(HolderIndex holder, TimePoint now) const {
   if (holder >= speeds_.size()) return false;
   const Speed& speed = speeds_[holder];
-  const TimePoint noted_at{TimePoint::duration(speed.noted_at.load(std::memory_order_relaxed))};
+  const TimePoint noted_at = speed.noted_at.load(std::memory_order_relaxed);
   return now - noted_at < kMoment && speed.slowness.load(std::memory_order_relaxed) < kQuick;
 }
 

@@ -57,7 +57,7 @@ class HolderSpeeds {
  private:
   struct Speed {
     std::atomic<float> slowness{1};
-    std::atomic<TimePoint::rep> noted_at{0};
+    std::atomic<TimePoint> noted_at{TimePoint{}};
   };
   // Updates may get lost among concurrent ones. That only makes the mean a little slower.
   // What so many bytes usually take, by READs of that size and larger ones. 0: unknown.

@@ -104,48 +104,52 @@ std::string HoldTable::why_no_pin(const KeptPage& page, uint64_t bytes_max) cons
 }
 
 std::string HoldTable::pin(std::span<const Digest> digests, TimePoint until, uint64_t bytes_max,
-                           std::span<PinOutcome> outcomes) {
+                           std::span<PageStatus> statuses) {
   std::vector<KeptPage> pages, unneeded;
   std::string why;
   std::lock_guard lock(mutex_);
   keep(digests, pages, true);
   for (size_t i = 0; i < digests.size(); ++i) {
-    outcomes[i] = PinOutcome::absent;
+    statuses[i] = PageStatus::absent;
     if (!pages[i]) continue;
     const auto known = held_.find(digests[i]);
     const bool is_pinned = known != held_.end() && known->second.pinned();
     if (!is_pinned && why.empty()) why = why_no_pin(pages[i], bytes_max);
     if (!is_pinned && !why.empty()) {
       ++pins_refused_;
-      outcomes[i] = PinOutcome::refused;
+      statuses[i] = PageStatus::no_space;
       if (known == held_.end()) unneeded.push_back(pages[i]);
       continue;
     }
     put(digests[i],
         {pages[i], known != held_.end() ? known->second.held_until : TimePoint{}, until});
-    outcomes[i] = PinOutcome::pinned;
+    statuses[i] = PageStatus::ok;
   }
   pool_.release(unneeded);
   return why;
 }
 
-void HoldTable::unpin(std::span<const Digest> digests, std::span<uint8_t> unpinned) {
+void HoldTable::end_pin(Table::iterator found, TimePoint now, std::vector<KeptPage>& released) {
+  Held entry = found->second;
+  entry.pinned_until = {};
+  if (entry.held_until > now) {
+    put(found->first, entry);
+  } else {
+    released.push_back(entry.page);
+    erase(found);
+  }
+}
+
+void HoldTable::unpin(std::span<const Digest> digests, std::span<PageStatus> statuses) {
   std::vector<KeptPage> released;
   std::lock_guard lock(mutex_);
   forget_ended();
   const TimePoint now = Clock::now();
   for (size_t i = 0; i < digests.size(); ++i) {
     const auto found = held_.find(digests[i]);
-    unpinned[i] = found != held_.end() && found->second.pinned();
-    if (unpinned[i] == 0) continue;
-    Held entry = found->second;
-    entry.pinned_until = {};
-    if (entry.held_until > now) {
-      put(digests[i], entry);
-    } else {
-      released.push_back(entry.page);
-      erase(found);
-    }
+    const bool is_pinned = found != held_.end() && found->second.pinned();
+    statuses[i] = is_pinned ? PageStatus::ok : PageStatus::absent;
+    if (is_pinned) end_pin(found, now, released);
   }
   pool_.release(released);
 }
@@ -154,17 +158,8 @@ TimePoint HoldTable::expire(TimePoint now) {
   std::vector<KeptPage> released;
   std::lock_guard lock(mutex_);
   forget_ended();
-  while (!due_.empty() && due_.begin()->first <= now) {
-    const auto found = held_.find(due_.begin()->second);
-    Held entry = found->second;
-    entry.pinned_until = {};
-    if (entry.held_until > now) {
-      put(found->first, entry);
-    } else {
-      released.push_back(entry.page);
-      erase(found);
-    }
-  }
+  while (!due_.empty() && due_.begin()->first <= now)
+    end_pin(held_.find(due_.begin()->second), now, released);
   pool_.release(released);
   return due_.empty() ? TimePoint::max() : due_.begin()->first;
 }

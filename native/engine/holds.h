@@ -36,8 +36,6 @@ struct HoldStats {
   uint64_t pins_refused = 0;  // pages
 };
 
-enum class PinOutcome : uint8_t { pinned, absent, refused };
-
 struct PinRow {
   Digest digest;
   uint32_t length = 0;
@@ -55,11 +53,12 @@ class HoldTable {
   void hold(std::span<const Digest> digests, TimePoint until, std::span<uint8_t> held);
   // Pins pages until `until`; replaces the time of a page that is pinned already. `bytes_max`: of
   // all pinned pages. After the first page that is refused no further one is pinned, because a
-  // page is worth nothing without those before it. Returns why, with value and limit, or "".
+  // page is worth nothing without those before it. Statuses: ok, absent, or no_space if refused.
+  // Returns why, with value and limit, or "".
   std::string pin(std::span<const Digest> digests, TimePoint until, uint64_t bytes_max,
-                  std::span<PinOutcome> outcomes);
-  // unpinned[i] = 1: digests[i] was pinned. It stays while it is held.
-  void unpin(std::span<const Digest> digests, std::span<uint8_t> unpinned);
+                  std::span<PageStatus> statuses);
+  // Statuses: ok, or absent if it was not pinned. A page stays while it is held.
+  void unpin(std::span<const Digest> digests, std::span<PageStatus> statuses);
   // Releases pages whose time is over. Returns when the next is due, or TimePoint::max().
   TimePoint expire(TimePoint now);
   HoldStats stats();
@@ -86,6 +85,9 @@ class HoldTable {
   // Changes an entry, or makes one, and counts it anew.
   void put(Digest digest, const Held& entry);
   void erase(Table::iterator entry);
+  // Ends the pin. The page stays while it is held; otherwise its entry ends, too, and the page
+  // comes to `released`.
+  void end_pin(Table::iterator entry, TimePoint now, std::vector<KeptPage>& released);
   // "" if `page` may be pinned.
   std::string why_no_pin(const KeptPage& page, uint64_t bytes_max) const;
 

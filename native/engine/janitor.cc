@@ -23,50 +23,35 @@ void Janitor::start(const Parts& parts) {
 }
 
 void Janitor::stop() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_one();
+  ask([&] { stopping_ = true; });
   if (thread_.joinable()) thread_.join();
 }
 
 void Janitor::sweep_namespace(uint32_t pool_slot) {
-  {
-    std::lock_guard lock(mutex_);
-    stale_namespaces_.push_back(pool_slot);
-  }
-  wake_.notify_one();
+  ask([&] { stale_namespaces_.push_back(pool_slot); });
 }
 
 void Janitor::drop_from_disk(const Digest& namespace_id, uint64_t epoch) {
-  {
-    std::lock_guard lock(mutex_);
-    stale_on_disk_[namespace_id] = epoch;
-  }
-  wake_.notify_one();
+  ask([&] { stale_on_disk_[namespace_id] = epoch; });
 }
 
 void Janitor::sweep_records() {
-  {
-    std::lock_guard lock(mutex_);
-    sweep_records_ = true;
-  }
-  wake_.notify_one();
+  ask([&] { sweep_records_ = true; });
 }
 
 void Janitor::watch_holds() {
-  {
-    std::lock_guard lock(mutex_);
-    watch_holds_ = true;
-  }
-  wake_.notify_one();
+  ask([&] { watch_holds_ = true; });
 }
 
 void Janitor::write_removals() {
+  ask([&] { write_removals_ = true; });
+}
+
+template <typename Change>
+void Janitor::ask(const Change& change) {
   {
     std::lock_guard lock(mutex_);
-    write_removals_ = true;
+    change();
   }
   wake_.notify_one();
 }

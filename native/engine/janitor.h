@@ -53,6 +53,9 @@ class Janitor {
   void write_removals();
 
  private:
+  // Changes what is asked for, and wakes the thread.
+  template <typename Change>
+  void ask(const Change& change);
   bool wait(TimePoint due);  // for work, or until `due`; false: stopping
   void run(const Parts& parts);
   // Each does one piece of its work. False: there was none of it.

@@ -95,9 +95,9 @@ void LocalPages::hold(std::span<const Digest> digests, uint32_t hold_ms, std::sp
 }
 
 std::string LocalPages::pin(std::span<const Digest> digests, uint32_t pin_ms, uint64_t bytes_max,
-                            std::span<PinOutcome> outcomes) {
+                            std::span<PageStatus> statuses) {
   const TimePoint until = Deadline::after_ms(std::min(pin_ms, kPinMsMax)).at;
-  std::string why = parts_.holds.pin(digests, until, bytes_max, outcomes);
+  std::string why = parts_.holds.pin(digests, until, bytes_max, statuses);
   parts_.janitor.watch_holds();
   return why;
 }

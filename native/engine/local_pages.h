@@ -52,20 +52,14 @@ class LocalPages {
                                                         std::span<const uint8_t> buckets) const;
   // Our pages in the order in which a drain hands them over. Each part is of one namespace.
   Handovers handovers(uint64_t bytes_max) const;
-  bool evicts_within(uint64_t bytes) const { return parts_.pool.evicts_within(bytes); }
   // The pages that are evicted while `bytes` more are set, and may be spilled.
   Handovers coldest(uint64_t bytes) const;
-  void begin_offer(std::span<const RecordRow> records) { parts_.pool.begin_offer(records); }
-  void end_offer(std::span<const RecordRow> records) { parts_.pool.end_offer(records); }
-  void set_moves(std::span<const Digest> digests, uint8_t moves) {
-    parts_.pool.set_moves(digests, moves);
-  }
 
   // held[i] = 1: the page stays here for `hold_ms` (holds.h).
   void hold(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held);
   // Pins pages for `pin_ms` (holds.h). Returns why some were refused, or "".
   std::string pin(std::span<const Digest> digests, uint32_t pin_ms, uint64_t bytes_max,
-                  std::span<PinOutcome> outcomes);
+                  std::span<PageStatus> statuses);
   // Those of these pages that are in our pool, as parts for another node that an operator named.
   // They count as used now, so that it takes them.
   Handovers parts_of(std::span<const Digest> digests) const;

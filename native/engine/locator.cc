@@ -1,13 +1,13 @@
 #include "engine/locator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "engine/payload.h"
 #include "transfer/tcp/frames.h"
 
 namespace peercached {
@@ -20,13 +20,6 @@ namespace {
 // page, even in a pool that turns over in a second.
 constexpr auto kRecent = std::chrono::milliseconds(200);
 constexpr auto kEachDigest = std::chrono::microseconds(2);
-
-// The whole records of an answer. An empty answer has no memory to copy from.
-std::vector<RecordRow> rows_of(std::span<const std::byte> packed) {
-  std::vector<RecordRow> rows(packed.size() / sizeof(RecordRow));
-  if (!rows.empty()) std::memcpy(rows.data(), packed.data(), rows.size() * sizeof(RecordRow));
-  return rows;
-}
 
 // How many pages of this search each holder shall give.
 using Shares = std::unordered_map<HolderIndex, double>;
@@ -147,7 +140,6 @@ struct Locator::Search {
   void merge(std::vector<RecordRow>& found);
   // Marks the digests in `some` that are not found by now as nowhere.
   void settle(std::span<const size_t> some);
-  bool is_open(size_t i) const;
   std::vector<size_t> open_places() const;
   size_t first_hole() const;
   bool is_decided() const;  // it is known where the prefix ends
@@ -339,9 +331,7 @@ void Locator::Search::ask(const std::vector<Part>& parts) {
 
 void Locator::Search::by_control_plane() {
   std::vector<Digest> asked;
-  for (size_t i = 0; i < digests.size(); ++i) {
-    if (is_open(i)) asked.push_back(digests[i]);
-  }
+  for (const size_t i : open_places()) asked.push_back(digests[i]);
   if (asked.empty()) return;
   TraceStep step(trace, "control plane");
   sources.counters.lookups_passed_on.fetch_add(1, std::memory_order_relaxed);
@@ -349,24 +339,20 @@ void Locator::Search::by_control_plane() {
   auto answer = sources.control.ask(EventKind::lookup,
                                     std::as_bytes(std::span<const Digest>(asked)), deadline);
   if (answer) {
-    std::vector<RecordRow> found = rows_of(*answer);
+    std::vector<RecordRow> found = items_of<RecordRow>(*answer);
     merge(found);
   } else {
-    for (size_t i = 0; i < why.size(); ++i) {
-      if (is_open(i) && why[i] == PageStatus::pending) why[i] = PageStatus::deadline;
+    for (const size_t i : open_places()) {
+      if (why[i] == PageStatus::pending) why[i] = PageStatus::deadline;
     }
   }
   found_so_far(step);
 }
 
-bool Locator::Search::is_open(size_t i) const {
-  return why[i] != PageStatus::ok && settled[i] == 0;
-}
-
 std::vector<size_t> Locator::Search::open_places() const {
   std::vector<size_t> places;
   for (size_t i = 0; i < digests.size(); ++i) {
-    if (is_open(i)) places.push_back(i);
+    if (why[i] != PageStatus::ok && settled[i] == 0) places.push_back(i);
   }
   return places;
 }

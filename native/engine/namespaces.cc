@@ -25,8 +25,7 @@ std::shared_ptr<Namespace> NamespaceTable::open(std::string_view name, uint32_t 
   if (!may_be()) return nullptr;
   auto made = std::make_shared<Namespace>(std::string(name), id, user);
   ++of_user_[user];
-  auto known = epochs_.find(id);
-  const uint64_t epoch = known == epochs_.end() ? 0 : known->second;
+  const uint64_t epoch = known_epoch(id);
   auto unopened = unopened_.find(id);
   const uint32_t pool_slot = unopened == unopened_.end() ? next_pool_slot_++ : unopened->second;
   if (unopened != unopened_.end()) unopened_.erase(unopened);
@@ -60,7 +59,11 @@ void NamespaceTable::make_room() {
 
 uint64_t NamespaceTable::epoch_of(const Digest& id) const {
   std::lock_guard lock(mutex_);
-  auto known = epochs_.find(id);
+  return known_epoch(id);
+}
+
+uint64_t NamespaceTable::known_epoch(const Digest& id) const {
+  const auto known = epochs_.find(id);
   return known == epochs_.end() ? 0 : known->second;
 }
 
@@ -81,16 +84,12 @@ uint64_t NamespaceTable::epochs_mark() const {
 bool NamespaceTable::raise(const Digest& id, uint64_t epoch, uint32_t& stale_slot) {
   stale_slot = 0;
   std::lock_guard lock(mutex_);
-  auto known = epochs_.find(id);
-  if (known == epochs_.end()) {
-    if (epoch == 0 || epochs_.size() >= kNamespacesMax) return false;
-    epochs_.emplace(id, epoch);
-  } else {
-    if (epoch <= known->second) return false;
-    epochs_mark_ ^= mark_of(id, known->second);
-    known->second = epoch;
-  }
+  const uint64_t before = known_epoch(id);
+  if (epoch <= before) return false;
+  if (before == 0 && epochs_.size() >= kNamespacesMax) return false;
+  if (before != 0) epochs_mark_ ^= mark_of(id, before);
   epochs_mark_ ^= mark_of(id, epoch);
+  epochs_[id] = epoch;
   if (auto unopened = unopened_.find(id); unopened != unopened_.end()) {
     stale_slot = unopened->second;
     unopened_.erase(unopened);
@@ -119,13 +118,9 @@ std::shared_ptr<const Namespace> NamespaceTable::find(const Digest& id) const {
 
 std::map<uint32_t, NamespaceTable::Identity> NamespaceTable::by_pool_slot() const {
   std::lock_guard lock(mutex_);
-  auto epoch_of = [&](const Digest& id) {
-    auto known = epochs_.find(id);
-    return known == epochs_.end() ? uint64_t{0} : known->second;
-  };
   std::map<uint32_t, Identity> found;
-  for (const auto& [id, ns] : by_id_) found[ns->current().pool_slot] = {id, epoch_of(id)};
-  for (const auto& [id, pool_slot] : unopened_) found[pool_slot] = {id, epoch_of(id)};
+  for (const auto& [id, ns] : by_id_) found[ns->current().pool_slot] = {id, known_epoch(id)};
+  for (const auto& [id, pool_slot] : unopened_) found[pool_slot] = {id, known_epoch(id)};
   return found;
 }
 
@@ -137,8 +132,7 @@ void NamespaceTable::judge(std::span<PageNamespace> found) {
 
 uint32_t NamespaceTable::pool_slot_of(const Digest& id, uint64_t epoch) {
   std::lock_guard lock(mutex_);
-  auto known = epochs_.find(id);
-  if (epoch != (known == epochs_.end() ? 0 : known->second)) return 0;
+  if (epoch != known_epoch(id)) return 0;
   auto open = by_id_.find(id);
   if (open != by_id_.end()) return open->second->current().pool_slot;
   auto unopened = unopened_.find(id);

@@ -112,6 +112,8 @@ class NamespaceTable {
   bool raise(const Digest& id, uint64_t epoch, uint32_t& stale_slot);
 
  private:
+  // Both require mutex_, as make_room() does. known_epoch(): see epoch_of().
+  uint64_t known_epoch(const Digest& id) const;
   bool has_room() const { return by_id_.size() + unopened_.size() < kNamespacesMax; }
   void make_room();
 

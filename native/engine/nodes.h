@@ -58,23 +58,15 @@ class NodeTable {
   std::vector<HolderIndex> find(std::span<const Incarnation> incarnations) const;
 
   // Lock-free: the hot path calls these for every page.
-  bool live(HolderIndex index) const {
-    return index < kNodesMax && (state_[index].load(std::memory_order_acquire) & kLive) != 0;
-  }
+  bool live(HolderIndex index) const { return (state(index) & kLive) != 0; }
   bool slow(HolderIndex index, TimePoint now) const {
     return index < kNodesMax && now < slow_until_[index].load(std::memory_order_relaxed);
   }
   bool usable(HolderIndex index) const {
-    return index < kNodesMax &&
-           (state_[index].load(std::memory_order_acquire) & (kLive | kSuspect | kOwes)) == kLive;
+    return (state(index) & (kLive | kSuspect | kOwes)) == kLive;
   }
-  bool readable(HolderIndex index) const {
-    return index < kNodesMax &&
-           state_[index].load(std::memory_order_acquire) == (kLive | kConnected);
-  }
-  bool suspect(HolderIndex index) const {
-    return index < kNodesMax && (state_[index].load(std::memory_order_acquire) & kSuspect) != 0;
-  }
+  bool readable(HolderIndex index) const { return state(index) == (kLive | kConnected); }
+  bool suspect(HolderIndex index) const { return (state(index) & kSuspect) != 0; }
   Incarnation incarnation(HolderIndex index) const {
     return index < kNodesMax ? incarnations_[index].load(std::memory_order_acquire) : 0;
   }
@@ -90,6 +82,9 @@ class NodeTable {
  private:
   static constexpr uint8_t kLive = 1, kConnected = 2, kSuspect = 4, kOwes = 8;
 
+  uint8_t state(HolderIndex index) const {
+    return index < kNodesMax ? state_[index].load(std::memory_order_acquire) : uint8_t{0};
+  }
   void set(HolderIndex index, uint8_t flag, bool on);
 
   mutable std::mutex mutex_;

@@ -70,13 +70,13 @@ void write_disk(JsonWriter& json, const DiskStats& disk, const PromoterStats& pr
   json.field("copied_bytes_read", disk.copied_bytes_read);
   json.field("reads_absent", disk.reads_absent).field("reads_corrupt", disk.reads_corrupt);
   json.field("reads_failed", disk.reads_failed).field("reads_late", disk.reads_late);
-  json.field("recovery_ms", disk.recovery_ms).field("recovered_pages", disk.recovered_pages);
-  json.field("recovered_segments", disk.recovered_segments);
-  json.field("recovery_walked", disk.recovery_walked);
-  json.field("recovery_rejected", disk.recovery_rejected);
-  json.field("recovery_corrupt", disk.recovery_corrupt);
-  json.field("recovery_removed", disk.recovery_removed);
-  json.field("recovery_emptied", disk.recovery_emptied);
+  json.field("recovery_ms", disk.recovery.ms).field("recovered_pages", disk.recovery.pages);
+  json.field("recovered_segments", disk.recovery.segments);
+  json.field("recovery_walked", disk.recovery.walked);
+  json.field("recovery_rejected", disk.recovery.rejected);
+  json.field("recovery_corrupt", disk.recovery.corrupt);
+  json.field("recovery_removed", disk.recovery.removed);
+  json.field("recovery_emptied", disk.recovery.emptied);
   json.field("promoted", promoter.promoted).field("promoted_bytes", promoter.promoted_bytes);
   json.field("warmed", promoter.warmed).field("promotes_not_now", promoter.not_now);
   json.field("promotes_late", promoter.late).field("promotes_failed", promoter.failed);
@@ -103,9 +103,6 @@ void write_handover(JsonWriter& json, const OperationCounters& counters) {
 void write_holds(JsonWriter& json, const HoldStats& holds) {
   json.key("holds").open('{').field("pages", holds.pages).field("bytes", holds.bytes);
   json.field("refused", holds.refused).close('}');
-}
-
-void write_pins(JsonWriter& json, const HoldStats& holds) {
   json.key("pins").open('{').field("pages", holds.pinned.pages).field("bytes", holds.pinned.bytes);
   json.field("refused", holds.pins_refused).close('}');
 }
@@ -273,9 +270,7 @@ void OperatorView::write_sections(JsonWriter& json) const {
   if (storage.cold().enabled())
     write_disk(json, storage.cold().tier().stats(), storage.promoter().stats());
   write_handover(json, parts_.counters);
-  const HoldStats holds = storage.holds().stats();
-  write_holds(json, holds);
-  write_pins(json, holds);
+  write_holds(json, storage.holds().stats());
   write_shard(json, parts_.directory.shard().stats());
   write_copies(json, parts_.copies != nullptr ? parts_.copies->stats() : CopiesStats{});
   write_locations(json, parts_.locations);

@@ -1,10 +1,10 @@
 #include "engine/pin.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "engine/digests.h"
 #include "engine/namespaces.h"
+#include "engine/payload.h"
 
 namespace peercached {
 
@@ -14,21 +14,19 @@ std::string pin_pages(ControlQueue& control, const RequestContext& context,
   const std::vector<Digest> digests = digests_of(ns.key, keys);
   const PinQuestion question{context.ns->id(), ns.epoch, context.pin.for_ms, context.pin.prefix,
                              context.pin.here};
-  const auto head = std::as_bytes(std::span(&question, 1));
-  std::vector<std::byte> asked(head.begin(), head.end());
+  std::vector<Digest> asked;
   std::vector<PageRef*> pending;
   for (size_t i = 0; i < keys.size(); ++i) {
     // A bad key is nowhere, so it ends the prefix.
     if (keys[i].status != PageStatus::pending && context.pin.prefix) break;
     if (keys[i].status != PageStatus::pending) continue;
-    const auto bytes = std::as_bytes(std::span(&digests[i], 1));
-    asked.insert(asked.end(), bytes.begin(), bytes.end());
+    asked.push_back(digests[i]);
     pending.push_back(&keys[i]);
   }
   for (PageRef& key : keys)
     if (key.status == PageStatus::pending) key.status = PageStatus::absent;
   if (pending.empty()) return "";
-  const auto answer = control.ask(EventKind::pin, asked, context.deadline);
+  const auto answer = control.ask(EventKind::pin, payload_of(question, asked), context.deadline);
   if (!answer || answer->size() < pending.size()) {
     for (PageRef* key : pending) key->status = PageStatus::deadline;
     return "this daemon's control plane did not answer in time";

@@ -41,13 +41,6 @@ void Quotas::void_slot(uint32_t pool_slot) {
   if (told_.erase(pool_slot) != 0) pool_.drop_quota(pool_slot);
 }
 
-namespace {
-void write_disk(JsonWriter& json, const DiskNamespaceUse& use) {
-  json.field("disk_bytes", use.room_bytes).field("disk_skipped", use.skipped_pages);
-  if (use.quota_bytes != UINT64_MAX) json.field("disk_quota_bytes", use.quota_bytes);
-}
-}  // namespace
-
 void Quotas::write(JsonWriter& json) const {
   json.key("quotas").open('[');
   const std::lock_guard lock(mutex_);
@@ -59,7 +52,11 @@ void Quotas::write(JsonWriter& json) const {
     json.open('{').field("namespace", holder.name).field("bytes", use.bytes);
     json.field("quota_bytes", use.quota_bytes).field("evictions", use.evictions);
     json.field("refused", use.refused);
-    if (cold_.enabled()) write_disk(json, cold_.tier().use_of(holder.id));
+    if (cold_.enabled()) {
+      const DiskNamespaceUse disk = cold_.tier().use_of(holder.id);
+      json.field("disk_bytes", disk.room_bytes).field("disk_skipped", disk.skipped_pages);
+      if (disk.quota_bytes != UINT64_MAX) json.field("disk_quota_bytes", disk.quota_bytes);
+    }
     json.close('}');
   }
   json.close(']');

@@ -39,7 +39,6 @@ struct SetPath::Run {
   std::vector<size_t> reserved{};  // by place in `reservations`
   std::vector<PinnedPage> committing{}, unpublished{}, aborting{}, pinned{};
   std::vector<Digest> committing_digests{};
-  std::vector<uint64_t> checksums{};
   std::vector<RecordRow> rows{};
 
   void refuse();
@@ -131,7 +130,6 @@ void SetPath::Run::store(std::span<const size_t> piece, const Digest* parent) {
   commit();
   for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
   committing_digests.clear();
-  checksums.clear();
   rows.clear();
   // The namespace was cleared meanwhile. Nobody could ever find pages that were committed after the
   // sweep, and they would take room until evicted. The epoch rises before the sweep begins, so a
@@ -198,7 +196,6 @@ void SetPath::Run::fill() {
       committing.push_back(slot);
       committing.back().checksum = sums[j];
       committing_digests.push_back(digests[chosen[reserved[j]]]);
-      checksums.push_back(sums[j]);
       parts.counters.bytes_set.fetch_add(page.length, std::memory_order_relaxed);
     } else {
       aborting.push_back(slot);
@@ -230,7 +227,7 @@ void SetPath::Run::commit() {
   const std::vector<uint8_t> elsewhere = held_elsewhere();
   const UnderWay::Work work(parts.publisher.commits());
   rows.resize(committing.size());
-  parts.pool.commit(committing, checksums, rows, {}, elsewhere);
+  parts.pool.commit(committing, rows, {}, elsewhere);
   parts.publisher.feed().append(rows);
   std::vector<RecordRow> fresh;
   if (parts.note_sets.load(std::memory_order_relaxed)) fresh = rows;

@@ -1,9 +1,9 @@
 #include "engine/transports.h"
 
-#include <cstring>
 #include <stdexcept>
 
 #include "common/json.h"
+#include "engine/payload.h"
 #include "transfer/fault/fault.h"
 #include "transfer/rdma/fabric.h"
 
@@ -71,21 +71,13 @@ void Transports::peer_trouble(HolderIndex peer, Incarnation incarnation, const T
   if (nodes_.incarnation(peer) != incarnation) return;  // that process is gone anyway
   nodes_.set_suspect(peer, true);
   const PeerTrouble event{incarnation, peer, what.token_unknown};
-  std::vector<std::byte> payload(sizeof event + what.text.size());
-  std::memcpy(payload.data(), &event, sizeof event);
-  std::memcpy(payload.data() + sizeof event, what.text.data(), what.text.size());
-  control_.post(EventKind::peer_trouble, payload);
+  control_.post(EventKind::peer_trouble, payload_of(event, what.text));
 }
 
 bool Transports::request_channel(HolderIndex peer, uint32_t channel, std::span<const std::byte> end,
                                  std::span<const uint32_t> closed) {
   const ChannelQuestion head{peer, {}, connect_id_of(peer, channel)};
-  std::vector<std::byte> payload;
-  payload.reserve(sizeof head + end.size() + closed.size_bytes());
-  for (const auto part : {std::as_bytes(std::span(&head, 1)), end, std::as_bytes(closed)}) {
-    payload.insert(payload.end(), part.begin(), part.end());
-  }
-  return control_.post(EventKind::connect_channel, payload);
+  return control_.post(EventKind::connect_channel, payload_of(head, end, closed));
 }
 
 void Transports::channel_connected(uint64_t connect_id, std::span<const std::byte> answer) {

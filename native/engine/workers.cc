@@ -37,8 +37,4 @@ void Workers::bind(const EngineConfig& config, Notices& notices, RequestHandler&
   server_ = std::make_unique<IpcServer>(ipc, handler);
 }
 
-std::vector<WorkerInfo> Workers::list() const {
-  return server_ ? server_->workers() : std::vector<WorkerInfo>{};
-}
-
 }  // namespace peercached

@@ -23,7 +23,9 @@ class Workers {
   }
   void close() { server_.reset(); }
 
-  std::vector<WorkerInfo> list() const;
+  std::vector<WorkerInfo> list() const {
+    return server_ ? server_->workers() : std::vector<WorkerInfo>{};
+  }
   IpcStats stats() const { return server_ ? server_->stats() : IpcStats{}; }
 
  private:

@@ -27,7 +27,7 @@ void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
   slot.generation = row.generation;  // for withdrawals_of(), while pins keep the slot
 
   slots.erase(id);
-  policy->removed(id);
+  recency.removed(id);
   forget_reads(slot);
   --counters.keys;
   --namespaces.pages[slot.namespace_slot].keys;
@@ -50,7 +50,7 @@ bool Pool::Impl::make_room_in(uint32_t namespace_slot, uint64_t bytes,
   if (found == namespaces.pages.end()) return true;
   NamespacePages& own = found->second;
   while (own.bytes > own.quota_bytes || bytes > own.quota_bytes - own.bytes) {
-    const uint32_t victim = policy->next_of(own);
+    const uint32_t victim = recency.next_of(own);
     // A page larger than the quota never fits, so evicting the rest would gain nothing.
     if (victim == kNoSlot || bytes > own.quota_bytes) {
       ++own.refused;
@@ -112,7 +112,7 @@ uint32_t Pool::Impl::take_slot(SizeClass& size_class, std::vector<RecordRow>& ev
 // would empty more of the pool than the low watermark asks for.
 bool Pool::Impl::should_evict() {
   if (!above_high) return false;
-  const uint32_t id = policy->next();
+  const uint32_t id = recency.next();
   if (id != kNoSlot) {
     const uint64_t stride = space.span_of(slots[id]).size_class->stride_bytes;
     if (space.occupied_bytes() - stride >= low_bytes) return true;
@@ -135,7 +135,7 @@ void Pool::Impl::evict_in_background() {
     while (!stopping && !should_evict()) pressure.wait(mutex);
     if (stopping) return;
     while (evicted.size() < kEvictPagesPerTurn && should_evict())
-      evict_for_room(policy->next(), evicted);
+      evict_for_room(recency.next(), evicted);
     MutexUnlock unlocked(mutex);
     if (on_evict) on_evict(evicted);
     evicted.clear();
@@ -172,7 +172,7 @@ Evicted Pool::evict_coldest(uint64_t bytes) {
     {
       MutexLock lock(impl_->mutex);
       while (rows.size() < kEvictPagesPerTurn) {
-        const uint32_t id = evicted.bytes < bytes ? impl_->policy->next() : kNoSlot;
+        const uint32_t id = evicted.bytes < bytes ? impl_->recency.next() : kNoSlot;
         if (id == kNoSlot) {
           more = false;
           break;

@@ -8,10 +8,6 @@
 
 namespace peercached {
 
-namespace {
-constexpr uint32_t kLookedAtPerTurn = 1024;  // slots; the mutex is released in between
-}  // namespace
-
 void Pool::Impl::end_keep(Slot& slot) {
   if (!slot.kept) return;
   slot.kept = false;
@@ -61,28 +57,20 @@ std::vector<HotPage> Pool::hottest(size_t limit, uint32_t namespace_slot) const 
     return a.reads != b.reads ? a.reads > b.reads : a.idle_ms < b.idle_ms;
   };
   std::vector<HotPage> hottest;  // a heap, with the coldest of them in front
-  uint32_t next = 0;
-  for (bool more = limit > 0; more;) {
-    MutexLock lock(impl_->mutex);
-    const uint32_t now_ms = impl_->now_ms();
-    const uint32_t end = std::min(next + kLookedAtPerTurn, impl_->slots.end());
-    for (; next < end; ++next) {
-      const Slot& slot = impl_->slots[next];
-      if (slot.state != SlotState::committed) continue;
-      if (namespace_slot != 0 && slot.namespace_slot != namespace_slot) continue;
-      const HotPage page{slot.digest, slot.length, slot.namespace_slot, reads_lately(slot, now_ms),
-                         now_ms - slot.touched_ms};
-      if (page.reads == 0) continue;
-      if (hottest.size() == limit) {
-        if (!hotter(page, hottest.front())) continue;
-        std::ranges::pop_heap(hottest, hotter);
-        hottest.pop_back();
-      }
-      hottest.push_back(page);
-      std::ranges::push_heap(hottest, hotter);
+  const auto consider = [&](const Slot& slot, uint32_t now_ms) {
+    if (namespace_slot != 0 && slot.namespace_slot != namespace_slot) return;
+    const HotPage page{slot.digest, slot.length, slot.namespace_slot, reads_lately(slot, now_ms),
+                       now_ms - slot.touched_ms};
+    if (page.reads == 0) return;
+    if (hottest.size() == limit) {
+      if (!hotter(page, hottest.front())) return;
+      std::ranges::pop_heap(hottest, hotter);
+      hottest.pop_back();
     }
-    more = next < impl_->slots.end();
-  }
+    hottest.push_back(page);
+    std::ranges::push_heap(hottest, hotter);
+  };
+  if (limit > 0) impl_->for_each_committed(consider, [] {});
   std::ranges::sort_heap(hottest, hotter);
   return hottest;
 }

@@ -25,15 +25,13 @@ namespace {
 constexpr uint64_t kTouchPieceBytes = 16 << 20;
 constexpr unsigned kTouchThreadsMax = 16;
 
-unsigned threads_for(unsigned wanted) {
-  if (wanted == 0) wanted = std::max(1U, std::thread::hardware_concurrency());
-  return std::min(wanted, kTouchThreadsMax);
+unsigned touch_threads() {
+  return std::clamp(std::thread::hardware_concurrency(), 1U, kTouchThreadsMax);
 }
 
 }  // namespace
 
-PoolMemory::PoolMemory(uint64_t size_bytes, bool huge_pages, unsigned prefault_threads)
-    : threads_(threads_for(prefault_threads)) {
+PoolMemory::PoolMemory(uint64_t size_bytes, bool huge_pages) : threads_(touch_threads()) {
   const uint64_t page_bytes = huge_pages ? huge_page_bytes() : kMemoryPageBytes;
   check_pool_size(size_bytes, page_bytes);
   mapped_bytes_ = size_bytes_ = size_bytes / page_bytes * page_bytes;
@@ -55,8 +53,8 @@ PoolMemory::PoolMemory(uint64_t size_bytes, bool huge_pages, unsigned prefault_t
   }
 }
 
-PoolMemory::PoolMemory(std::unique_ptr<PoolFile> file, unsigned prefault_threads)
-    : threads_(threads_for(prefault_threads)),
+PoolMemory::PoolMemory(std::unique_ptr<PoolFile> file)
+    : threads_(touch_threads()),
       file_(std::move(file)),
       mapped_bytes_(file_->file_bytes()),
       size_bytes_(file_->pool_bytes()),

@@ -16,10 +16,9 @@ namespace peercached {
 class PoolMemory {
  public:
   // Anonymous memory. Throws std::runtime_error if memory or huge pages do not suffice.
-  // prefault_threads: 0 means one per processor, at most 16.
-  PoolMemory(uint64_t size_bytes, bool huge_pages, unsigned prefault_threads);
+  PoolMemory(uint64_t size_bytes, bool huge_pages);
   // Keeps the content of the file.
-  PoolMemory(std::unique_ptr<PoolFile> file, unsigned prefault_threads);
+  explicit PoolMemory(std::unique_ptr<PoolFile> file);
   ~PoolMemory();
   PoolMemory(const PoolMemory&) = delete;
   PoolMemory& operator=(const PoolMemory&) = delete;
@@ -27,9 +26,8 @@ class PoolMemory {
   std::byte* base() const { return base_; }
   // Size of the pool: rounded down to whole (huge) pages, minus the file's own metadata.
   uint64_t size_bytes() const { return size_bytes_; }
-  int fd() const { return fd_; }                        // the pool begins at its offset 0
   const PoolFile* file() const { return file_.get(); }  // null: anonymous
-  unsigned threads() const { return threads_; }         // worth using on the whole pool
+  unsigned threads() const { return threads_; }         // one per processor, at most 16
 
  private:
   void map_and_touch(bool huge_pages);

@@ -7,7 +7,6 @@
 namespace peercached {
 
 namespace {
-constexpr uint32_t kSlotsPerTurn = 1024;
 constexpr size_t kColdestMax = 4096;
 constexpr size_t kJudgedMax = 1024;  // a walk under the mutex
 }  // namespace
@@ -42,18 +41,12 @@ PoolStats::Part Pool::replicas() const {
 
 std::vector<IdlePage> Pool::warmest(uint64_t bytes_max) const {
   std::vector<IdlePage> pages;
-  uint32_t next = 0;
-  for (bool more = true; more;) {
-    MutexLock lock(impl_->mutex);
-    const uint32_t now_ms = impl_->now_ms();
-    const uint32_t end = std::min(next + kSlotsPerTurn, impl_->slots.end());
-    for (; next < end; ++next) {
-      const Slot& slot = impl_->slots[next];
-      if (slot.state != SlotState::committed) continue;
-      pages.push_back(impl_->idle_page(slot, now_ms));
-    }
-    more = next < impl_->slots.end();
-  }
+  impl_->for_each_committed(
+      [&](const Slot& slot, uint32_t now_ms) {
+        impl_->mutex.assert_held();
+        pages.push_back(impl_->idle_page(slot, now_ms));
+      },
+      [] {});
   // Pages of a chain share a stamp; the page set first is nearer to its head.
   std::ranges::sort(pages, [](const IdlePage& a, const IdlePage& b) {
     return a.stamp != b.stamp ? a.stamp > b.stamp : a.row.generation < b.row.generation;
@@ -83,7 +76,7 @@ std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
   // It evicts down to the low mark.
   uint64_t left = bytes - free_bytes + impl_->high_bytes - impl_->low_bytes;
   const uint32_t now_ms = impl_->now_ms();
-  impl_->policy->first(kColdestMax, next);
+  impl_->recency.first(kColdestMax, next);
   for (const uint32_t id : next) {
     const Slot& slot = impl_->slots[id];
     if (slot.length > left && id != next.front()) break;
@@ -158,7 +151,7 @@ PoolRoom Pool::room(uint64_t bytes) const {
   MutexLock lock(impl_->mutex);
   PoolRoom room;
   room.free_bytes = impl_->low_bytes - std::min(impl_->low_bytes, impl_->space.occupied_bytes());
-  impl_->policy->first(bytes > 1 ? kJudgedMax : 1, next);
+  impl_->recency.first(bytes > 1 ? kJudgedMax : 1, next);
   const uint32_t now_ms = impl_->now_ms();
   uint64_t gone = 0;
   for (const uint32_t id : next) {

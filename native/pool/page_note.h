@@ -22,7 +22,7 @@ struct PageNote {
   uint64_t epoch = 0;
   Position set_at = 0;  // newest removal at that time; a later removal of this page voids it
   uint64_t check = 0;   // XXH3-64 of the bytes before
-  uint64_t stamp = 0;   // of the eviction policy (eviction.h)
+  uint64_t stamp = 0;   // of the eviction order (recency.h)
 };
 static_assert(sizeof(PageNote) == 64);
 

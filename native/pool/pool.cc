@@ -12,16 +12,10 @@
 namespace peercached {
 
 namespace {
-constexpr uint32_t kScanSlotsPerTurn = 1024;  // slots per turn; the mutex is released in between
-}  // namespace
-
-namespace {
 
 PoolMemory memory_for(const PoolConfig& config) {
-  if (config.file.path.empty())
-    return PoolMemory(config.size_bytes, config.huge_pages, config.prefault_threads);
-  return PoolMemory(std::make_unique<PoolFile>(config.file, config.size_bytes, config.huge_pages),
-                    config.prefault_threads);
+  if (config.file.path.empty()) return PoolMemory(config.size_bytes, config.huge_pages);
+  return PoolMemory(std::make_unique<PoolFile>(config.file, config.size_bytes, config.huge_pages));
 }
 
 Space space_for(SlotTable& slots, const PoolMemory& memory) {
@@ -44,8 +38,8 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
       slots(memory.size_bytes(), kStrideBytesMin),
       space(space_for(slots, memory)),
       evicted_keys(memory.size_bytes()),
-      policy(make_eviction_policy(slots, space, namespaces)),
-      victims(slots, space, *policy) {
+      recency(slots, space, namespaces),
+      victims(slots, space, recency) {
   if (memory.file() != nullptr) restore(judge, config.is_void);
   evictor = std::thread([this] {
     name_thread("evict");
@@ -89,14 +83,13 @@ uint32_t Pool::Impl::find_committed(const Digest& digest) const {
   return id != kNoSlot && slots[id].state == SlotState::committed ? id : kNoSlot;
 }
 
-bool Pool::Impl::is_reserved(const Digest& digest) const {
-  const uint32_t id = slots.find(digest);
-  return id != kNoSlot && slots[id].state == SlotState::reserved;
-}
-
-bool Pool::Impl::is_pinned_otherwise(const Digest& digest, uint32_t length) const {
-  const uint32_t id = find_committed(digest);
-  return id != kNoSlot && slots[id].length != length && is_in_use(slots[id]);
+template <typename Busy>
+bool Pool::Impl::wait_while(const Busy& busy, Deadline deadline) {
+  ++settle_waiters;
+  while (busy() && settlement.wait_until(mutex, deadline.at)) {
+  }
+  --settle_waiters;
+  return !busy();
 }
 
 void Pool::Impl::pin(uint32_t id) {
@@ -114,7 +107,7 @@ void Pool::Impl::unpin(uint32_t id) {
   if (slot.state == SlotState::removed)
     free_slot(id);
   else
-    policy->unpinned(id);
+    recency.unpinned(id);
   settled();
 }
 
@@ -181,7 +174,7 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
 
 void Pool::Impl::use(uint32_t id, uint32_t before, uint32_t now_ms) {
   slots[id].moves = 0;
-  policy->used(id, before, now_ms);
+  recency.used(id, before, now_ms);
 }
 
 void Pool::Impl::write_header(const Slot& slot) {
@@ -206,7 +199,6 @@ Pool::~Pool() = default;
 
 std::byte* Pool::base() const { return impl_->memory.base(); }
 uint64_t Pool::size_bytes() const { return impl_->memory.size_bytes(); }
-int Pool::memory_fd() const { return impl_->memory.fd(); }
 Generation Pool::next_generation() { return impl_->next_generation(); }
 
 void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
@@ -236,17 +228,16 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
   if (!evicted.empty() && impl_->on_evict) impl_->on_evict(evicted);
 }
 
-void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
-                  std::span<RecordRow> rows, const std::optional<Adoption>& adoption,
-                  std::span<const uint8_t> elsewhere) {
-  assert(checksums.size() >= pages.size() && rows.size() >= pages.size());
+void Pool::commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
+                  const std::optional<Adoption>& adoption, std::span<const uint8_t> elsewhere) {
+  assert(rows.size() >= pages.size());
   for (const PinnedPage& page : pages) __builtin_prefetch(page.header, 1);
   MutexLock lock(impl_->mutex);
   const uint32_t now_ms = impl_->now_ms();
   uint32_t before = kNoSlot, duplicate_before = kNoSlot;
   for (size_t i = 0; i < pages.size(); ++i) {
     const uint32_t id = pages[i].slot;
-    impl_->enter(id, impl_->next_generation(), checksums[i]);
+    impl_->enter(id, impl_->next_generation(), pages[i].checksum);
     Slot& slot = impl_->slots[id];
     slot.moves = adoption ? adoption->moves : 0;
     impl_->set_origin(slot, !adoption           ? Origin::set
@@ -254,12 +245,12 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<const uint64_t> c
                                                 : Origin::moved);
     const uint32_t chain_parent = impl_->slots.parent_of(id);
     if (adoption) {
-      impl_->policy->adopted(id, before, now_ms - std::min(now_ms, adoption->idle_ms));
+      impl_->recency.adopted(id, before, now_ms - std::min(now_ms, adoption->idle_ms));
     } else if (!elsewhere.empty() && elsewhere[i] != 0) {
-      impl_->policy->duplicated(id, duplicate_before, now_ms);
+      impl_->recency.duplicated(id, duplicate_before, now_ms);
       duplicate_before = id;
     } else {
-      impl_->policy->committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms,
+      impl_->recency.committed(id, chain_parent != kNoSlot ? chain_parent : before, now_ms,
                                impl_->evicted_keys.pools_needed(slot.digest) != 0);
     }
     if (impl_->memory.file() != nullptr) stamp_note(impl_->note_of(slot), slot.stamp);
@@ -285,21 +276,22 @@ void Pool::abort(std::span<const PinnedPage> pages) {
 
 bool Pool::wait_settled(const Digest& digest, Deadline deadline) {
   MutexLock lock(impl_->mutex);
-  ++impl_->settle_waiters;
-  while (impl_->is_reserved(digest) && impl_->settlement.wait_until(impl_->mutex, deadline.at)) {
-  }
-  --impl_->settle_waiters;
-  return !impl_->is_reserved(digest);
+  const auto is_reserved = [&] {
+    impl_->mutex.assert_held();
+    const uint32_t id = impl_->slots.find(digest);
+    return id != kNoSlot && impl_->slots[id].state == SlotState::reserved;
+  };
+  return impl_->wait_while(is_reserved, deadline);
 }
 
 bool Pool::wait_replaceable(const Digest& digest, uint32_t length, Deadline deadline) {
   MutexLock lock(impl_->mutex);
-  ++impl_->settle_waiters;
-  while (impl_->is_pinned_otherwise(digest, length) &&
-         impl_->settlement.wait_until(impl_->mutex, deadline.at)) {
-  }
-  --impl_->settle_waiters;
-  return !impl_->is_pinned_otherwise(digest, length);
+  const auto is_pinned_otherwise = [&] {
+    impl_->mutex.assert_held();
+    const uint32_t id = impl_->find_committed(digest);
+    return id != kNoSlot && impl_->slots[id].length != length && impl_->is_in_use(impl_->slots[id]);
+  };
+  return impl_->wait_while(is_pinned_otherwise, deadline);
 }
 
 void Pool::lengths(std::span<const Digest> digests, std::span<uint32_t> out) const {
@@ -330,9 +322,7 @@ void Pool::withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordR
 void Pool::mark_published(std::span<const RecordRow> rows) {
   MutexLock lock(impl_->mutex);
   for (const RecordRow& row : rows) {
-    const uint32_t id = impl_->find_committed(row.digest);
-    if (id != kNoSlot && impl_->slots[id].generation == row.generation)
-      impl_->slots[id].published = true;
+    if (Slot* slot = impl_->recorded(row)) slot->published = true;
   }
 }
 
@@ -441,24 +431,18 @@ size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<
 }
 
 Generation Pool::scan(const std::function<void(std::span<const RecordRow>)>& visit) const {
+  // Before the first look: a change with a generation up to this one ends before it.
+  const Generation as_of = impl_->generation.load() - 1;
   std::vector<RecordRow> rows;
-  rows.reserve(kScanSlotsPerTurn);
-  Generation as_of = 0;
-  uint32_t next = 0;
-  for (bool first = true, more = true; more; first = false) {
-    rows.clear();
-    {
-      MutexLock lock(impl_->mutex);
-      if (first) as_of = impl_->generation.load(std::memory_order_relaxed) - 1;
-      const uint32_t end = std::min(next + kScanSlotsPerTurn, impl_->slots.end());
-      for (; next < end; ++next) {
-        const Slot& slot = impl_->slots[next];
-        if (slot.state == SlotState::committed) rows.push_back(impl_->row_of(slot));
-      }
-      more = next < impl_->slots.end();
-    }
-    if (!rows.empty()) visit(rows);
-  }
+  impl_->for_each_committed(
+      [&](const Slot& slot, uint32_t) {
+        impl_->mutex.assert_held();
+        rows.push_back(impl_->row_of(slot));
+      },
+      [&] {
+        if (!rows.empty()) visit(rows);
+        rows.clear();
+      });
   return as_of;
 }
 

@@ -42,11 +42,10 @@ namespace peercached {
 struct PoolConfig {
   uint64_t size_bytes = 0;  // rounded down to units; at least 1 MiB
   Incarnation incarnation = 0;
-  bool huge_pages = false;        // MFD_HUGETLB; fails if there are too few, never falls back
-  unsigned prefault_threads = 0;  // 0: one per processor, at most 16
-  double high_watermark = 0.98;   // used fraction at which background eviction starts
-  double low_watermark = 0.96;    // used fraction at which it stops
-  PoolFileConfig file;            // keeps the pool across restarts; by default no file
+  bool huge_pages = false;       // MFD_HUGETLB; fails if there are too few, never falls back
+  double high_watermark = 0.98;  // used fraction at which background eviction starts
+  double low_watermark = 0.96;   // used fraction at which it stops
+  PoolFileConfig file;           // keeps the pool across restarts; by default no file
   // Only for a pool in a file. Each page is stored with the position of the newest removal. After a
   // restart `is_void` says whether the page was removed since then.
   std::function<Position()> position;
@@ -116,7 +115,7 @@ struct IdlePage {
   RecordRow row;
   uint32_t namespace_slot = 0;
   uint32_t idle_ms = 0;  // since its last use
-  uint64_t stamp = 0;    // greater: worth more (eviction.h)
+  uint64_t stamp = 0;    // greater: worth more (recency.h)
   uint8_t moves = 0;     // from pool to pool, since its last use
 };
 
@@ -189,7 +188,6 @@ class Pool {
 
   std::byte* base() const;
   uint64_t size_bytes() const;
-  int memory_fd() const;  // the file behind the mapping, for sendfile and registration
 
   // --- set ---------------------------------------------------------------------------
   // Fills one Reservation per request, in order. `parent`: the key just before the first request's
@@ -199,13 +197,13 @@ class Pool {
   // of all pages that were evicted or dropped.
   void reserve(std::span<const PageRequest> requests, const Digest* parent, const PageNamespace& ns,
                std::span<Reservation> out);
-  // Writes the header last, in release order, and fills rows[i] with the record to publish. The
-  // slots stay pinned for the caller, so that no withdrawal can overtake the publication. Give
-  // `idle_ms` for pages last used elsewhere, that long ago; without it they count as used now.
-  // `elsewhere` may be empty; elsewhere[i] is 1 if another pool has the page, too. Then our copy is
-  // one of those that go soon, until it is used here.
-  void commit(std::span<const PinnedPage> pages, std::span<const uint64_t> checksums,
-              std::span<RecordRow> rows, const std::optional<Adoption>& adoption = {},
+  // `checksum` must be set. Writes the header last, in release order, and fills rows[i] with the
+  // record to publish. The slots stay pinned for the caller, so that no withdrawal can overtake the
+  // publication. Give `idle_ms` for pages last used elsewhere, that long ago; without it they count
+  // as used now. `elsewhere` may be empty; elsewhere[i] is 1 if another pool has the page, too.
+  // Then our copy is one of those that go soon, until it is used here.
+  void commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
+              const std::optional<Adoption>& adoption = {},
               std::span<const uint8_t> elsewhere = {});
   void abort(std::span<const PinnedPage> pages);
   // Waits until no thread has `digest` reserved; false at the deadline.

@@ -2,16 +2,16 @@
 // pages leave.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
-#include <memory>
 #include <thread>
 #include <vector>
 
 #include "common/mutex.h"
-#include "pool/eviction.h"
 #include "pool/memory.h"
 #include "pool/page_note.h"
 #include "pool/pool.h"
+#include "pool/recency.h"
 #include "pool/slot_table.h"
 #include "pool/space.h"
 #include "pool/victims.h"
@@ -32,8 +32,9 @@ struct Pool::Impl {
   PinnedPage page_of(uint32_t id) const REQUIRES(mutex);
   RecordRow row_of(const Slot& slot) const REQUIRES(mutex);
   uint32_t find_committed(const Digest& digest) const REQUIRES(mutex);
-  bool is_reserved(const Digest& digest) const REQUIRES(mutex);
-  bool is_pinned_otherwise(const Digest& digest, uint32_t length) const REQUIRES(mutex);
+  // Waits while busy() is true; false at the deadline. settled() makes it look again.
+  template <typename Busy>
+  bool wait_while(const Busy& busy, Deadline deadline) REQUIRES(mutex);
   void pin(uint32_t id) REQUIRES(mutex);
   void unpin(uint32_t id) REQUIRES(mutex);
   // Reserves a slot for this page; otherwise the outcome says why not. `parent` is a slot or
@@ -47,6 +48,10 @@ struct Pool::Impl {
   // The committed page of this record; nullptr: it has gone, or was set anew.
   Slot* recorded(const RecordRow& record) REQUIRES(mutex);
   IdlePage idle_page(const Slot& slot, uint32_t at_ms) const REQUIRES(mutex);
+  // Calls visit(slot, now_ms) under the mutex, for some slots in one turn. Releases it after each
+  // turn and calls after_turn().
+  template <typename Visit, typename AfterTurn>
+  void for_each_committed(const Visit& visit, const AfterTurn& after_turn) const;
   void write_header(const Slot& slot) REQUIRES(mutex);
 
   void enter(uint32_t id, Generation generation, uint64_t checksum) REQUIRES(mutex);
@@ -99,7 +104,7 @@ struct Pool::Impl {
   Space space GUARDED_BY(mutex);
   Namespaces namespaces GUARDED_BY(mutex);
   EvictedKeys evicted_keys;
-  const std::unique_ptr<EvictionPolicy> policy PT_GUARDED_BY(mutex);
+  Recency recency GUARDED_BY(mutex);
   VictimFinder victims GUARDED_BY(mutex);
   std::vector<uint32_t> chosen GUARDED_BY(mutex);  // scratch of take_slot
   PoolStats counters GUARDED_BY(mutex);
@@ -112,5 +117,19 @@ struct Pool::Impl {
   bool stopping GUARDED_BY(mutex) = false;
   std::thread evictor;
 };
+
+template <typename Visit, typename AfterTurn>
+void Pool::Impl::for_each_committed(const Visit& visit, const AfterTurn& after_turn) const {
+  constexpr uint32_t kSlotsPerTurn = 1024;
+  uint32_t next = 0;
+  for (bool more = true; more; after_turn()) {
+    MutexLock lock(mutex);
+    const uint32_t at_ms = now_ms(), end = std::min(next + kSlotsPerTurn, slots.end());
+    for (; next < end; ++next) {
+      if (slots[next].state == SlotState::committed) visit(slots[next], at_ms);
+    }
+    more = next < slots.end();
+  }
+}
 
 }  // namespace peercached

@@ -21,36 +21,55 @@
 //
 // Within a namespace a page is placed behind its predecessor, too, if it is there in the pool. That
 // order matters only where a namespace has a quota.
+//
+// What else makes room costly, the places of the pages, is not its business (victims.h). The lists
+// are linked through Slot, which also has `stamp` and `touched_ms`. A drain offers pages in
+// descending order of their stamps. A warm restart stores the stamps, and brings the pages back in
+// ascending order.
+//
+// All calls come under the pool's mutex, at each use of a page. So each takes a few steps, whatever
+// the number of pages.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "pool/eviction.h"
+#include "pool/quota.h"
+#include "pool/space.h"
 
 namespace peercached {
 
-class Recency final : public EvictionPolicy {
+class Recency {
  public:
   Recency(SlotTable& slots, Space& space, Namespaces& namespaces)
       : slots_(slots), space_(space), namespaces_(namespaces) {}
 
-  void committed(uint32_t id, uint32_t before, uint32_t now_ms, bool evicted_lately) override;
-  void used(uint32_t id, uint32_t before, uint32_t now_ms) override;
-  // Placed directly behind `before`, however old that is, or among the pages set at that time.
-  void adopted(uint32_t id, uint32_t before, uint32_t touched_ms) override;
-  // Placed like a page that was used nearly as long ago as the one to be evicted next.
-  void duplicated(uint32_t id, uint32_t before, uint32_t now_ms) override;
-  // In the order of the stamps, which tells nothing of later uses.
-  void restored(uint32_t id, uint64_t stamp) override;
-  void unpinned(uint32_t id) override;
-  void removed(uint32_t id) override;
+  // --- what happens. `before`: the page before it in its chain or its batch, or kNoSlot.
+  // `evicted_lately`: a somewhat larger pool would still have had this page.
+  void committed(uint32_t id, uint32_t before, uint32_t now_ms, bool evicted_lately);
+  void used(uint32_t id, uint32_t before, uint32_t now_ms);
+  // Committed, but last used on another node, at `touched_ms`. Placed directly behind `before`, of
+  // this batch, however old that is, or among the pages set at that time.
+  void adopted(uint32_t id, uint32_t before, uint32_t touched_ms);
+  // Committed now, while another pool has the page, too. Placed like a page that was used nearly as
+  // long ago as the one to be evicted next. `before`: of this batch, also such a page.
+  void duplicated(uint32_t id, uint32_t before, uint32_t now_ms);
+  // Comes from an earlier process. In the order of the stamps, which tells nothing of later uses.
+  void restored(uint32_t id, uint64_t stamp);
+  // Its last pin has ended.
+  void unpinned(uint32_t id);
+  void removed(uint32_t id);
 
-  uint32_t next() override;
-  uint32_t next_of(SizeClass& size_class) override;
-  uint32_t next_of(NamespacePages& own) override;
-  void first(size_t count, std::vector<uint32_t>& ids) const override;
-  double worth(uint32_t id) const override;
+  // --- what to evict
+  // The page to evict next, of all or of some. Never a pinned one; kNoSlot: there is no other.
+  uint32_t next();
+  uint32_t next_of(SizeClass& size_class);
+  uint32_t next_of(NamespacePages& own);
+  // The next `count` pages to go, in order. Pinned pages are included.
+  void first(size_t count, std::vector<uint32_t>& ids) const;
+  // What the pool loses with a page: from 0, the next to be evicted, to 1, used just now.
+  double worth(uint32_t id) const;
 
  private:
   void place(uint32_t id, uint32_t before, uint32_t now_ms);

@@ -128,7 +128,7 @@ void Pool::Impl::bring_back(const RecoveredPage& page, uint32_t id, uint32_t nam
   NamespacePages& own = namespaces.pages[namespace_slot];
   ++own.keys;
   own.bytes += space.span_of(slot).size_class->stride_bytes;
-  policy->restored(id, page.stamp);
+  recency.restored(id, page.stamp);
   ++counters.keys;
   counters.payload_bytes += slot.length;
 }

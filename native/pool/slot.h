@@ -45,7 +45,7 @@ struct alignas(64) Slot {
   uint32_t span = 0;
   SlotState state = SlotState::unused;
   bool published = false;  // an owner has accepted the record
-  // Kept by the eviction policy (eviction.h), with the fields below.
+  // Kept by the eviction order (recency.h), with the fields below.
   bool listed = false;      // in the lists of the pool and of its class
   bool reused = false;      // in the lists of pages used again
   uint32_t touched_ms = 0;  // its last use
@@ -101,7 +101,7 @@ class SlotList {
   uint32_t coldest_ = kNoSlot;
 };
 
-// The committed pages of the pool, of a class or of a namespace, as the eviction policy orders
+// The committed pages of the pool, of a class or of a namespace, as recency.h orders
 // them. Within each list, stamps descend from the hottest to the coldest.
 template <Links Slot::*links>
 struct OrderedPages {

@@ -22,9 +22,9 @@ constexpr int kSeedStepsMax = 128;
 
 bool VictimFinder::find(SizeClass& size_class, std::vector<uint32_t>& victims) {
   victims.clear();
-  const uint32_t own = policy_.next_of(size_class);
-  policy_.next();  // so that worth is relative to what can be evicted
-  if (own != kNoSlot && policy_.worth(own) <= kOwnClassWorth) {
+  const uint32_t own = recency_.next_of(size_class);
+  recency_.next();  // so that worth is relative to what can be evicted
+  if (own != kNoSlot && recency_.worth(own) <= kOwnClassWorth) {
     victims.push_back(own);
     return true;
   }
@@ -42,7 +42,7 @@ bool VictimFinder::find(SizeClass& size_class, std::vector<uint32_t>& victims) {
 double VictimFinder::loss_of(const Span& span) const {
   double loss = 0;
   for (uint32_t id : span.slots)
-    if (slots_[id].state == SlotState::committed) loss += kLossOfColdest + policy_.worth(id);
+    if (slots_[id].state == SlotState::committed) loss += kLossOfColdest + recency_.worth(id);
   return loss * static_cast<double>(span.size_class->stride_bytes);
 }
 
@@ -50,7 +50,7 @@ VictimFinder::Stretch VictimFinder::coldest_stretch(uint64_t bytes) {
   Stretch best;
   Span* seen[kSeedsMax];
   int seeds = 0;
-  policy_.first(kSeedStepsMax, coldest_);
+  recency_.first(kSeedStepsMax, coldest_);
   for (const uint32_t id : coldest_) {
     if (seeds == kSeedsMax) break;
     Span& span = space_.span_of(slots_[id]);

@@ -2,7 +2,7 @@
 //
 // The naive way evicts by age until the slot fits. With pages of another size, that evicts nearly
 // everything before two neighbours happen to be free. Instead, take the class's own coldest page if
-// it is about as cold as any. "Cold" is what the eviction policy says is worth little. Otherwise
+// it is about as cold as any. "Cold" is what the eviction order says is worth little. Otherwise
 // find the stretch of neighbouring spans with the least and coldest data, and empty only that.
 //
 // Not thread safe: the pool's mutex guards it.
@@ -11,15 +11,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "pool/eviction.h"
+#include "pool/recency.h"
 #include "pool/space.h"
 
 namespace peercached {
 
 class VictimFinder {
  public:
-  VictimFinder(SlotTable& slots, Space& space, EvictionPolicy& policy)
-      : slots_(slots), space_(space), policy_(policy) {}
+  VictimFinder(SlotTable& slots, Space& space, Recency& recency)
+      : slots_(slots), space_(space), recency_(recency) {}
 
   // Fills `victims` with pages to evict so that the class gets a slot. False if everything is
   // pinned or reserved.
@@ -40,7 +40,7 @@ class VictimFinder {
 
   SlotTable& slots_;
   Space& space_;
-  EvictionPolicy& policy_;
+  Recency& recency_;
   std::vector<uint32_t> coldest_;  // scratch of coldest_stretch()
   // The last failed search of the whole pool; not repeated until something became movable.
   uint64_t hopeless_bytes_ = UINT64_MAX;

@@ -12,20 +12,6 @@ PackedRecord* FurtherHolders::find(const Digest& digest, HolderIndex holder) {
   return nullptr;
 }
 
-unsigned FurtherHolders::read(const Digest& digest, const HolderTable& holders,
-                              RecordRow out[kHoldersPerDigestMax]) const {
-  const auto at = by_key_.find(key_of(digest));
-  if (at == by_key_.end()) return 0;
-  unsigned found = 0;
-  for (const PackedRecord& record : at->second) {
-    if (!holders.live(record.holder())) continue;
-    out[found] = record.row();
-    out[found].digest = digest;
-    if (++found == kHoldersPerDigestMax) break;
-  }
-  return found;
-}
-
 void FurtherHolders::append(const Digest& digest, const HolderTable& holders,
                             std::vector<RecordRow>& out) const {
   const auto at = by_key_.find(key_of(digest));

@@ -16,7 +16,6 @@
 #include "common/types.h"
 #include "shard/holder_table.h"
 #include "shard/packed_record.h"
-#include "shard/shard.h"
 
 namespace peercached {
 
@@ -31,9 +30,6 @@ class FurtherHolders {
 
   // nullptr: not found here.
   PackedRecord* find(const Digest& digest, HolderIndex holder);
-  // Writes live records, at most three; returns how many.
-  unsigned read(const Digest& digest, const HolderTable& holders,
-                RecordRow out[kHoldersPerDigestMax]) const;
   // Appends all live records of the digest.
   void append(const Digest& digest, const HolderTable& holders, std::vector<RecordRow>& out) const;
   void add(const PackedRecord& record);

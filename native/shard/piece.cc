@@ -56,7 +56,12 @@ unsigned Piece::read(const Digest& digest, const HolderTable& holders,
   // Also reached after many writers in a row: wait for the mutex.
   MutexLock lock(mutex);
   const int found = try_read(digest, holders, out, dead_seen);
-  return found > 0 ? static_cast<unsigned>(found) : further_.read(digest, holders, out);
+  if (found > 0) return static_cast<unsigned>(found);
+  std::vector<RecordRow> further;
+  further_.append(digest, holders, further);
+  further.resize(std::min<size_t>(further.size(), kHoldersPerDigestMax));
+  std::ranges::copy(further, out);
+  return static_cast<unsigned>(further.size());
 }
 
 void Piece::read_all(const Digest& digest, const HolderTable& holders,

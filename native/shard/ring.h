@@ -39,7 +39,6 @@ class Ring {
   };
   std::vector<Part> split(std::span<const std::byte> items, size_t stride, bool first_only) const;
 
-  unsigned replicas() const { return replicas_; }
   uint64_t view_number() const { return view_number_; }  // of the view that produced this ring
   // Per node, the fraction of digests that have it among their first `owners` owners. `owners` is
   // capped at the number of owners per digest.

@@ -95,7 +95,7 @@ TEST_F(DiskCorruption, TurnedBitsCostAtMostThePagesTheyHit) {
     write(damaged);
     pages_right();
     noticed +=
-        last.reads_corrupt + last.recovery_corrupt + last.recovery_rejected + last.recovery_walked;
+        last.reads_corrupt + last.recovery.corrupt + last.recovery.rejected + last.recovery.walked;
   }
   EXPECT_GT(noticed, 20u);
 }
@@ -112,9 +112,9 @@ TEST_F(DiskCorruption, ALostFooterCostsNothing) {
   }
   write(damaged);
   EXPECT_EQ(pages_right(), all);
-  EXPECT_EQ(last.recovery_walked, segments);
+  EXPECT_EQ(last.recovery.walked, segments);
   EXPECT_EQ(pages_right(), all);
-  EXPECT_EQ(last.recovery_walked, 0u) << "they were sealed again";
+  EXPECT_EQ(last.recovery.walked, 0u) << "they were sealed again";
 }
 
 TEST_F(DiskCorruption, TruncatedZeroedAndMixedUpSegmentsAreSurvived) {
@@ -168,7 +168,7 @@ TEST_F(DiskCorruption, AForeignSegmentIsRejected) {
   config.identity = {};
   write(mixed);
   EXPECT_EQ(pages_right(), kPages - kPages / 5);
-  EXPECT_EQ(last.recovery_rejected, foreign);
+  EXPECT_EQ(last.recovery.rejected, foreign);
 }
 
 TEST_F(DiskCorruption, FlippedBitInAMultiReadPageIsAMiss) {

@@ -225,8 +225,8 @@ void recovery(Bench& bench, uint64_t pages) {
   std::printf(
       "recovery of %" PRIu64 " pages in %" PRIu64 " segments: %" PRIu64
       " ms, %.2f s per million; index %.0f bytes a page\n",
-      stats.recovered_pages, stats.recovered_segments, stats.recovery_ms,
-      static_cast<double>(stats.recovery_ms) * 1e3 / static_cast<double>(stats.recovered_pages),
+      stats.recovery.pages, stats.recovery.segments, stats.recovery.ms,
+      static_cast<double>(stats.recovery.ms) * 1e3 / static_cast<double>(stats.recovery.pages),
       static_cast<double>(stats.index_bytes) / static_cast<double>(stats.pages));
   bench.remove();
 }

@@ -33,11 +33,9 @@ TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
       page.namespace_id = {0, n % 7};
       page.length = static_cast<uint32_t>(1 + n);
       IndexEntry entry;
-      entry.digest = digest;
       entry.sequence = ++sequence;
       entry.length = page.length;
-      entry.segment = 1;
-      EXPECT_EQ(index.insert(page, entry), !model.contains(digest));
+      EXPECT_EQ(index.insert(page, {sequence, 1, 0}), !model.contains(digest));
       model.try_emplace(digest, entry);
     } else {
       EXPECT_EQ(index.change(digest, [](IndexEntry&) { return Index::Verdict::erase; }),
@@ -76,10 +74,7 @@ TEST(DiskIndex, NeedsAtMost115BytesAPage) {
   for (uint64_t n = 1; n <= 300'000; ++n) {
     DiskPage page;
     page.digest = {random(), random()};
-    IndexEntry entry;
-    entry.digest = page.digest;
-    entry.sequence = n;
-    index.insert(page, entry);
+    index.insert(page, {.sequence = n});
     if (n >= 100'000 && n % 1000 == 0) {
       ASSERT_LE(index.totals().bytes, 115 * n) << n;
     }
@@ -94,10 +89,7 @@ TEST(DiskIndex, ADroppedEpochIsNotFound) {
     page.digest = {1, epoch};
     page.namespace_id = {5, 5};
     page.epoch = epoch;
-    IndexEntry entry;
-    entry.digest = page.digest;
-    entry.sequence = epoch;
-    index.insert(page, entry);
+    index.insert(page, {.sequence = epoch});
   }
   EXPECT_TRUE(namespaces.raise_floor({5, 5}, 3));
   EXPECT_FALSE(namespaces.raise_floor({5, 5}, 2));

@@ -94,7 +94,7 @@ TEST_P(DiskModel, AgreesWithAMapOverRandomOperationsAndRestarts) {
   }
   EXPECT_LE(tier->stats().used_bytes, config.size_bytes);
   EXPECT_EQ(tier->stats().reads_corrupt, 0u);
-  EXPECT_GT(tier->stats().segments_evicted + tier->stats().recovered_segments, 0u);
+  EXPECT_GT(tier->stats().segments_evicted + tier->stats().recovery.segments, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, DiskModel, ::testing::Range(0u, 6u));

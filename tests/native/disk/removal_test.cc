@@ -114,7 +114,7 @@ TEST_F(DiskRemoval, LastsForAPageThatFailedToCarryForward) {
   EXPECT_FALSE(holds(1));
   remove_for_ever(1);
   reopen();
-  EXPECT_GT(tier->stats().recovery_walked, 0u) << "the segment with the copy was not sealed";
+  EXPECT_GT(tier->stats().recovery.walked, 0u) << "the segment with the copy was not sealed";
   EXPECT_FALSE(holds(1));
 }
 
@@ -149,7 +149,7 @@ TEST_F(DiskRemoval, BadBlockInASegmentWithoutFooterCostsOnlyItsPage) {
   io->unreadable_from = 300'000;
   io->unreadable_to = 300'001;
   open(*io);
-  EXPECT_EQ(tier->stats().recovered_pages, 9u);
+  EXPECT_EQ(tier->stats().recovery.pages, 9u);
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(holds(i), i != 5) << i;
   close();
   open();
@@ -164,7 +164,7 @@ TEST_F(DiskRemoval, LastsForPagesInASegmentWithUnreadableHeader) {
   io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
   io->unreadable_to = 4096;
   open(*io);
-  EXPECT_EQ(tier->stats().recovery_rejected, 1u);
+  EXPECT_EQ(tier->stats().recovery.rejected, 1u);
   EXPECT_GT(io->syncs_after_unlink(), 0u) << "not even a power cut brings it back";
   EXPECT_FALSE(holds(1));
   remove_for_ever(1);

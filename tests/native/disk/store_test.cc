@@ -23,7 +23,7 @@ TEST_F(DiskStore, PagesAreReadBackBeforeAndAfterReopening) {
     EXPECT_EQ(tier->stats().pages, std::size(lengths));
     reopen();
   }
-  EXPECT_EQ(tier->stats().recovery_walked, 0u) << "closing seals the open segment";
+  EXPECT_EQ(tier->stats().recovery.walked, 0u) << "closing seals the open segment";
 }
 
 TEST_F(DiskStore, ReadsPagesLargerThanOneRead) {

@@ -79,7 +79,7 @@ class ColdTest : public ::testing::Test {
       const auto bytes = content_of(digest);
       page.checksum = copy_and_checksum(page.payload(), bytes.data(), bytes.size());
       RecordRow row;
-      pool_->commit({&page, 1}, {&page.checksum, 1}, {&row, 1});
+      pool_->commit({&page, 1}, {&row, 1});
       tell({&row, 1});
     }
     std::vector<RecordRow> withdrawals;

@@ -50,8 +50,8 @@ TEST_F(DiskWatchTest, StopBetweenTwoLooksIsReported) {
 }
 
 TEST_F(DiskWatchTest, EachLookReportsOnlyNewDamage) {
-  stats.recovery_rejected = 2;
-  stats.recovery_corrupt = 3;
+  stats.recovery.rejected = 2;
+  stats.recovery.corrupt = 3;
   auto sentences = told();
   ASSERT_EQ(sentences.size(), 2u);
   EXPECT_TRUE(sentences[0].starts_with("dropped 3 damaged")) << sentences[0];

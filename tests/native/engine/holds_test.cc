@@ -113,20 +113,20 @@ TEST_F(Holds, DestroyedTableLeavesNoPins) {
 
 class Pins : public Holds {
  protected:
-  std::vector<PinOutcome> pin(uint64_t first, size_t count, TimePoint until,
+  std::vector<PageStatus> pin(uint64_t first, size_t count, TimePoint until,
                               uint64_t bytes_max = kAll) {
-    std::vector<PinOutcome> outcomes(count);
-    why = table.pin(numbers(first, count), until, bytes_max, outcomes);
-    return outcomes;
+    std::vector<PageStatus> statuses(count);
+    why = table.pin(numbers(first, count), until, bytes_max, statuses);
+    return statuses;
   }
   size_t pinned(uint64_t first, size_t count, TimePoint until, uint64_t bytes_max = kAll) {
-    const auto outcomes = pin(first, count, until, bytes_max);
-    return static_cast<size_t>(std::ranges::count(outcomes, PinOutcome::pinned));
+    const auto statuses = pin(first, count, until, bytes_max);
+    return static_cast<size_t>(std::ranges::count(statuses, PageStatus::ok));
   }
-  std::vector<uint8_t> unpin(uint64_t first, size_t count) {
-    std::vector<uint8_t> unpinned(count);
-    table.unpin(numbers(first, count), unpinned);
-    return unpinned;
+  std::vector<PageStatus> unpin(uint64_t first, size_t count) {
+    std::vector<PageStatus> statuses(count);
+    table.unpin(numbers(first, count), statuses);
+    return statuses;
   }
   static std::vector<Digest> numbers(uint64_t first, size_t count) {
     std::vector<Digest> digests;
@@ -169,7 +169,7 @@ TEST_F(Pins, APinAgainSetsTheTimeAnew) {
 
 TEST_F(Pins, APageThatIsNotHereIsAbsent) {
   set(0, 1);
-  EXPECT_EQ(pin(0, 2, later), (std::vector{PinOutcome::pinned, PinOutcome::absent}));
+  EXPECT_EQ(pin(0, 2, later), (std::vector{PageStatus::ok, PageStatus::absent}));
   EXPECT_EQ(table.stats().pins_refused, 0u);
 }
 
@@ -207,7 +207,7 @@ TEST_F(Pins, AfterARefusedPageNoFurtherOneIsPinned) {
   pages.set(1, 3 * kLength);
   pages.set(2, kLength);
   EXPECT_EQ(pin(0, 3, later, 6 * kLength),
-            (std::vector{PinOutcome::pinned, PinOutcome::refused, PinOutcome::refused}));
+            (std::vector{PageStatus::ok, PageStatus::no_space, PageStatus::no_space}));
 }
 
 TEST_F(Pins, RemovalWinsAndFreesTheMemoryAtOnce) {
@@ -255,7 +255,7 @@ TEST_F(Pins, UnpinEndsAPinButNoHold) {
   set(0, 3);
   pin(0, 2, later);
   hold(table, 0, 1, later);
-  EXPECT_EQ(unpin(0, 3), (std::vector<uint8_t>{1, 1, 0}));
+  EXPECT_EQ(unpin(0, 3), (std::vector{PageStatus::ok, PageStatus::ok, PageStatus::absent}));
   EXPECT_EQ(table.stats().pinned.pages, 0u);
   EXPECT_EQ(table.stats().pages, 1u);
   set(100, 300);

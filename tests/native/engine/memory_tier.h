@@ -47,9 +47,6 @@ class MemoryTier final : public ColdTier {
     wake_.notify_all();
     return PutOutcome::queued;
   }
-  void contains(std::span<const Digest> digests, std::span<uint8_t> out) const override {
-    for (size_t i = 0; i < digests.size(); ++i) out[i] = find(digests[i]).has_value();
-  }
   std::optional<DiskPage> find(const Digest& digest) const override {
     std::lock_guard lock(mutex_);
     const auto here = pages_.find(digest);

@@ -21,9 +21,9 @@ class StorageTest : public ::testing::Test {
     Reservation reservation;
     storage_.pool().reserve({&request, 1}, nullptr, 1, {&reservation, 1});
     ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
-    const uint64_t checksum = 7;
+    reservation.page.checksum = 7;
     RecordRow row;
-    storage_.pool().commit({&reservation.page, 1}, {&checksum, 1}, {&row, 1});
+    storage_.pool().commit({&reservation.page, 1}, {&row, 1});
     storage_.pool().unpin({&reservation.page, 1});
   }
 

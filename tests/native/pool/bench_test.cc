@@ -16,14 +16,13 @@ class DISABLED_PoolBench : public PageFixture {
     std::vector<PageRequest> requests(kBatchPages);
     std::vector<Reservation> out(kBatchPages);
     std::vector<PinnedPage> pages(kBatchPages);
-    std::vector<uint64_t> sums(kBatchPages);
     std::vector<RecordRow> rows(kBatchPages);
     for (uint64_t batch = 0; batch < batches; ++batch) {
       for (size_t i = 0; i < kBatchPages; ++i)
         requests[i] = {digest_for(first + batch * kBatchPages + i), length};
       pool->reserve(requests, nullptr, 1, out);
       for (size_t i = 0; i < kBatchPages; ++i) pages[i] = out[i].page;
-      pool->commit(pages, sums, rows);
+      pool->commit(pages, rows);
       pool->unpin(pages);
     }
   }

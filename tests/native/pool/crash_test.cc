@@ -55,12 +55,10 @@ class PoolCrash : public PoolFileFixture {
     Reservation one;
     pool->reserve({&request, 1}, nullptr, {100, kNamespace, 0}, {&one, 1});
     if (one.outcome != ReserveOutcome::reserved) return pool->unpin({&one.page, 1});
-    const uint64_t sum = [&] {
-      paint(one.page.payload(), one.page.length, content_of(number, version));
-      return checksum(one.page.payload(), one.page.length);
-    }();
+    paint(one.page.payload(), one.page.length, content_of(number, version));
+    one.page.checksum = checksum(one.page.payload(), one.page.length);
     RecordRow row;
-    pool->commit({&one.page, 1}, {&sum, 1}, {&row, 1});
+    pool->commit({&one.page, 1}, {&row, 1});
     pool->unpin({&one.page, 1});
   }
 

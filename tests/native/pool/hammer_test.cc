@@ -30,7 +30,6 @@ class PoolHammer : public PageFixture {
     std::vector<Reservation> out(requests.size());
     pool->reserve(requests, nullptr, 1, out);
     std::vector<PinnedPage> fresh, all;
-    std::vector<uint64_t> sums;
     for (size_t i = 0; i < out.size(); ++i) {
       if (out[i].outcome == ReserveOutcome::busy)
         pool->wait_settled(requests[i].digest, Deadline::after_ms(1));
@@ -38,10 +37,10 @@ class PoolHammer : public PageFixture {
       if (out[i].outcome != ReserveOutcome::reserved) continue;
       paint(out[i].page.payload(), requests[i].length, numbers[i]);
       fresh.push_back(out[i].page);
-      sums.push_back(numbers[i]);
+      fresh.back().checksum = numbers[i];
     }
     std::vector<RecordRow> rows(fresh.size());
-    pool->commit(fresh, sums, rows);
+    pool->commit(fresh, rows);
     pool->mark_published(rows);
     sets += rows.size();
     pool->unpin(all);

@@ -14,7 +14,7 @@ namespace {
 
 std::string refusal(uint64_t size_bytes, bool huge_pages) {
   try {
-    PoolMemory memory(size_bytes, huge_pages, 1);
+    PoolMemory memory(size_bytes, huge_pages);
   } catch (const std::runtime_error& error) {
     return error.what();
   }
@@ -41,19 +41,11 @@ TEST(PoolMemory, MissingHugePagesAreAnErrorAndNoFallback) {
 }
 
 TEST(PoolMemory, IsThereBeforeFirstUse) {
-  PoolMemory memory((8 << 20) + 100, false, 2);
+  PoolMemory memory((8 << 20) + 100, false);
   EXPECT_EQ(memory.size_bytes(), uint64_t{8} << 20);
   std::vector<unsigned char> resident(memory.size_bytes() / 4096);
   ASSERT_EQ(mincore(memory.base(), memory.size_bytes(), resident.data()), 0);
   for (unsigned char page : resident) ASSERT_EQ(page & 1, 1);
-}
-
-TEST(PoolMemory, DescriptorIsTheSameMemory) {
-  PoolMemory memory(1 << 20, false, 1);
-  memory.base()[12345] = std::byte{42};
-  char seen = 0;
-  ASSERT_EQ(pread(memory.fd(), &seen, 1, 12345), 1);
-  EXPECT_EQ(seen, 42);
 }
 
 }  // namespace

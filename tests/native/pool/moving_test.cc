@@ -24,9 +24,8 @@ class PoolMoving : public PageFixture {
   void adopt(uint64_t number, const Adoption& adoption) {
     const Reservation reservation = reserve(number, kMoved);
     ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
-    const uint64_t sum = 0;
     RecordRow row;
-    pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1}, adoption);
+    pool->commit({&reservation.page, 1}, {&row, 1}, adoption);
     unpin(reservation.page);
   }
 };

@@ -44,7 +44,6 @@ class PageFixture : public ::testing::Test {
     PoolConfig config;
     config.size_bytes = size_bytes;
     config.incarnation = kIncarnation;
-    config.prefault_threads = 1;
     // The defaults are above 1, so nothing is evicted in the background and tests can count.
     config.high_watermark = high_watermark;
     config.low_watermark = low_watermark;
@@ -64,11 +63,11 @@ class PageFixture : public ::testing::Test {
   }
 
   RecordRow commit(const Reservation& reservation, uint64_t number) {
-    const PinnedPage& page = reservation.page;
+    PinnedPage page = reservation.page;
     paint(page.payload(), page.length, number);
-    const uint64_t sum = checksum(page.payload(), page.length);
+    page.checksum = checksum(page.payload(), page.length);
     RecordRow row;
-    pool->commit({&page, 1}, {&sum, 1}, {&row, 1});
+    pool->commit({&page, 1}, {&row, 1});
     return row;
   }
 
@@ -87,9 +86,8 @@ class PageFixture : public ::testing::Test {
     const Reservation reservation = reserve(number, length);
     EXPECT_EQ(reservation.outcome, ReserveOutcome::reserved) << "page " << number;
     if (reservation.outcome != ReserveOutcome::reserved) return {};
-    const uint64_t sum = 0;
     RecordRow row;
-    pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1});
+    pool->commit({&reservation.page, 1}, {&row, 1});
     unpin(reservation.page);
     return row;
   }
@@ -102,17 +100,16 @@ class PageFixture : public ::testing::Test {
     std::vector<Reservation> out(numbers.size());
     pool->reserve(requests, parent, namespace_slot, out);
     std::vector<PinnedPage> pages, all;
-    std::vector<uint64_t> sums;
     for (size_t i = 0; i < out.size(); ++i) {
       ASSERT_TRUE(out[i].page) << "page " << numbers[i];
       all.push_back(out[i].page);
       if (out[i].outcome != ReserveOutcome::reserved) continue;
       paint(out[i].page.payload(), length, numbers[i]);
       pages.push_back(out[i].page);
-      sums.push_back(checksum(out[i].page.payload(), length));
+      pages.back().checksum = checksum(out[i].page.payload(), length);
     }
     std::vector<RecordRow> rows(pages.size());
-    pool->commit(pages, sums, rows);
+    pool->commit(pages, rows);
     pool->unpin(all);
   }
 

@@ -24,7 +24,6 @@ class PoolFileFixture : public PageFixture {
     if (access("/dev/shm", W_OK) != 0) GTEST_SKIP() << "/dev/shm is not writable";
     unlink(path.c_str());
     config.size_bytes = 4 * kMiB;
-    config.prefault_threads = 2;
     config.high_watermark = config.low_watermark = 2;
     config.file.path = path;
     config.file.identity[0] = std::byte{1};

@@ -54,9 +54,8 @@ bool set(Pool& pool, std::span<const Digest> digests, const Digest* parent) {
     all.push_back(reservation.page);
     if (reservation.outcome == ReserveOutcome::reserved) pages.push_back(reservation.page);
   }
-  const std::vector<uint64_t> checksums(pages.size());
   std::vector<RecordRow> rows(pages.size());
-  pool.commit(pages, checksums, rows);
+  pool.commit(pages, rows);
   pool.unpin(all);
   return true;
 }

@@ -16,9 +16,8 @@ class PoolRecency : public PageFixture {
     for (uint64_t number : numbers) {
       const Reservation reservation = reserve(number, kPage);
       ASSERT_EQ(reservation.outcome, ReserveOutcome::reserved);
-      const uint64_t sum = 0;
       RecordRow row;
-      pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1}, Adoption{idle_ms});
+      pool->commit({&reservation.page, 1}, {&row, 1}, Adoption{idle_ms});
       unpin(reservation.page);
     }
   }
@@ -26,9 +25,8 @@ class PoolRecency : public PageFixture {
   void set_duplicates(const std::vector<uint64_t>& numbers) {
     std::vector<PinnedPage> pages;
     for (uint64_t number : numbers) pages.push_back(reserve(number, kPage).page);
-    const std::vector<uint64_t> sums(pages.size());
     std::vector<RecordRow> rows(pages.size());
-    pool->commit(pages, sums, rows, {}, std::vector<uint8_t>(pages.size(), 1));
+    pool->commit(pages, rows, {}, std::vector<uint8_t>(pages.size(), 1));
     for (const PinnedPage& page : pages) unpin(page);
   }
   // Waits until a page set now counts as younger than the pool.

@@ -29,7 +29,6 @@ class DISABLED_RecoveryBench : public PoolFileFixture {
 };
 
 TEST_F(DISABLED_RecoveryBench, BesideTheMemory) {
-  config.prefault_threads = 0;
   for (const uint32_t length : {128 * kKiB, 1 * kMiB, 4 * kKiB}) {
     pool.reset();
     unlink(path.c_str());

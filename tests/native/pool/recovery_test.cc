@@ -218,9 +218,9 @@ TEST_F(Recovery, AForgedSlotInAPayloadIsNoPage) {
     std::memcpy(slot + 64, content.data(), kSmall);
     std::memcpy(slot + 64 + kSmall, &note, 64);
   }
-  const uint64_t sum = checksum(payload, kBig);
+  reservation.page.checksum = checksum(payload, kBig);
   RecordRow row;
-  pool->commit({&reservation.page, 1}, {&sum, 1}, {&row, 1});
+  pool->commit({&reservation.page, 1}, {&row, 1});
   pool->unpin({&reservation.page, 1});
   std::vector<RecordRow> rows;
   remove(1, rows);

@@ -45,13 +45,13 @@ class RemoteReader : public PageFixture {
       const uint32_t length = length_of(version);
       std::vector<RecordRow> rows;
       remove(number, rows);
-      const Reservation one = reserve(number, length);
+      Reservation one = reserve(number, length);
       if (one.outcome == ReserveOutcome::held) unpin(one.page);
       if (one.outcome != ReserveOutcome::reserved) continue;
       paint(source.data(), length, version);
-      const uint64_t sum = copy_and_checksum(one.page.payload(), source.data(), length);
+      one.page.checksum = copy_and_checksum(one.page.payload(), source.data(), length);
       RecordRow row;
-      pool->commit({&one.page, 1}, {&sum, 1}, {&row, 1});
+      pool->commit({&one.page, 1}, {&row, 1});
       {
         std::lock_guard lock(known_mutex);
         known[number] = {row, version};

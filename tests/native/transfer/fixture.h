@@ -107,9 +107,9 @@ class PagePool {
     pool.reserve({&request, 1}, nullptr, namespace_slot, {&reserved, 1});
     EXPECT_EQ(reserved.outcome, ReserveOutcome::reserved);
     fill_page(reserved.page.payload(), length, number);
-    const uint64_t sum = checksum(reserved.page.payload(), length);
+    reserved.page.checksum = checksum(reserved.page.payload(), length);
     RecordRow row;
-    pool.commit({&reserved.page, 1}, {&sum, 1}, {&row, 1});
+    pool.commit({&reserved.page, 1}, {&row, 1});
     pool.unpin({&reserved.page, 1});
     return row;
   }
