@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from peercached import __version__
 from peercached.admin.status import Status
+from peercached.config import Config
+from peercached.config.shared import shared_settings
 from peercached.data_plane.disk import DiskStatus
 from peercached.data_plane.latencies import latencies
 from peercached.data_plane.recovery import RecoveryStatus
@@ -127,6 +129,7 @@ class Daemon:
         self._starting = True
         self._has_left = False  # for good, after a drain
         self._timeout_s = config.rpc_timeout_ms / 1000
+        self._shared_settings = shared_settings(config)
         self._timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
         address = NodeAddress(
             config.node_id,
@@ -226,7 +229,14 @@ class Daemon:
             self.departures,
             self.failures,
             SecurityStatus(
-                config, engine, self.placement, secret, tls, self.sessions, self.servicer
+                config,
+                engine,
+                self.placement,
+                secret,
+                tls,
+                self.sessions,
+                self.servicer,
+                self.peers,
             ),
             DirectoryStatus(
                 self.publisher, self._pending, self.streams, self.lookups, self.owner_side
@@ -245,7 +255,12 @@ class Daemon:
     def _build_rpc(self, secret: Secret, tls: Tls | None) -> None:
         engine, placement, timeout_s = self.engine, self.placement, self._timeout_s
         self.peers = Peers(
-            lambda: placement.own.address, secret, tls, timeout_s, placement.member_at
+            lambda: placement.own.address,
+            secret,
+            tls,
+            timeout_s,
+            placement.member_at,
+            self._shared_settings,
         )
         self.sessions = Sessions(
             secret,
@@ -272,9 +287,10 @@ class Daemon:
     def _make_cluster(self, address: NodeAddress, rank: int | None, tls: Tls | None) -> Cluster:
         config, timing = self.config, self._timing
         if config.membership == "etcd":
+            etcd_tls = tls if tls is not None and tls.calls else None
             return EtcdMembership(
                 address,
-                EtcdClient(config.etcd_endpoints, tls, timing.etcd_deadline_s),
+                EtcdClient(config.etcd_endpoints, etcd_tls, timing.etcd_deadline_s),
                 config.etcd_prefix,
                 timing,
                 self.peers,
@@ -282,6 +298,7 @@ class Daemon:
                 self._on_view,
                 self._on_refused,
                 self._last_view,
+                self._shared_settings,
             )
         membership = Membership(
             address,
@@ -403,7 +420,10 @@ class Daemon:
             ),
             settings,
         )
-        authenticated = secret.present or tls is not None
+
+        def authenticated() -> bool:
+            return secret.keeps_strangers_out or (tls is not None and tls.serves)
+
         self._secret = secret
         self._watch: asyncio.Task[None] | None = None
         self.relay = Relay(self.operations, placement, self.peers, authenticated)
@@ -416,8 +436,11 @@ class Daemon:
             config.data_sealed,
             self.failures.called_by,
             self.relay.answer,
+            self._shared_settings,
         )
         self.server = PeerServer(self.servicer, tls)
+        if tls is not None:
+            settings.on_change(partial(self._take_tls_mode, tls))
         self.web = WebServer(
             config.metrics_host,
             config.metrics_port,
@@ -500,6 +523,12 @@ class Daemon:
             log.error(
                 "the cluster refuses this node: %s (fix that, then restart this daemon)", reason
             )
+
+    def _take_tls_mode(self, tls: Tls, config: Config) -> None:
+        if tls.mode != config.tls_mode:
+            tls.mode = config.tls_mode
+            self.peers.tls_mode_changed()
+            self.server.tls_mode_changed()
 
     def _why_outside(self) -> str:
         """Why this node is no member of its cluster. Empty if it is one, or a cluster alone."""

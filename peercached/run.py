@@ -64,7 +64,14 @@ async def run(
     config = settings.config
     key = NodeKey.kept(config.state_dir, config.node_id)
     secret = Secret.load(config.cluster_secret_file, key)
-    tls = Tls.load(config.tls_ca, config.tls_cert, config.tls_key, config.node_id, config.host)
+    tls = Tls.load(
+        config.tls_ca,
+        config.tls_cert,
+        config.tls_key,
+        config.node_id,
+        config.host,
+        config.tls_mode,
+    )
     incarnation = new_incarnation()
     rank = await own_rank(config)
     remembered = Store(config.state_dir, config.node_id).load()

@@ -100,6 +100,17 @@ bool read_block(Io& io, const Folder& folder, const std::string& name, Block& bl
   return true;
 }
 
+// Whether a daemon of this identity made the segment. So is one that has no content yet.
+bool is_ours(Io& io, const Folder& folder, uint32_t number, const Identity& identity) {
+  const int fd = io.open(segment_path(folder.inside, number), O_RDONLY, 0);
+  if (fd < 0) return false;
+  const File file(io, fd);
+  SegmentHeader header;
+  const ssize_t bytes = io.pread(fd, reinterpret_cast<std::byte*>(&header), sizeof header, 0);
+  if (bytes != sizeof header) return bytes == 0;
+  return sealed(header) && header.identity == identity;
+}
+
 // False: there is no superblock. Refuses the folder if the superblock does not match.
 bool check_superblock(Io& io, const Folder& folder, const Identity& identity) {
   const std::string& path = folder.path;
@@ -135,17 +146,26 @@ Folder open_folder(Io& io, const std::string& path, const Identity& identity) {
   if (error != 0) refuse(path, "it cannot be listed", error);
   std::string stranger;
   for (const std::string& name : names) {
-    if (const uint32_t number = segment_number(name)) folder.segments.push_back(number);
-    const bool known = name == kLockName || name == kFormatName || name == kNewFormatName ||
-                       name == kRemovalsName || name == "lost+found" || name.starts_with('.');
+    const uint32_t number = segment_number(name);
+    if (number != 0) folder.segments.push_back(number);
+    const bool known = number != 0 || name == kLockName || name == kFormatName ||
+                       name == kNewFormatName || name == kRemovalsName || name == "lost+found" ||
+                       name.starts_with('.');
     if (!known) stranger = name;
   }
   std::ranges::sort(folder.segments);
   if (!check_superblock(io, folder, identity)) {
+    for (const uint32_t number : folder.segments) {
+      if (!is_ours(io, folder, number, identity)) stranger = segment_path("", number).substr(1);
+    }
     if (!stranger.empty()) {
       refuse(path, "it has files (" + stranger +
                        ") but no file 'format', so it is not the disk tier's; name an empty or a "
                        "new directory");
+    }
+    if (!folder.segments.empty()) {
+      empty(io, folder);
+      folder.emptied = "its files had been deleted while a daemon used them";
     }
     write_superblock(io, folder, identity);
   }

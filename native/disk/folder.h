@@ -19,9 +19,14 @@ struct Folder {
   File lock;                       // the folder is ours while this is open
   std::vector<uint32_t> segments;  // numbers of the segment files found, ascending
   TierNote removals;               // newest removal it has seen; zero: none
+  std::string emptied;             // why open_folder() deleted its segments; "": it did not
 };
 
 // Makes the folder if only its last part is missing. Throws DiskError with the remedy.
+//
+// A folder without superblock is taken if all its files are the tier's, under this identity. That
+// is how a folder looks that was emptied while its daemon wrote on. What the daemon knew of
+// removals is gone with the superblock, so the segments are deleted.
 Folder open_folder(Io& io, const std::string& path, const Identity& identity);
 
 // Deletes all segments, because none of their pages may be served.

@@ -166,7 +166,7 @@ class SegmentStore final : public ColdTier {
   std::string judge(const DiskConfig& config) {
     std::string why = config.why_not ? config.why_not(folder_.removals) : "";
     if (!why.empty()) empty(io_, folder_);
-    return why;
+    return why.empty() ? folder_.emptied : why;
   }
 
   // For a page that is damaged or unreadable, or could not be carried forward.

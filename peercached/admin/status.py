@@ -78,6 +78,9 @@ class Security(Part):
     secrets_also_accepted: list[str] = Field(default_factory=list)  # their names
     older_secret: list[str] = Field(default_factory=list)  # callers that proved another one last
     tls: bool = False
+    tls_mode: str = ""  # the key; empty without TLS files
+    without_tls: list[str] = Field(default_factory=list)  # callers that have no TLS
+    called_plain: list[str] = Field(default_factory=list)  # peers called without TLS
     tls_not_after: str = ""  # expiry of this node's certificate or its CA's, whichever is earlier
     tls_seconds_left: int = 0
     tls_reloads: int = 0

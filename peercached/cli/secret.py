@@ -49,14 +49,16 @@ _STEPS: dict[str, tuple[_Step, str]] = {
 
 
 @ctl_command("secret", _EXITS)
-@click.argument("step", type=click.Choice(["show", "new", *_STEPS]))
+@click.argument("step", type=click.Choice(["show", "new", "first", *_STEPS]))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def secret(target: Target, as_json: bool, step: str, file: Path) -> None:
     """Makes the cluster secret FILE, or replaces its secret in three steps; no daemon is asked.
 
-    `new` makes the file. `show` names the secrets in it. `add`, `use` and `drop` replace a secret
-    without a pause: after each step, copy the file to all nodes before the next. Daemons use the
-    new file within seconds. No page is lost, because the key of the page digests stays in the file.
+    `new` makes the file. `first` makes it for a cluster that runs without a secret: nodes with it
+    accept the new secret, and nodes without one; `use` and `drop` follow (docs/security.md). `show`
+    names the secrets in it. `add`, `use` and `drop` replace a secret without a pause: after each
+    step, copy the file to all nodes before the next. Daemons use the new file within seconds. No
+    page is lost, because the key of the page digests stays in the file.
     """
     del target
     try:
@@ -64,11 +66,12 @@ def secret(target: Target, as_json: bool, step: str, file: Path) -> None:
     except (SecretProblem, OSError) as error:
         remedy = f": {error.remedy}" if isinstance(error, SecretProblem) else ""
         raise exits.Failure(f"{file}: {error}{remedy}") from error
-    also = [name_of(other) for other in found.others]
+    also = [name_of(other) if other else "no secret" for other in found.others]
+    proved = f"secret {name_of(found.value)}" if found.value else "no secret"
     if as_json:
         print_json({"file": str(file), "secret": name_of(found.value), "also": also})
         return
-    click.echo(f"{file}: nodes prove secret {name_of(found.value)}", nl=False)
+    click.echo(f"{file}: nodes prove {proved}", nl=False)
     click.echo(f" and also accept {', '.join(also)}." if also else ".")
     if next_step:
         click.echo(next_step)
@@ -76,11 +79,16 @@ def secret(target: Target, as_json: bool, step: str, file: Path) -> None:
 
 def _done(step: str, file: Path) -> tuple[ClusterSecret, str]:
     """The secret after the step, and what to do next."""
-    if step == "new":
+    if step in ("new", "first"):
         if file.exists():
             raise SecretProblem("is there already", "replace its secret with add, use and drop")
-        made = ClusterSecret(_new())
+        made = ClusterSecret(_new()) if step == "new" else ClusterSecret(b"").with_next(_new())
         write_secret(file, made)
+        if step == "first":
+            return made, (
+                "Give it to the daemon's user, and copy it to all nodes. Set cluster_secret_file "
+                "there, and restart them one after another. Then run `peercachectl secret use`."
+            )
         return made, "Give it to the daemon's user (chown peercached), and copy it to all nodes."
     found = read_secret(file)
     if step == "show":

@@ -7,6 +7,7 @@ load.py       defaults < file < environment < command line, with each value's so
 automatic.py  the defaults that depend on the host
 checks.py     impossible combinations of values
 problem.py    one problem and its remedy
+shared.py     settings that must be equal on all nodes
 paths.py      the default paths of the sockets
 document.py   generates docs/configuration.md from the schema
 """

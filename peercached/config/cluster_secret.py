@@ -7,6 +7,8 @@ lines of its own for both (docs/security.md, "Replacing the cluster secret"):
     next SECRET      (or: former SECRET)
     digests KEY
 
+A line `open`, or `former open`, stands for no secret, in a cluster that gets its first one.
+
 This node proves the secret of the first line, and accepts the other as well. KEY is the key of the
 page digests, 32 hexadecimal digits. It stays when the secret changes: with another key, nodes would
 look for the same pages under other digests, and neither find nor remove them.
@@ -28,6 +30,7 @@ SECRET_BYTES_MIN = 16
 FILE_BYTES_MAX = 4096
 _KEY_BYTES = 16
 _ACL = "system.posix_acl_access"
+_OPEN = b"open"  # shorter than any secret
 _WORDS = (b"next", b"former", b"digests")
 _COPY = "copy the file of another node"
 
@@ -65,8 +68,10 @@ class ClusterSecret:
 
     @property
     def others(self) -> tuple[bytes, ...]:
-        """Secrets that this node accepts and does not prove."""
-        return tuple(other for other in (self.next, self.former) if other)
+        """Secrets that this node accepts and does not prove. An empty one: nodes without a secret
+        may join."""
+        lines = (self.next, self.former)
+        return tuple(b"" if other == _OPEN else other for other in lines if other)
 
     @property
     def digest_key(self) -> bytes:
@@ -92,7 +97,7 @@ class ClusterSecret:
         """Second step: nodes prove the next secret, and accept the former one."""
         if not self.next:
             raise SecretProblem("has no line `next`", "add a secret first")
-        return replace(self, value=self.next, next=b"", former=self.value)
+        return replace(self, value=self.next, next=b"", former=self.value or _OPEN)
 
     def without_former(self) -> ClusterSecret:
         """Third step: the former secret is not accepted any more."""
@@ -110,8 +115,10 @@ class ClusterSecret:
         first, *lines = content.strip().split(b"\n")
         parts = [line.split(None, 1) for line in lines]
         if not any(part and part[0] in _WORDS for part in parts):
+            if first == _OPEN:
+                raise SecretProblem("has the line `open`, and no line `next`", _COPY)
             return ClusterSecret(_long_enough(content.strip(), "the secret"))
-        found = {b"": _long_enough(first.strip(), "line 1", _COPY)}
+        found = {b"": _secret_in(first.strip(), "line 1")}
         for number, part in enumerate(parts, 2):
             if not part:
                 continue
@@ -126,16 +133,19 @@ class ClusterSecret:
             if word == b"digests":
                 found[word] = _key(rest, number)
             else:
-                _long_enough(rest, f"line {number}", _COPY)
+                _secret_in(rest, f"line {number}")
         if b"digests" not in found:
             raise SecretProblem("has no line `digests`, but others that need it", _COPY)
         next, former = found.get(b"next", b""), found.get(b"former", b"")
-        return ClusterSecret(found[b""], next, former, found[b"digests"])
+        value = b"" if found[b""] == _OPEN else found[b""]
+        if not value and not next:
+            raise SecretProblem("has the line `open`, and no line `next`", _COPY)
+        return ClusterSecret(value, next, former, found[b"digests"])
 
     def content(self) -> bytes:
         """The file's contents. SecretProblem if these secrets fit no file with lines."""
         lines = [
-            self.value,
+            self.value or _OPEN,
             b"next " + self.next if self.next else b"",
             b"former " + self.former if self.former else b"",
             b"digests " + self.pinned_key.hex().encode() if self.pinned_key else b"",
@@ -194,6 +204,10 @@ def _long_enough(secret: bytes, where: str, remedy: str = "") -> bytes:
             remedy,
         )
     return secret
+
+
+def _secret_in(line: bytes, where: str) -> bytes:
+    return line if line == _OPEN else _long_enough(line, where, _COPY)
 
 
 def _key(digits: bytes, number: int) -> bytes:

@@ -29,6 +29,10 @@ secrets are in files, and keys name them.
 """
 
 _LIVE = "- Changes while the daemon runs: `peercachectl reload`, or SIGHUP\n"
+_SHARED = (
+    "- The same on every node: a node with another value is refused when it joins, and `status` "
+    "tells both values\n"
+)
 
 
 def document() -> str:
@@ -48,6 +52,7 @@ def _entry(key: Key) -> str:
         f"- Values: {key.accepts}\n"
         f"- Option {_option(key)}, variable `{key.variable}`\n"
         f"{_LIVE if key.live else ''}"
+        f"{_SHARED if key.shared else ''}"
         f"- When to change it: {key.when[0].lower() + key.when[1:]}\n"
     )
 

@@ -27,6 +27,7 @@ class Key:
     what: str
     when: str
     live: bool  # can change with a reload
+    shared: bool  # equal on all nodes, compared when a node joins
 
     @property
     def option(self) -> str:
@@ -103,6 +104,7 @@ def _key(name: str) -> Key:
         what=str(field.description),
         when=str(extra["when"]),
         live=bool(extra["live"]),
+        shared=bool(extra["shared"]),
     )
 
 

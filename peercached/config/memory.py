@@ -9,7 +9,12 @@ from pathlib import Path
 from peercached.config.schema import Config
 from peercached.config.values import format_size
 
+# What a daemon needs besides its pool. docs/performance.md has 79 MB of an idle one. The rest is
+# for calls under way. The directory and the disk tier need more, as they fill.
+BESIDES_BYTES = 128 << 20
+
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def memory_limit_bytes(*, huge_pages: bool) -> int | None:
@@ -48,22 +53,25 @@ def too_little_available(config: Config, bytes_available: int | None) -> str:
 
 def _cgroup_limits() -> list[int]:
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = _OWN_GROUPS.read_text().splitlines()
     except OSError:
         return []
     limits = []
+    names: tuple[str, ...]
     for line in lines:
         _, controllers, group = line.split(":", 2)
         if controllers == "":
-            top, name = _CGROUP, "memory.max"
+            # Above memory.high the kernel does not kill: it slows the process down to a standstill.
+            top, names = _CGROUP, ("memory.max", "memory.high")
         elif "memory" in controllers.split(","):
-            top, name = _CGROUP / "memory", "memory.limit_in_bytes"
+            top, names = _CGROUP / "memory", ("memory.limit_in_bytes",)
         else:
             continue
         # In a container the path may be the host's and not exist. Then only the top folder is ours.
         folder = top / group.lstrip("/")
         for place in (folder, *folder.parents):
-            limits.extend(_read_limit(place / name))
+            for name in names:
+                limits.extend(_read_limit(place / name))
             if place == top:
                 break
     return limits

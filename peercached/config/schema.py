@@ -46,10 +46,12 @@ def _key(
     unit: str = "",
     default_text: str = "",
     live: bool = False,  # changes with a reload, without a restart
+    shared: bool = False,  # a node with another value may not join (shared.py)
     **bounds: Any,
 ) -> Any:
     extra: dict[str, Any] = {
         "live": live,
+        "shared": shared,
         "section": section,
         "when": when,
         "unit": unit,
@@ -189,7 +191,8 @@ class Config(BaseModel):
         _SECURITY,
         "File with the secret that all nodes of the cluster share, at least 16 bytes, readable by "
         "the daemon's user only. `peercachectl secret` makes it, and replaces the secret "
-        "in it. New contents are used within seconds. Empty: peers are not authenticated, and "
+        "in it, or gives a running cluster its first one. "
+        "New contents are used within seconds. Empty: peers are not authenticated, and "
         "`status` says so.",
         "Always, unless no untrusted host can reach the network.",
     )
@@ -210,6 +213,17 @@ class Config(BaseModel):
         "With `tls_ca`.",
     )
     tls_key: str = _key("", _SECURITY, "PEM file of this node's private key.", "With `tls_ca`.")
+    tls_mode: Literal["off", "accept", "prefer", "require"] = _key(
+        "require",
+        _SECURITY,
+        "How far TLS is switched on; without `tls_ca` it is off. `require`: TLS only. `prefer`: "
+        "`meta_port` speaks TLS only, and peers without TLS are still called. `accept`: "
+        "`meta_port` is still plain, and peers are called with TLS or without. `off`: the files "
+        "are not used.",
+        "To switch TLS on in a running cluster, step by step (docs/security.md). `status` tells "
+        "the next step.",
+        live=True,
+    )
     tls_data_port: bool = _key(
         True,
         _SECURITY,
@@ -404,16 +418,18 @@ class Config(BaseModel):
     vnodes: Count = _key(
         160,
         _DIRECTORY,
-        "Positions of each node on the ring. The same on every node.",
+        "Positions of each node on the ring.",
         "More spread the directory more evenly, but make rings of thousands of nodes large.",
+        shared=True,
         ge=1,
         le=4096,
     )
     directory_replicas: Count = _key(
         2,
         _DIRECTORY,
-        "Owners that keep each record (the record, not the page). The same on every node.",
+        "Owners that keep each record (the record, not the page).",
         "1 to save memory where a dead owner's misses do not matter; 3 to lose two owners at once.",
+        shared=True,
         ge=1,
         le=8,
     )
@@ -686,4 +702,4 @@ class Config(BaseModel):
     @property
     def data_sealed(self) -> bool:
         """Whether data_port uses TLS."""
-        return bool(self.tls_ca) and self.tls_data_port
+        return bool(self.tls_ca) and self.tls_data_port and self.tls_mode != "off"

@@ -161,6 +161,9 @@ CERTIFICATE_EXPIRES = _TLS.warning(
 TLS_FILES_UNUSABLE = _TLS.warning(
     "tls_files_unusable", "The TLS files changed and cannot be loaded. The old ones stay in force."
 )
+TLS_PARTIAL = _TLS.warning(
+    "tls_partial", "TLS is being switched on: this node, or a peer, still speaks plain text."
+)
 SECRET_FILE_UNUSABLE = _TLS.warning(
     "secret_file_unusable",
     "The cluster secret's file changed and cannot be used. The old secret stays in force.",
@@ -180,6 +183,10 @@ UNAUTHENTICATED = _SECURITY.warning(
 HANDSHAKES_REFUSED = _SECURITY.warning(
     "handshakes_refused",
     "Callers did not know the cluster secret, or lacked the key of the node they claimed to be.",
+)
+SETTINGS_DIFFER = _SECURITY.warning(
+    "settings_differ",
+    "A node was refused: it has another value of a setting that must be the same on every node.",
 )
 CERTIFICATES_MISFIT = _SECURITY.warning(
     "certificates_misfit", "Callers had certificates of other nodes than they claimed to be."

@@ -200,3 +200,35 @@ def test_a_cleared_namespace_is_not_handed_over(make_cluster: MakeCluster, attac
     assert reader.client.clear()
     assert not any(reader.get(keys[:3]))
     eventually(lambda: cluster[0].status()["pool"]["keys"] == 0, 10, "swept at the one that took")
+
+
+def test_drain_asks_a_peer_again_that_gave_no_answer(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2, member_ttl_s=60)
+    keys = keys_of("kept", 64)
+    assert all(attach(cluster[1]).set(keys))
+    cluster[0].freeze()
+    with AdminClient(str(cluster[1].admin_path)) as admin:
+        admin.drain(ALL_BYTES, 60, stay=True)
+    eventually(lambda: "drain: a " in cluster[1].log_text(), 30, "an offer to time out")
+    cluster[0].thaw()
+    eventually(lambda: cluster[1].status()["drain"]["state"] in FINAL, 90)
+    result = cluster[1].status()["drain"]
+    assert result["handed_pages"] == 64, result
+    assert attach(cluster[0]).has(keys)
+
+
+def test_drain_that_ends_without_an_answer_names_the_peer(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(2, member_ttl_s=60)
+    assert all(attach(cluster[1]).set(keys_of("lost", 8)))
+    cluster[0].freeze()
+    result = drain(cluster[1], seconds=5, stay=True)
+    assert result["handed_pages"] == 0
+    assert (
+        "0 of 8 pages were handed to peers; then the 5 s were over (no answer from a: "
+        in (result["outcome"])
+    )
+    cluster[0].thaw()

@@ -261,3 +261,38 @@ def test_a_foreign_secret_in_the_file_changes_nothing_and_is_reported(
     assert attach(nodes[1]).has(keys)
     write_secret(files[1], ONE)
     eventually(lambda: not reported(), 20)
+
+
+def says_anybody_may_join(daemon: Daemon) -> bool:
+    return "unauthenticated" in [entry["code"] for entry in daemon.status()["health"]]
+
+
+def test_running_cluster_gets_its_first_secret_without_a_miss(
+    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+) -> None:
+    first = ClusterSecret(b"").with_next(NEW)
+    nodes = make_cluster(3, member_ttl_s=15)
+    paths = [tmp_path / f"first-{daemon.node_id}" for daemon in nodes.daemons]
+    for daemon, path in zip(nodes.daemons, paths, strict=True):
+        write_secret(path, first)
+        daemon.stop()
+        daemon.options["cluster-secret-file"] = str(path)
+        daemon.start()
+        nodes.wait_complete()  # nodes with the file and without are one cluster
+    keys = keys_of("before the first secret", 32)
+    assert all(attach(nodes[0]).set(keys))
+    assert not security(nodes[0])["cluster_secret"]
+    used = first.with_next_in_use()
+    with SteadyReader(attach(nodes[2]), keys) as reading:
+        for step in (used, used.without_former()):
+            for daemon, path in zip(nodes.daemons, paths, strict=True):
+                write_secret(path, step)
+                proves = partial(lambda d: security(d)["secret"] == name_of(NEW), daemon)
+                eventually(proves, 20)
+            eventually(lambda: not any(security(d)["older_secret"] for d in nodes.daemons), 20)
+            if step is used:
+                assert all(map(says_anybody_may_join, nodes.daemons))
+        eventually(lambda: not any(map(says_anybody_may_join, nodes.daemons)), 20)
+        reading.check_whole("the first secret came")
+    assert not can_enter(nodes[0], ClusterSecret(b"")), "no secret opens nothing any more"
+    assert can_enter(nodes[0], used.without_former())

@@ -63,6 +63,7 @@ class Shown:
     refuse to start with most of them."""
 
     generation = 1
+    calls, calls_plain = True, False
 
     def __init__(self, files: Files, trusts: str = "", anonymous: bool = False) -> None:
         ca, certificate, key = (

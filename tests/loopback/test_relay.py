@@ -31,7 +31,7 @@ def run(story: Any, secret: bytes = SECRET) -> None:
 
 
 def relay_of(node: LoopNode, source: FakeSource, authenticated: bool = True) -> Relay:
-    relay = Relay(source, node.daemon.placement, node.daemon.peers, authenticated)
+    relay = Relay(source, node.daemon.placement, node.daemon.peers, lambda: authenticated)
     node.daemon.servicer._operate = relay.answer
     return relay
 

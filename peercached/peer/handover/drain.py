@@ -5,8 +5,9 @@ pulls the pages that it takes and publishes them. Only then do we withdraw our o
 The page itself stays for READERS_DONE_S, for readers that looked it up before. If we dropped it at
 once, a reader could find our stale record at an owner twice, and miss.
 
-A peer that already has a page is offered that page first. Whatever fails, a page that was not taken
-stays here until this node leaves.
+A peer that already has a page is offered that page first. A peer that gives no answer is asked
+again after a rest, as long as it is a member and the drain has time. Whatever fails, a page that
+was not taken stays here until this node leaves.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from peercached.directory.placement import Node, Placement
 from peercached.health import Say
 from peercached.peer.handover.parts import OFFERS_MAX, READERS_DONE_S, Offers, Part, bytes_of
 from peercached.peer.handover.report import NO_DRAIN, Progress
+from peercached.peer.handover.rests import Rests
 from peercached.peer.handover.takers import takers
 
 if TYPE_CHECKING:
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECONDS_MAX = 3600.0
-# Pause before we ask a peer again that is busy with other parts.
+# Pause before we ask a peer again that is busy with other parts, or look for one that rests.
 BUSY_S = 0.05
+# The longest pause before we ask a peer again that gave no answer.
+REST_MAX_S = 4.0
 # Poll interval while this node may have missed removals.
 ASK_AGAIN_S = 0.05
 # Pages dropped in one step.
@@ -84,6 +88,8 @@ class Drain(Component):
         self._turns = itertools.count()
         self._withdrawn = bytearray()  # records of pages that peers took
         self._out: dict[Node, str] = {}  # peers that take nothing more -> why
+        self._silent: dict[Node, str] = {}  # peers that gave no answer lately -> why
+        self._rests = Rests(REST_MAX_S)
         self._task: asyncio.Task[None] | None = None
         self.progress = Progress()
 
@@ -101,7 +107,7 @@ class Drain(Component):
         if self.progress.state == "left":
             raise ValueError("it has left the cluster: stop it, or restart it to bring it back")
         self._engine.set_taking(False)
-        self._out = {}
+        self._out, self._silent, self._rests = {}, {}, Rests(REST_MAX_S)
         self.progress = Progress.begun(self._engine.stats()["pool"], limits.bytes_max)
         log.warning(
             "drain started: refusing sets, handing pages to peers for at most %g s", limits.seconds
@@ -150,9 +156,9 @@ class Drain(Component):
         progress = self.progress
         try:
             await asyncio.wait_for(self._hand_over(limits.bytes_max), limits.seconds)
-            progress.end(self._out)
+            progress.end(self._out | self._silent)
         except asyncio.TimeoutError:
-            progress.end_late(limits.seconds)
+            progress.end_late(limits.seconds, self._silent)
         except Exception as error:
             log.exception("pages could not be handed over")
             progress.end_broken(error)
@@ -191,38 +197,56 @@ class Drain(Component):
 
     async def _work(self, queue: Iterator[Part]) -> None:
         for part in queue:
-            if not self._takers():
+            if not self._candidates():
                 return
             await self._place(part)
 
+    def _candidates(self) -> list[Node]:
+        """Peers that may take pages, now or later: a suspect may answer again."""
+        nodes, own = self._placement.nodes.values(), self._placement.own
+        return [n for n in nodes if n is not own and not n.leaving and n not in self._out]
+
     def _takers(self) -> list[Node]:
-        candidates = (node for node in self._placement.nodes.values() if node not in self._out)
-        return takers(candidates, self._placement.own, next(self._turns), time.monotonic())
+        now = time.monotonic()
+        awake = (node for node in self._candidates() if self._rests.is_awake(node, now))
+        return takers(awake, self._placement.own, next(self._turns), now)
 
     async def _place(self, part: Part) -> None:
         left = dict(part.rows)
         for node, rows in (await self._offers.held_elsewhere(part, self._takers())).items():
             await self._offer(node, part, rows, left)
-        for node in self._takers():
-            if not left:
-                return
-            await self._offer(node, part, left, left)
+        answered: set[Node] = set()
+        while left and not answered.issuperset(self._candidates()):
+            for node in self._takers():
+                if node not in answered and await self._offer(node, part, left, left):
+                    answered.add(node)
+            await asyncio.sleep(BUSY_S if left else 0)
 
     async def _offer(
         self, node: Node, part: Part, rows: Mapping[bytes, bytes], left: dict[bytes, bytes]
-    ) -> None:
-        """Offers these pages to `node`. Pages that it takes are withdrawn here and leave `left`."""
+    ) -> bool:
+        """Offers these pages to `node`. Pages that it takes are withdrawn here and leave `left`.
+        False if it gave no answer: it is asked again after a rest."""
         wanted = {digest: row for digest, row in rows.items() if digest in left}
         if not wanted or node in self._out:
-            return
+            return True
         answer = await self._offers.offer(node, part, wanted)
         while answer.busy:
             await asyncio.sleep(BUSY_S)
             answer = await self._offers.offer(node, part, wanted)
-        if answer.full or answer.failed:
-            self._out[node] = answer.why_not
         if answer.failed:
-            log.warning("drain: %s accepts no more pages: %s", node.address.node_id, answer.why_not)
+            log.warning(
+                "drain: %s gave no answer, will ask again: %s",
+                node.address.node_id,
+                answer.why_not,
+            )
+            self._silent[node] = answer.why_not
+            self._rests.rest(node, time.monotonic())
+            return False
+        self._silent.pop(node, None)
+        self._rests.end(node)
+        if answer.full:
+            self._out[node] = answer.why_not
         if answer.taken:
             records = b"".join(wanted[digest] for digest in answer.taken)
             # Note them before we wait: the drain may time out, and they must be dropped even then.
@@ -232,6 +256,7 @@ class Drain(Component):
             row = left.pop(digest, None)
             if row is not None:
                 self.progress.handed(bytes_of(row))
+        return True
 
 
 def _refused(stats: Stats) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
 from peercached.peer.handover.parts import READERS_DONE_S, Answer, Offers, Part, bytes_of
+from peercached.peer.handover.rests import Rests
 from peercached.peer.handover.takers import takers
 from peercached.peer.rpc.tasks import Tasks
 
@@ -29,15 +30,8 @@ if TYPE_CHECKING:
 ELSEWHERE = 255
 # How long a peer is left alone that takes other pages at the moment.
 BUSY_S = 0.1
-# How long a peer that took nothing is left alone. Doubles up to the maximum.
-REST_FIRST_S = 1.0
+# The longest time that a peer which took nothing is left alone.
 REST_MAX_S = 60.0
-
-
-@dataclass(slots=True)
-class _Rest:
-    until: float  # monotonic seconds
-    pause_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,7 @@ class Giver:
         self._withdraw = withdraw
         self._drop = drop
         self._turns = itertools.count()
-        self._rests: dict[Node, _Rest] = {}
+        self._rests = Rests(REST_MAX_S)
         self._rooms: dict[Node, tuple[int, int]] = {}  # free bytes, age of the coldest page
         self._drops = Tasks()
 
@@ -76,10 +70,10 @@ class Giver:
         """Peers to ask, in order: those with most room first, then those with the oldest pages.
         `now` is monotonic seconds."""
         members = list(self._placement.nodes.values())
-        for known in (self._rests, self._rooms):
-            for gone in known.keys() - set(members):
-                del known[gone]
-        awake = (n for n in members if n not in self._rests or now >= self._rests[n].until)
+        self._rests.keep_only(members)
+        for gone in self._rooms.keys() - set(members):
+            del self._rooms[gone]
+        awake = (n for n in members if self._rests.is_awake(n, now))
         found = takers(awake, self._placement.own, next(self._turns), now)
         return sorted(found, key=lambda node: self._rooms.get(node, (1 << 63, 0)), reverse=True)
 
@@ -139,16 +133,13 @@ class Giver:
         await self._drops.stop()
 
     def _judge(self, node: Node, answer: Answer) -> None:
+        now = time.monotonic()
         if answer.taken:
-            self._rests.pop(node, None)
-            return
-        before = self._rests.get(node, _Rest(0.0, 0.0))
-        if not (answer.full or answer.failed):
-            # It is busy, or the pages have gone meanwhile.
-            self._rests[node] = _Rest(time.monotonic() + BUSY_S, before.pause_s)
-            return
-        pause_s = min(max(2 * before.pause_s, REST_FIRST_S), REST_MAX_S)
-        self._rests[node] = _Rest(time.monotonic() + pause_s, pause_s)
+            self._rests.end(node)
+        elif answer.full or answer.failed:
+            self._rests.rest(node, now)
+        else:  # it is busy, or the pages have gone meanwhile
+            self._rests.rest_for(node, now, BUSY_S)
 
     async def _drop_later(self, records: bytes) -> None:
         await asyncio.sleep(READERS_DONE_S)

@@ -42,14 +42,15 @@ class Progress:
             beyond = self.pages - self.offered - self.too_large
             why = f"; {beyond} were beyond the budget" if beyond > 0 else ""
         elif out:
-            each = "; ".join(f"{node.address.node_id}: {why}" for node, why in out.items())
-            why = f"; the peers took no more ({each})"
+            why = f"; the peers took no more ({_each(out)})"
         else:
             why = "; there is no other node that can take them"
         self.outcome = self._handed() + why
 
-    def end_late(self, seconds: float) -> None:
-        self.outcome = f"{self._handed()}; then the {seconds:g} s were over"
+    def end_late(self, seconds: float, silent: Mapping[Node, str]) -> None:
+        """`silent`: peers that gave no answer lately, and why."""
+        why = f" (no answer from {_each(silent)})" if silent else ""
+        self.outcome = f"{self._handed()}; then the {seconds:g} s were over{why}"
 
     def end_broken(self, error: Exception) -> None:
         self.outcome = f"{self._handed()}; then it failed: {type(error).__name__}: {error}"
@@ -87,3 +88,7 @@ class Progress:
             if self.state in ("leaving", "left")
             else "`peercachectl undrain` makes it take pages again.",
         )
+
+
+def _each(reasons: Mapping[Node, str]) -> str:
+    return "; ".join(f"{node.address.node_id}: {why}" for node, why in reasons.items())

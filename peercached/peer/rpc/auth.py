@@ -179,9 +179,15 @@ class Secret:
     def present(self) -> bool:
         return bool(self.value)
 
+    @property
+    def keeps_strangers_out(self) -> bool:
+        """Whether a caller without a secret is refused."""
+        return all(self.cluster.accepted)
+
     def names(self) -> tuple[str, list[str]]:
         """The name of the secret that this node proves, and of others that it accepts."""
-        return name_of(self.value), [name_of(other) for other in self.cluster.others]
+        others = (name_of(one) if one else "none" for one in self.cluster.others)
+        return name_of(self.value) if self.value else "none", list(others)
 
     def cluster_key(self) -> bytes:
         """The 16-byte key of the page digests: equal on all nodes, secret outside the cluster."""
@@ -228,6 +234,7 @@ class Session:
     read_token: bytes
     secret: bytes = field(repr=False)  # the cluster secret that it proved last
     host: str  # that it called from
+    has_tls: bool = False  # it can call a server that speaks TLS only
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +369,11 @@ class Sessions:
         """Node ids of members that proved another secret than this node proves, ascending."""
         value = self._secret.value
         others = [one.caller for one in self._by_token.values() if one.secret != value]
+        return sorted({one.node_id for one in others if self._member(one) is not None})
+
+    def without_tls(self) -> list[str]:
+        """Node ids of members that cannot call a server that speaks TLS only, ascending."""
+        others = [one.caller for one in self._by_token.values() if not one.has_tls]
         return sorted({one.node_id for one in others if self._member(one) is not None})
 
     def view_changed(self, change: Change) -> None:

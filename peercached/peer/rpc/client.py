@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -88,9 +88,10 @@ class PeerLink:
         on_session: Callable[[PeerLink], None],
         member_at: Callable[[str], NodeAddress | None] = lambda _: None,
         owes_us: Callable[[NodeAddress | None], bool] = lambda _: False,
+        settings: Sequence[str] = (),
     ) -> None:
         """`member_at` finds the member of our view at an endpoint. `owes_us`: whether a process may
-        have missed removals; each call tells it so."""
+        have missed removals; each call tells it so. `settings`: see config/shared.py."""
         self.endpoint = endpoint
         self._owes_us = owes_us
         self._member_at = member_at
@@ -103,12 +104,14 @@ class PeerLink:
         self.metadata: tuple[tuple[str, str], ...] = ()
         self._own = own
         self._secret = secret
+        self._settings = settings
         self._timeout_s = timeout_s
         self._on_session = on_session
         self._tls = tls
         self._handshake: asyncio.Task[None] | None = None
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
+        self.is_plain = tls is None or not tls.calls
         self._open()
 
     def _open(self) -> None:
@@ -116,7 +119,7 @@ class PeerLink:
         self._generation = tls.generation if tls is not None else 0
         self._channel = (
             grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
-            if tls is None
+            if tls is None or self.is_plain
             else grpc.aio.secure_channel(
                 self.endpoint, tls.channel_credentials(), options=CHANNEL_OPTIONS
             )
@@ -126,8 +129,12 @@ class PeerLink:
     @property
     def stub(self) -> Any:
         """Ask for it before each call. An open connection keeps its old certificate; the next
-        connection uses the current one."""
-        if (
+        connection uses the current one. While TLS is being switched on, a failed connection is
+        followed by one of the other kind."""
+        if self._must_change_kind():
+            self.is_plain = not self.is_plain
+            self._reopen()
+        elif (
             self._tls is not None
             and self._generation != self._tls.generation
             and not self._closed
@@ -135,6 +142,15 @@ class PeerLink:
         ):
             self._reopen()
         return self._stub
+
+    def _must_change_kind(self) -> bool:
+        tls = self._tls
+        if tls is None or self._closed:
+            return False
+        if not (tls.calls_plain if self.is_plain else tls.calls):
+            return True
+        failed = self._channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        return failed and (tls.calls if self.is_plain else tls.calls_plain)
 
     def _reopen(self) -> None:
         # Calls on the old channel may still finish within their timeout.
@@ -225,8 +241,14 @@ class PeerLink:
             oldest_protocol=PROTOCOL_OLDEST,
             caller=wire.address_message(own),
             nonce=nonce,
+            has_tls=self._tls is not None and self._tls.calls,
         )
-        first = await self._greet(hello)
+        try:
+            first = await self._greet(hello)
+        except Disconnected:
+            if not self._must_change_kind():
+                raise
+            first = await self._greet(hello)
         try:
             protocol = agreed_protocol(first.protocol, first.protocol)
         except OtherProtocol as error:
@@ -234,6 +256,7 @@ class PeerLink:
         self.claimed = server = self._checked(first)
         hello.protocol = protocol
         hello.server_nonce = first.server_nonce
+        hello.settings.extend(self._settings)
         hello.proof = self._secret.proof(
             Claim("caller", own, nonce, first.server_nonce, server.key, protocol)
         )
@@ -406,8 +429,10 @@ class Peers:
         tls: Tls | None,
         timeout_s: float,
         member_at: Callable[[str], NodeAddress | None],
+        settings: Sequence[str] = (),
     ) -> None:
-        """`member_at` finds the member of our view at an endpoint."""
+        """`member_at` finds the member of our view at an endpoint. `settings`: see
+        config/shared.py."""
         self._make: Callable[[str], PeerLink] = lambda endpoint: PeerLink(
             endpoint,
             own,
@@ -417,6 +442,7 @@ class Peers:
             self._session,
             member_at,
             lambda who: who is not None and self.owes_us(who),
+            settings,
         )
         self.owes_us: Callable[[NodeAddress], bool] = lambda _: False  # Removals.must_tell
         self._links: dict[str, PeerLink] = {}
@@ -455,6 +481,15 @@ class Peers:
                 self._shaking_again.add(link)
                 self._tasks.spawn(self._shake_again(link))
         return dropped
+
+    def tls_mode_changed(self) -> None:
+        for link in self._links.values():
+            _ = link.stub  # a link of a kind that is not allowed any more changes
+
+    def plain(self) -> list[str]:
+        """Node ids of peers that this node calls without TLS, ascending."""
+        links = (link for link in self._links.values() if link.is_plain and link.metadata)
+        return sorted({link.identity.node_id for link in links if link.identity is not None})
 
     async def _shake_again(self, link: PeerLink) -> None:
         pause_s = SHAKE_AGAIN_FIRST_S

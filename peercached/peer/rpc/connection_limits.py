@@ -58,7 +58,9 @@ def host_of(peer: str) -> str:
 class ConnectionLimits:
     """Call proven() and spoke() on the event loop, look() from any thread."""
 
-    def __init__(self, tls: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, tls: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._tls = tls
         self._clock = clock
         self._port = 0
@@ -173,12 +175,12 @@ class ConnectionLimits:
             del self._by_peer[connection.peer]
         if connection.spoke or connection.shut or connection.peer in self._early:
             return
-        is_peers = not self._tls and connection.host in self._peers()
+        is_peers = not self._tls() and connection.host in self._peers()
         if connection.since <= self._late_until or is_peers:
             log.debug("a connection to meta_port from %s was given up", connection.host)
             return
         self.silent += 1
-        if self._tls:
+        if self._tls():
             log.warning(
                 "a connection to meta_port from %s ended before its first call: most likely it "
                 "showed no certificate, or one that is expired or that tls_ca has not signed",

@@ -35,21 +35,41 @@ class Tls:
     `generation` rises with each new set of credentials. server_credentials() may be called from any
     thread."""
 
-    def __init__(self, files: Files, node_id: str, host: str) -> None:
+    def __init__(self, files: Files, node_id: str, host: str, mode: str = "require") -> None:
         paths = (files.ca, files.certificate, files.key)
         self._files = WatchedFiles("the TLS files", paths, lambda: read(files, node_id, host))
+        self.mode = mode  # the key tls_mode; a reload changes it
         # gRPC calls it on its own thread when a TLS handshake with a caller begins.
         self.on_connection: Callable[[], None] = lambda: None
 
     @staticmethod
-    def load(ca: str, certificate: str, key: str, node_id: str, host: str) -> Tls | None:
+    def load(
+        ca: str, certificate: str, key: str, node_id: str, host: str, mode: str = "require"
+    ) -> Tls | None:
         """None without files. RuntimeError with a text for people if they cannot be used."""
         if not ca:
             return None
         try:
-            return Tls(Files(ca, certificate, key), node_id, host)
+            return Tls(Files(ca, certificate, key), node_id, host, mode)
         except CertificateProblem as error:
             raise RuntimeError(f"TLS: {error}") from error
+
+    # --- how far it is switched on
+
+    @property
+    def serves(self) -> bool:
+        """Whether this node's port speaks TLS; else it is plain."""
+        return self.mode in ("prefer", "require")
+
+    @property
+    def calls(self) -> bool:
+        """Whether this node calls peers with TLS."""
+        return self.mode != "off"
+
+    @property
+    def calls_plain(self) -> bool:
+        """Whether this node calls peers without TLS."""
+        return self.mode != "require"
 
     @property
     def current(self) -> Credentials:
@@ -100,7 +120,8 @@ class Tls:
 
     def document(self) -> dict[str, Any]:
         return {
-            "tls": True,
+            "tls": self.calls,
+            "tls_mode": self.mode,
             "tls_not_after": day(self.current.not_after),
             "tls_seconds_left": int((self.current.not_after - _now()).total_seconds()),
             "tls_reloads": self.generation - 1,

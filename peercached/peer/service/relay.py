@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import grpc
 import grpc.aio
@@ -39,7 +40,11 @@ class Relay:
     """`authenticated`: members prove their identity. On the event loop's thread."""
 
     def __init__(
-        self, source: StatusSource, placement: Placement, peers: Peers, authenticated: bool
+        self,
+        source: StatusSource,
+        placement: Placement,
+        peers: Peers,
+        authenticated: Callable[[], bool],
     ) -> None:
         self._source = source
         self._placement = placement
@@ -121,7 +126,7 @@ class Relay:
 
     async def _answer(self, caller: NodeAddress, request: pb.OperateRequest) -> bytes:
         call = CALLS.get(request.method)
-        if call is not None and call.steers and not self._authenticated:
+        if call is not None and call.steers and not self._authenticated():
             log.warning(
                 "refused admin command %s relayed by %s: peers are not authenticated (neither "
                 "cluster_secret_file nor TLS)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
 from peercached.health.lately import Lately
 from peercached.peer.rpc.auth import Secret, Sessions
+from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.tls import Tls
 from peercached.peer.service.servicer import PeerServicer
 
@@ -35,6 +37,7 @@ class SecurityStatus(Component):
         tls: Tls | None,
         sessions: Sessions,
         servicer: PeerServicer,
+        peers: Peers,
     ) -> None:
         self._config = config
         self._engine = engine
@@ -43,6 +46,7 @@ class SecurityStatus(Component):
         self._tls = tls
         self._sessions = sessions
         self._servicer = servicer
+        self._peers = peers
         self._lately = Lately()
 
     def sections(self, stats: Stats) -> dict[str, Any]:
@@ -55,7 +59,9 @@ class SecurityStatus(Component):
                 "secret": proved if self._secret.present else "",
                 "secrets_also_accepted": also,
                 "older_secret": self._sessions.older()[:OLDER_MAX],
-                **(self._tls.document() if self._tls is not None else {}),
+                **(self._tls.document() if self._tls is not None else {"tls_mode": ""}),
+                "without_tls": self._sessions.without_tls()[:OLDER_MAX],
+                "called_plain": self._peers.plain()[:OLDER_MAX],
                 "data_sealed": self._config.data_sealed,
                 "refused_handshakes": self._sessions.refused,
                 "misfit_certificates": servicer.misfits,
@@ -78,7 +84,9 @@ class SecurityStatus(Component):
         self._say_strangers(say, stats)
 
     def _say_peers(self, say: Say) -> None:
-        if self._config.clustered and not self._secret.present and self._tls is None:
+        tls = self._tls
+        authenticated = self._secret.keeps_strangers_out or (tls is not None and tls.serves)
+        if self._config.clustered and not authenticated:
             say(
                 kinds.UNAUTHENTICATED,
                 "Peers are not authenticated: whoever reaches meta_port can join.",
@@ -86,8 +94,10 @@ class SecurityStatus(Component):
             )
         self._say_secret(say)
         self._say_readers(say)
-        if self._tls is not None:
-            self._tls.say(say)
+        if tls is not None:
+            tls.say(say)
+            if tls.calls and tls.calls_plain:
+                self._say_tls_step(say, tls)
         if self._config.data_sealed:
             self._say_what_is_in_clear(say)
         if refused := self._lately.grown("handshakes", self._sessions.refused):
@@ -98,6 +108,13 @@ class SecurityStatus(Component):
                 "Find the peers in the log. If they belong here, give them the same "
                 "cluster_secret_file, and each a node id of its own.",
             )
+        for node_id, differs in self._servicer.unlike.lately(time.monotonic()).items():
+            say(
+                kinds.SETTINGS_DIFFER,
+                f"{node_id} was refused: {differs.partition(': ')[0]}.",
+                "Give all nodes of the cluster the same value, and restart the node that differs.",
+                about=node_id,
+            )
         if misfits := self._lately.grown("misfits", self._servicer.misfits):
             say(
                 kinds.CERTIFICATES_MISFIT,
@@ -106,6 +123,33 @@ class SecurityStatus(Component):
                 "Find them in the log; give each node a certificate of its own (peercachectl "
                 "certs).",
             )
+
+    def _say_tls_step(self, say: Say, tls: Tls) -> None:
+        """The state between a cluster without TLS and one with TLS only, and the next step."""
+        without, plain = self._sessions.without_tls(), self._peers.plain()
+        if not tls.serves and without:
+            state = f"These nodes have no TLS yet: {', '.join(without[:OLDER_MAX])}."
+            step = (
+                "Give them tls_ca, tls_cert, tls_key and tls_mode = accept, and restart them one "
+                "after another."
+            )
+        elif not tls.serves:
+            state = "No caller without TLS is known here; this node's meta_port is still plain."
+            step = (
+                "When status --all names no node without TLS, set tls_mode = prefer on all nodes, "
+                "one after another: peercachectl reload is enough."
+            )
+        elif plain:
+            state = f"Calls to these nodes are still plain: {', '.join(plain[:OLDER_MAX])}."
+            step = "Set tls_mode = prefer there: peercachectl reload is enough."
+        else:
+            state = "All calls use TLS; this node would still call a peer without it."
+            step = "Set tls_mode = require on all nodes: peercachectl reload is enough."
+        say(
+            kinds.TLS_PARTIAL,
+            f"TLS is being switched on (tls_mode = {tls.mode}). {state}",
+            f"{step} See docs/security.md, Switching TLS on.",
+        )
 
     def _say_secret(self, say: Say) -> None:
         if self._secret.problem:
@@ -118,7 +162,10 @@ class SecurityStatus(Component):
         if self._secret.cluster.next:
             say(
                 kinds.SECRET_REPLACED,
-                "The cluster secret is being replaced: this node accepts the next one, too.",
+                "The cluster secret is being replaced: this node accepts the next one, too."
+                if self._secret.present
+                else "The cluster gets its first secret: this node accepts it, and also nodes "
+                "without one.",
                 "When all nodes have the new file, run peercachectl secret use.",
             )
         elif self._secret.cluster.former:
@@ -150,7 +197,7 @@ class SecurityStatus(Component):
             )
         limits = self._servicer.limits
         silent = self._lately.grown("silent", limits.silent)
-        if self._tls is not None and silent:
+        if self._tls is not None and self._tls.serves and silent:
             say(
                 kinds.TLS_FAILED,
                 f"{silent} connections to meta_port failed the TLS handshake, or ended without a "
@@ -181,7 +228,7 @@ class SecurityStatus(Component):
             for node in nodes
             if node is not self._placement.own and node.data_ready and not node.data_sealed
         )
-        if open_ports:
+        if open_ports and not (self._tls is not None and self._tls.calls_plain):
             say(
                 kinds.PEERS_IN_CLEAR,
                 f"Pages from {', '.join(open_ports)} are sent unencrypted: tls_data_port is off "

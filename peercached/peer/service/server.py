@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import grpc.aio
@@ -14,7 +15,12 @@ from peercached.peer.rpc.tls import Tls
 from peercached.peer.service.servicer import PeerServicer
 from peercached.proto import peer_pb2_grpc
 
+log = logging.getLogger(__name__)
+
 CONNECTIONS_MAX = 8192
+# When tls_mode changes: how long open calls may go on, and the pause after a failed attempt.
+CHANGE_GRACE_S = 0.2
+LISTEN_AGAIN_S = 1.0
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
@@ -46,19 +52,52 @@ class PeerServer:
         self._tls = tls
         self._server: Any = None
         self._watches: list[asyncio.Task[None]] = []
+        self._serves_tls = False
+        self._changing = asyncio.Lock()
 
     async def start(self, host: str, port: int) -> int:
+        port = await self._listen(host, port)
+        limits = self._servicer.limits
+        self._watches.append(asyncio.ensure_future(limits.watch(port)))
+        if self._tls is not None:
+            self._tls.on_connection = limits.new_connection
+            self._watches.append(asyncio.ensure_future(self._tls.watch()))
+        self._host, self._port = host, port
+        return port
+
+    def tls_mode_changed(self) -> None:
+        """Listens with TLS, or without, as the mode says now. Open calls end, and peers repeat
+        them."""
+        self._watches = [watch for watch in self._watches if not watch.done()]
+        self._watches.append(asyncio.ensure_future(self._listen_anew()))
+
+    async def _listen_anew(self) -> None:
+        async with self._changing:
+            if self._server is None or self._tls is None or self._serves_tls == self._tls.serves:
+                return
+            await self._server.stop(CHANGE_GRACE_S)
+            while True:
+                try:
+                    await self._listen(self._host, self._port)
+                    break
+                except OSError as error:
+                    log.error("%s (will retry)", error)
+                    await asyncio.sleep(LISTEN_AGAIN_S)
+        log.warning("meta_port %s", "speaks TLS only" if self._serves_tls else "is plain")
+
+    async def _listen(self, host: str, port: int) -> int:
         server: Any = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         interceptor = self._servicer.interceptor.stand_before(
             peer_pb2_grpc.add_PeerServicer_to_server, self._servicer
         )
         server.add_generic_rpc_handlers((interceptor,))
         address = join_host_port(host, port)
+        tls = self._tls if self._tls is not None and self._tls.serves else None
         try:
             bound = (
                 server.add_insecure_port(address)
-                if self._tls is None
-                else server.add_secure_port(address, self._tls.server_credentials())
+                if tls is None
+                else server.add_secure_port(address, tls.server_credentials())
             )
         except RuntimeError:  # gRPC gives no reason
             bound = 0
@@ -74,12 +113,7 @@ class PeerServer:
                 "meta_port (and the heads' discovery_addr) or host"
             )
         await server.start()
-        self._server = server
-        limits = self._servicer.limits
-        self._watches.append(asyncio.ensure_future(limits.watch(int(bound))))
-        if self._tls is not None:
-            self._tls.on_connection = limits.new_connection
-            self._watches.append(asyncio.ensure_future(self._tls.watch()))
+        self._server, self._serves_tls = server, tls is not None
         return int(bound)
 
     async def stop(self, grace_s: float) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 from grpc.aio import EOF, BaseError  # type: ignore[attr-defined]
 
+from peercached.config.shared import difference
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
 from peercached.directory.messages import Ack
@@ -42,6 +43,7 @@ from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tls import Tls
 from peercached.peer.service.local_node import LocalNode
+from peercached.peer.service.unlike import OtherSettings, UnlikeSettings
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 
@@ -68,15 +70,17 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         read_sealed: bool,
         on_call: Callable[[NodeAddress], None],
         operate: Operate,
+        settings: Sequence[str],
     ) -> None:
         """`read_sealed`: the data port speaks TLS too. `on_call` gets the caller of each
-        authenticated call. `operate` answers operators' calls (peer/service/relay.py)."""
+        authenticated call. `operate` answers operators' calls (peer/service/relay.py).
+        `settings`: see config/shared.py."""
         self._node = node
         self._removals = removals
         self._catch_up = catch_up
         self._sessions = sessions
         self._read_sealed = read_sealed
-        self.limits = ConnectionLimits(tls is not None)
+        self.limits = ConnectionLimits(lambda: tls is not None and tls.serves)
         self.interceptor = AuthInterceptor(
             self.Handshake,
             lambda session: sessions.find(session) is not None,
@@ -85,6 +89,8 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         )
         self._on_call = on_call
         self._operate = operate
+        self._settings = settings
+        self.unlike = UnlikeSettings()
         self.malformed = 0
         self.misfits = 0
 
@@ -127,7 +133,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             log.warning("refused a handshake from %s: %s", host, error)
             refused = _Refused(grpc.StatusCode.PERMISSION_DENIED, str(error))
             await self._refuse(context, refused)
-        except OtherProtocol as error:
+        except (OtherProtocol, OtherSettings) as error:
             log.warning("refused a handshake from %s: %s", host, error)
             refused = _Refused(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -150,7 +156,12 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         session, proof = self._sessions.finish(
             caller, request.nonce, request.server_nonce, request.proof, now, protocol
         )
+        if differs := difference(own.node_id, self._settings, caller.node_id, request.settings):
+            self._sessions.drop(caller)
+            self.unlike.add(caller.node_id, differs, now)
+            raise OtherSettings(differs)
         self.limits.proven(context.peer())
+        session.has_tls = request.has_tls
         reply.server_nonce = request.server_nonce
         reply.proof = proof
         reply.session = bytes.fromhex(session.token)

@@ -62,6 +62,31 @@ TEST_F(FolderWatchTest, DeletedLockFileStopsWriting) {
   expect_stopped("its files were deleted by somebody else");
 }
 
+TEST_F(FolderWatchTest, TierStartsAfreshInAFolderThatWasEmptiedUnderIt) {
+  for (const auto& file : fs::directory_iterator(config.path)) fs::remove(file);
+  // More than a segment, before the tier checks its directory.
+  for (uint64_t i = 10; i < 40; ++i) put(i, 50'000);
+  tier->flush(Deadline::after_ms(20'000));
+  ASSERT_FALSE(segment_files().empty());
+  expect_stopped("its files were deleted by somebody else");
+  reopen();
+  EXPECT_NE(tier->stats().recovery_emptied.find("had been deleted"), std::string::npos);
+  for (uint64_t i = 0; i < 40; ++i) EXPECT_FALSE(holds(i)) << i;
+  store(0, 50'000);
+  reopen();
+  EXPECT_EQ(read(0, 50'000), PageStatus::ok);
+  EXPECT_EQ(tier->stats().recovery_emptied, "");
+}
+
+TEST_F(FolderWatchTest, SegmentsOfAnotherIdentityWithoutSuperblockAreRefused) {
+  close();
+  fs::remove(config.path + "/format");
+  config.identity.fill(std::byte{7});
+  const size_t segments = segment_files().size();
+  EXPECT_THROW(open(), DiskError);
+  EXPECT_EQ(segment_files().size(), segments);
+}
+
 TEST_F(FolderWatchTest, ForeignFileDoesNotExhaustSegmentNumbers) {
   close();
   std::ofstream(config.path + "/segment-4294967295.log") << "not a segment";

@@ -95,7 +95,8 @@ def test_a_pool_larger_than_memory_is_refused_before_the_kernel_kills() -> None:
         Config(pool_size=4 << 30, socket_path="/a", admin_socket="/b/b"), memory_bytes=3 << 30
     )
     assert problem.key == "pool_size"
-    assert "3072MiB" in problem.remedy
+    assert "4GiB, and the 128MiB that the daemon needs besides" in problem.what
+    assert "at most 2944MiB" in problem.remedy
 
 
 def test_a_pool_beyond_the_available_memory_is_told_with_both_sizes(tmp_path: Path) -> None:
@@ -127,6 +128,30 @@ def test_the_memory_limit_is_known_here() -> None:
     limit = memory_limit_bytes(huge_pages=False)
     assert limit is not None
     assert limit > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("own_groups", "file"),
+    [
+        ("0::/pods/one\n", "pods/memory.max"),
+        ("0::/pods/one\n", "pods/one/memory.high"),
+        ("0::/of/the/host\n", "memory.max"),
+        ("4:memory:/pods/one\n0::/\n", "memory/pods/memory.limit_in_bytes"),
+    ],
+)
+def test_limits_of_both_versions_of_cgroups_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_groups: str, file: str
+) -> None:
+    (tmp_path / "own").write_text(own_groups)
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(f"{300 << 20}\n")
+    monkeypatch.setattr("peercached.config.memory._OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr("peercached.config.memory._CGROUP", tmp_path)
+    options = {"socket_path": str(tmp_path / "sock")}
+    assert load(None, {}, {**options, "pool_size": "172MiB"})
+    with pytest.raises(ConfigError, match="set pool_size to at most 172MiB") as refused:
+        load(None, {}, {**options, "pool_size": "173MiB"})
+    assert "do not fit the 314572800 bytes" in str(refused.value)
 
 
 def test_a_pool_of_huge_pages_may_be_larger_than_the_containers_memory(

@@ -13,7 +13,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from peercached.peer.membership.etcd.first_to_fail import first_to_fail
 from peercached.peer.membership.etcd.goodbyes import EtcdGoodbyes
 from peercached.peer.membership.etcd.joins import EtcdJoins, WaitOver
 from peercached.peer.membership.etcd.keys import EtcdKeys
-from peercached.peer.membership.etcd.own_key import EtcdOwnKey, Taken, value_of
+from peercached.peer.membership.etcd.own_key import EtcdOwnKey, Taken
 from peercached.peer.membership.etcd.within import within
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.pings import reaches
@@ -69,8 +69,10 @@ class EtcdMembership:
         on_view: Callable[[View], None],
         on_refused: Callable[[str], None],
         remembered: View | None = None,
+        settings: Sequence[str] = (),
     ) -> None:
-        """`remembered`: the last view of an earlier start, for a start without etcd."""
+        """`remembered`: the last view of an earlier start, for a start without etcd. `settings`:
+        see config/shared.py."""
         self.own = Member(address)
         self.refused = ""
         self.problem = "not asked yet"  # empty: the session with etcd is up
@@ -82,7 +84,7 @@ class EtcdMembership:
         self._on_view = on_view
         self._on_refused = on_refused
         self._state = EtcdView(address, timing)
-        self._keys = EtcdKeys(prefix, address.node_id, self._state)
+        self._keys = EtcdKeys(prefix, address.node_id, self._state, settings)
         self._joins = EtcdJoins(client, prefix, address.node_id, timing)
         self._goodbyes = EtcdGoodbyes(client, prefix, address, self._state)
         self._own_key = EtcdOwnKey(client, self._keys, self._state, self._joins, address, timing)
@@ -137,7 +139,7 @@ class EtcdMembership:
         if self._own_key.is_there:
             await self._goodbyes.say()
             self._announce(State.LEFT)
-            await self._client.put(self._keys.own, value_of(self.own), self._lease)
+            await self._client.put(self._keys.own, self._keys.value_of(self.own), self._lease)
         await self._client.revoke(self._lease)
 
     async def stop(self) -> None:
@@ -245,7 +247,7 @@ class EtcdMembership:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._client.put(self._keys.own, value_of(self.own), self._lease)
+            await self._client.put(self._keys.own, self._keys.value_of(self.own), self._lease)
 
     # --- the others' keys
 

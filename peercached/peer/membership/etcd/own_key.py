@@ -9,7 +9,6 @@ import time
 from peercached.membership import Member, NodeAddress, Timing, Verdict
 from peercached.membership.claims import EtcdClaim, taken
 from peercached.membership.etcd_view import EtcdView
-from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.membership.etcd.client import EtcdClient, EtcdError
 from peercached.peer.membership.etcd.joins import EtcdJoins
 from peercached.peer.membership.etcd.keys import EtcdKeys
@@ -19,15 +18,11 @@ log = logging.getLogger(__name__)
 
 
 class Taken(Exception):
-    """Another process has our node id in etcd."""
+    """Another process has our node id in etcd, or the members have other settings."""
 
     def __init__(self, reason: str, for_good: bool) -> None:
         super().__init__(reason)
         self.for_good = for_good
-
-
-def value_of(own: Member) -> bytes:
-    return bytes(member_wire.member_message(own).SerializeToString())
 
 
 class EtcdOwnKey:
@@ -59,6 +54,8 @@ class EtcdOwnKey:
             self._is_out = False
         elif self._state.is_without_us:
             self._is_out = True
+        if self._is_out and self._keys.unlike:
+            raise Taken(self._keys.unlike, for_good=True)
         if self._is_out and await self._joins.wait_s(lease) > 0:
             log.warning("%s", self._joins.waits)
             if key is not None:  # an older start of this node wrote it
@@ -70,7 +67,7 @@ class EtcdOwnKey:
             unchanged_since = 0 if key is None else key.mod_revision
             also = [await self._joins.one_more()] if self._is_out else []
             if not await self._client.put_if(
-                self._keys.own, value_of(own), lease, unchanged_since, also=also
+                self._keys.own, self._keys.value_of(own), lease, unchanged_since, also=also
             ):
                 raise EtcdError("another process registers this node id at this moment")
         self._joins.joined()

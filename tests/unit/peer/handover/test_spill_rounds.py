@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
-from peercached.peer.handover.giver import ELSEWHERE, REST_FIRST_S, REST_MAX_S, Giver
+from peercached.peer.handover.giver import ELSEWHERE, REST_MAX_S, Giver
 from peercached.peer.handover.parts import Answer, Part
+from peercached.peer.handover.rests import REST_FIRST_S
 from peercached.peer.handover.spill import Spill
 
 PAGE_BYTES = 1 << 20
@@ -139,7 +140,7 @@ def test_full_peers_are_asked_less_and_less() -> None:
         for _ in range(20):
             await cluster.tend(0.0)
         assert len(cluster.asked) == 2, f"asked again within {REST_FIRST_S} s"
-        rests = cluster.giver._rests
+        rests = cluster.giver._rests._rests
         for _ in range(12):
             for rest in rests.values():
                 rest.until = 0.0

@@ -20,7 +20,7 @@ class Door:
         self.now = 100.0
         self.listener = stack.enter_context(socket.create_server((host, 0), family=family))
         self.address = self.listener.getsockname()
-        self.limits = ConnectionLimits(tls=True, clock=lambda: self.now)
+        self.limits = ConnectionLimits(tls=lambda: True, clock=lambda: self.now)
         self.limits._port = self.address[1]
 
     def connect(self) -> tuple[socket.socket, socket.socket, str]:

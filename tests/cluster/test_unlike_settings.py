@@ -1,0 +1,63 @@
+"""Settings that all nodes must share are compared when a node joins. One that differs is refused,
+and both sides tell both values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from harness.cluster import Cluster, Daemon
+from harness.etcd import Etcd, with_etcd
+from harness.fixtures import Attach, MakeCluster
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+
+def said(daemon: Daemon) -> str:
+    return " ".join(finding["sentence"] for finding in daemon.status()["health"])
+
+
+def members(daemon: Daemon) -> list[str]:
+    found: list[dict[str, Any]] = daemon.status()["membership"]["members"]
+    return [member["node_id"] for member in found]
+
+
+@pytest.mark.parametrize(
+    ("key", "here", "there"), [("directory-replicas", 2, 1), ("vnodes", 160, 80)]
+)
+def test_node_with_other_settings_is_refused_and_both_sides_tell_both_values(
+    make_cluster: MakeCluster, attach: Attach, key: str, here: int, there: int
+) -> None:
+    cluster: Cluster = make_cluster(3, directory_copies=0)
+    name = key.replace("-", "_")
+    other = cluster[2]
+    other.stop()
+    other.options[key] = there
+    other.start()
+    other.wait_ready()
+    values = f"{name} is {there} on {other.node_id} and {here} on "
+    eventually(lambda: values in said(other), 20)
+    eventually(lambda: any(values in said(daemon) for daemon in cluster.daemons[:2]), 20)
+    for daemon in cluster.daemons[:2]:
+        assert other.node_id not in members(daemon)
+    # The others find all pages: the refused node owns none of their records.
+    keys = keys_of("pages of the cluster", 64)
+    assert all(attach(cluster[0]).set(keys))
+    assert attach(cluster[1]).has(keys)
+    other.stop()
+    other.options[key] = here
+    other.start()
+    other.wait_ready()
+    eventually(lambda: len(members(other)) == 3, 20)
+
+
+def test_node_with_other_settings_does_not_start_in_a_cluster_kept_by_etcd(
+    make_cluster: MakeCluster, etcd: Etcd
+) -> None:
+    cluster = with_etcd(make_cluster, etcd.endpoint, 3)
+    other = cluster[2]
+    other.stop()
+    other.options["vnodes"] = 80
+    other.start()
+    assert other.wait_exit(20) != 0
+    assert f"vnodes is 160 on {cluster[0].node_id} and 80 on {other.node_id}" in other.log_tail()
