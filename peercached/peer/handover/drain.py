@@ -26,6 +26,7 @@ from peercached.health import Say
 from peercached.peer.handover.parts import OFFERS_MAX, READERS_DONE_S, Offers, Part, bytes_of
 from peercached.peer.handover.report import NO_DRAIN, Progress
 from peercached.peer.handover.takers import takers
+from peercached.within import within
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -149,7 +150,7 @@ class Drain(Component):
     async def _run(self, limits: Limits) -> None:
         progress = self.progress
         try:
-            await asyncio.wait_for(self._hand_over(limits.bytes_max), limits.seconds)
+            await within(limits.seconds, self._hand_over(limits.bytes_max))
             progress.end(self._out)
         except asyncio.TimeoutError:
             progress.end_late(limits.seconds)

@@ -82,7 +82,7 @@ class PeerServer:
             self._watches.append(asyncio.ensure_future(self._tls.watch()))
         return int(bound)
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float = 0.2) -> None:
         for watch in self._watches:
             watch.cancel()
         self._watches.clear()
