@@ -191,6 +191,7 @@ def _failed(error: Exception, started: bool) -> int:
     """A start-up error is one message for the operator. Any other error is a bug, with a
     traceback."""
     what = "failed" if started else "cannot start"
+    log.flush()  # or older lines would follow
     if not started and isinstance(error, OSError | RuntimeError | ValueError | ImportError):
         text = str(error)
         if isinstance(error, OSError) and error.filename and error.strerror:

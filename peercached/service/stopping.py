@@ -48,6 +48,7 @@ def exit_after(seconds: float) -> None:
 
 def _exit(seconds: float) -> None:
     log.error("could not stop within %g s: ending the process", seconds)
+    logging.shutdown()
     os._exit(EXIT_UNFINISHED)
 
 
