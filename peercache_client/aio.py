@@ -124,6 +124,7 @@ class AsyncClient(NotCopied):
     get = _on_a_thread(Client.get)
     batch_exists = _on_a_thread(Client.batch_exists)
     contains = _on_a_thread(Client.contains)
+    presence = _on_a_thread(Client.presence)
     lengths = _on_a_thread(Client.lengths)
     remove = _on_a_thread(Client.remove)
     pin = _on_a_thread(Client.pin)

@@ -340,15 +340,32 @@ class Client(NotCopied):
     ) -> list[bool]:
         """Whether each key is present, independently of the others. `hold_s`, `page_tokens` and
         `page_keys` as in `batch_exists`."""
-        end, session = self._end(timeout_s), self._session()
-        found: list[bool] = []
+        end = self._end(timeout_s)
+        return list(map(bool, self._presence(keys, parent, end, hold_s, page_tokens, page_keys)))
+
+    def presence(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
+        """As `contains`, with the reason: `ok`, `absent`, or why the daemon could not be asked
+        (`deadline`, `no_daemon`, `error`)."""
+        return self._presence(keys, None, self._end(timeout_s))
+
+    def _presence(
+        self,
+        keys: Sequence[Key],
+        parent: Key | None,
+        end: float,
+        hold_s: float = 0.0,
+        page_tokens: int = 0,
+        page_keys: int = 1,
+    ) -> list[Status]:
+        session = self._session()
+        found: list[Status] = []
         for frame in key_frames(keys, parent):
             flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
             reply = session.ask(Op.exists, flags | Flag.bitmap, frame.keys, end, body)
             if isinstance(reply, Reply) and len(reply.body) == frame.keys:
-                found += map(bool, reply.body)
+                found += [Status.ok if there else Status.absent for there in reply.body]
             else:
-                found += [False] * frame.keys
+                found += [Status.error if isinstance(reply, Reply) else reply] * frame.keys
         return found
 
     def lengths(

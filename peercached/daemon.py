@@ -80,6 +80,7 @@ from peercached.peer.service.servicer import PeerServicer
 from peercached.periodic import Periodic
 from peercached.removals.store import RemovalStore
 from peercached.service.settings import Settings
+from peercached.service.stopping import end_all
 from peercached.tracing.tracing import Tracing
 from peercached.view_changes import ViewChanges
 from peercached.web.api import api_routes
@@ -101,7 +102,6 @@ LEAVE_S = 0.5
 # How long a start waits for the others' records, so that a hanging member cannot block it.
 START_SYNC_S = 0.5
 START_LOOK_S = 0.01
-SERVER_GRACE_S = 0.2
 
 
 class StartRefused(RuntimeError):
@@ -127,6 +127,7 @@ class Daemon:
         self.config = config
         self.engine = engine
         self._starting = True
+        self.stops_since: float | None = None  # monotonic seconds
         self._has_left = False  # for good, after a drain
         self._timeout_s = config.rpc_timeout_ms / 1000
         self._shared_settings = shared_settings(config)
@@ -248,7 +249,13 @@ class Daemon:
             DiskStatus(config.disk_path, self.promotes),
             self.tracing,
             settings,
-            Identity(config, self.placement, self.web, lambda: self._starting),
+            Identity(
+                config,
+                self.placement,
+                self.web,
+                lambda: self._starting,
+                lambda: self.stops_since,
+            ),
             self.web,
         )
 
@@ -620,20 +627,19 @@ class Daemon:
 
     async def stop(self) -> None:
         """Flushes the streams, leaves the cluster, and stops all parts, each within a timeout."""
+        stops: list[Callable[[], Awaitable[None] | None]] = []
         if self.config.clustered and not self._starting:
-            await self.handover.stop()
-            await self._flush()
+            stops += [self.handover.stop, self._flush]
         if self.config.clustered and (not self._starting or len(self.placement.nodes) > 1):
             # Serve nothing once we have left: removals reach members only.
-            self.engine.end_serving()
-            await self._leave()
-        stops: list[Callable[[], Awaitable[None] | None]] = [
+            stops += [self.engine.end_serving, self._leave]
+        stops += [
             self._stop_watching,
             self.cluster.stop,
             self.overview.stop,
             self.events.stop,
             self._stop_engine,
-            partial(self.server.stop, SERVER_GRACE_S),
+            self.server.stop,
             self.accepts.stop,
             self.links.stop,
             *(ticker.stop for ticker in self._tickers),
@@ -651,9 +657,7 @@ class Daemon:
             self.peers.close,
             self.connects.end,
         ]
-        for stop in stops:
-            if (ends := stop()) is not None:
-                await ends
+        await end_all(stops)
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

@@ -11,7 +11,7 @@ from peercached import __version__
 from peercached.component import Component, Stats
 from peercached.config import Config
 from peercached.directory.placement import Placement
-from peercached.health import Findings
+from peercached.health import Findings, Say, kinds
 from peercached.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -73,12 +73,18 @@ class Identity(Component):
     """Who this node is, and where it listens."""
 
     def __init__(
-        self, config: Config, placement: Placement, web: WebServer, starting: Callable[[], bool]
+        self,
+        config: Config,
+        placement: Placement,
+        web: WebServer,
+        starting: Callable[[], bool],
+        stops_since: Callable[[], float | None],
     ) -> None:
         self._config = config
         self._placement = placement
         self._web = web
         self._starting = starting
+        self._stops_since = stops_since
         self._started_at = time.monotonic()
 
     def sections(self, stats: Stats) -> dict[str, Any]:
@@ -99,5 +105,16 @@ class Identity(Component):
                 "pid": os.getpid(),
                 "uptime_s": time.monotonic() - self._started_at,
                 "starting": self._starting(),
+                "stopping": self._stops_since() is not None,
             }
         }
+
+    def say(self, say: Say, stats: Stats) -> None:
+        del stats
+        since = self._stops_since()
+        if since is not None:
+            say(
+                kinds.STOPPING,
+                f"This daemon has been stopping for {time.monotonic() - since:.0f} s.",
+                "Wait, or send a second SIGTERM: it then stops at once.",
+            )

@@ -23,6 +23,7 @@ from peercached.peer.rpc.node_key import NodeKey
 from peercached.peer.rpc.tls import Tls
 from peercached.service.settings import Settings
 from peercached.service.signals import Stop
+from peercached.service.stopping import STOP_S, end_all
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 # How often the log reports a slow start.
 SAY_EVERY_S = 10.0
-# The longest stop(), with reserve for a busy machine.
-STOP_S = 20.0
 
 
 async def _told_of_waiting(made: asyncio.Future[Engine], config: Config) -> Engine:
@@ -104,7 +103,6 @@ async def run(
         if config.metrics_enabled:
             await daemon.web.start()
         if not await stop.unless_asked(daemon.start()):
-            stopping(STOP_S)
             return
         await admin.start()
         ready(daemon.status.line)
@@ -113,8 +111,9 @@ async def run(
         hand_over = stop.hand_over and not config.pool_file
         seconds = settings.config.stop_drain_s if hand_over else 0.0
         stopping(seconds + STOP_S)
+        daemon.stops_since = time.monotonic()
         await daemon.handover.drain.before_stop(seconds)
     finally:
-        await daemon.web.stop()
-        await admin.stop()
+        stopping(STOP_S)
+        await end_all([daemon.web.stop, admin.stop])
         await daemon.stop()

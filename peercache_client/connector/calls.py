@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from array import array
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.connector.requests import Call, Requests
@@ -23,12 +25,28 @@ class Calls:
 
     def __init__(self, metadata: ConnectorMetadata, requests: Requests) -> None:
         self._calls_max = metadata.calls_max
+        self._threads = metadata.threads
         self._requests = requests
-        self._room = threading.BoundedSemaphore(metadata.calls_max)
         self._closed = False
+        self._thread = threading.local()  # has `own` on the threads of our pools
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        self._room = threading.BoundedSemaphore(self._calls_max)
         # Separate pools: a retrieve, for which a prompt waits, must not queue behind stores.
-        self._storing = ThreadPoolExecutor(metadata.threads, "peercache-store")
-        self._retrieving = ThreadPoolExecutor(metadata.threads, "peercache-retrieve")
+        self._storing, self._retrieving = (
+            ThreadPoolExecutor(self._threads, f"peercache-{what}", self._mark)
+            for what in ("store", "retrieve")
+        )
+
+    def _mark(self) -> None:
+        self._thread.own = True
+
+    def begin_in_child(self) -> None:
+        """A forked child has no threads and no calls of its parent."""
+        self._requests.forget_all()
+        self._begin()
 
     def submit(
         self,
@@ -61,12 +79,26 @@ class Calls:
         return future
 
     def close(self) -> None:
-        """Stops all calls, including stores, after their current chunk."""
+        """Stops all calls, including stores, after their current chunk. Waits for them, unless it
+        is called on one of their threads: in a callback of a future."""
         self._closed = True
+        waits = not hasattr(self._thread, "own")
         for done in self._requests.finish_all():
-            done.result()
-        self._storing.shutdown()
-        self._retrieving.shutdown()
+            if waits:
+                done.result()
+        self._storing.shutdown(wait=waits)
+        self._retrieving.shutdown(wait=waits)
+
+
+_all: WeakSet[Calls] = WeakSet()
+
+
+def _begin_in_child() -> None:
+    for calls in list(_all):
+        calls.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def failed(error: Exception) -> Future[Any]:

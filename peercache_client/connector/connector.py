@@ -204,8 +204,8 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         return self._requests.finish(req_id, drop_stores=drop_stores)
 
     def close(self) -> None:
-        """Stops all calls, including stores, after their current chunk, and waits for them. Stored
-        pages stay."""
+        """Stops all calls, including stores, after their current chunk, and waits for them; in a
+        callback of a future, it does not wait. Stored pages stay."""
         self._closed = True
         self._calls.close()
         self._client.close()

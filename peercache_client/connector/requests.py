@@ -43,6 +43,10 @@ class Requests:
         """`pairs`: hash token pairs (EAGLE)."""
         self._page_size = page_size
         self._pairs = pairs
+        self.forget_all()
+
+    def forget_all(self) -> None:
+        """Only while no other thread uses it: in a forked child."""
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Request] = OrderedDict()
 

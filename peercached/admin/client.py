@@ -36,6 +36,10 @@ class Unreachable(Exception):
     """No daemon answers at the socket. The text says why, and what to do."""
 
 
+class NoDaemon(Unreachable):
+    """Nobody is there who could be asked."""
+
+
 class Refused(Exception):
     """The daemon refused the call. The text is for the operator."""
 
@@ -245,17 +249,17 @@ def check_socket(path: str, name: str, key: str) -> None:
             probe.connect(path)
             return
         except FileNotFoundError:
-            reason = (
+            raise NoDaemon(
                 f"there is no {name} at {path}: start peercached, or say where its socket is with "
                 f"--{key.replace('_path', '').replace('_', '-')} or --config"
-            )
+            ) from None
         except PermissionError:
             reason = f"you may not open the {name} {path}: {_who_may(path)}"
         except ConnectionRefusedError:
-            reason = (
+            raise NoDaemon(
                 f"nobody listens at the {name} {path}: its daemon has died, or still starts: "
                 "see its log"
-            )
+            ) from None
         except TimeoutError:
             reason = f"the daemon at {path} takes no connections: it hangs or is stopped"
         except OSError as error:

@@ -59,6 +59,7 @@ class Node(Part):
     pid: int = 0
     uptime_s: float = 0.0
     starting: bool = False  # it does not serve workers yet
+    stopping: bool = False  # it was told to stop
 
 
 class Health(Part):

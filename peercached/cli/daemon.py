@@ -24,6 +24,7 @@ from peercached.service.heart import Heart
 from peercached.service.notify import Notifier
 from peercached.service.settings import Settings
 from peercached.service.signals import Reloads, Stop, handle_signals
+from peercached.service.stopping import RESERVE_S, exit_after
 
 EXIT_START_FAILED = 1
 EXIT_BAD_CONFIG = 2
@@ -153,6 +154,10 @@ async def _run_until_stopped(settings: Settings) -> int:
         notifier.ready(tell())
         heart.beat()
 
+    def stopping(at_most_s: float) -> None:
+        notifier.stopping(at_most_s)
+        exit_after(at_most_s - RESERVE_S)
+
     async def reload() -> None:
         # systemd waits for READY=1 after RELOADING=1, even if the configuration is wrong.
         notifier.reloading()
@@ -169,7 +174,7 @@ async def _run_until_stopped(settings: Settings) -> int:
         # Import here: `peercached config` must work even if the native engine cannot be loaded.
         from peercached.run import run
 
-        await run(settings, stop, ready, notifier.stopping)
+        await run(settings, stop, ready, stopping)
     except asyncio.CancelledError:
         if not stop.asked.is_set():
             raise
@@ -186,6 +191,7 @@ def _failed(error: Exception, started: bool) -> int:
     """A start-up error is one message for the operator. Any other error is a bug, with a
     traceback."""
     what = "failed" if started else "cannot start"
+    log.flush()  # or older lines would follow
     if not started and isinstance(error, OSError | RuntimeError | ValueError | ImportError):
         text = str(error)
         if isinstance(error, OSError) and error.filename and error.strerror:

@@ -49,6 +49,7 @@ def doctor(target: Target, as_json: bool) -> None:
 
 def examined(target: Target) -> list[Finding]:
     """Runs all checks."""
+    from peercached.admin.client import NoDaemon, Refused, Unreachable
     from peercached.config import Config, ConfigError, load
     from peercached.doctor.examine import examine
     from peercached.doctor.finding import Finding
@@ -59,7 +60,16 @@ def examined(target: Target) -> list[Finding]:
     except ConfigError as error:
         findings = [Finding("configuration", "failure", str(p)) for p in error.problems]
         config = Config()
-    status, why = _status(target)
+    status: Status | None = None
+    why = ""
+    try:
+        with target.admin() as admin:
+            status = admin.status()
+    except (NoDaemon, ConfigError) as error:
+        why = str(error)
+    except (Unreachable, Refused) as error:
+        why = str(error)
+        findings.append(Finding("daemon", "failure", why))
     return findings + examine(config, status, why)
 
 
@@ -74,15 +84,3 @@ def document_of(findings: list[Finding]) -> dict[str, Any]:
             for f in findings
         ],
     }
-
-
-def _status(target: Target) -> tuple[Status | None, str]:
-    """The status of the daemon on this host, or why there is none."""
-    from peercached.admin.client import Refused, Unreachable
-    from peercached.config import ConfigError
-
-    try:
-        with target.admin() as admin:
-            return admin.status(), ""
-    except (Unreachable, Refused, ConfigError) as error:
-        return None, str(error)

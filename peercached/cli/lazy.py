@@ -6,12 +6,17 @@ to import.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from peercached.cli.exits import FAILED, Failure
 
 
 class LazyGroup(click.Group):
@@ -35,6 +40,18 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self.load(cmd_name) if cmd_name in self.table else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            # Nobody reads the output, or its disk is full. Python would try again at the exit.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):  # such as `| head`
+                ctx.exit(FAILED)
+            where = error.filename or "standard output"
+            raise Failure(f"{where}: {error.strerror or error}") from error
 
     def load(self, name: str) -> click.Command:
         if name not in self.commands:

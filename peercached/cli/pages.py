@@ -56,6 +56,8 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
                 if status:
                     page = bytes(region.view)
                     break
+                if status.name != "absent":
+                    raise _failure(f"{shown(key)} was not read", status.name)
                 why = f"its holder did not give it ({status.name})"
     if page is None:
         _absent(as_json, key, why)
@@ -124,7 +126,10 @@ def _failure(what: str, status: str) -> exits.Failure:
 def exists(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str) -> None:
     """Says for each of KEYS whether some node has it (exit code 0 if all are present)."""
     with target.worker(namespace) as client:
-        present = client.contains([key_bytes(key) for key in keys])
+        present = client.presence([key_bytes(key) for key in keys])
+    unknown = [status.name for status in present if status.name not in ("ok", "absent")]
+    if unknown:
+        raise _failure(f"{plural(len(unknown), 'key')} not looked up", unknown[0])
     prefix = next((i for i, there in enumerate(present) if not there), len(present))
     if as_json:
         print_json({"prefix": prefix, "present": dict(zip(keys, map(bool, present), strict=True))})

@@ -62,6 +62,8 @@ def unmet(status: Status, healthy: bool, nodes: int | None) -> str:
     """Which condition the daemon does not meet yet, or ""."""
     if status.node.starting:
         return "the daemon still starts"
+    if status.node.stopping:
+        return "the daemon stops"
     alive = sum(one.state == "alive" and not one.suspect for one in status.membership.members)
     if nodes is not None and alive < nodes:
         return f"{plural(alive, 'node')} alive, {nodes} wanted"

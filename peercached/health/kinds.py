@@ -44,6 +44,7 @@ NODE_LOST = _MEMBERSHIP.warning(
 DRAINING = _MEMBERSHIP.warning(
     "draining", "This node drains, or has left the cluster after a drain."
 )
+STOPPING = _MEMBERSHIP.warning("stopping", "This daemon was told to stop, and has not ended yet.")
 
 _PEERS = Section("Peers and directory")
 FAULTS_INJECTED = _PEERS.warning(

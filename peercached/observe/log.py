@@ -2,7 +2,7 @@
 
 A dead peer fails every batch, thousands of times a second, and the first few warnings say it all.
 So only a few warnings and errors from one place in the code pass per interval. The next one that
-passes says how many were suppressed.
+passes says how many were suppressed. Logging never waits for a reader (lines.py).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TextIO
 
+from peercached.observe.lines import LineWriter
+
 REPEATS_MAX = 5
 INTERVAL_S = 10.0
 PLACES_MAX = 1024
@@ -34,16 +36,23 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     level: "debug", "info", "warning", "error". form: "text", "json".
     """
     stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
+    root = logging.getLogger()
+    before = next((h for h in root.handlers if isinstance(h, LineWriter)), None)
+    handler = before if before and before.stream is stream else LineWriter(stream)
     journal = is_journal(stream, os.environ.get("JOURNAL_STREAM", ""))
     formatter = JsonFormatter() if form == "json" else TextFormatter(with_time=not journal)
     handler.setFormatter(JournalFormatter(formatter) if journal else formatter)
-    handler.addFilter(RepetitionFilter())
-    root = logging.getLogger()
+    handler.filters[:] = [RepetitionFilter()]
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # asyncio's debug messages are about the event loop, not about the daemon.
     logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
+
+
+def flush() -> None:
+    """Waits until the lines so far are written, for a second at most."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
 
 
 def is_journal(stream: TextIO, variable: str) -> bool:

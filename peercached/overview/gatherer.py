@@ -14,6 +14,7 @@ from peercached.overview.summary import Summary
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
+from peercached.within import within
 
 # An answer is reused for this long.
 FRESH_S = 1.0
@@ -80,7 +81,7 @@ class Gatherer:
             return replace(before, summary=self._own_summary(), at=time.monotonic(), problem="")
         async with self._calling:
             try:
-                summary = await asyncio.wait_for(self._ask(node), ANSWER_S)
+                summary = await within(ANSWER_S, self._ask(node))
             except asyncio.TimeoutError:
                 return replace(before, problem=f"no answer within {ANSWER_S:g} s")
             except (CallFailed, ValueError) as error:

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from peercached.service.stopping import PART_S, exit_after
+
 log = logging.getLogger("peercached")
 
-# After a second signal, the process exits after this time even if something still hangs.
-AT_ONCE_S = 2.0
-EXIT_AT_ONCE = 1
+AT_ONCE_S = 2.0  # the longest stop after a second signal
 
 
 class Stop:
@@ -41,7 +40,7 @@ class Stop:
         finally:
             for each in (task, asked):
                 each.cancel()
-            await asyncio.gather(task, asked, return_exceptions=True)
+            await asyncio.wait((task, asked), timeout=PART_S)
 
 
 def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[], None]) -> None:
@@ -53,9 +52,7 @@ def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[]
             # A second signal: the operator has waited long enough for a clean stop.
             log.warning("second stop signal (%s): stopping at once", number.name)
             cancel()
-            # Exit even if a cleanup hangs: the kernel frees all resources, and peers and workers
-            # recover.
-            loop.call_later(AT_ONCE_S, os._exit, EXIT_AT_ONCE)
+            exit_after(AT_ONCE_S)
             return
         log.info("received %s: stopping", number.name)
         stop.ask(hand_over=number is signal.SIGTERM)

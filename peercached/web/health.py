@@ -21,6 +21,8 @@ def health_routes(status: Callable[[], Mapping[str, Any]]) -> dict[str, Handler]
         now = status()
         if now["node"]["starting"]:
             return text("it starts", HTTPStatus.SERVICE_UNAVAILABLE)
+        if now["node"]["stopping"]:
+            return text("it stops", HTTPStatus.SERVICE_UNAVAILABLE)
         drain = now["drain"]["state"]
         if drain == "no":
             return text("ok")

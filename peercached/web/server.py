@@ -31,6 +31,7 @@ from peercached.component import Component, Stats
 from peercached.observe.port_holder import port_holder
 from peercached.web.message import Request, Response, text
 from peercached.web.own_names import is_own, own_names
+from peercached.within import within
 
 _log = logging.getLogger(__name__)
 
@@ -112,6 +113,7 @@ class WebServer(Component):
         self._posts = posts or {}
         self._names = own_names({host, *names})
         self._server: asyncio.Server | None = None
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: set[_Link] = set()  # and those that are probed
         self._answering: set[_Link] = set()
@@ -152,15 +154,21 @@ class WebServer(Component):
 
     async def stop(self) -> None:
         """Closes all connections at once."""
+        self._closed = True
         if self._server is None:
             return
         self._server.close()
+        for link in self._idle | self._answering:
+            link.writer.transport.abort()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._server = None
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closed:  # a connection from just before
+            writer.transport.abort()
+            return
         link = _Link(_host_of(writer), reader, writer)
         self._rest(link)
         link.task = asyncio.ensure_future(self._serve(link))
@@ -219,7 +227,7 @@ class WebServer(Component):
         try:
             transport.set_write_buffer_limits(0)  # drain() then waits until the kernel has all
             limit_s = HEAD_S
-            while await self._one(http, link, limit_s):
+            while await self._one(http, link, limit_s) and not self._closed:
                 http.start_next_cycle()
                 limit_s = IDLE_S
                 self._rest(link)
@@ -253,7 +261,7 @@ class WebServer(Component):
                 return False
             link.begin(works=False)
             limit = 0 if path in PROBES or request.method != b"POST" else BODY_BYTES_MAX
-            body = await asyncio.wait_for(self._body(http, reader, writer, limit), HEAD_S)
+            body = await within(HEAD_S, self._body(http, reader, writer, limit))
         except h11.RemoteProtocolError as error:
             self.counters.bad += 1
             if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -282,7 +290,7 @@ class WebServer(Component):
             now = asyncio.get_running_loop().time()
             if until is not None:
                 limit_s = until - now
-            received = await asyncio.wait_for(reader.read(_READ_BYTES), limit_s)
+            received = await within(limit_s, reader.read(_READ_BYTES))
             if until is None:
                 until = asyncio.get_running_loop().time() + HEAD_S
             link.receive_data(received)
@@ -331,7 +339,7 @@ class WebServer(Component):
             )
         try:
             request = Request(path, query, headers, body)
-            return await asyncio.wait_for(handler(request), HANDLE_S)
+            return await within(HANDLE_S, handler(request))
         except (asyncio.TimeoutError, TimeoutError):
             return text("this took too long", HTTPStatus.GATEWAY_TIMEOUT)
         except ValueError as error:
@@ -368,7 +376,7 @@ class WebServer(Component):
             parts.append(link.send(h11.Data(data=answer.body)))
         parts.append(link.send(h11.EndOfMessage()))
         writer.write(b"".join(part for part in parts if part))
-        await asyncio.wait_for(writer.drain(), WRITE_S)
+        await within(WRITE_S, writer.drain())
 
 
 def _host_of(writer: asyncio.StreamWriter) -> str:

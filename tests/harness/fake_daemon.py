@@ -209,8 +209,8 @@ class FakeClient:
                 region.view[at : at + length] = page
         return [FakeStatus.ok if len(page) == length else FakeStatus.absent for page in pages]
 
-    def contains(self, keys: list[bytes]) -> list[bool]:
-        return [key in self.pages for key in keys]
+    def presence(self, keys: list[bytes]) -> list[FakeStatus]:
+        return [FakeStatus.ok if key in self.pages else FakeStatus.absent for key in keys]
 
     def remove(self, keys: list[bytes]) -> list[FakeStatus]:
         if not self.trouble:

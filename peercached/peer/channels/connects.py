@@ -18,6 +18,7 @@ from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, TimedOut, Unreachable
 from peercached.peer.rpc.tasks import Tasks
+from peercached.within import within
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -114,7 +115,7 @@ class Connects:
         name, endpoint = node.address.node_id, node.address.endpoint
         try:
             asked = self._ask(node, turns, end, closed)
-            return node, await asyncio.wait_for(asked, self._timeout_s)
+            return node, await within(self._timeout_s, asked)
         except asyncio.TimeoutError as error:
             raise _Refused(str(TimedOut(endpoint, self._timeout_s))) from error
         except TimedOut as error:

@@ -23,6 +23,7 @@ from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, TimedOut, Unreachable
 from peercached.proto import peer_pb2 as pb
+from peercached.within import within
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -205,7 +206,7 @@ class Lookups:
         try:
             if not link.metadata:
                 # The handshake has deadlines of its own, and does not count as latency.
-                await asyncio.wait_for(link.ready(node.address), left_s)
+                await within(left_s, link.ready(node.address))
                 began = time.monotonic()
             reply = await link.call("Lookup", request, left_s, expect=node.address)
         except asyncio.TimeoutError:

@@ -28,6 +28,7 @@ from peercached.peer.handover.parts import OFFERS_MAX, READERS_DONE_S, Offers, P
 from peercached.peer.handover.report import NO_DRAIN, Progress
 from peercached.peer.handover.rests import Rests
 from peercached.peer.handover.takers import takers
+from peercached.within import within
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -155,7 +156,7 @@ class Drain(Component):
     async def _run(self, limits: Limits) -> None:
         progress = self.progress
         try:
-            await asyncio.wait_for(self._hand_over(limits.bytes_max), limits.seconds)
+            await within(limits.seconds, self._hand_over(limits.bytes_max))
             progress.end(self._out | self._silent)
         except asyncio.TimeoutError:
             progress.end_late(limits.seconds, self._silent)

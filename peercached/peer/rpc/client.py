@@ -45,6 +45,7 @@ from peercached.peer.rpc.tasks import Tasks
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
+from peercached.within import within
 
 _T = TypeVar("_T")
 
@@ -200,7 +201,7 @@ class PeerLink:
     async def ready_within(self, deadline_s: float) -> None:
         """Like ready(); TimedOut after `deadline_s` seconds."""
         try:
-            await asyncio.wait_for(self.ready(), deadline_s)
+            await within(deadline_s, self.ready())
         except asyncio.TimeoutError as error:
             raise TimedOut(self.endpoint, deadline_s) from error
 
@@ -384,9 +385,7 @@ class PeerLink:
     ) -> Any:
         """Like call(), but a handshake counts, too: TimedOut after `deadline_s` seconds in all."""
         try:
-            return await asyncio.wait_for(
-                self.call(method, request, deadline_s, expect), deadline_s
-            )
+            return await within(deadline_s, self.call(method, request, deadline_s, expect))
         except asyncio.TimeoutError as error:
             raise TimedOut(self.endpoint, deadline_s) from error
 

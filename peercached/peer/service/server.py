@@ -116,7 +116,7 @@ class PeerServer:
         self._server, self._serves_tls = server, tls is not None
         return int(bound)
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float = 0.2) -> None:
         for watch in self._watches:
             watch.cancel()
         self._watches.clear()

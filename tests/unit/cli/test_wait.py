@@ -28,6 +28,7 @@ TROUBLE = [{"severity": "warning", "sentence": "a"}, {"severity": "error", "sent
     [
         (status(), False, None, ""),
         (status(node={"starting": True}), False, None, "the daemon still starts"),
+        (status(node={"stopping": True}), False, None, "the daemon stops"),
         (status(health=TROUBLE), False, None, ""),
         (status(health=TROUBLE), True, None, "No head."),
         (status(membership={"members": MEMBERS}), False, 2, ""),

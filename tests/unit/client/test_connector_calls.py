@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import mmap
+import os
+import signal
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -331,3 +333,49 @@ def test_private_memory_is_named_without_advice_that_no_connector_can_follow(
     assert "is private to this process)" in caplog.text
     assert "Client" not in caplog.text
     assert "batch_" not in caplog.text
+
+
+def test_a_forked_child_has_threads_of_its_own(engine: MakeEngine, daemon: IpcStandIn) -> None:
+    one = engine(chunk_pages=1)
+    tokens = tokens_of("forked", 4)
+    one.compute(tokens, range(4))
+    ended(one.connector.store_kv_async("r", mapping_of(range(4)), tokens)[0])
+    hang(daemon, ipc.SET)
+    parents, _ = one.connector.store_kv_async("s", mapping_of(range(4)), tokens)
+    assert daemon.hanging.wait(seconds(20))
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.alarm(int(seconds(40)) + 1)
+            moved = ended(one.connector.retrieve_kv_async("r", mapping_of(range(4)), tokens))
+            one.connector.close()
+            code = 0 if moved == 4 * PAGE_SIZE else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    go_on(daemon)
+    assert ended(parents)
+
+
+def test_close_in_a_callback_returns_and_ends_the_other_calls(
+    engine: MakeEngine, daemon: IpcStandIn
+) -> None:
+    one = engine(chunk_pages=1, threads=1)
+    tokens = tokens_of("closed", 4)
+    hang(daemon, ipc.GET)
+    first = one.connector.retrieve_kv_async("r", mapping_of(range(4)), tokens)
+    second = one.connector.retrieve_kv_async("s", mapping_of(range(4)), tokens)
+    closed: Future[None] = Future()
+
+    def close(_: Future[Moved]) -> None:
+        try:
+            one.connector.close()
+            closed.set_result(None)
+        except Exception as error:
+            closed.set_exception(error)
+
+    first.add_done_callback(close)
+    go_on(daemon)
+    ended(closed)
+    ended(second)

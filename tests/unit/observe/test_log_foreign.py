@@ -27,6 +27,7 @@ def logged() -> Iterator[io.StringIO]:
 def test_foreign_text_cannot_forge_a_log_line(logged: io.StringIO) -> None:
     log.set_up("info", "text", logged)
     logging.getLogger("peercached.peer").warning("refused %s", FORGED)
+    logging.getLogger().handlers[0].flush()
     (line,) = logged.getvalue().splitlines()
     assert line.isprintable()
     assert "refused b\\n2026" in line
@@ -35,6 +36,7 @@ def test_foreign_text_cannot_forge_a_log_line(logged: io.StringIO) -> None:
 def test_a_line_of_json_is_escaped_too(logged: io.StringIO) -> None:
     log.set_up("info", "json", logged)
     logging.getLogger("peercached.peer").warning("refused %s", FORGED)
+    logging.getLogger().handlers[0].flush()
     assert json.loads(logged.getvalue())["message"].isprintable()
 
 

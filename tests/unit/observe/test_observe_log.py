@@ -21,8 +21,15 @@ def _own_root_logger() -> Iterator[None]:
     root.setLevel(level)
 
 
+class Stream(io.StringIO):
+    def getvalue(self) -> str:
+        for handler in logging.getLogger().handlers:
+            handler.flush()  # another thread writes
+        return super().getvalue()
+
+
 def lines_of(form: str, level: str = "info") -> tuple[logging.Logger, io.StringIO]:
-    stream = io.StringIO()
+    stream = Stream()
     log.set_up(level, form, stream)
     return logging.getLogger("peercached.test"), stream
 

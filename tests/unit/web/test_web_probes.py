@@ -14,11 +14,12 @@ def test_reserved_probes_are_exactly_the_health_routes() -> None:
 
 
 def test_a_node_is_ready_once_it_serves_and_does_not_drain() -> None:
-    def readyz(starting: bool, drain: str) -> Response:
-        now = {"node": {"starting": starting}, "drain": {"state": drain}}
+    def readyz(starting: bool, drain: str, stopping: bool = False) -> Response:
+        now = {"node": {"starting": starting, "stopping": stopping}, "drain": {"state": drain}}
         answer: Response = asyncio.run(cast(Any, health_routes(lambda: now)["/readyz"])(None))
         return answer
 
     assert readyz(starting=False, drain="no").status is HTTPStatus.OK
     for starting, drain in ((True, "no"), (False, "running")):
         assert readyz(starting, drain).status is HTTPStatus.SERVICE_UNAVAILABLE
+    assert readyz(False, "no", stopping=True).status is HTTPStatus.SERVICE_UNAVAILABLE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import re
@@ -48,6 +49,9 @@ ROUTES: dict[str, web.Handler] = {
     "/broken": _broken,
     "/wrong": _wrong,
 }
+
+
+ASK_ON = b"GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def with_server(story: Callable[[web.WebServer], Awaitable[None]]) -> None:
@@ -375,6 +379,30 @@ def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
         assert (await exchange(server, get("/hangs"))).split()[1] == b"504"
 
     with_server(story)
+
+
+def test_a_stop_ends_a_request_that_comes_at_the_same_moment() -> None:
+    """Python's wait_for drops a cancellation then. A tab that asked on kept the daemon running."""
+
+    async def ask_on(server: web.WebServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(ASK_ON)
+                if not await reader.read(4096):
+                    break
+        writer.close()
+
+    async def claim() -> None:
+        server = web.WebServer("127.0.0.1", 0, ROUTES)
+        await server.start()
+        tabs = [asyncio.ensure_future(ask_on(server)) for _ in range(web.ANSWERS_PER_HOST_MAX)]
+        await eventually(lambda: server.counters.requests > 50)
+        await asyncio.wait_for(server.stop(), seconds(5))
+        await asyncio.gather(*tabs)
+
+    for _ in range(10):
+        uvloop.run(claim())
 
 
 def test_taken_port_error_names_the_address_and_the_key() -> None:

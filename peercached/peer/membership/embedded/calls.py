@@ -13,6 +13,7 @@ from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed, WrongProcess
 from peercached.peer.rpc.pings import reaches
 from peercached.proto import peer_pb2 as pb
+from peercached.within import within
 
 
 class MemberCalls:
@@ -72,4 +73,4 @@ class MemberCalls:
             if link.metadata:  # without a session, that master does not count on us
                 request = member_wire.heartbeat_message(beat, [])
                 calls.append(link.call("Heartbeat", request, timeout_s, last=True))
-        await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout_s)
+        await within(timeout_s, asyncio.gather(*calls, return_exceptions=True))

@@ -29,6 +29,7 @@ from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.embedded.life_signs import LifeSigns
 from peercached.peer.rpc.failures import CallFailed
 from peercached.peer.rpc.tasks import Tasks
+from peercached.within import within
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Heartbeats:
         while not self._membership.settled and (left := deadline - time.monotonic()) > 0:
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), left)
+                await within(left, self._changed.wait())
             except asyncio.TimeoutError:
                 return
 

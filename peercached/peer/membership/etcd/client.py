@@ -11,10 +11,10 @@ import grpc
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
-from peercached.peer.membership.etcd.within import within
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import etcd_pb2 as pb
 from peercached.proto import etcd_pb2_grpc
+from peercached.within import within
 
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),

@@ -39,9 +39,9 @@ from peercached.peer.membership.etcd.goodbyes import EtcdGoodbyes
 from peercached.peer.membership.etcd.joins import EtcdJoins, WaitOver
 from peercached.peer.membership.etcd.keys import EtcdKeys
 from peercached.peer.membership.etcd.own_key import EtcdOwnKey, Taken
-from peercached.peer.membership.etcd.within import within
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.pings import reaches
+from peercached.within import within
 
 log = logging.getLogger(__name__)
 

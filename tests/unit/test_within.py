@@ -6,7 +6,7 @@ import contextlib
 import pytest
 from harness.clock import seconds
 
-from peercached.peer.membership.etcd.within import within
+from peercached.within import within
 
 
 @pytest.mark.parametrize("turns", range(6))
