@@ -103,6 +103,7 @@ class Claim:
                 _sized(self.towards),
                 _sized(self.nonce),
                 _sized(self.server_nonce),
+                _sized(prover.name.encode()) if prover.name else b"",
             )
         )
 

@@ -108,6 +108,7 @@ def test_a_proof_holds_for_one_role_address_and_pair_of_nonces_only() -> None:
         NodeAddress("caller", 7, "10.0.0.2", 9, 2),
         NodeAddress("caller", 7, "10.0.0.2", 1, 9),
         NodeAddress("caller", 7, "10.0.0.2", 1, 2, 9),
+        NodeAddress("caller", 7, "10.0.0.2", 1, 2, name="other"),
     ):
         assert not holds(secret, proof, Claim("caller", lie, NONCE, other_nonce))
 
