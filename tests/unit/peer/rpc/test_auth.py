@@ -123,6 +123,15 @@ def test_a_wrong_proof_gets_no_session_and_is_counted() -> None:
     assert server.admitted == {}
 
 
+def test_a_node_without_a_secret_is_told_so_at_both_ends() -> None:
+    claim = Claim("caller", address(), NONCE, b"o" * NONCE_BYTES)
+    none, some = Secret(b""), Secret(b"of the cluster")
+    with pytest.raises(AuthError, match="has no cluster secret: give it the cluster_secret_file"):
+        some.check(none.proof(claim), claim)
+    with pytest.raises(AuthError, match="has a cluster secret, and this node has none"):
+        none.check(some.proof(claim), claim)
+
+
 def test_handshake_works_once_for_its_nonce_before_it_expires() -> None:
     server = Server()
 
