@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness import dns
+from harness.certificates import Certificates
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
@@ -145,6 +146,20 @@ def test_hosts_and_heads_by_name_form_one_cluster(
     check_pages(names, attach)
     masters = [m["node_id"] for m in names.cluster[2].status()["membership"]["masters"]]
     assert masters == ["a", "b", "c"]
+
+
+def test_with_tls_a_certificate_for_the_name_is_enough(
+    names: Names, attach: Attach, tmp_path: Path
+) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    for daemon in names.cluster.daemons:
+        certificates.issue(daemon.node_id, daemon.node_id)
+        files = certificates.options(daemon.node_id)
+        daemon.options |= {key.replace("_", "-"): path for key, path in files.items()}
+    names.heads("a", "b")
+    names.hosts(a="a", b="b", c="c")
+    names.cluster.start(seconds(60))
+    check_pages(names, attach)
 
 
 def test_a_name_with_the_addresses_of_all_nodes_makes_them_all_heads(
