@@ -57,6 +57,7 @@ from peercached.peer.handover.handover import Handover
 from peercached.peer.handover.parts import Offers
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.membership.embedded.calls import MemberCalls
+from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.peer.membership.embedded.life_signs import LifeSigns
 from peercached.peer.membership.etcd.client import EtcdClient
@@ -119,10 +120,12 @@ class Daemon:
         secret: Secret,
         tls: Tls | None,
         incarnation: int,
-        rank: int | None,
+        heads: Heads,
         ring: RingBuilder,
         remembered: View | None = None,
+        name: str = "",
     ) -> None:
+        """`name`: this host's name in its certificate, if it is not its address."""
         config = settings.config
         self.config = config
         self.engine = engine
@@ -141,7 +144,9 @@ class Daemon:
             config.pool_size,
             engine.rails,
             secret.key.public if secret.key is not None else b"",
+            name,
         )
+        self._heads = heads
         self.placement = Placement(engine, address, ring, native, config.directory_replicas)
         self.epochs = Epochs(
             engine,
@@ -155,7 +160,7 @@ class Daemon:
         self.tracing = Tracing(engine, self.placement, config.otlp_endpoint)
         self._build_rpc(secret, tls)
         self._last_view = remembered  # of an earlier start
-        self._build_membership(address, rank, tls)
+        self._build_membership(address, tls)
         self._build_directory(native, settings)
         self._build_service(native, secret, tls, settings)
         self.events = Events(
@@ -268,6 +273,7 @@ class Daemon:
             timeout_s,
             placement.member_at,
             self._shared_settings,
+            self._name_at,
         )
         self.sessions = Sessions(
             secret,
@@ -281,17 +287,17 @@ class Daemon:
         self.accepts = Accepts(engine, placement)
         self.links = DataLinks(engine, placement, self.peers, self.failures)
 
-    def _build_membership(self, address: NodeAddress, rank: int | None, tls: Tls | None) -> None:
+    def _build_membership(self, address: NodeAddress, tls: Tls | None) -> None:
         config = self.config
         self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
-        self.cluster = self._make_cluster(address, rank, tls)
+        self.cluster = self._make_cluster(address, tls)
         self.peers.keep_also(self.cluster.endpoints)
         self.departures = Departures(self.history, self.cluster.has_left, config.member_ttl_s)
         self._membership_status = MembershipStatus(
             self.engine, self.placement, self.cluster, config.discovery_addr
         )
 
-    def _make_cluster(self, address: NodeAddress, rank: int | None, tls: Tls | None) -> Cluster:
+    def _make_cluster(self, address: NodeAddress, tls: Tls | None) -> Cluster:
         config, timing = self.config, self._timing
         if config.membership == "etcd":
             etcd_tls = tls if tls is not None and tls.calls else None
@@ -309,8 +315,8 @@ class Daemon:
             )
         membership = Membership(
             address,
-            config.discovery_addr,
-            rank,
+            list(self._heads.places()),
+            self._heads.own_rank,
             timing,
             time.monotonic(),
             random.Random(),
@@ -321,10 +327,11 @@ class Daemon:
         return Heartbeats(
             membership,
             timing,
-            MemberCalls(self.peers, self.epochs, timing.call_deadline_s),
+            MemberCalls(self.peers, self.epochs, timing.call_deadline_s, self._heads.problem),
             LifeSigns(self.engine),
             self._on_view,
             self._on_refused,
+            self._heads,
         )
 
     def _build_directory(self, native: Native, settings: Settings) -> None:
@@ -563,6 +570,11 @@ class Daemon:
         self.failures.ask(dropped)
 
     # --- periodic
+
+    def _name_at(self, endpoint: str) -> str:
+        """The name in the certificate there; empty if it is the address."""
+        member = self.placement.member_at(endpoint)
+        return member.name if member is not None else self._heads.name_of(endpoint)
 
     def _take_sets_or_not(self, now: float) -> None:
         """Takes sets only while the cluster accepts this node. Removals do not reach a node that is

@@ -16,8 +16,10 @@ from peercached.data_plane.recovery import recovery_of, told
 from peercached.data_plane.transport import describe
 from peercached.directory.ring import Ring
 from peercached.membership.store import Store
+from peercached.names import is_literal
 from peercached.observe.lost_callers import expect_lost_callers
-from peercached.peer.membership.this_node import new_incarnation, own_rank
+from peercached.peer.membership.embedded.heads import Heads
+from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.node_key import NodeKey
 from peercached.peer.rpc.tls import Tls
@@ -60,7 +62,14 @@ async def run(
     from peercached import _native
 
     expect_lost_callers(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    given = settings.config.host
+    # In a thread: the resolver may take seconds.
+    await loop.run_in_executor(None, settings.settle_host)
     config = settings.config
+    name = "" if given == "auto" or is_literal(given) else given
+    heads = Heads(config.discovery_addr, config.host, config.meta_port)
+    heads.start()
     key = NodeKey.kept(config.state_dir, config.node_id)
     secret = Secret.load(config.cluster_secret_file, key)
     tls = Tls.load(
@@ -68,13 +77,11 @@ async def run(
         config.tls_cert,
         config.tls_key,
         config.node_id,
-        config.host,
+        name or config.host,
         config.tls_mode,
     )
     incarnation = new_incarnation()
-    rank = await own_rank(config)
     remembered = Store(config.state_dir, config.node_id).load()
-    loop = asyncio.get_running_loop()
     # In a thread: mapping the pool and reading the disk take seconds, and signals must work
     # meanwhile.
     made = loop.run_in_executor(None, make_engine, config, incarnation, secret.cluster_key())
@@ -92,9 +99,10 @@ async def run(
         secret,
         tls,
         incarnation,
-        rank,
+        heads,
         lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
         remembered,
+        name,
     )
     admin = AdminServer(config.admin_socket, daemon.operations, daemon.relay)
     try:
@@ -114,6 +122,7 @@ async def run(
         daemon.stops_since = time.monotonic()
         await daemon.handover.drain.before_stop(seconds)
     finally:
+        heads.stop()
         stopping(STOP_S)
         await end_all([daemon.web.stop, admin.stop])
         await daemon.stop()

@@ -95,7 +95,7 @@ class Transport {
   virtual ~Transport() = default;
 
   // Adds a peer. A new incarnation replaces the old one and all its channels; the same endpoint
-  // again changes nothing. A host name that does not resolve shows as trouble at the first read.
+  // again changes nothing. A host that is no address shows as trouble at the first read.
   // Throws std::invalid_argument for a token of a wrong length.
   virtual void add_peer(HolderIndex peer, const PeerEndpoint& endpoint) = 0;
   // Closes the peer's channels; reads in flight end with PageStatus::error.

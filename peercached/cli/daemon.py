@@ -19,6 +19,7 @@ from peercached.cli.config_options import config_options, given
 from peercached.cli.output import print_json, print_table
 from peercached.config import ConfigError, Effective, load
 from peercached.config.memory import available_bytes, too_little_available
+from peercached.config.own_host import NoOwnHost
 from peercached.observe import log
 from peercached.service.heart import Heart
 from peercached.service.notify import Notifier
@@ -67,26 +68,35 @@ def show_config(
 ) -> None:
     """Prints the effective configuration and where each value came from."""
     effective = _load_or_exit(config_file or before[0], {**before[1], **given(values)})
+    settings = Settings(effective, lambda: effective)
+    # Problems of this moment only: a name may be known later, and perhaps the daemon runs, and this
+    # is its own memory.
+    warnings = []
+    try:
+        settings.settle_host()
+    except NoOwnHost as error:
+        warnings.append(str(error))
     if check:
-        # A problem of this moment only: perhaps the daemon runs, and this is its own memory.
-        warning = too_little_available(effective.config, available_bytes())
+        warnings += filter(None, [too_little_available(effective.config, available_bytes())])
         if as_json:
-            click.echo(json.dumps({"ok": True, "warnings": [warning] if warning else []}))
+            click.echo(json.dumps({"ok": True, "warnings": warnings}))
         else:
             click.echo("The configuration is good.")
-            if warning:
+            for warning in warnings:
                 click.echo(f"It could not start now: {warning}.")
         return
-    settings = effective.config.model_dump()
+    for warning in warnings:
+        click.echo(f"peercached: {warning}", err=True)
+    values = settings.config.model_dump()
     if as_json:
         document = {
-            name: {"value": value, "source": effective.sources[name]}
-            for name, value in settings.items()
+            name: {"value": value, "source": settings.sources[name]}
+            for name, value in values.items()
         }
         print_json(document)
         return
     # Print values as in a file, so that a copied line is a valid setting.
-    rows = [(name, json.dumps(value), effective.sources[name]) for name, value in settings.items()]
+    rows = [(name, json.dumps(value), settings.sources[name]) for name, value in values.items()]
     print_table(["key", "value", "from"], rows)
 
 
@@ -105,6 +115,8 @@ def _load_or_exit(config_file: Path | None, options: dict[str, Any]) -> Effectiv
 def _serve(effective: Effective, read: Callable[[], Effective]) -> int:
     # gRPC would print its own lines into our log. Its errors reach us as exceptions anyway.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # The names in etcd_endpoints, too, are asked of the system's resolver: /etc/hosts first.
+    os.environ.setdefault("GRPC_DNS_RESOLVER", "native")
     import uvloop
 
     _take_open_files()

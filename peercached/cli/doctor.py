@@ -51,15 +51,20 @@ def examined(target: Target) -> list[Finding]:
     """Runs all checks."""
     from peercached.admin.client import NoDaemon, Refused, Unreachable
     from peercached.config import Config, ConfigError, load
+    from peercached.config.own_host import NoOwnHost, own_host
     from peercached.doctor.examine import examine
     from peercached.doctor.finding import Finding
 
     findings: list[Finding] = []
     try:
         config = load(target.config_file, os.environ, {}).config
+        config = config.model_copy(update={"host": own_host(config)[0]})
     except ConfigError as error:
         findings = [Finding("configuration", "failure", str(p)) for p in error.problems]
         config = Config()
+    except NoOwnHost as error:
+        problem = error.problem
+        findings = [Finding("host", "failure", f"{problem.value} {problem.what}", problem.remedy)]
     status: Status | None = None
     why = ""
     try:

@@ -5,6 +5,7 @@ values.py     the written forms of sizes, addresses and modes
 keys.py       the schema as data: names, options, environment variables
 load.py       defaults < file < environment < command line, with each value's source
 automatic.py  the defaults that depend on the host
+own_host.py   the address of this host that peers are told
 checks.py     impossible combinations of values
 problem.py    one problem and its remedy
 shared.py     settings that must be equal on all nodes

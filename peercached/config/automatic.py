@@ -1,4 +1,5 @@
-"""The defaults that depend on the host. They are found once at start, as plain values."""
+"""The defaults that depend on the host, as plain values. Those of `host` are in own_host.py: they
+may need the resolver."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from peercached.config.paths import admin_socket_of, default_state_dir
 from peercached.config.private import WORKERS_GROUP
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
-from peercached.config.values import check_node_id, group_number, split_address
+from peercached.config.values import check_node_id, group_number
 
 
 def fill(
@@ -32,21 +33,6 @@ def fill(
             )
         if not name:
             problems.append(Problem("node_id", "this host has no name", "set node_id"))
-    if config.host == "auto":
-        try:
-            found["host"], how["host"] = _host(config.discovery_addr or config.etcd_endpoints)
-        except OSError as error:
-            head = (config.discovery_addr or config.etcd_endpoints)[0]
-            problems.append(
-                Problem(
-                    "host",
-                    f"auto found no address of this host that routes to {head} "
-                    f"({error.strerror or error})",
-                    "set host to the address that peers should use, or mend the name or route",
-                )
-            )
-    if not config.metrics_host:
-        found["metrics_host"], how["metrics_host"] = found.get("host", config.host), "default: host"
     socket_path = config.socket_path
     if not socket_path:
         socket_path = found["socket_path"] = default_socket_path(environment)
@@ -71,15 +57,3 @@ def _may_give_to_workers() -> bool:
     except ValueError:
         return False
     return os.geteuid() == 0 or group in (os.getegid(), *os.getgroups())
-
-
-def _host(heads: list[str]) -> tuple[str, str]:
-    if not heads:
-        return "127.0.0.1", "default: no discovery_addr and no etcd_endpoints, so no peers"
-    host, port = split_address(heads[0])
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_DGRAM, flags=socket.AI_ADDRCONFIG
-    )[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(address)  # on UDP, connect only asks the routing table and sends nothing
-        return str(probe.getsockname()[0]), f"default: the address that routes to {heads[0]}"

@@ -97,8 +97,10 @@ class Config(BaseModel):
     host: Host = _key(
         "auto",
         _IDENTITY,
-        "Address under which the peers reach this node; both ports are bound to it. `auto` is "
-        "127.0.0.1 without `discovery_addr`, else the local address that routes to its first head.",
+        "Address under which the peers reach this node, or a name of this host; both ports are "
+        "bound to it. A name is resolved once, at the start, and peers are told the address. "
+        "`auto` is 127.0.0.1 without `discovery_addr`, else the local address that routes to its "
+        "first head that is elsewhere.",
         "The host has several networks and the cache should use another one.",
     )
     meta_port: Port = _key(
@@ -122,7 +124,8 @@ class Config(BaseModel):
         [],
         _CLUSTER,
         "The cluster's heads as `host:port` (a list, or a string with commas); the port is the "
-        "head's `meta_port`. Empty: this node is on its own.",
+        "head's `meta_port`. A name stands for all its addresses (8 at most), and they may change. "
+        "Empty: this node is on its own.",
         "Always, to form a cluster: the same list on every node, two or three of the hosts.",
     )
     membership: Literal["embedded", "etcd"] = _key(

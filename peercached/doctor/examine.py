@@ -19,6 +19,7 @@ from peercached.data_plane.transport import rdma_devices
 from peercached.doctor import access, firewall, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
 from peercached.doctor.finding import Finding, Level
+from peercached.names import addresses, is_here, is_literal, is_loopback
 
 CAP_IPC_LOCK = 14
 _FILTER_S = 5.0
@@ -219,9 +220,21 @@ def _why(error: Exception) -> str:
 
 
 def _heads(config: Config) -> list[peers.Target]:
-    own = (config.host, config.meta_port)
     heads = [split_address(head) for head in config.discovery_addr]
-    return [peers.Target("head", host, port) for host, port in heads if (host, port) != own]
+    return [
+        peers.Target("head", host, port)
+        for host, port in heads
+        if port != config.meta_port or not _is_this_host(host, config.host)
+    ]
+
+
+def _is_this_host(host: str, own: str) -> bool:
+    try:
+        found = addresses(host, peers.LOOKUP_S)
+    except OSError:
+        return False
+    own_is_loopback = is_literal(own) and is_loopback(own)
+    return own in found or (not own_is_loopback and any(map(is_here, found)))
 
 
 def _members(status: Status) -> list[peers.Target]:

@@ -9,10 +9,14 @@ from dataclasses import dataclass
 
 from peercached.doctor.finding import Finding
 from peercached.membership.view import join_host_port
+from peercached.names import addresses
 
 CONNECT_S = 2.0
+LOOKUP_S = 5.0
 _AT_ONCE_MAX = 32
 _NAMED_MAX = 8
+_ADDRESSES_MAX = 8
+_DROPPED = " (the host is down, or a firewall drops the packets)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +27,19 @@ class Target:
 
 
 def reach(target: Target) -> str:
-    """Empty if a TCP connection succeeded, else the reason."""
+    """Empty if a TCP connection to one of its addresses succeeded, else the reason."""
     try:
-        with socket.create_connection((target.host, target.port), CONNECT_S):
-            return ""
+        found = addresses(target.host, LOOKUP_S)
     except OSError as error:
-        return error.strerror or str(error)
+        return f"the name {target.host} does not resolve ({error})"
+    why = ""
+    for address in found[:_ADDRESSES_MAX]:
+        try:
+            with socket.create_connection((address, target.port), CONNECT_S):
+                return ""
+        except OSError as error:
+            why = f"{error.strerror or error}{_DROPPED if isinstance(error, TimeoutError) else ''}"
+    return why
 
 
 def ask(targets: Sequence[Target]) -> list[tuple[Target, str]]:
@@ -48,7 +59,8 @@ def check_heads(answers: Sequence[tuple[Target, str]]) -> list[Finding]:
             "heads",
             "failure" if len(lost) == len(answers) else "warning",
             f"the head {join_host_port(target.host, target.port)} cannot be reached: {why}",
-            "Start peercached there; else look at discovery_addr, routes and firewalls (TCP).",
+            "Start peercached there; else look at discovery_addr, names (DNS or /etc/hosts), "
+            "routes and firewalls (TCP).",
         )
         for target, why in lost
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from peercached.membership.messages import HeartbeatAnswer
@@ -32,6 +32,8 @@ class Link:
     problem: str = "not asked yet"
     send_view: bool = False
     is_head: bool = False
+    place: int = 0  # of a head, in discovery_addr: one name may stand for several
+    led_home: bool = False  # this very process answered at last
     former: NodeAddress | None = None  # the only process to send to (former.py); no master
     beat_at: float = 0.0  # next heartbeat, unless signs of life delay it
     full_at: float = 0.0  # next heartbeat, in spite of signs of life
@@ -60,7 +62,7 @@ class Links:
     ) -> None:
         self._timing = timing
         self._rng = rng
-        self._links = {e: Link(e, now, now, is_head=True) for e in heads}
+        self._links = {e: Link(e, now, now, is_head=True, place=i) for i, e in enumerate(heads)}
         for endpoint in also:
             self._links.setdefault(endpoint, Link(endpoint, now, now))
 
@@ -69,6 +71,18 @@ class Links:
 
     def get(self, endpoint: str) -> Link | None:
         return self._links.get(endpoint)
+
+    def heads_are(self, places: Mapping[str, int], now: float) -> None:
+        """Sends to these heads from now on, by endpoint, each with its place in discovery_addr."""
+        old, self._links = self._links, {}
+        for endpoint, place in places.items():
+            link = old.pop(endpoint) if endpoint in old else Link(endpoint, now, now)
+            self._links[endpoint] = link
+            link.is_head, link.place, link.former = True, place, None
+        for endpoint, link in old.items():
+            if not link.is_head or link.answered:  # a master, perhaps
+                link.is_head = False
+                self._links[endpoint] = link
 
     def aim(
         self, masters: Iterable[tuple[str, str]], former: Iterable[NodeAddress], now: float
@@ -118,7 +132,7 @@ class Links:
         link = self._links.get(endpoint)
         if link is None:
             return False
-        link.in_flight = False
+        link.in_flight = link.led_home = False
         link.answered = True
         link.failures = 0
         link.verdict, link.responder = answer.verdict, answer.responder

@@ -16,7 +16,7 @@ converges.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -58,10 +58,11 @@ _OF_MASTERS = (Verdict.ACCEPTED, Verdict.WAIT, Verdict.DUPLICATE)
 class Membership:
     """Not thread safe; `now` is monotonic seconds, the same clock in all calls.
 
-    `heads` are the configured endpoints in order. `own_rank` is this node's index in them, or None
-    if it is no head. Without heads the node is a cluster of its own. `remembered` is the last view
-    of an earlier start (store.py): it names former masters to ask, perhaps this node among them.
-    `suspected`: see order.py.
+    `heads` are the endpoints of the heads in order, this node's own among them if it is a head; see
+    heads_are(). `own_rank` is this node's place in discovery_addr, or None if it is no head, or
+    does not know it yet. Without heads the node is a cluster of its own. `remembered` is the last
+    view of an earlier start (store.py): it names former masters to ask, perhaps this node among
+    them. `suspected`: see order.py.
     """
 
     def __init__(
@@ -92,10 +93,9 @@ class Membership:
         if remembered is not None:
             self._ages.saw(remembered)
         self._former = Former(then, address.node_id, self._roster.table.gone)
-        self._own_endpoints = {address.endpoint, *([] if own_rank is None else [heads[own_rank]])}
         self.links = Links(
-            [head for head in heads if head not in self._own_endpoints],
-            [m.address.endpoint for m in then if m.address.endpoint not in self._own_endpoints],
+            [head for head in heads if head != address.endpoint],
+            [m.address.endpoint for m in then if m.address.endpoint != address.endpoint],
             timing,
             now,
             rng,
@@ -108,6 +108,8 @@ class Membership:
         ids = [m.node_id for m in then]
         if own_rank is None and address.node_id in ids:
             self._cold_rank = ids.index(address.node_id)
+        if address.endpoint in heads:
+            self._cold_rank = heads.index(address.endpoint)
 
         self._leads = False  # as a master; see _take_lead()
         self._scan_at = now
@@ -168,6 +170,32 @@ class Membership:
                 at = min(at, max(self._stamp_at(self._dirty_since, now), now + 0.001))
         return max(at, now)
 
+    # --- the heads, whose names may get other addresses
+
+    def heads_are(self, places: Mapping[str, int], now: float) -> None:
+        """The heads by endpoint, in order, each with its place in discovery_addr."""
+        own = self.address.endpoint
+        self.links.heads_are({head: at for head, at in places.items() if head != own}, now)
+        if own in places:
+            self._is_head(places[own], list(places).index(own), now)
+
+    def led_home(self, endpoint: str, now: float) -> list[Action]:
+        """This very process answered at that endpoint. So it is a head, although it did not know
+        the address. Another node may answer next time, if a forwarder has the address."""
+        self._advance(now)
+        link = self.links.get(endpoint)
+        self.links.failed(endpoint, f"{endpoint} leads back to this node", now)
+        if link is not None and link.is_head:
+            link.led_home = True
+            self._is_head(link.place, link.place, now)
+        return self._lead(now)
+
+    def _is_head(self, rank: int, cold_rank: int, now: float) -> None:
+        self._cold_rank = cold_rank
+        if self.own.head_rank == NO_HEAD:  # else it stays at the place that the others know
+            self._state.is_head(rank)
+            self.links.beat_now(now)
+
     # --- masters
 
     @property
@@ -199,10 +227,10 @@ class Membership:
         if self.latest.number:
             others = (m for m in self.masters(now) if m.node_id != self.address.node_id)
             targets = ((m.node_id, m.address.endpoint) for m in others)
-            to = [target for target in targets if target[1] not in self._own_endpoints]
+            to = [target for target in targets if target[1] != self.address.endpoint]
             alone = self.own.head_rank == NO_HEAD and not self.links.has_head
             former = self._former.addresses() if alone and self.is_master(now) else []
-            former = [one for one in former if one.endpoint not in self._own_endpoints]
+            former = [one for one in former if one.endpoint != self.address.endpoint]
             self.links.aim(to, former, now)
 
     # --- a master's duties
@@ -397,6 +425,8 @@ class Membership:
     def on_heartbeat(self, beat: Heartbeat, now: float) -> tuple[HeartbeatAnswer, list[Action]]:
         self._advance(now)
         sender, own_id = beat.sender, self.address.node_id
+        if sender.address.same_process(self.address):
+            return HeartbeatAnswer(Verdict.NOT_A_MASTER, "", responder=own_id), []
         if sender.node_id == own_id:
             reason = taken(sender.address, self.address)
             return HeartbeatAnswer(Verdict.DUPLICATE, reason, responder=own_id), []
@@ -415,7 +445,10 @@ class Membership:
             verdict, reason, accused = self._roster.heard(sender, now)
             actions += self._lead(now)
         elif self.latest.number == 0:
-            reason = f"{own_id} is no head: its own discovery_addr does not name it"
+            reason = (
+                f"{own_id} does not know itself as a head: nothing in its discovery_addr, as far "
+                f"as names resolve there, leads to {self.address.endpoint}"
+            )
         number = self.latest.number
         update = self._update_for(beat.view_number, now) if number > beat.view_number else None
         wants = number < beat.view_number <= self.reach.told and now >= self._asked_until

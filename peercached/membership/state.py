@@ -115,6 +115,9 @@ class NodeState:
         if state is State.LEFT:
             self._enter(Phase.LEFT)
 
+    def is_head(self, rank: int) -> None:
+        self.own = replace(self.own, sequence=self.own.sequence + 1, head_rank=rank)
+
     def object(self, sequence: int, now: float) -> None:
         """Refutes a report that we were dead at `sequence`: takes the next sequence."""
         self._hold(now)

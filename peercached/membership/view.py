@@ -60,6 +60,7 @@ class NodeAddress:
     pool_bytes: int = 0
     rails: int = 0  # of RDMA; 0: pages over TCP only
     key: bytes = b""  # public key that proves its identity (peer/rpc/node_key.py); empty: none
+    name: str = ""  # of the host in its TLS certificate, if that has not `host`
 
     @property
     def endpoint(self) -> str:
@@ -121,9 +122,10 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 def _mark(member: Member, since: int) -> int:
     a = member.address
     age = f"\0{since}" if since else ""
+    name = f"\0name {a.name}" if a.name else ""
     text = (
         f"{a.node_id}\0{a.incarnation}\0{a.host}\0{a.peer_port}\0{a.data_port}\0{a.pool_bytes}\0"
-        f"{a.rails}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}{a.key.hex()}{age}"
+        f"{a.rails}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}{a.key.hex()}{age}{name}"
     )
     return int.from_bytes(blake2b(text.encode(), digest_size=MARK_BITS // 8).digest(), "big")
 

@@ -15,6 +15,7 @@ from typing import Any
 from peercached.component import Component, Stats
 from peercached.config import Config, ConfigError, Effective
 from peercached.config.keys import KEYS
+from peercached.config.own_host import own_host
 from peercached.health import Say, kinds
 
 log = logging.getLogger(__name__)
@@ -34,11 +35,21 @@ class Settings(Component):
     again, and may block. Not thread safe."""
 
     def __init__(self, effective: Effective, read: Callable[[], Effective]) -> None:
-        self.config = effective.config
+        self.config = self._given = effective.config
         self.sources = dict(effective.sources)
         self._read = read
         self._listeners: list[Callable[[Config], None]] = []
         self._last = Reloaded()
+
+    def settle_host(self) -> None:
+        """Finds the address that peers are told, once for this start. Blocks (own_host.py)."""
+        host, how = own_host(self.config)
+        found = {"host": host}
+        if how:
+            self.sources["host"] = how
+        if not self.config.metrics_host:
+            found["metrics_host"], self.sources["metrics_host"] = host, "default: host"
+        self.config = self.config.model_copy(update=found)
 
     def on_change(self, listener: Callable[[Config], None]) -> None:
         """Calls `listener` after each reload, with the configuration in force."""
@@ -48,7 +59,7 @@ class Settings(Component):
         """Reads all sources again. When it returns, changed `live` keys are in force."""
         loop = asyncio.get_running_loop()
         try:
-            # Reading files and resolving names may block.
+            # Reading files may block.
             found = await loop.run_in_executor(None, self._read)
         except ConfigError as error:
             self._last = Reloaded(problems=[str(problem) for problem in error.problems])
@@ -59,12 +70,13 @@ class Settings(Component):
 
     def _apply(self, found: Effective) -> Reloaded:
         differing = [
-            name for name in KEYS if getattr(found.config, name) != getattr(self.config, name)
+            name for name in KEYS if getattr(found.config, name) != getattr(self._given, name)
         ]
         changed = [name for name in differing if KEYS[name].live]
         needs_restart = [name for name in differing if not KEYS[name].live]
         values: dict[str, Any] = {name: getattr(found.config, name) for name in changed}
         self.config = self.config.model_copy(update=values)
+        self._given = self._given.model_copy(update=values)
         self.sources.update({name: found.sources[name] for name in changed})
         self._last = Reloaded(changed, needs_restart)
         for listener in self._listeners:

@@ -15,11 +15,12 @@ class Certificates:
         self._authority = Authority.make()
         self._authority.save(folder / "ca.crt", folder / "ca.key")
 
-    def issue(self, node_id: str) -> Files:
-        """Issues the node's certificate, or replaces it."""
+    def issue(self, node_id: str, host: str = "") -> Files:
+        """Issues the node's certificate, or replaces it. It is for `host`, else for the node's
+        address."""
         files = files_of(self.folder, node_id)
         certificate, key = Path(files.certificate), Path(files.key)
-        host = f"127.0.0.{ord(node_id) - ord('a') + 1}"
+        host = host or f"127.0.0.{ord(node_id) - ord('a') + 1}"
         there = certificate.exists()
         self._authority.issue(certificate, key, node_id, [host], replace=there)
         return files

@@ -14,6 +14,7 @@ from peercache_bench import process
 from peercached.config import Config
 from peercached.daemon import Daemon
 from peercached.directory.layout import ROW_BYTES
+from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.tls import Tls
@@ -74,7 +75,7 @@ class LoopNode:
             Secret(secret),
             tls,
             incarnation or new_incarnation(),
-            heads.index(port) if port in heads else None,
+            Heads(self.config.discovery_addr, self.config.host, port),
             build_ring,
         )
 

@@ -7,8 +7,9 @@
 The bridge port of a cut host drops everything. As with a dead switch port, its peers get neither an
 error nor a reset, only silence. `split` moves hosts to a second bridge, where they reach only each
 other. `part` gives two hosts wrong hardware addresses for each other. `replace` gives a host's
-addresses to another host. That one refuses connections, like a firewall with REJECT. Network
-namespaces do not affect Unix sockets, so the test process is a worker on every host at once.
+addresses to another host. That one refuses connections, like a firewall with REJECT. `etc` gives a
+host files of its own in /etc, such as hosts and resolv.conf. Network namespaces do not affect Unix
+sockets, so the test process is a worker on every host at once.
 """
 
 import itertools
@@ -22,6 +23,7 @@ from harness.cluster import Cluster
 
 _numbers = itertools.count(1)
 
+_ETC = Path("/etc/netns")  # `ip netns exec` mounts a namespace's files over those of /etc
 _BRIDGE_PORT_DISABLED = "0"
 _BRIDGE_PORT_FORWARDING = "3"
 _NOBODYS_MAC = "02:00:00:00:00:fe"
@@ -103,6 +105,7 @@ class Network:
         replacements = map(self._replacement, self._hosts)
         for netns in [self._switch, *map(self.netns, self._hosts), *replacements]:
             subprocess.run(["ip", "netns", "delete", netns], capture_output=True, check=False)
+            shutil.rmtree(_ETC / netns, ignore_errors=True)
 
     def netns(self, host: str) -> str:
         return f"{self._tag}-{host}"
@@ -110,9 +113,21 @@ class Network:
     def address(self, host: str) -> str:
         return self._hosts[host]
 
+    def etc(self, host: str, name: str, text: str) -> None:
+        """Writes a file that commands on this host see in /etc. Those that
+        run see it if they saw the file before."""
+        folder = _ETC / self.netns(host)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
     def launcher(self, host: str) -> list[str]:
         """The prefix that runs a command on this host."""
         return ["ip", "netns", "exec", self.netns(host)]
+
+    def beside(self, address: str) -> list[str]:
+        """Gives that address to the bridge. Returns the prefix that runs a command there."""
+        _run("ip", "-n", self._switch, "address", "add", f"{address}/24", "dev", "bridge")
+        return ["ip", "netns", "exec", self._switch]
 
     def start(self, cluster: Cluster) -> None:
         self.place(cluster)

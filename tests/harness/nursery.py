@@ -41,6 +41,7 @@ _POLL_ERROR = "the nursery ended; its standard error says why"
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWNET = 0x40000000
 _MS_REC_SLAVE = 0x4000 | 0x80000
+_MS_BIND = 0x1000
 _MNT_DETACH = 2
 
 
@@ -184,7 +185,8 @@ def _become(request: dict[str, Any], log: int) -> None:
 
 
 def _enter(netns: str) -> None:
-    """Does what `ip netns exec` does: enters that network and mounts a /sys that shows it."""
+    """Does what `ip netns exec` does: enters that network, and mounts a /sys that shows it and its
+    files in /etc."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def checked(name: str, *words: object) -> None:
@@ -198,6 +200,8 @@ def _enter(netns: str) -> None:
     checked("mount", b"", b"/", b"none", _MS_REC_SLAVE, None)
     checked("umount2", b"/sys", _MNT_DETACH)
     checked("mount", netns.encode(), b"/sys", b"sysfs", 0, None)
+    for file in Path("/etc/netns", netns).glob("*"):
+        checked("mount", bytes(file), bytes(Path("/etc", file.name)), b"none", _MS_BIND, None)
 
 
 if __name__ == "__main__":

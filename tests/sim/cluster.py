@@ -21,6 +21,7 @@ from peercached.daemon import Daemon, StartRefused
 from peercached.directory.lookup import ROWS_PER_DIGEST_MAX, Lookup, LookupCounters
 from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
+from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.connection_limits import ConnectionLimits
 from sim.agreement import Agreement
@@ -77,7 +78,7 @@ class SimNode(InProcess):
             Secret(b"of them all"),
             None,
             incarnation,
-            cluster.heads.index(name) if name in cluster.heads else None,
+            Heads(config.discovery_addr, name, PEER_PORT, {head: [head] for head in cluster.heads}),
             plane.ring,
             kept,
         )

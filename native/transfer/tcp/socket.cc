@@ -33,12 +33,12 @@ bool resolve(const std::string& host, uint16_t port, Address& address, std::stri
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (host.empty() ? AI_PASSIVE : 0);
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | (host.empty() ? AI_PASSIVE : 0);
   addrinfo* found = nullptr;
   const int rc = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(),
                              &hints, &found);
   if (rc != 0) {
-    wrong = "cannot resolve '" + host + "': " + gai_strerror(rc);
+    wrong = "'" + host + "' is no address: " + gai_strerror(rc);
     return false;
   }
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);

@@ -47,8 +47,8 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// Resolves a numeric address at once, a name by the system's resolver (which may block). An empty
-// host means any address. On failure returns false and sets `wrong` to the reason.
+// Parses a numeric address; never blocks. The control plane resolves names. An empty host means any
+// address. On failure returns false and sets `wrong` to the reason.
 bool resolve(const std::string& host, uint16_t port, Address& address, std::string& wrong);
 
 // Disables Nagle, because requests are single frames. Enables keepalive, which finds a dead host

@@ -103,6 +103,7 @@ class Claim:
                 _sized(self.towards),
                 _sized(self.nonce),
                 _sized(self.server_nonce),
+                _sized(prover.name.encode()) if prover.name else b"",
             )
         )
 
@@ -207,15 +208,21 @@ class Secret:
         accepted = self.cluster.accepted
         proved = [one for one in accepted if hmac.compare_digest(mac, self._mac(one, text))]
         if not proved:
-            raise AuthError(
-                f"{prover.node_id} at {prover.endpoint} does not know the cluster secret: "
-                "give all nodes the same cluster_secret_file"
-            )
+            raise AuthError(self._stranger(mac, text, prover))
         if prover.key and not NodeKey.verify(prover.key, proof[MAC_BYTES:], text):
             raise AuthError(
                 f"{prover.node_id} at {prover.endpoint} does not have the key that it shows"
             )
         return proved[0]
+
+    def _stranger(self, mac: bytes, text: bytes, prover: NodeAddress) -> str:
+        """Why a proof of none of our secrets is refused."""
+        who, file = f"{prover.node_id} at {prover.endpoint}", "cluster_secret_file"
+        if hmac.compare_digest(mac, hmac.new(b"", text, hashlib.sha256).digest()):
+            return f"{who} has no cluster secret: give it the {file} of the other nodes"
+        if not self.present:
+            return f"{who} has a cluster secret, and this node has none: give it the {file}"
+        return f"{who} does not know the cluster secret: give all nodes the same {file}"
 
     def _mac(self, secret: bytes, text: bytes) -> bytes:
         return hmac.new(self.cluster.proof_key(secret), text, hashlib.sha256).digest()

@@ -90,11 +90,14 @@ class PeerLink:
         member_at: Callable[[str], NodeAddress | None] = lambda _: None,
         owes_us: Callable[[NodeAddress | None], bool] = lambda _: False,
         settings: Sequence[str] = (),
+        name_at: Callable[[str], str] = lambda _: "",
     ) -> None:
         """`member_at` finds the member of our view at an endpoint. `owes_us`: whether a process may
-        have missed removals; each call tells it so. `settings`: see config/shared.py."""
+        have missed removals; each call tells it so. `settings`: see config/shared.py. `name_at`:
+        the name in the certificate at an endpoint; empty if it is the address."""
         self.endpoint = endpoint
         self._owes_us = owes_us
+        self._name_at = name_at
         self._member_at = member_at
         self.identity: NodeAddress | None = None
         self.claimed: NodeAddress | None = None
@@ -118,11 +121,13 @@ class PeerLink:
     def _open(self) -> None:
         tls = self._tls
         self._generation = tls.generation if tls is not None else 0
+        name = self._name_at(self.endpoint)
+        named = [("grpc.ssl_target_name_override", name)] if name else []
         self._channel = (
             grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
             if tls is None or self.is_plain
             else grpc.aio.secure_channel(
-                self.endpoint, tls.channel_credentials(), options=CHANNEL_OPTIONS
+                self.endpoint, tls.channel_credentials(), options=[*CHANNEL_OPTIONS, *named]
             )
         )
         self._stub: Any = peer_pb2_grpc.PeerStub(_Checked(self._channel))  # type: ignore[no-untyped-call]
@@ -161,6 +166,12 @@ class PeerLink:
                 task.add_done_callback(self._closing.discard)
         self._handshake = None
         self._open()
+
+    def connect_anew(self) -> None:
+        """The next call makes a connection and a session of its own."""
+        if not self._closed:
+            self.forget_session()
+            self._reopen()
 
     def try_at_once(self) -> None:
         """Reconnects now, without waiting for the backoff or for an attempt under way. Call it
@@ -429,9 +440,10 @@ class Peers:
         timeout_s: float,
         member_at: Callable[[str], NodeAddress | None],
         settings: Sequence[str] = (),
+        name_at: Callable[[str], str] = lambda _: "",
     ) -> None:
         """`member_at` finds the member of our view at an endpoint. `settings`: see
-        config/shared.py."""
+        config/shared.py. `name_at`: see PeerLink."""
         self._make: Callable[[str], PeerLink] = lambda endpoint: PeerLink(
             endpoint,
             own,
@@ -442,6 +454,7 @@ class Peers:
             member_at,
             lambda who: who is not None and self.owes_us(who),
             settings,
+            name_at,
         )
         self.owes_us: Callable[[NodeAddress], bool] = lambda _: False  # Removals.must_tell
         self._links: dict[str, PeerLink] = {}

@@ -25,6 +25,7 @@ def address_message(address: NodeAddress) -> pb.NodeAddress:
         pool_bytes=address.pool_bytes,
         rails=address.rails,
         key=address.key,
+        name=address.name,
     )
 
 
@@ -39,6 +40,8 @@ def check_name(what: str, name: str) -> None:
 def address_of(message: pb.NodeAddress) -> NodeAddress:
     check_name("node id", message.node_id)
     check_name("host", message.host)
+    if message.name:
+        check_name("name", message.name)
     if message.incarnation == 0:
         raise ValueError(f"node {message.node_id!r} has incarnation 0, which is never used")
     for port in (message.peer_port, message.data_port):
@@ -57,6 +60,7 @@ def address_of(message: pb.NodeAddress) -> NodeAddress:
         message.pool_bytes,
         message.rails,
         key_of(message.node_id, message.key),
+        message.name,
     )
 
 

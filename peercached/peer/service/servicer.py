@@ -176,7 +176,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         if b"ssl" not in shown.get("transport_security_type", ()):
             return
         names = (name.decode() for name in shown.get("x509_subject_alternative_name", ()))
-        wrong = misfit(names, caller.node_id, caller.host)
+        wrong = misfit(names, caller.node_id, caller.name or caller.host)
         if wrong:
             self.misfits += 1
             raise AuthError(

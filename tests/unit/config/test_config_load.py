@@ -13,6 +13,7 @@ import pytest
 
 from peercached.config import Config, ConfigError, load
 from peercached.config.keys import KEYS
+from peercached.config.own_host import NoOwnHost, own_host
 
 
 def problems(
@@ -35,7 +36,7 @@ def test_defaults_start_a_single_node_without_any_file() -> None:
     effective = load()
     config = effective.config
     assert config.node_id == socket.gethostname()
-    assert config.host == "127.0.0.1"
+    assert own_host(config)[0] == "127.0.0.1"
     assert config.discovery_addr == []
     assert (config.meta_port, config.data_port, config.pool_size) == (31998, 31999, 1 << 30)
     assert config.socket_path.endswith("/peercached.sock")
@@ -85,15 +86,16 @@ def test_heads_are_a_list_or_a_comma_text(tmp_path: Path) -> None:
 
 
 def test_host_is_the_address_that_routes_to_the_first_head() -> None:
-    effective = load(None, {}, {"discovery_addr": "127.0.0.1:5"})
-    assert effective.config.host == "127.0.0.1"
-    assert "127.0.0.1:5" in effective.sources["host"]
+    address, how = own_host(load(None, {}, {"discovery_addr": "127.0.0.1:5"}).config)
+    assert address == "127.0.0.1"
+    assert "127.0.0.1:5" in how
 
 
 def test_unresolvable_head_name_asks_to_set_host() -> None:
-    (problem,) = problems(options={"discovery_addr": "no-such-head.invalid:5"})
-    assert "no-such-head.invalid:5" in problem
-    assert "set host" in problem
+    with pytest.raises(NoOwnHost) as caught:
+        own_host(load(None, {}, {"discovery_addr": "no-such-head.invalid:5"}).config)
+    assert "no-such-head.invalid:5" in str(caught.value)
+    assert "set host" in str(caught.value)
 
 
 def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:

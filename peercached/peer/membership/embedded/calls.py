@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from peercached.directory.epochs import Epochs
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import CallFailed, WrongProcess
+from peercached.peer.rpc.failures import CallFailed, Disconnected, WrongProcess
 from peercached.peer.rpc.pings import reaches
 from peercached.proto import peer_pb2 as pb
 from peercached.within import within
+
+
+class LedHome(Exception):
+    """The endpoint leads back to this very process."""
 
 
 class MemberCalls:
     """gRPC calls. Each takes at most `deadline_s` seconds, handshake included: an answer that
     takes longer comes too late for membership."""
 
-    def __init__(self, peers: Peers, epochs: Epochs, deadline_s: float) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        epochs: Epochs,
+        deadline_s: float,
+        unresolved: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        """`unresolved`: why an endpoint is no address yet (heads.py)."""
         self._peers = peers
+        self._unresolved = unresolved
         self._epochs = epochs
         self._deadline_s = deadline_s
 
@@ -29,7 +41,10 @@ class MemberCalls:
         self, endpoint: str, beat: Heartbeat, only: NodeAddress | None = None
     ) -> HeartbeatAnswer:
         """Also exchanges namespace epochs. Raises CallFailed, or ValueError for a malformed
-        answer. `only`: the node id and key that must be there."""
+        answer; LedHome if this very process answers. `only`: the node id and key that must be
+        there."""
+        if problem := self._unresolved(endpoint):
+            raise Disconnected(problem)
         link = self._peers.link(endpoint)
         there: NodeAddress | None = None
         if only is not None:
@@ -43,6 +58,15 @@ class MemberCalls:
             "Heartbeat", request, self._deadline_s, there
         )
         answer = member_wire.answer_of(reply)
+        if link.identity is not None and link.identity.same_process(beat.sender.address):
+            link.connect_anew()
+            raise LedHome(endpoint)
+        if (
+            link.identity is not None
+            and link.identity.endpoint != endpoint
+            and not (beat.view_number or reply.verdict != pb.HeartbeatReply.NOT_A_MASTER)
+        ):
+            link.connect_anew()  # through a forwarder, which may lead to another node next time
         if link.identity is not None:
             epochs = [(e.namespace_id, e.epoch) for e in reply.epochs]
             # Once the caller has taken the answer: its view may make the sender a member.

@@ -25,7 +25,8 @@ from peercached.membership import (
 )
 from peercached.membership.view import View
 from peercached.peer.membership.embedded import report as membership_report
-from peercached.peer.membership.embedded.calls import MemberCalls
+from peercached.peer.membership.embedded.calls import LedHome, MemberCalls
+from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.membership.embedded.life_signs import LifeSigns
 from peercached.peer.rpc.failures import CallFailed
 from peercached.peer.rpc.tasks import Tasks
@@ -45,7 +46,9 @@ class Heartbeats:
         signs: LifeSigns,
         on_view: Callable[[View], None],
         on_refused: Callable[[str], None],
+        heads: Heads | None = None,
     ) -> None:
+        """`heads`: None if they never change."""
         self._membership = membership
         self._timing = timing
         self._calls = calls
@@ -58,8 +61,17 @@ class Heartbeats:
         self._timer: asyncio.TimerHandle | None = None  # of the next tick
         self._ticks_at = 0.0
 
+        self._heads = heads
+
     def start(self) -> None:
+        if self._heads is not None:
+            self._heads.on_change(self._heads_changed)
         self._tick()
+
+    def _heads_changed(self) -> None:
+        assert self._heads is not None
+        self._membership.heads_are(self._heads.places(), time.monotonic())
+        self.act([])
 
     @property
     def view(self) -> View:
@@ -162,6 +174,8 @@ class Heartbeats:
         endpoint = action.endpoint
         try:
             answer = await self._calls.heartbeat(endpoint, action.beat, action.only)
+        except LedHome:
+            self.act(self._membership.led_home(endpoint, time.monotonic()))
         except (CallFailed, ValueError) as error:
             self._failed(endpoint, str(error))
         except Exception as error:

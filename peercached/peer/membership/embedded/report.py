@@ -11,6 +11,11 @@ from peercached.peer.membership.held_back import say_waits
 # Seconds that a warning about refused numbers stays in `status`.
 REFUSED_LATELY_S = 600.0
 
+_REACH = (
+    "Start it, mend its name (DNS or /etc/hosts), or let its meta_port (TCP) through the firewalls "
+    "between the two hosts."
+)
+
 
 def document(membership: Membership, now: float) -> dict[str, Any]:
     """The membership section of `status`. Masters are in their order."""
@@ -80,13 +85,17 @@ def say(membership: Membership, say: Say, now: float) -> None:
             "heads.",
         )
     else:
+        # Of the addresses of one name, one that answers is enough.
+        answering = {link.place for link in links if link.is_head and link.answered}
         for link in links:
+            if link.led_home or (link.is_head and link.place in answering):
+                continue
             if not link.answered and link.failures and link.former is None:
                 what = "Head" if link.is_head else "Master"
                 say(
                     kinds.MASTER_UNREACHABLE,
                     f"{what} {link.endpoint} cannot be reached: {link.problem}.",
-                    "Start it, or repair the network. The other masters do its work meanwhile.",
+                    f"{_REACH} The other masters do its work meanwhile.",
                 )
 
 
@@ -96,15 +105,14 @@ def _say_unreached(membership: Membership, say: Say) -> None:
         say(
             kinds.NO_HEAD,
             f"No head can be reached, so this node serves only its own pages: {why}.",
-            "Start the heads named in discovery_addr (HOST:meta_port of each), or mend "
-            "discovery_addr or the network. All nodes have the same cluster_secret_file, or none, "
-            "and all have TLS (tls_ca), or none. This node keeps trying.",
+            f"{_REACH} discovery_addr has HOST:meta_port of each head. All nodes have the same "
+            "cluster_secret_file, or none, and all have TLS (tls_ca), or none. This node keeps "
+            "trying.",
         )
         return
     say(
         kinds.NO_MASTER,
         f"No master can be reached: {why}. This node keeps using view {membership.view.counter}, "
         "which may become stale.",
-        "Start the heads named in discovery_addr, or mend the network; if they stay away, other "
-        "nodes become masters.",
+        f"{_REACH} If they stay away, other nodes become masters.",
     )

@@ -108,6 +108,7 @@ def test_a_proof_holds_for_one_role_address_and_pair_of_nonces_only() -> None:
         NodeAddress("caller", 7, "10.0.0.2", 9, 2),
         NodeAddress("caller", 7, "10.0.0.2", 1, 9),
         NodeAddress("caller", 7, "10.0.0.2", 1, 2, 9),
+        NodeAddress("caller", 7, "10.0.0.2", 1, 2, name="other"),
     ):
         assert not holds(secret, proof, Claim("caller", lie, NONCE, other_nonce))
 
@@ -120,6 +121,15 @@ def test_a_wrong_proof_gets_no_session_and_is_counted() -> None:
         server.sessions.finish(address(), NONCE, server_nonce, wrong, 0.0)
     assert server.sessions.refused == 1
     assert server.admitted == {}
+
+
+def test_a_node_without_a_secret_is_told_so_at_both_ends() -> None:
+    claim = Claim("caller", address(), NONCE, b"o" * NONCE_BYTES)
+    none, some = Secret(b""), Secret(b"of the cluster")
+    with pytest.raises(AuthError, match="has no cluster secret: give it the cluster_secret_file"):
+        some.check(none.proof(claim), claim)
+    with pytest.raises(AuthError, match="has a cluster secret, and this node has none"):
+        none.check(some.proof(claim), claim)
 
 
 def test_handshake_works_once_for_its_nonce_before_it_expires() -> None:
