@@ -2,6 +2,7 @@
 // signs of life.
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <chrono>
 #include <limits>
@@ -48,6 +49,12 @@ nb::bytes accept_channel(Engine& engine, const std::string& node_id, Incarnation
 void admit_reader(Engine& engine, const std::string& node_id, Incarnation incarnation,
                   const nb::bytes& token) {
   engine.readers().admit(node_id, incarnation, token_of(token));
+}
+
+std::vector<bool> prove_paths(Engine& engine, const std::vector<HolderIndex>& indices,
+                              double timeout_s) {
+  return engine.peers().prove_paths(indices,
+                                    Deadline::after_ms(static_cast<int64_t>(timeout_s * 1000)));
 }
 
 void say_life(Engine& engine, uint64_t view_number, uint64_t sequence, bool is_master,
@@ -103,6 +110,7 @@ void bind_peers(nb::class_<Engine>& engine) {
             self.nodes().set_suspect(index, suspect);
           },
           Unlocked(), nb::arg("index"), nb::arg("suspect"))
+      .def("prove_paths", &prove_paths, Unlocked(), nb::arg("indices"), nb::arg("timeout_s"))
       .def(
           "set_owes",
           [](Engine& self, HolderIndex index, bool owes) { self.nodes().set_owes(index, owes); },
