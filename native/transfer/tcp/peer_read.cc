@@ -110,9 +110,7 @@ TimePoint PeerRead::judged_at() const {
 bool PeerRead::gives_nothing() {
   if (given_up_.load(std::memory_order_acquire)) return true;
   if (settled() || Clock::now() < call_.half) return false;
-  const PeerCounters& counters = channels_->counters;
-  std::string why = counters.silence(call_.started);
-  if (why.empty()) why = counters.dribble(call_.started, received_before_);
+  const std::string why = silence();
   if (why.empty()) return false;
   given_up_.store(true, std::memory_order_release);
   report(why);
@@ -145,10 +143,13 @@ void PeerRead::finish() {
     channels_->counters.reads.add(std::min(settled_at_.load(), Clock::now()) - call_.started);
   }
   const bool late = channels_->counters.count(batch_.ops, rest);
-  if (!late || call_.over()) return;
+  if (late && !call_.over()) report(silence());
+}
+
+std::string PeerRead::silence() const {
   const PeerCounters& counters = channels_->counters;
-  report(counters.silence(call_.started));
-  report(counters.dribble(call_.started, received_before_));
+  const std::string silent = counters.silence(call_.started);
+  return silent.empty() ? counters.dribble(call_.started, received_before_) : silent;
 }
 
 }  // namespace peercached::tcp

@@ -81,6 +81,9 @@ class PeerRead {
   void finish();
 
  private:
+  // In words, if the peer is silent or dribbles.
+  std::string silence() const;
+
   ReadCall& call_;
   ReadBatch& batch_;
   const std::shared_ptr<PeerChannels> channels_;
