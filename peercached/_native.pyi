@@ -104,6 +104,9 @@ class Engine:
         when it cannot."""
     def suspect_node(self, index: int, suspect: bool) -> None:
         """While suspect, its pages are misses without waiting."""
+    def prove_paths(self, indices: list[int], timeout_s: float) -> list[bool]:
+        """Whether pages could come from these nodes: each is asked over the way that its pages
+        take, in frames of many packets. Blocks for up to `timeout_s`."""
     def set_owes(self, index: int, owes: bool) -> None:
         """While it owes, it may have missed removals: no page of it is used."""
     def admit_reader(self, node_id: str, incarnation: int, token: bytes) -> None:

@@ -2,6 +2,7 @@
 // signs of life.
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <chrono>
 #include <limits>
@@ -30,6 +31,12 @@ void connect_node(Engine& engine, HolderIndex index, const std::string& host, ui
 void admit_reader(Engine& engine, const std::string& node_id, Incarnation incarnation,
                   const nb::bytes& token) {
   engine.readers().admit(node_id, incarnation, token_of(token));
+}
+
+std::vector<bool> prove_paths(Engine& engine, const std::vector<HolderIndex>& indices,
+                              double timeout_s) {
+  return engine.peers().prove_paths(indices,
+                                    Deadline::after_ms(static_cast<int64_t>(timeout_s * 1000)));
 }
 
 void say_life(Engine& engine, uint64_t view_number, uint64_t sequence, bool is_master,
@@ -71,6 +78,8 @@ void bind_peers(nb::class_<Engine>& engine) {
            nb::arg("node_id"), nb::arg("incarnation"), nb::arg("offer"), nb::arg("closed"))
       .def("suspect_node", call(&Engine::nodes, &NodeTable::set_suspect), nb::arg("index"),
            nb::arg("suspect"))
+      .def("prove_paths", &prove_paths, nb::call_guard<nb::gil_scoped_release>(),
+           nb::arg("indices"), nb::arg("timeout_s"))
       .def("set_owes", call(&Engine::nodes, &NodeTable::set_owes), nb::arg("index"),
            nb::arg("owes"))
       .def("admit_reader", &admit_reader, nb::arg("node_id"), nb::arg("incarnation"),

@@ -17,7 +17,7 @@ constexpr int kDiskShare = 2;
 
 }  // namespace
 
-void GetPath::Run::from_pool(const Digest* parent) {
+void GetPath::Run::from_pool() {
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -160,9 +160,11 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) {
   const std::vector<Digest> digests = digests_of(ns.key, pages);
   const Digest parent =
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
-  const Digest* chain = context.parent_key.empty() ? nullptr : &parent;
+  Run::Shared shared;
   Run run{parts_,
           context,
+          shared,
+          context.parent_key.empty() ? nullptr : &parent,
           pages,
           digests,
           ns.epoch,
@@ -174,11 +176,9 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) {
       if (page.status == PageStatus::pending) page.status = PageStatus::absent;
     }
   }
-  run.from_pool(chain);
+  run.from_pool();
   run.from_disk();
-  run.from_peers(Trust::cached);
-  run.from_pool(chain);
-  run.from_peers(Trust::nothing);
+  run.from_peers();
   run.blame_disks();
   for (PageRef& page : pages) {
     parts_.counters.get[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);

@@ -7,12 +7,17 @@
 // up again, because others keep what has come to them. Each reader begins elsewhere
 // (docs/replicas.md).
 //
+// Holders do not wait for each other (docs/data-path.md). A holder that gives its pages in several
+// steps has a thread of its own, if other holders give pages, too.
+//
 // A holder is asked for a few megabytes at a time, and for the next ones before those are read. So
 // its disk and the network work at the same time, and it need not keep much in its pool for one
 // reader.
 
 #include <algorithm>
 #include <deque>
+#include <system_error>
+#include <thread>
 
 #include "engine/get_run.h"
 #include "engine/payload.h"
@@ -37,11 +42,16 @@ constexpr auto kAnewWithin = std::chrono::milliseconds(100);
 class Stopwatch final : public PageSink {
  public:
   // `batches` are in the order of their peers.
-  Stopwatch(PageSink& next, std::span<const ReadBatch> batches)
-      : next_(next), batches_(batches), last_(batches.size()) {}
+  Stopwatch(PageSink& next, std::span<const ReadBatch> batches, std::atomic<uint64_t>& landed_bytes)
+      : next_(next),
+        batches_(batches),
+        landed_bytes_(landed_bytes),
+        landed_before_(landed_bytes.load(std::memory_order_relaxed)),
+        last_(batches.size()) {}
 
   void landed(const ReadBatch& batch, ReadOp& op) override {
     next_.landed(batch, op);
+    landed_bytes_.fetch_add(op.length, std::memory_order_relaxed);
     const auto timed =
         std::lower_bound(batches_.begin(), batches_.end(), batch.peer,
                          [](const ReadBatch& one, HolderIndex peer) { return one.peer < peer; });
@@ -52,8 +62,7 @@ class Stopwatch final : public PageSink {
 
   // Tells how long the pages of each batch took, if all have come. Adds holders that are crowded.
   void tell(HolderSpeeds& speeds, std::set<HolderIndex>& crowded) const {
-    uint64_t all_bytes = 0;
-    for (size_t b = 0; b < batches_.size(); ++b) all_bytes += bytes_of(b);
+    const uint64_t all_bytes = landed_bytes_.load(std::memory_order_relaxed) - landed_before_;
     for (size_t b = 0; b < batches_.size(); ++b) {
       const uint64_t bytes = bytes_of(b);
       const TimePoint last = last_[b].load(std::memory_order_relaxed);
@@ -77,6 +86,8 @@ class Stopwatch final : public PageSink {
 
   PageSink& next_;
   const std::span<const ReadBatch> batches_;
+  std::atomic<uint64_t>& landed_bytes_;  // of the whole get
+  const uint64_t landed_before_;
   const TimePoint began_ = Clock::now();
   std::vector<std::atomic<TimePoint>> last_;  // by batch
 };
@@ -98,13 +109,74 @@ struct GetPath::Run::Asked {
   ControlQueue::Question question;
 };
 
+// One holder's pages, as a get of their own.
+struct GetPath::Run::Apart {
+  Apart(const Run& whole, std::span<const Found> some_resident, std::span<const Found> some_cold)
+      : context(whole.context),
+        run{whole.parts,
+            context,
+            whole.shared,
+            whole.parent,
+            {},
+            {},
+            whole.epoch,
+            whole.removals,
+            std::vector<HolderIndex>(some_resident.size() + some_cold.size(), kNoHolder)} {
+    if (context.trace != nullptr) context.trace = &trace;
+    add(whole, some_resident, resident);
+    add(whole, some_cold, cold);
+    run.pages = pages;
+    run.digests = digests;
+    run.crowded = whole.crowded;
+  }
+
+  void add(const Run& whole, std::span<const Found> some, ByHolder& here) {
+    for (const Found& one : some) {
+      here[one.row.holder].push_back({pages.size(), one.row});
+      of_whole.push_back(one.page);
+      pages.push_back(whole.pages[one.page]);
+      digests.push_back(whole.digests[one.page]);
+    }
+  }
+
+  void read(Trust trust) {
+    std::deque<Apart> apart;
+    run.take(resident, cold, trust);
+    if (trust != Trust::nothing) run.try_again(apart);
+    for (Apart& one : apart) one.give(run);
+  }
+
+  // Waits for the thread.
+  void give(Run& whole) {
+    thread.join();
+    for (size_t k = 0; k < pages.size(); ++k) {
+      whole.pages[of_whole[k]].status = pages[k].status;
+      if (!run.unread.empty() && run.unread[k] != 0) whole.not_read(of_whole[k]);
+    }
+    whole.farthest = std::max(whole.farthest, run.farthest);
+    for (size_t s = 0; s < run.looked.found.size(); ++s)
+      whole.looked.found[s] += run.looked.found[s];
+    for (const Trace::Step& step : trace.steps) whole.context.trace->add(step);
+  }
+
+  Trace trace;
+  RequestContext context;
+  ByHolder resident, cold;
+  std::vector<size_t> of_whole;  // page k here is that page there
+  std::vector<PageRef> pages;
+  std::vector<Digest> digests;
+  Run run;
+  std::jthread thread;
+};
+
 void GetPath::Run::missed(const Found& found, PageStatus status, Trust trust) {
   PageRef& page = pages[found.page];
   page.status = status;
-  if (status == PageStatus::deadline) return;
-  parts.locations.forget(digests[found.page]);
+  if (status != PageStatus::deadline) parts.locations.forget(digests[found.page]);
+  const bool in_time = !context.deadline.passed() && !context.gate->fenced();
   const bool again = status == PageStatus::stale || status == PageStatus::error ||
-                     status == PageStatus::length_mismatch;
+                     status == PageStatus::length_mismatch ||
+                     (status == PageStatus::deadline && in_time);
   if (again && trust != Trust::nothing) {
     parts.counters.stale_retries.fetch_add(1, std::memory_order_relaxed);
     page.status = PageStatus::pending;
@@ -112,12 +184,19 @@ void GetPath::Run::missed(const Found& found, PageStatus status, Trust trust) {
   }
 }
 
-void GetPath::Run::from_peers(Trust trust) {
-  std::vector<Found> left = first_turn(trust);
-  while (!left.empty()) left = further_turn(left, trust);
+void GetPath::Run::from_peers() {
+  std::deque<Apart> apart;
+  look_up_and_read(Trust::cached, apart);
+  try_again(apart);
+  for (Apart& one : apart) one.give(*this);
 }
 
-std::vector<GetPath::Run::Found> GetPath::Run::first_turn(Trust trust) {
+void GetPath::Run::try_again(std::deque<Apart>& apart) {
+  from_pool();
+  look_up_and_read(Trust::nothing, apart);
+}
+
+void GetPath::Run::look_up_and_read(Trust trust, std::deque<Apart>& apart) {
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   std::vector<HolderIndex> failed_at;
@@ -127,7 +206,7 @@ std::vector<GetPath::Run::Found> GetPath::Run::first_turn(Trust trust) {
     index.push_back(i);
     failed_at.push_back(failed[i]);
   }
-  if (wanted.empty()) return {};
+  if (wanted.empty()) return;
   std::vector<RecordRow> rows(wanted.size());
   std::vector<PageStatus> why(wanted.size());
   parts.locator.locate(wanted, failed_at, trust, context.deadline, rows, why, context.trace);
@@ -143,7 +222,40 @@ std::vector<GetPath::Run::Found> GetPath::Run::first_turn(Trust trust) {
       page.status = again ? PageStatus::pending : why[k];
     }
   }
-  return read_turn(resident, cold, trust);
+  set_apart(resident, cold, trust, apart);
+  take(resident, cold, trust);
+}
+
+void GetPath::Run::take(ByHolder& resident, ByHolder& cold, Trust trust) {
+  std::vector<Found> left = read_turn(resident, cold, trust);
+  while (!left.empty()) left = further_turn(left, trust);
+}
+
+void GetPath::Run::set_apart(ByHolder& resident, ByHolder& cold, Trust trust,
+                             std::deque<Apart>& apart) {
+  std::set<HolderIndex> left;
+  for (const ByHolder* some : {&resident, &cold})
+    for (const auto& [holder, found] : *some) left.insert(holder);
+  const std::set<HolderIndex> holders = left;
+  for (const HolderIndex holder : holders) {
+    if (left.size() == 1) return;  // nobody else would wait for it
+    const bool in_steps = cold.contains(holder) || turn_bytes(holder, resident[holder]) != 0;
+    if (!in_steps) continue;
+    if (shared.threads_left.fetch_sub(1) <= 0) return;
+    Apart& one = apart.emplace_back(*this, resident[holder], cold[holder]);
+    try {
+      one.thread = std::jthread([&one, trust] { one.read(trust); });
+    } catch (const std::system_error&) {
+      apart.pop_back();  // no thread available: the others wait for it
+      return;
+    }
+    for (ByHolder* some : {&resident, &cold}) {
+      // Until its thread has ended. It says how they end.
+      for (const Found& found : (*some)[holder]) pages[found.page].status = PageStatus::deadline;
+      some->erase(holder);
+    }
+    left.erase(holder);
+  }
 }
 
 std::vector<GetPath::Run::Found> GetPath::Run::further_turn(std::span<const Found> left,
@@ -206,16 +318,21 @@ uint64_t GetPath::Run::slice(HolderIndex holder, uint64_t bytes) {
   return slices.try_emplace(holder, share).first->second;
 }
 
+uint64_t GetPath::Run::turn_bytes(HolderIndex holder, std::span<const Found> found) {
+  uint64_t bytes = 0;
+  for (const Found& one : found) bytes += one.row.length;
+  const bool may_be_crowded =
+      bytes >= kManyBytes || (bytes >= kSomeBytes && !parts.speeds.quick(holder, Clock::now()));
+  if (!may_be_crowded && !crowded.contains(holder)) return 0;
+  const uint64_t slice_bytes = slice(holder, bytes);
+  return bytes <= slice_bytes ? 0 : slice_bytes;
+}
+
 GetPath::Run::ByHolder GetPath::Run::take_behind_slices(ByHolder& resident) {
   ByHolder behind;
   for (auto& [holder, found] : resident) {
-    uint64_t bytes = 0;
-    for (const Found& one : found) bytes += one.row.length;
-    const bool may_be_crowded =
-        bytes >= kManyBytes || (bytes >= kSomeBytes && !parts.speeds.quick(holder, Clock::now()));
-    if (!may_be_crowded && !crowded.contains(holder)) continue;
-    const uint64_t slice_bytes = slice(holder, bytes);
-    if (bytes <= slice_bytes) continue;
+    const uint64_t slice_bytes = turn_bytes(holder, found);
+    if (slice_bytes == 0) continue;
     const auto place = [&](const Found& one) { return parts.speeds.place(one.row.digest); };
     std::ranges::sort(found, {}, place);
     size_t count = 0;
@@ -331,7 +448,7 @@ void GetPath::Run::read(const ByHolder& by_holder, Trust trust, Source source) {
   }
   if (batches.empty()) return;
   TraceStep step(context.trace, "read");
-  Stopwatch stopwatch(parts.verifier, batches);
+  Stopwatch stopwatch(parts.verifier, batches, shared.landed_bytes);
   parts.reads.read(batches, context.deadline, *context.gate, stopwatch);
   stopwatch.tell(parts.speeds, crowded);
   for (const ReadBatch& batch : batches) {

@@ -2,6 +2,7 @@
 // It stays pending for the next place if this one does not have it, or cannot give it in time.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <set>
@@ -13,8 +14,16 @@
 namespace peercached {
 
 struct GetPath::Run {
+  // What all runs of one get share.
+  struct Shared {
+    std::atomic<uint64_t> landed_bytes{0};  // from any holder
+    std::atomic<int> threads_left{16};      // for holders that are read apart
+  };
+
   const Parts& parts;
   const RequestContext& context;
+  Shared& shared;
+  const Digest* parent;  // null: none given
   std::span<PageRef> pages;
   std::span<const Digest> digests;
   uint64_t epoch;                       // of the namespace
@@ -27,10 +36,9 @@ struct GetPath::Run {
   std::set<HolderIndex> crowded{};      // holders that many nodes read from now, it seems
   std::map<HolderIndex, uint64_t> slices{};  // bytes, of the holders that are read in slices
 
-  void from_pool(const Digest* parent);  // get_path.cc
-  void from_disk();                      // get_path.cc
-  // Pages worth another try stay pending.
-  void from_peers(Trust trust);  // get_peers.cc
+  void from_pool();   // get_path.cc
+  void from_disk();   // get_path.cc
+  void from_peers();  // get_peers.cc: at first by all that is known, then with a second lookup
   // The last step: a miss becomes an error if a disk has the page but gave nothing.
   void blame_disks();
   void count_demand();  // get_path.cc
@@ -43,9 +51,16 @@ struct GetPath::Run {
   };
   using ByHolder = std::map<HolderIndex, std::vector<Found>>;
   struct Asked;  // one holder, asked for some pages
+  struct Apart;  // a run for one holder's pages, on a thread of its own
 
-  // Returns what crowded holders have not been asked for yet.
-  std::vector<Found> first_turn(Trust trust);
+  // The second lookup, for pages that are worth it.
+  void try_again(std::deque<Apart>& apart);
+  // Pages worth another try stay pending.
+  void look_up_and_read(Trust trust, std::deque<Apart>& apart);
+  // Reads in as many turns as it takes.
+  void take(ByHolder& resident, ByHolder& cold, Trust trust);
+  // Takes out the holders that give their pages in several steps, so that nobody waits for them.
+  void set_apart(ByHolder& resident, ByHolder& cold, Trust trust, std::deque<Apart>& apart);
   std::vector<Found> further_turn(std::span<const Found> left, Trust trust);
   // Reads found pages, but for those returned.
   std::vector<Found> read_turn(ByHolder& resident, ByHolder& cold, Trust trust);
@@ -53,6 +68,8 @@ struct GetPath::Run {
   void sort_in(const Found& found, Trust trust, ByHolder& resident, ByHolder& cold);
   // How much is read from this holder in one turn, if there is so much of it.
   uint64_t slice(HolderIndex holder, uint64_t bytes);
+  // The same. 0: all of it is read at once.
+  uint64_t turn_bytes(HolderIndex holder, std::span<const Found> found);
   // Takes out of `resident` what is behind the first slice of each holder.
   ByHolder take_behind_slices(ByHolder& resident);
   // Copies our pinned pages into the region: pins[k] is the index[k]-th page.

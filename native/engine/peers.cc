@@ -42,6 +42,25 @@ void Peers::disconnect_all() {
   for (const auto& node : parts_.nodes.all()) parts_.transports.engine().drop_peer(node.index);
 }
 
+std::vector<bool> Peers::prove_paths(std::span<const HolderIndex> indices, Deadline deadline) {
+  // Nobody has these pages, so nothing is held. Question and answer take several packets each: a
+  // path may lose large packets only.
+  const std::vector<Digest> nowhere(tcp::kDigestsPerRequestMax);
+  std::vector<std::vector<uint8_t>> held(indices.size(), std::vector<uint8_t>(nowhere.size()));
+  std::vector<HoldBatch> batches;
+  std::vector<size_t> of_batch;
+  std::vector<bool> proved(indices.size());
+  for (size_t i = 0; i < indices.size(); ++i) {
+    proved[i] = parts_.transports.rail_reaches(indices[i]);
+    if (proved[i]) continue;
+    of_batch.push_back(i);
+    batches.push_back({indices[i], parts_.nodes.incarnation(indices[i]), nowhere, held[i]});
+  }
+  parts_.transports.engine().hold(batches, 0, deadline);
+  for (size_t b = 0; b < batches.size(); ++b) proved[of_batch[b]] = batches[b].answered;
+  return proved;
+}
+
 void Peers::say_life(uint64_t view_number, uint64_t sequence, bool is_master,
                      std::chrono::milliseconds life) {
   const uint64_t epochs_mark = parts_.namespaces.epochs_mark();

@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "common/types.h"
 #include "engine/copies.h"
@@ -42,6 +44,10 @@ class Peers {
   // Ends all reads in flight. connect() connects again.
   void disconnect(HolderIndex index);
   void disconnect_all();
+
+  // Blocks until pages could come from these nodes, at most until the deadline. True: large frames
+  // went there and back, or a rail is trusted to reach the node.
+  std::vector<bool> prove_paths(std::span<const HolderIndex> indices, Deadline deadline);
 
   // Sets our own sign of life, which expires after `life`.
   void say_life(uint64_t view_number, uint64_t sequence, bool is_master,

@@ -117,6 +117,10 @@ void Transports::drop_reader(const std::string& node_id, Incarnation incarnation
   if (provider_) provider_->drop_reader(node_id, incarnation);
 }
 
+bool Transports::rail_reaches(HolderIndex peer) const {
+  return provider_ && provider_->transport().reaches(peer);
+}
+
 void Transports::admit_readers(bool on) {
   if (provider_) provider_->admit_readers(on);
 }

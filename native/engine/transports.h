@@ -47,6 +47,8 @@ class Transports final : private PeerWatcher, private ChannelRequests {
                                         std::span<const std::byte> offer,
                                         std::span<const uint32_t> closed);
   void drop_reader(const std::string& node_id, Incarnation incarnation);  // it can read no more
+  // Whether a rail is trusted to reach this node.
+  bool rail_reaches(HolderIndex peer) const;
   void admit_readers(bool on);  // off: from now on nobody can read over a provider
 
   // --- for the operator

@@ -15,7 +15,9 @@ struct HoldBatch {
   HolderIndex peer = kNoHolder;
   Incarnation incarnation = 0;
   std::span<const Digest> digests;
+  // Result.
   std::span<uint8_t> held;  // must be 0 before the call
+  bool answered = false;    // completely
 };
 
 // One owner's answer about some digests.

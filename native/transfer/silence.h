@@ -21,6 +21,9 @@ inline bool is_silence(TimePoint heard, TimePoint started, TimePoint now) {
   return silent >= kSilenceMin && silent >= (now - started) / 2;
 }
 
+// No holder is given up before it had this long, however short the call.
+inline constexpr auto kFairWait = std::chrono::milliseconds(100);
+
 // A holder that sends less than this over TCP is partly hung, or hostile. Unless it is suspected,
 // every read from it lasts until its deadline. Every network carries far more.
 inline constexpr uint64_t kDribbleBytesPerS = 256 << 10;

@@ -51,7 +51,9 @@ FAULTS_INJECTED = _PEERS.warning(
     "faults_injected", "The key `faults` makes transfers fail on purpose."
 )
 PEER_SUSPECT = _PEERS.warning(
-    "peer_suspect", "A peer does not answer. Its pages are misses here until it answers a ping."
+    "peer_suspect",
+    "A peer does not answer, or its pages do not come. They are misses here until it answers a "
+    "ping, and its data port, too, if its pages did not come.",
 )
 CORRUPT_HERE = _PEERS.error(
     "corrupt_here", "Pages in the pool of this node lost their bytes. The node dropped them."

@@ -175,24 +175,19 @@ class Network:
     def _replacement(self, host: str) -> str:
         return f"{self.netns(host)}-other"
 
-    def slow_down(self, host: str, bits_per_s: int) -> None:
-        """Limits what this host sends."""
-        rate = ("rate", f"{bits_per_s}bit", "burst", "128k", "latency", "100ms")
-        netns = self.netns(host)
-        _run(
-            "ip",
-            "netns",
-            "exec",
-            netns,
-            "tc",
-            "qdisc",
-            "replace",
-            "dev",
-            "eth0",
-            "root",
-            "tbf",
-            *rate,
-        )
+    def slow_down(self, host: str, bits_per_s: int, port: int = 0) -> None:
+        """Limits what this host sends: everything, or only from this TCP port."""
+        tc = ("ip", "netns", "exec", self.netns(host), "tc")
+        rate = ("rate", f"{bits_per_s}bit", "burst", "128k")
+        if not port:
+            _run(*tc, "qdisc", "replace", "dev", "eth0", "root", "tbf", *rate, "latency", "100ms")
+            return
+        on = ("dev", "eth0", "parent", "1:")
+        _run(*tc, "qdisc", "replace", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1")
+        _run(*tc, "class", "replace", *on, "classid", "1:1", "htb", "rate", "10gbit")
+        _run(*tc, "class", "replace", *on, "classid", "1:2", "htb", *rate)
+        match = ("u32", "match", "ip", "sport", str(port), "0xffff", "flowid", "1:2")
+        _run(*tc, "filter", "add", *on, "protocol", "ip", *match)
 
     def split(self, hosts: Sequence[str]) -> None:
         """Silently separates these hosts from the rest, until `unite`. Each side stays whole."""
@@ -208,17 +203,35 @@ class Network:
     def meet(self, one: str, other: str) -> None:
         self._neighbour(one, other, "del")
 
-    def bar(self, host: str, other: str, port: int) -> None:
+    def bar(self, host: str, other: str, port: int, how: str = "blackhole") -> None:
         """Silently drops packets from `host` to that TCP port of `other`, like a firewall, until
-        `unbar`. All other packets pass, in both directions."""
-        self._barred("add", host, other, port)
+        `unbar`. All other packets pass, in both directions. With "prohibit", `host` gets an
+        error."""
+        self._barred("add", host, other, "dport", port, how)
 
-    def unbar(self, host: str, other: str, port: int) -> None:
-        self._barred("del", host, other, port)
+    def unbar(self, host: str, other: str, port: int, how: str = "blackhole") -> None:
+        self._barred("del", host, other, "dport", port, how)
 
-    def _barred(self, what: str, host: str, other: str, port: int) -> None:
-        to = ("to", self.address(other), "ipproto", "tcp", "dport", str(port))
-        _run("ip", "-n", self.netns(host), "rule", what, "pref", "5", *to, "blackhole")
+    def mute(self, host: str, other: str, port: int) -> None:
+        """Silently drops packets from that TCP port of `host` to `other`, until `unmute`."""
+        self._barred("add", host, other, "sport", port)
+
+    def unmute(self, host: str, other: str, port: int) -> None:
+        self._barred("del", host, other, "sport", port)
+
+    def _barred(
+        self, what: str, host: str, other: str, which: str, port: int, how: str = "blackhole"
+    ) -> None:
+        to = ("to", self.address(other), "ipproto", "tcp", which, str(port))
+        _run("ip", "-n", self.netns(host), "rule", what, "pref", "5", *to, how)
+
+    def narrow(self, host: str, mtu_bytes: int = 1500) -> None:
+        """Silently drops larger packets that this host sends, because a device on the way has
+        another MTU."""
+        netns, port = self.netns(host), self._port(host)
+        # Otherwise the kernel hands over many packets as one.
+        _run("ip", "-n", netns, "link", "set", "eth0", "gso_max_segs", "1")
+        _run("ip", "-n", self._switch, "link", "set", port, "mtu", str(mtu_bytes))
 
     def _neighbour(self, one: str, other: str, what: str, *how: str) -> None:
         for here, there in ((one, other), (other, one)):

@@ -52,6 +52,7 @@ void Lane::proceed() {
 
 void Lane::look_around(TimePoint now) {
   if (finished_) return;
+  if (peer_.gives_nothing()) return abandon();
   if (channel_ == nullptr) {
     channel_ = peer_.channels().lease();
     if (channel_ == nullptr && !peer_.channels().closed()) return;

@@ -35,8 +35,8 @@ class Lane {
   // Data has arrived that poll() does not report.
   bool has_more() const { return channel_ != nullptr && channel_->stream().has_more(); }
   TimePoint until() const {
-    if (channel_ == nullptr) return call_.deadline.at;
-    return std::min(call_.deadline.at, channel_->greeted_by());
+    if (channel_ == nullptr) return peer_.judged_at();
+    return std::min(peer_.judged_at(), channel_->greeted_by());
   }
   // Call it when the socket has one of poll_events().
   void proceed();

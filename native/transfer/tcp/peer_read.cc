@@ -24,6 +24,10 @@ void ReadCall::wake_all() const {
   for (int fd : wake_fds) ring(fd);
 }
 
+void ReadCall::want_again() {
+  if (!again_wanted.exchange(true, std::memory_order_acq_rel) && wake_fds.size() > 1) wake_all();
+}
+
 void ReadCall::stop(PageStatus status) {
   PageStatus running = PageStatus::pending;
   if (stopped.compare_exchange_strong(running, status)) wake_all();
@@ -83,10 +87,7 @@ void PeerRead::settle(std::span<const ReadOp> chunk) {
   const bool again = std::ranges::any_of(chunk, [](const ReadOp& op) {
     return op.status == PageStatus::stale || op.status == PageStatus::error;
   });
-  if (again && !call_.again_wanted.exchange(true, std::memory_order_acq_rel) &&
-      call_.wake_fds.size() > 1) {
-    call_.wake_all();
-  }
+  if (again) call_.want_again();
   if (unsettled_.fetch_sub(chunk.size(), std::memory_order_acq_rel) != chunk.size()) return;
   settled_at_.store(Clock::now(), std::memory_order_relaxed);
   // Other threads may be waiting for connections that are no longer needed.
@@ -98,6 +99,23 @@ void PeerRead::fail(std::span<ReadOp> chunk, PageStatus status) {
     if (op.status == PageStatus::pending) op.status = status;
   }
   settle(chunk);
+}
+
+TimePoint PeerRead::judged_at() const {
+  if (settled()) return call_.deadline.at;
+  const TimePoint heard = channels_->counters.last_heard.load(std::memory_order_relaxed);
+  return std::max(call_.half, heard + (heard - call_.started));
+}
+
+bool PeerRead::gives_nothing() {
+  if (given_up_.load(std::memory_order_acquire)) return true;
+  if (settled() || Clock::now() < call_.half) return false;
+  const std::string why = silence();
+  if (why.empty()) return false;
+  given_up_.store(true, std::memory_order_release);
+  report(why);
+  call_.want_again();
+  return true;
 }
 
 void PeerRead::lane_ends(const Trouble& trouble) {
@@ -117,18 +135,21 @@ void PeerRead::finish() {
   // These pages were never asked for: no time was left, or no channel worked.
   PageStatus rest = call_.stopped.load(std::memory_order_acquire);
   if (rest == PageStatus::pending) {
-    const bool late =
-        (call_.deadline.passed() || call_.cut.load()) && !failed_.load(std::memory_order_acquire);
+    const bool ended = call_.deadline.passed() || call_.cut.load() || given_up_.load();
+    const bool late = ended && !failed_.load(std::memory_order_acquire);
     rest = late ? PageStatus::deadline : PageStatus::error;
   }
   if (bytes_ != 0) {
     channels_->counters.reads.add(std::min(settled_at_.load(), Clock::now()) - call_.started);
   }
   const bool late = channels_->counters.count(batch_.ops, rest);
-  if (!late || call_.over()) return;
+  if (late && !call_.over()) report(silence());
+}
+
+std::string PeerRead::silence() const {
   const PeerCounters& counters = channels_->counters;
-  report(counters.silence(call_.started));
-  report(counters.dribble(call_.started, received_before_));
+  const std::string silent = counters.silence(call_.started);
+  return silent.empty() ? counters.dribble(call_.started, received_before_) : silent;
 }
 
 }  // namespace peercached::tcp

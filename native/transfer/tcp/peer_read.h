@@ -2,6 +2,7 @@
 // to that peer share it, from several threads.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <span>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "transfer/silence.h"
 #include "transfer/tcp/peer_channels.h"
 #include "transfer/transfer.h"
 
@@ -21,7 +23,10 @@ struct ReadCall {
   PageSink& sink;
   PeerWatcher& watcher;
   const TimePoint started = Clock::now();
-  // A stale or failed page needs time for a second lookup, so then the call ends this early.
+  // A peer that has given nothing by then is given up, because another may have its pages.
+  const TimePoint half =
+      started + std::max<Clock::duration>((deadline.at - started) / 2, kFairWait);
+  // A page that did not come needs time for a second lookup, so then the call ends this early.
   const TimePoint soon = started + (deadline.at - started) / 4 * 3;
   std::atomic<bool> again_wanted{false};
   std::atomic<bool> cut{false};  // the call ended at `soon`
@@ -30,6 +35,7 @@ struct ReadCall {
   std::atomic<PageStatus> stopped{PageStatus::pending};
   std::vector<int> wake_fds = {};  // one eventfd per thread of the call
   void wake_all() const;
+  void want_again();
   void stop(PageStatus status);
   TimePoint ends_at() const {
     return again_wanted.load(std::memory_order_acquire) ? soon : deadline.at;
@@ -58,6 +64,10 @@ class PeerRead {
   }
   // All pages of a claimed chunk have their final status.
   void settle(std::span<const ReadOp> chunk);
+  // Whether half of the call's time has passed, and the peer was silent for half of it or dribbles.
+  bool gives_nothing();
+  // When it has been silent for so long, if it stays silent.
+  TimePoint judged_at() const;
   bool settled() const { return unsettled_.load(std::memory_order_acquire) == 0; }
 
   // Counts the lanes at work. If the last one ends in trouble, the remaining pages fail.
@@ -71,6 +81,9 @@ class PeerRead {
   void finish();
 
  private:
+  // In words, if the peer is silent or dribbles.
+  std::string silence() const;
+
   ReadCall& call_;
   ReadBatch& batch_;
   const std::shared_ptr<PeerChannels> channels_;
@@ -84,6 +97,7 @@ class PeerRead {
   std::atomic<TimePoint> settled_at_{TimePoint::max()};
   std::atomic<unsigned> lanes_{0};
   std::atomic<bool> failed_{false};  // pages are left, but no lane
+  std::atomic<bool> given_up_{false};
   std::atomic<bool> reported_{false};
 };
 

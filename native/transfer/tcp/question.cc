@@ -16,6 +16,7 @@ std::span<const T> next_of(std::span<const T> all, size_t answered, size_t at_on
 bool HoldQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
   const auto some = next_of(batch_.digests, answered_, kDigestsPerRequestMax);
   asked_ = some.size();
+  batch_.answered = some.empty();
   if (!some.empty()) append_hold(out, request, hold_ms_, some);
   return !some.empty();
 }

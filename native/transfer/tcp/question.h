@@ -32,7 +32,7 @@ class Question {
 
 class HoldQuestion final : public Question {
  public:
-  HoldQuestion(const HoldBatch& batch, uint32_t hold_ms)
+  HoldQuestion(HoldBatch& batch, uint32_t hold_ms)
       : Question(batch.peer, batch.incarnation), batch_(batch), hold_ms_(hold_ms) {}
 
   bool ask(uint64_t request, std::vector<std::byte>& out) override;
@@ -41,7 +41,7 @@ class HoldQuestion final : public Question {
   const char* answered(uint64_t request, std::span<const std::byte> body) override;
 
  private:
-  const HoldBatch batch_;
+  HoldBatch& batch_;
   const uint32_t hold_ms_;
 };
 

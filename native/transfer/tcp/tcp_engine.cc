@@ -92,7 +92,7 @@ class TcpEngine final : public TransferEngine {
 
   void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) override {
     std::deque<HoldQuestion> questions;
-    for (const HoldBatch& batch : batches) questions.emplace_back(batch, hold_ms);
+    for (HoldBatch& batch : batches) questions.emplace_back(batch, hold_ms);
     ask_all(questions, deadline, true);
   }
 

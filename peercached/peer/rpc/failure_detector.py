@@ -1,4 +1,7 @@
-"""The failure detector: a failed call makes a peer suspect, an answered ping clears it."""
+"""The failure detector: a failed call makes a peer suspect, until the way of that call is proved.
+
+Pages take another way than calls: another port, with large frames. A ping proves nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,16 @@ from peercached.component import Component, Stats
 from peercached.directory.placement import Change, Node, Placement
 from peercached.health import Say, kinds
 from peercached.membership import NodeAddress
+from peercached.membership.view import join_host_port
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
-from peercached.peer.rpc.failures import CallFailed, TimedOut, TokenUnknown, Unreachable
+from peercached.peer.rpc.failures import (
+    CallFailed,
+    ReadFailed,
+    TimedOut,
+    TokenUnknown,
+    Unreachable,
+)
 from peercached.peer.rpc.suspects import Suspects
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
@@ -40,6 +50,8 @@ class FailureDetector(Component):
         self._peers = peers
         self.suspects = Suspects()
         self._listeners: list[Callable[[Node], None]] = []
+        self._unproved: list[Node] = []
+        self._proving = False
         self._tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -55,7 +67,8 @@ class FailureDetector(Component):
             return
         # A peer that refuses our token lives, and the ping's handshake gets a new token.
         answers = isinstance(failure, TokenUnknown)
-        if not self.suspects.suspect(node, str(failure), time.monotonic(), answers):
+        of_pages = isinstance(failure, ReadFailed) and not answers
+        if not self.suspects.suspect(node, str(failure), time.monotonic(), answers, of_pages):
             return
         self._engine.suspect_node(node.index, True)
         log.warning("%s is suspect: %s", node.address.node_id, failure)
@@ -93,13 +106,25 @@ class FailureDetector(Component):
     def say(self, say: Say, stats: Stats) -> None:
         del stats
         now = time.monotonic()
-        for node, reason, since in self.suspects.reasons():
+        for node, reason, since, lives in self.suspects.reasons():
+            peer = node.address
+            state = (
+                f"is suspect (for {now - since:.0f} s): {reason}. Its pages are misses meanwhile."
+            )
+            remedy = "If it stays: look at that daemon and at the network in between (both ports)."
+            if lives:
+                data = join_host_port(peer.host, peer.data_port)
+                state = f"answers, but its data_port at {data} gives no pages. It {state}"
+                remedy = (
+                    f"Let TCP to port {peer.data_port} of {peer.host} pass, in firewalls on both "
+                    f"hosts and in between. If small packets pass and pages do not, compare the "
+                    f"MTU of all network interfaces on the way."
+                )
             say(
                 kinds.PEER_SUSPECT,
-                f"{node.address.node_id} at {node.address.endpoint} is suspect (for "
-                f"{now - since:.0f} s): {reason}. Its pages are misses meanwhile.",
-                "If it stays: look at that daemon and at the network in between (both ports).",
-                about=node.address.node_id,
+                f"{peer.node_id} at {peer.endpoint} {state}",
+                remedy,
+                about=peer.node_id,
             )
 
     def _schedule(self) -> None:
@@ -124,10 +149,35 @@ class FailureDetector(Component):
         except CallFailed:
             self.suspects.silent(node, time.monotonic())
         else:
-            if self.suspects.answered(node, time.monotonic()):
-                self._engine.suspect_node(node.index, False)
-                log.info("%s answers again", node.address.node_id)
+            self._answered(node)
+            if self.suspects.wants_proof(node):
+                self._unproved.append(node)
+                if not self._proving:
+                    self._proving = True
+                    self._tasks.spawn(self._prove())
         self._schedule()
+
+    async def _prove(self) -> None:
+        """All at once, because a proof takes a thread for a while."""
+        loop = asyncio.get_running_loop()
+        while nodes := self._unproved:
+            self._unproved = []
+            indices = [node.index for node in nodes]
+            proved = await loop.run_in_executor(
+                None, self._engine.prove_paths, indices, PING_TIMEOUT_S
+            )
+            for node, proves in zip(nodes, proved, strict=True):
+                if proves:
+                    self._answered(node, True)
+                else:
+                    self.suspects.silent(node, time.monotonic(), lives=True)
+            self._schedule()
+        self._proving = False
+
+    def _answered(self, node: Node, pages_can_come: bool = False) -> None:
+        if self.suspects.answered(node, time.monotonic(), pages_can_come):
+            self._engine.suspect_node(node.index, False)
+            log.info("%s answers again", node.address.node_id)
 
     async def stop(self) -> None:
         if self._timer is not None:

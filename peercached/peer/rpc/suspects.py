@@ -1,8 +1,9 @@
 """The failure detector's state: which peers are suspect, and when to ping them.
 
 A wrong suspicion costs a few misses. Waiting for a dead peer costs the engine its deadline. So one
-failure makes a peer suspect, and one answered ping clears it. A peer that answers gRPC while its
-data port is broken would flap between the two, so a relapse soon after doubles the ping backoff.
+failure makes a peer suspect, and one proof clears it: an answered ping, and if its pages did not
+come, then also a proof of the way that they take. A peer that fails soon again doubles the ping
+backoff.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class _Case:
     reason: str
     pause_s: float
     ping_at: float
+    of_pages: bool  # its pages did not come
     pinging: bool = False
+    lives: bool = False  # it answered the last ping
     silent_at: float = float("inf")  # the last unanswered ping
 
 
@@ -34,10 +37,16 @@ class Suspects:
         self._cases: dict[int, _Case] = {}
         self._cleared: dict[int, tuple[Node, float, float]] = {}  # node, when, last pause
 
-    def suspect(self, node: Node, reason: str, now: float, answers: bool = False) -> bool:
+    def suspect(
+        self, node: Node, reason: str, now: float, answers: bool = False, of_pages: bool = False
+    ) -> bool:
         """False if it was suspect already. `answers`: the peer refused a request, so it lives, and
-        the first ping is due at once (unless this is a relapse)."""
+        the first ping is due at once (unless this is a relapse). `of_pages`: its pages did not
+        come."""
         if node.suspect:
+            known = self._cases.get(node.index)
+            if known is not None and known.node is node:
+                known.of_pages |= of_pages
             return False
         pause = PING_FIRST_S
         ping_at = now if answers else now + pause
@@ -46,7 +55,7 @@ class Suspects:
             pause = min(2 * cleared[2], PING_MAX_S)
             ping_at = now + pause
         node.suspect = True
-        self._cases[node.index] = _Case(node, now, reason, pause, ping_at)
+        self._cases[node.index] = _Case(node, now, reason, pause, ping_at, of_pages)
         return True
 
     def due(self, now: float) -> list[Node]:
@@ -60,21 +69,32 @@ class Suspects:
         times = (c.ping_at for c in self._cases.values() if not c.pinging)
         return min(times, default=float("inf"))
 
-    def answered(self, node: Node, now: float) -> bool:
-        """The node answered a ping. False if it was not suspect."""
+    def answered(self, node: Node, now: float, pages_can_come: bool = False) -> bool:
+        """The node answered a ping. False if it was not suspect, or if it still is, because it
+        also has to be proved that pages can come from it."""
         case = self._cases.get(node.index)
         if case is None or case.node is not node:
+            return False
+        if case.of_pages and not pages_can_come:
+            case.lives = True
             return False
         del self._cases[node.index]
         self._cleared[node.index] = (node, now, case.pause_s)
         node.suspect = False
         return True
 
-    def silent(self, node: Node, now: float) -> None:
+    def wants_proof(self, node: Node) -> bool:
+        """It answered the last ping, and pages of it did not come."""
+        case = self._cases.get(node.index)
+        return case is not None and case.node is node and case.lives
+
+    def silent(self, node: Node, now: float, lives: bool = False) -> None:
+        """No answer. `lives`: to the ping there was one, but pages cannot come."""
         case = self._cases.get(node.index)
         if case is not None and case.node is node:
             case.pinging = False
-            case.silent_at = now
+            case.lives = lives
+            case.silent_at = float("inf") if lives else now
             case.pause_s = min(2 * case.pause_s, PING_MAX_S)
             case.ping_at = now + case.pause_s
 
@@ -94,6 +114,6 @@ class Suspects:
         self._cases.pop(node.index, None)
         self._cleared.pop(node.index, None)
 
-    def reasons(self) -> list[tuple[Node, str, float]]:
-        """(node, why, since when)"""
-        return [(c.node, c.reason, c.since) for c in self._cases.values()]
+    def reasons(self) -> list[tuple[Node, str, float, bool]]:
+        """(node, why, since when, whether it answers pings)"""
+        return [(c.node, c.reason, c.since, c.lives) for c in self._cases.values()]

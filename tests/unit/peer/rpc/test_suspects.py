@@ -28,12 +28,28 @@ def test_one_sign_is_enough_and_one_answer_too() -> None:
     assert suspects.suspect(peer, "silent", 0.0)
     assert peer.suspect
     assert not suspects.suspect(peer, "still silent", 0.1), "it was already"
-    assert suspects.reasons() == [(peer, "silent", 0.0)]
+    assert suspects.reasons() == [(peer, "silent", 0.0, False)]
     assert suspects.due(PING_FIRST_S) == [peer]
     assert suspects.due(PING_FIRST_S) == [], "it is being asked"
     assert suspects.answered(peer, 0.3)
     assert not peer.suspect
     assert suspects.next_at() == float("inf")
+
+
+def test_peer_whose_pages_did_not_come_stays_suspect_until_they_can() -> None:
+    suspects, peer = Suspects(), node()
+    suspects.suspect(peer, "its data port refuses", 0.0, of_pages=True)
+    assert suspects.due(PING_FIRST_S) == [peer]
+    assert not suspects.answered(peer, 0.3)
+    assert suspects.wants_proof(peer)
+    suspects.silent(peer, 0.4, lives=True)
+    assert peer.suspect
+    assert suspects.reasons() == [(peer, "its data port refuses", 0.0, True)]
+    assert not suspects.calls(peer), "a call says nothing of its pages"
+    assert suspects.due(suspects.next_at()) == [peer]
+    assert not suspects.answered(peer, 1.0)
+    assert suspects.answered(peer, 1.1, pages_can_come=True)
+    assert not peer.suspect
 
 
 def test_silent_peer_is_pinged_with_backoff_up_to_a_limit() -> None:
