@@ -14,6 +14,8 @@ import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TimedOut
 
+from peercached.within import within
+
 # A resolver tries each server twice for 5 s.
 LOOKUP_S = 10.0
 
@@ -100,6 +102,6 @@ async def look_up(host: str, wait_s: float = LOOKUP_S) -> list[str]:
     if is_literal(host):
         return [str(ipaddress.ip_address(host))]
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(_ask(host)), wait_s)
+        return await within(wait_s, asyncio.wrap_future(_ask(host)))
     except asyncio.TimeoutError:
         raise _late(host, wait_s) from None

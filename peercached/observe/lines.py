@@ -20,6 +20,7 @@ class LineWriter(logging.Handler):
         super().__init__()
         self.stream = stream
         self._lines: queue.Queue[str] = queue.Queue(LINES_MAX)
+        self._counting = threading.Lock()
         self._lost = 0
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
@@ -31,7 +32,8 @@ class LineWriter(logging.Handler):
         try:
             self._lines.put_nowait(line + "\n")
         except queue.Full:
-            self._lost += 1
+            with self._counting:
+                self._lost += 1
 
     def flush(self) -> None:
         """Waits until all lines are written, for FLUSH_S at most. logging calls it at the exit."""
@@ -43,8 +45,9 @@ class LineWriter(logging.Handler):
         while True:
             line = self._lines.get()
             self._write(line)
-            if self._lost:
+            with self._counting:
                 lost, self._lost = self._lost, 0
+            if lost:
                 self._write(f"{lost} lines of the log are missing here: nobody read it in time\n")
             self._lines.task_done()
 
@@ -60,4 +63,5 @@ class LineWriter(logging.Handler):
             while left:
                 left = left[os.write(fd, left) :]
         except OSError:  # its reader is gone, or its disk is full
-            self._lost += 1
+            with self._counting:
+                self._lost += 1

@@ -70,12 +70,12 @@ TEST_F(FolderWatchTest, TierStartsAfreshInAFolderThatWasEmptiedUnderIt) {
   ASSERT_FALSE(segment_files().empty());
   expect_stopped("its files were deleted by somebody else");
   reopen();
-  EXPECT_NE(tier->stats().recovery_emptied.find("had been deleted"), std::string::npos);
+  EXPECT_NE(tier->stats().recovery.emptied.find("had been deleted"), std::string::npos);
   for (uint64_t i = 0; i < 40; ++i) EXPECT_FALSE(holds(i)) << i;
   store(0, 50'000);
   reopen();
   EXPECT_EQ(read(0, 50'000), PageStatus::ok);
-  EXPECT_EQ(tier->stats().recovery_emptied, "");
+  EXPECT_EQ(tier->stats().recovery.emptied, "");
 }
 
 TEST_F(FolderWatchTest, SegmentsOfAnotherIdentityWithoutSuperblockAreRefused) {
