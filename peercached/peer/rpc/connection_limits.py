@@ -175,8 +175,7 @@ class ConnectionLimits:
             del self._by_peer[connection.peer]
         if connection.spoke or connection.shut or connection.peer in self._early:
             return
-        is_peers = not self._tls() and connection.host in self._peers()
-        if connection.since <= self._late_until or is_peers:
+        if connection.since <= self._late_until:
             log.debug("a connection to meta_port from %s was given up", connection.host)
             return
         self.silent += 1
@@ -186,7 +185,7 @@ class ConnectionLimits:
                 "showed no certificate, or one that is expired or that tls_ca has not signed",
                 connection.host,
             )
-        elif now - connection.since >= HELD_S:
+        elif now - connection.since >= HELD_S and connection.host not in self._peers():
             log.warning(
                 "a connection to meta_port from %s ended after %.0f s without a call",
                 connection.host,
