@@ -29,6 +29,7 @@ POD_NETWORK: dict[str, Any] = {"hostNetwork": False, "etcdEndpoints": ["etcd.exa
 SETS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "etcd": {"etcdEndpoints": ["10.1.0.1:2379", "[fd00::2]:2379"]},
+    "headless": {"hostNetwork": False, "headlessService": True},
     "pod network": {
         **POD_NETWORK,
         "networkPolicy": {
@@ -158,6 +159,18 @@ def test_the_daemon_takes_every_configuration(
         assert told.get("role", "full") == role
         for key, value in values.get("config", {}).items():
             assert told.get(key) == value
+
+
+def test_a_headless_service_names_all_daemons(helm: Helm) -> None:
+    documents = helm.template({"headlessService": True, "memoryNodes": {"enabled": True}})
+    [service] = of_kind(documents, "Service")
+    name, port = service["metadata"], service["spec"]["ports"][0]["port"]
+    for text in configurations(documents).values():
+        heads = tomllib.loads(text)["discovery_addr"]
+        assert heads == [f"{name['name']}.{name['namespace']}.svc:{port}"]
+    for each in of_kind(documents, "DaemonSet"):
+        labels = each["spec"]["template"]["metadata"]["labels"]
+        assert service["spec"]["selector"].items() <= labels.items()
 
 
 @EACH

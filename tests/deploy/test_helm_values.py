@@ -22,7 +22,8 @@ KEYS: dict[str, Any] = SCHEMA["definitions"]["config"]["properties"]
         ({"heads": []}, "heads is empty: name two or three nodes as host:31998"),
         ({"heads": ["10.0.0.1"]}, 'heads: "10.0.0.1" is no address with a port'),
         ({"heads": ["a:1"], "etcdEndpoints": ["b:2"]}, "heads and etcdEndpoints are both set"),
-        ({"hostNetwork": False}, "heads need fixed addresses: set etcdEndpoints"),
+        ({"heads": ["a:1"], "headlessService": True}, "headlessService is true, and heads"),
+        ({"hostNetwork": False}, "heads need fixed addresses: set headlessService"),
         ({"networkPolicy": {"enabled": True}}, "use the hosts' firewall"),
         ({"gpuNodes": {"enabled": False}}, "both false: enable one"),
         (

@@ -66,7 +66,8 @@ class Helm:
         return self.run("template", release, str(self._chart), *where, *options)
 
     def _file(self, values: dict[str, Any]) -> str:
-        given = {"image": IMAGE, **({} if "etcdEndpoints" in values else {"heads": HEADS})}
+        is_found = not {"etcdEndpoints", "headlessService"}.isdisjoint(values)
+        given = {"image": IMAGE, **({} if is_found else {"heads": HEADS})}
         file = self._folder / "values.json"
         file.write_text(json.dumps({**given, **values}))  # JSON is YAML
         return str(file)

@@ -7,8 +7,11 @@
 {{- if and $values.heads $values.etcdEndpoints -}}
 {{- fail "heads and etcdEndpoints are both set: remove one of them" -}}
 {{- end -}}
-{{- if not (or $values.heads $values.etcdEndpoints) -}}
-{{- fail "heads is empty: name two or three nodes as host:31998, or set etcdEndpoints" -}}
+{{- if and $values.headlessService (or $values.heads $values.etcdEndpoints) -}}
+{{- fail "headlessService is true, and heads or etcdEndpoints are set, too: remove one of them" -}}
+{{- end -}}
+{{- if not (or $values.heads $values.etcdEndpoints $values.headlessService) -}}
+{{- fail "heads is empty: name two or three nodes as host:31998, or set headlessService or etcdEndpoints" -}}
 {{- end -}}
 {{- range $place, $addresses := dict "heads" $values.heads "etcdEndpoints" $values.etcdEndpoints -}}
 {{- range $addresses -}}
@@ -25,7 +28,7 @@
 {{- end -}}
 {{- end -}}
 {{- if and $values.heads (not $values.hostNetwork) -}}
-{{- fail "hostNetwork is false, but heads need fixed addresses: set etcdEndpoints instead of heads, or hostNetwork: true" -}}
+{{- fail "hostNetwork is false, but heads need fixed addresses: set headlessService or etcdEndpoints instead of heads, or hostNetwork: true" -}}
 {{- end -}}
 {{- if and $values.networkPolicy.enabled $values.hostNetwork -}}
 {{- fail "networkPolicy.enabled is true, but no NetworkPolicy applies to pods on the host's network: use the hosts' firewall, or set hostNetwork: false" -}}

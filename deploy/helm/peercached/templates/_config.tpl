@@ -10,6 +10,9 @@
 {{- if $values.etcdEndpoints -}}
 {{- $_ := set $config "membership" "etcd" -}}
 {{- $_ := set $config "etcd_endpoints" $values.etcdEndpoints -}}
+{{- else if $values.headlessService -}}
+{{- $name := printf "%s-heads.%s.svc" (include "peercached.fullname" .root) .root.Release.Namespace -}}
+{{- $_ := set $config "discovery_addr" (list (printf "%s:%v" $name (get $config "meta_port" | default 31998))) -}}
 {{- else -}}
 {{- $_ := set $config "discovery_addr" $values.heads -}}
 {{- end -}}
