@@ -10,6 +10,7 @@ from harness import etcd as real_etcd
 from harness.cluster import Cluster
 from harness.fixtures import (
     FAST,
+    MakeCluster,
     attach,
     cluster_fixture,
     cluster_maker,
@@ -46,6 +47,16 @@ def pool_files() -> Iterator[PoolFiles]:
 def network() -> Iterator[Network]:
     """Hosts a, b and c in separate network namespaces."""
     yield from _network("abc")
+
+
+@pytest.fixture
+def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
+    """Three daemons, each on its own host."""
+    cluster = make_cluster(3, start=False)
+    network.start(cluster)
+    yield cluster
+    for daemon in cluster.daemons:
+        daemon.clean_up()
 
 
 @pytest.fixture

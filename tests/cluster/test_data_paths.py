@@ -2,12 +2,12 @@
 loses large packets. The node is suspect until they can come, and no call waits for it meanwhile."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from harness.clock import seconds
 from harness.cluster import Cluster
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import Attach
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -21,15 +21,6 @@ TIMEOUT_S = 4.0
 SUSPECT_S = 5.0
 
 Change = Callable[[Network, int], None]
-
-
-@pytest.fixture
-def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    yield cluster
-    for daemon in cluster.daemons:
-        daemon.clean_up()
 
 
 def said_of_b(cluster: Cluster) -> dict[str, str]:

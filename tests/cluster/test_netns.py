@@ -1,10 +1,8 @@
 """Hosts in separate network namespaces: a cut link costs misses until healed, never a stall."""
 
-from collections.abc import Iterator
-
 import pytest
 from harness.cluster import Cluster
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import Attach
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -12,16 +10,6 @@ from harness.waiting import eventually
 pytestmark = pytest.mark.netns
 
 TIMEOUT_S = 4.0
-
-
-@pytest.fixture
-def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
-    """Three daemons, each on its own host."""
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    yield cluster
-    for daemon in cluster.daemons:
-        daemon.clean_up()
 
 
 def test_pages_travel_between_hosts(hosts: Cluster, attach: Attach) -> None:

@@ -3,6 +3,7 @@ and journals. Runs of one seed differ a little (real_removals.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,16 @@ from sim.real_removals import KEYS, RealRemovals
 from sim.real_worker import RealWorker
 from sim.seeds import some
 
+SEEDS = [
+    10,  # two parts clear independently
+    23,  # a removal waits for a process that its driver has never met; its node is back
+    42,  # a node is stopped during its clear
+    258,  # a member is killed right after it has learned another's journal position
+    279,  # a node is cut off when it starts
+]
 
-# 10: two parts cleared independently. 23: a removal waits for a process that its driver has never
-# met, and whose node is back. 42: a node is stopped during its clear. 258: a member is killed right
-# after it learned another's journal position. 279: a node was cut off when it started.
-@pytest.mark.parametrize("seed", [*some(1, 100), 10, 23, 42, 258, 279])
+
+@pytest.mark.parametrize("seed", [*some(1, 100), *SEEDS])
 def test_no_read_finds_a_page_removed_before_it_began(seed: int) -> None:
     real_removals.removed(seed)
 
@@ -90,6 +96,14 @@ def test_a_removal_reaches_a_node_that_has_missed_a_clear(
         assert cluster.history.sure >= 2
 
 
+def cut_off_and_forgotten(cluster: RealRemovals, others: Sequence[SimNode]) -> None:
+    cluster.cut(["n0002"], [node.name for node in others])
+    while any("n0002" in node.view.by_id for node in others):
+        cluster.run(0.1)
+    for node in others:
+        node.process.do(partial(node.daemon.removals.forget, "n0002"))
+
+
 def worker(cluster: RealRemovals, node: SimNode, key: bytes) -> RealWorker:
     free = cluster._worker(node, key)
     assert free is not None
@@ -140,11 +154,7 @@ def test_a_node_that_was_forgotten_by_mistake_drops_what_was_removed_meanwhile(
         cut_off, remover, third = (cluster.nodes[name] for name in ("n0002", "n0000", "n0001"))
         cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
         cluster.run(1)
-        cluster.cut(["n0002"], ["n0000", "n0001"])
-        while any("n0002" in node.view.by_id for node in (remover, third)):
-            cluster.run(0.1)
-        for node in (remover, third):
-            node.process.do(partial(node.daemon.removals.forget, "n0002"))
+        cut_off_and_forgotten(cluster, (remover, third))
         cluster.remove_page(remover, worker(cluster, remover, key), key)
         cluster.run(apart_s)
         assert cluster.history.sure == 1
@@ -178,11 +188,7 @@ def test_a_clear_of_a_node_that_was_away_hides_no_page_from_removals(
         cluster.until_agreed(100)
         cluster.run(15)
         cut_off, remover, third = (cluster.nodes[name] for name in ("n0002", "n0000", "n0001"))
-        cluster.cut(["n0002"], ["n0000", "n0001"])
-        while any("n0002" in node.view.by_id for node in (remover, third)):
-            cluster.run(0.1)
-        for node in (remover, third):
-            node.process.do(partial(node.daemon.removals.forget, "n0002"))
+        cut_off_and_forgotten(cluster, (remover, third))
         cluster.clear_pages(cut_off, worker(cluster, cut_off, key), key)
         cluster.run(5)
         cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
