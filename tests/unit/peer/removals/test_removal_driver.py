@@ -60,6 +60,8 @@ class Driven:
         # The digests of b's requests. b"" asks whether b has told its owners of all removals.
         self.asked: list[bytes] = []
         self.carried_out = Told(1)  # a's first answer
+        self.epoch = 1  # of the namespace at b
+        self.owes = False  # b, so that its clears are not taken
         self.on_ask: Callable[[], object] = lambda: None
         placement = SimpleNamespace(
             own=OWN,
@@ -74,6 +76,8 @@ class Driven:
             owes=False,
             to_ask_for=list,
             keep_changes=lambda: None,
+            learn=self._learn,
+            has_debt=lambda _: self.owes,
         )
         nobody = cast(Any, None)
         self._driver = RemovalDriver(
@@ -89,6 +93,11 @@ class Driven:
         del epoch
         return Entry(id, digests, 1, 0.0, 0.0, kept=True, told=self.carried_out)
 
+    def _learn(self, member: NodeAddress, told: pb.NamespaceEpoch) -> int:
+        if member == OTHER.address and self.owes:
+            raise LookupError("b has yet to compare")
+        return told.epoch
+
     async def _tell(self) -> Told:
         return Told(*self.told["a"].pop(0))
 
@@ -97,7 +106,9 @@ class Driven:
         self.asked.append(request.digests)
         self.on_ask()
         view, untold = self.told["b"].pop(0)
-        return pb.RemoveReply(kept=True, view_number=view, untold=untold)
+        return pb.RemoveReply(
+            kept=True, view_number=view, untold=untold, epoch=self.epoch, settled=True
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -200,5 +211,20 @@ def test_failed_ask_is_retried_and_not_cached() -> None:
             await driven.round(one)
         driven.told["a"] = [(1, [])]
         assert await driven.round(one) == {}
+
+    asyncio.run(claim())
+
+
+def test_a_clear_of_a_member_that_owes_ends_no_removal_before_it_has_compared() -> None:
+    async def claim() -> None:
+        driven = Driven(OTHER)
+        one = Open(RemovalId(1, 1), bytes(16), 0.0, (bytes(16), 1), is_waited_for=True)
+        driven.told["a"] = driven.told["b"] = [(1, [])] * 4
+        driven.epoch, driven.owes = 2, True
+        assert await driven.round(one) == {"b": "b has yet to compare"}
+        assert not one.cleared
+        driven.owes = False
+        assert await driven.round(one) == {}
+        assert one.cleared, "the worker removes the same keys in the new epoch"
 
     asyncio.run(claim())
