@@ -12,6 +12,7 @@ import pytest
 
 from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.removals.catch_up import RemovalCatchUp
+from peercached.peer.removals.replies import Answers
 from sim import real_removals
 from sim.cluster import SimNode
 from sim.real_removals import KEYS, RealRemovals
@@ -206,6 +207,44 @@ def test_a_clear_of_a_node_that_was_away_hides_no_page_from_removals(
         is_silent = False
         cluster.until_agreed(200)
         cluster.run(15)
+        for node in (cut_off, remover, third):
+            cluster.get_page(node, worker(cluster, node, key), key)
+        cluster.run(3)
+
+
+def test_a_node_that_is_held_back_remembers_that_only_it_knew_of_a_clear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks, holds its pages back, and is heard: the others take its clear. Then it asks anew."""
+    key, enough, is_held = KEYS[0], Answers.enough, False
+
+    def maybe_enough(self: Any) -> Any:
+        return None if is_held and self._own_id == "n0002" else enough(self)
+
+    monkeypatch.setattr(real_removals, "namespace_of", lambda _: "one")
+    monkeypatch.setattr(Answers, "enough", maybe_enough)
+    with RealRemovals(tmp_path, 1, 3, heads=2, max_masters=3, delay_s=0.02) as cluster:
+        cluster.until_agreed(100)
+        cluster.run(15)
+        cut_off, remover, third = (cluster.nodes[name] for name in ("n0002", "n0000", "n0001"))
+        cut_off_and_forgotten(cluster, (remover, third))
+        cluster.clear_pages(cut_off, worker(cluster, cut_off, key), key)
+        cluster.run(5)
+        cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
+        cluster.run(5)
+        cluster.remove_page(remover, worker(cluster, remover, key), key)
+        cluster.run(1)
+        assert cluster.history.sure == 1
+        is_held = True
+        cluster.crash("n0002")
+        cluster.net.cuts.clear()
+        cut_off = cluster.start("n0002")
+        cluster.until_agreed(200)
+        cluster.run(30)
+        assert cut_off.daemon.removals.holds_back, "its page is on its disk"
+        is_held = False
+        cluster.run(15)
+        assert not cut_off.daemon.removals.owes
         for node in (cut_off, remover, third):
             cluster.get_page(node, worker(cluster, node, key), key)
         cluster.run(3)
