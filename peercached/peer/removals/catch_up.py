@@ -291,7 +291,10 @@ class RemovalCatchUp:
             pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
 
     async def _confirm(self, replies: Replies) -> None:
-        """Tells the members that we have heard all that they had to tell."""
+        """Tells the members that we have heard all that they had to tell. From then on they use our
+        records, so the owners hear first which pages are gone."""
+        if not self._removals.starts:  # else nobody has a record of this start yet
+            await self._removals.tell()
         nodes = {node.address.node_id: node for node in self._others()}
         confirmed = [(nodes[name], reply) for name, reply in replies.items() if name in nodes]
         await asyncio.gather(*(self._ask(node, heard=reply.reached) for node, reply in confirmed))
