@@ -20,7 +20,7 @@ from peercached.membership.view import MEMBERS_MAX, NodeAddress
 class _Case:
     address: NodeAddress
     since: float
-    ignored_at: float = float("-inf")  # its last sign of life that did not count
+    heard_at: float  # its last sign of life
     is_out: bool = False
     knocks: bool = False  # it asked to be let in since the last probe
 
@@ -42,18 +42,17 @@ class Mute:
                 del self._cases[member.node_id]
             return False
         if case is None or not case.address.same_process(member):
-            case = self._cases[member.node_id] = _Case(member, now)
-        if now - case.since <= self._timing.mute_after_s:
-            return False
-        case.ignored_at = now
-        return True
+            case = self._cases[member.node_id] = _Case(member, now, now)
+        case.heard_at = now
+        return now - case.since > self._timing.mute_after_s
 
     def died(self, node_id: str, now: float) -> bool:
-        """The failure detector found that member dead. Whether its signs of life still come."""
+        """A failure detector, ours or another master's, found it dead. Whether its signs of life
+        still come."""
         case = self._cases.get(node_id)
         if case is None:
             return False
-        case.is_out = now - case.ignored_at < self._timing.member_ttl_s
+        case.is_out = now - case.heard_at < self._timing.member_ttl_s
         if not case.is_out:
             del self._cases[node_id]
         elif len(self._cases) > MEMBERS_MAX:

@@ -140,8 +140,8 @@ class Roster:
                 is_out = self.mute.is_out(record.address)
                 if (by_master or not is_out) and self.table.take(record, now) and is_out:
                     self.mute.answers(record.node_id)
-            else:
-                self.table.add_tombstone(record, now)
+            elif self.table.add_tombstone(record, now) and record.state is State.DEAD:
+                self.mute.died(record.node_id, now)
 
     def probes(self, masters: Iterable[Member], patience_s: float, now: float) -> list[Probe]:
         """Probes of silent members. `patience_s`: how much longer than the first master this one

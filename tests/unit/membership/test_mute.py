@@ -14,6 +14,8 @@ from peercached.membership import (
     Timing,
     Verdict,
 )
+from peercached.membership.roster import Roster
+from peercached.membership.view import Gone, State
 
 TIMING = Timing(1.0, 5.0)
 NOW = 1000.0
@@ -105,3 +107,16 @@ def test_a_member_that_hangs_and_beats_again_is_back_at_once() -> None:
     master.members["d"] = 0
     master.run(1.0)
     assert master.inside() == {"b", "c", "d"}
+
+
+def test_a_master_that_is_told_of_the_death_of_a_mute_member_keeps_it_out_too() -> None:
+    roster = Roster("a", TIMING, random.Random(1), lambda address: address.node_id == "d")
+    now = NOW
+    for name in "bd":
+        roster.told([member(name)], [], now)
+    while now < NOW + TIMING.mute_after_s + TIMING.member_ttl_s:
+        now += 0.25
+        assert roster.heard(member("d"), now)[0] is Verdict.ACCEPTED
+    roster.told([], [Gone("d", 1, 0, State.DEAD)], now)
+    assert [address.node_id for address in roster.mute.out()] == ["d"]
+    assert roster.heard(member("d", 1), now + 0.25)[0] is Verdict.WAIT
