@@ -16,7 +16,7 @@ from peercached.proto import peer_pb2 as pb
 from peercached.within import within
 
 
-class LedHome(Exception):
+class LedHome(WrongProcess):
     """The endpoint leads back to this very process."""
 
 
