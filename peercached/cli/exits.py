@@ -15,7 +15,7 @@ FAILED = 4
 NO_PYVERBS = 5
 
 EXPLAINED = (
-    "Exit codes: 0 done, 1 absent (a miss), 2 wrong usage, 3 no daemon reached, "
+    "Exit codes: 0 done, 1 absent (a miss), 2 wrong usage, 3 a daemon was not reached, "
     "4 failed in another way."
 )
 
