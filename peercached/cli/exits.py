@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -23,12 +23,16 @@ EXPLAINED = (
 class Failure(click.ClickException):
     """One message on standard error, and an exit code."""
 
-    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+    def __init__(
+        self, message: str, exit_code: int = FAILED, program: str = "peercachectl"
+    ) -> None:
         super().__init__(message)
+        self.program = program
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: object = None) -> None:
-        click.echo(f"peercachectl: {self.message}", err=True)
+        with suppress(OSError):  # the exit code says it all the same
+            click.echo(f"{self.program}: {self.message}", err=True)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 
 from peercached.cli import exits
+from peercached.cli.daemon import EXIT_START_FAILED
 
 KEYS = keys_of("page", 2)
 KEY = KEYS[0].decode()
@@ -87,3 +88,34 @@ def test_output_on_a_full_disk_is_one_sentence(make_cluster: MakeCluster, words:
         exits.FAILED,
         "peercachectl: standard output: No space left on device\n",
     )
+
+
+def test_output_on_a_full_disk_needs_no_daemon_to_be_one_sentence() -> None:
+    for module, program, failed, *words in (
+        ("daemon", "peercached", EXIT_START_FAILED, "config"),
+        ("daemon", "peercached", EXIT_START_FAILED, "config", "--json"),
+        ("daemon", "peercached", EXIT_START_FAILED, "config", "--check"),
+        ("daemon", "peercached", EXIT_START_FAILED, "--help"),
+        ("daemon", "peercached", EXIT_START_FAILED, "--version"),
+        ("ctl", "peercachectl", exits.FAILED, "--help"),
+        ("ctl", "peercachectl", exits.FAILED, "exists", "--help"),
+        ("ctl", "peercachectl", exits.FAILED, "completion", "bash"),
+        ("ctl", "peercachectl", exits.FAILED, "size", "--help"),
+        ("ctl", "peercachectl", exits.FAILED, "devices"),
+    ):
+        command = [sys.executable, "-m", f"peercached.cli.{module}", *map(str, words)]
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        why = f"{program}: standard output: No space left on device"
+        assert done.returncode == failed, (words, done.stderr)
+        assert done.stderr.splitlines()[-1] == why, words
+        assert "Traceback" not in done.stderr, words
+
+
+def test_an_error_that_cannot_be_told_is_not_called_absent(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "peercached.cli.ctl", "--socket", str(tmp_path / "none")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*command, "exists", KEY], stderr=full, check=False)
+    assert done.returncode not in (exits.OK, exits.ABSENT)
