@@ -93,7 +93,7 @@ class Security(Part):
     meta_connections_unproven: int = 0
     meta_shut_unproven: int = 0  # not authenticated in time
     meta_shut_crowd: int = 0  # too many from one address
-    meta_ended_silent: int = 0  # ended without a call; with TLS: failed handshakes
+    meta_ended_silent: int = 0  # sent something, but no call; with TLS: failed handshakes
 
 
 class PoolClass(Part):

@@ -17,6 +17,7 @@ from harness.callers import HOST, SECRET, Shown, Site, link_to, security, with_n
 from harness.clock import seconds
 from harness.loop_node import LoopNode, eventually, free_port, in_sync, run
 
+from peercached.peer.rpc import connection_limits
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.authority import files_of
 from peercached.peer.rpc.failures import Unreachable
@@ -42,6 +43,25 @@ def test_nodes_with_certificates_of_one_authority_meet(site: Site) -> None:
             assert "TLS" not in first.sentences()
 
     run(claim())
+
+
+def test_health_checks_that_send_nothing_are_no_strangers(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
+
+    async def claim(node: LoopNode) -> None:
+        probes = [socket.create_connection((HOST, node.config.meta_port)) for _ in range(30)]
+        await eventually(lambda: security(node)["meta_connections"] >= 30)
+        await asyncio.sleep(seconds(1))
+        for probe in probes:
+            probe.close()
+        await eventually(lambda: security(node)["meta_connections"] == 0)
+        assert security(node)["meta_ended_silent"] == 0
+        assert "meta_port failed" not in node.sentences()
+
+    with_node(claim, site)
+    assert "a connection to meta_port" not in caplog.text
 
 
 def test_with_tls_nodes_are_authenticated_also_without_a_secret(site: Site) -> None:
