@@ -29,7 +29,12 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path / "site")
 
 
-def test_nodes_with_certificates_of_one_authority_meet(site: Site) -> None:
+def test_nodes_of_one_authority_meet_and_health_checks_are_no_strangers(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checks connect, stay a second, and send nothing."""
+    monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
+
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with (
@@ -39,28 +44,16 @@ def test_nodes_with_certificates_of_one_authority_meet(site: Site) -> None:
             await in_sync(first, second)
             await first.set("x")
             assert await second.find("x") == {("x", "a")}
+            checks = [socket.create_connection((HOST, a)) for _ in range(30)]
+            await eventually(lambda: security(first)["meta_connections"] >= 30)
+            await asyncio.sleep(seconds(1))
+            for check in checks:
+                check.close()
+            await eventually(lambda: security(first)["meta_connections"] < 30)
             assert security(first)["meta_ended_silent"] == 0
             assert "TLS" not in first.sentences()
 
     run(claim())
-
-
-def test_health_checks_that_send_nothing_are_no_strangers(
-    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
-
-    async def claim(node: LoopNode) -> None:
-        probes = [socket.create_connection((HOST, node.config.meta_port)) for _ in range(30)]
-        await eventually(lambda: security(node)["meta_connections"] >= 30)
-        await asyncio.sleep(seconds(1))
-        for probe in probes:
-            probe.close()
-        await eventually(lambda: security(node)["meta_connections"] == 0)
-        assert security(node)["meta_ended_silent"] == 0
-        assert "meta_port failed" not in node.sentences()
-
-    with_node(claim, site)
     assert "a connection to meta_port" not in caplog.text
 
 
