@@ -345,7 +345,8 @@ class Client(NotCopied):
 
     def presence(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
         """As `contains`, with the reason: `ok`, `absent`, or why the daemon could not be asked
-        (`deadline`, `no_daemon`, `error`)."""
+        (`deadline`, `no_daemon`, `error`). A page that only a peer may know which does not answer
+        is `absent`: to an engine it is a miss."""
         return self._presence(keys, None, self._end(timeout_s))
 
     def _presence(

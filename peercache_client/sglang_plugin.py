@@ -22,8 +22,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from peercache_client import _ipc
-
-log = logging.getLogger("peercache_client")
+from peercache_client.notes import say
 
 _TARGET: Final = "sglang.srt.mem_cache.pool_host.common.ShmHostTensorAllocator.allocate"
 _HUGE_PAGE_BYTES: Final = {"": 0, "2MiB": 2 << 20, "1GiB": 1 << 30}
@@ -56,7 +55,8 @@ def allocate(
     try:
         fd, mapping = _make(count * dtype.itemsize, huge_page_bytes, numa_node)
     except OSError as error:
-        log.warning(
+        say(
+            logging.WARNING,
             "cannot get %d bytes of host memory with huge_pages=%d, numa_node=%s (%s): using "
             "ordinary memory instead. For huge_pages, reserve huge pages before SGLang starts: "
             "sysctl vm.nr_hugepages=N for 2MiB, or hugepagesz=1G hugepages=N on the kernel's "

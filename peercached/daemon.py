@@ -501,6 +501,7 @@ class Daemon:
             placement,
             self.peers,
             self.lookups,
+            self.owner_side,
             self.failures,
             self.epochs,
             self.removal_driver,

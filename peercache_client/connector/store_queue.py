@@ -13,8 +13,7 @@ from peercache_client.connector.agreement import NOT_YET, Minimum, alone, reache
 from peercache_client.connector.connector import RemoteKVConnector
 from peercache_client.connector.interface import Moved
 from peercache_client.connector.plan import PageToTokens, make_plan
-
-log = logging.getLogger("peercache_client")
+from peercache_client.notes import say
 
 
 class Stored(NamedTuple):
@@ -113,10 +112,10 @@ class AsyncKVStoreQueue:
         try:
             plan = make_plan(mapping, tokens, self._page_size, sys.maxsize, self._boundary_tokens)
         except (ValueError, TypeError) as error:
-            log.warning("stopped storing request %s: %s", req_id, error)
+            say(logging.WARNING, "stopped storing request %s: %s", req_id, error)
             return False
         if len(plan.pages) != len(mapping):
-            log.warning("stopped storing request %s: one of its pages is not full", req_id)
+            say(logging.WARNING, "stopped storing request %s: one of its pages is not full", req_id)
             return False
         return True
 

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, _ipc
 from peercache_client.extents import Extents
+from peercache_client.notes import say
 from peercache_client.packed_keys import PackedKeys
-
-log = logging.getLogger("peercache_client")
 
 
 class Place(NamedTuple):
@@ -54,7 +53,7 @@ class Sharing:
         try:
             return self._extents.regions(pieces)
         except ValueError as error:
-            log.warning("%s", self._advice(pool_name, error))
+            say(logging.WARNING, "%s", self._advice(pool_name, error))
             return None
 
     def _advice(self, pool_name: str, error: ValueError) -> str:

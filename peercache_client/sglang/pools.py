@@ -10,10 +10,9 @@ from sglang.srt.mem_cache.hicache_storage import PoolName
 from sglang.srt.runtime_context import get_model, get_spec
 
 from peercache_client import identity
+from peercache_client.notes import say
 from peercache_client.sglang.page_forms import Flattened, InPlace, PageForm
 from peercache_client.sglang.placement import Sharing
-
-log = logging.getLogger("peercache_client")
 
 _DRAFTS: Final = frozenset({PoolName.DRAFT, PoolName.DRAFT_INDEXER, PoolName.DRAFT_SWA})
 
@@ -48,7 +47,8 @@ def make_form(
                 sharing,
             )
         except (NotImplementedError, ValueError) as error:
-            log.warning(
+            say(
+                logging.WARNING,
                 "SGLang's host pool %r cannot be stored in place (%s): its pages are copied",
                 str(name),
                 error,
@@ -111,7 +111,8 @@ def _head_parts(pool: Any, topology: identity.Topology) -> int:
         return 0
     parts = lcm // topology.tp_size
     if pool.head_num % parts:
-        log.warning(
+        say(
+            logging.WARNING,
             "tp_lcm_size is %d, but the %d KV heads of a rank cannot be cut into %d parts: "
             "pages are shared with ranks of the same TP size only",
             lcm,

@@ -93,7 +93,7 @@ class Security(Part):
     meta_connections_unproven: int = 0
     meta_shut_unproven: int = 0  # not authenticated in time
     meta_shut_crowd: int = 0  # too many from one address
-    meta_ended_silent: int = 0  # ended without a call; with TLS: failed handshakes
+    meta_ended_silent: int = 0  # sent something, but no call; with TLS: failed handshakes
 
 
 class PoolClass(Part):
@@ -723,6 +723,7 @@ class LocatedOwner(Part):
     is_self: bool = False
     suspect: bool = False
     answered: bool = True
+    final: bool = False  # the page has no other holders than it says
     error: str = ""  # why it did not answer
 
 
@@ -749,3 +750,11 @@ class Located(Document):
     owners: list[LocatedOwner] = []
     holders: list[LocatedHolder] = []
     cached: bool = False  # this node's location cache has it
+
+    def silent(self) -> list[str]:
+        """The nodes that may have the page, or know who has it, and do not answer. The page is
+        absent only if there are none."""
+        owners = [owner.node_id for owner in self.owners if not owner.answered]
+        if any(owner.final for owner in self.owners):
+            owners = []
+        return owners + [holder.node_id for holder in self.holders if holder.suspect]

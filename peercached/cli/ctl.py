@@ -82,6 +82,7 @@ _MODULES = {
 
 
 @click.group(
+    "peercachectl",
     cls=LazyGroup,
     table=_COMMANDS,
     modules=_MODULES,

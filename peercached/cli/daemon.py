@@ -17,6 +17,7 @@ import click
 from peercached import __version__
 from peercached.cli.config_options import config_options, given
 from peercached.cli.output import print_json, print_table
+from peercached.cli.told import ToldGroup
 from peercached.config import ConfigError, Effective, load
 from peercached.config.memory import available_bytes, too_little_available
 from peercached.config.own_host import NoOwnHost
@@ -34,7 +35,13 @@ OPEN_FILES = 1 << 20
 _log = logging.getLogger("peercached")
 
 
-@click.group(invoke_without_command=True, context_settings={"max_content_width": 100})
+@click.group(
+    "peercached",
+    cls=ToldGroup,
+    failed=EXIT_START_FAILED,
+    invoke_without_command=True,
+    context_settings={"max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="peercached", message="%(prog)s %(version)s")
 @config_options
 @click.pass_context

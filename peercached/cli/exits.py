@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -15,7 +15,7 @@ FAILED = 4
 NO_PYVERBS = 5
 
 EXPLAINED = (
-    "Exit codes: 0 done, 1 absent (a miss), 2 wrong usage, 3 no daemon reached, "
+    "Exit codes: 0 done, 1 absent (a miss), 2 wrong usage, 3 a daemon was not reached, "
     "4 failed in another way."
 )
 
@@ -23,12 +23,16 @@ EXPLAINED = (
 class Failure(click.ClickException):
     """One message on standard error, and an exit code."""
 
-    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+    def __init__(
+        self, message: str, exit_code: int = FAILED, program: str = "peercachectl"
+    ) -> None:
         super().__init__(message)
+        self.program = program
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: object = None) -> None:
-        click.echo(f"peercachectl: {self.message}", err=True)
+        with suppress(OSError):  # the exit code says it all the same
+            click.echo(f"{self.program}: {self.message}", err=True)
 
 
 @contextmanager

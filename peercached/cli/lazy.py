@@ -6,9 +6,6 @@ to import.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -16,10 +13,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from peercached.cli.exits import FAILED, Failure
+from peercached.cli.told import ToldGroup
 
 
-class LazyGroup(click.Group):
+class LazyGroup(ToldGroup):
     """`table`: the commands in order, each with the first sentence of its help. The command
     `one-name` is `one_name` in the module of this package that `modules` names, by default the one
     with its own name."""
@@ -40,18 +37,6 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self.load(cmd_name) if cmd_name in self.table else None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except OSError as error:
-            # Nobody reads the output, or its disk is full. Python would try again at the exit.
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if isinstance(error, BrokenPipeError):  # such as `| head`
-                ctx.exit(FAILED)
-            where = error.filename or "standard output"
-            raise Failure(f"{where}: {error.strerror or error}") from error
 
     def load(self, name: str) -> click.Command:
         if name not in self.commands:

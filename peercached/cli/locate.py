@@ -19,7 +19,8 @@ from peercached.cli.output import count, print_json, print_table, size, words
 def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
     """Explains where KEY is: digest, owners in ring order, holders.
 
-    Absent (exit code 1) means that no owner that answered has a record of it.
+    Absent (exit code 1) means that it is nowhere. If a node that may know it does not answer, the
+    exit code is 3.
     """
     with target.admin() as admin:
         found = admin.locate(namespace, key_bytes(key))
@@ -27,7 +28,15 @@ def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
         print_json(found.model_dump(mode="json"))
     else:
         _explain(key, found)
-    sys.exit(exits.OK if found.holders else exits.ABSENT)
+    if not found.holders:
+        sys.exit(exits.UNREACHABLE if found.silent() else exits.ABSENT)
+
+
+def must_be_absent(key: str, found: Located) -> None:
+    """Raises Failure if the key, which was not found, may be at a node that does not answer."""
+    if silent := found.silent():
+        why = f"{shown(key)} was not looked up: {', '.join(silent)} did not answer"
+        raise exits.Failure(why, exits.UNREACHABLE)
 
 
 def _explain(key: str, found: Located) -> None:
@@ -38,7 +47,7 @@ def _explain(key: str, found: Located) -> None:
     click.echo("\nOwners, in ring order:")
     print_table(["node", "state"], ((owner.node_id, _state(owner)) for owner in found.owners))
     if not found.holders:
-        silent = [owner.node_id for owner in found.owners if not owner.answered]
+        silent = found.silent()
         click.echo(
             "\nNo holder is known"
             + (

@@ -16,6 +16,7 @@ import click
 from peercached.cli import exits
 from peercached.cli.command import ctl_command, key_bytes, namespace_option, shown
 from peercached.cli.connection import Target
+from peercached.cli.locate import must_be_absent
 from peercached.cli.output import plural, print_json, size
 
 PAGE_BYTES_MAX = 1 << 30
@@ -42,12 +43,12 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
         )
     target.must_be_here("pages go through the workers' socket")
     with target.admin() as admin:
-        holders = admin.locate(namespace, key_bytes(key)).holders
+        found = admin.locate(namespace, key_bytes(key))
     page: bytes | None = None
     why = "nobody has it"
     # Holders of one key may have pages of different lengths, if the namespace is not what the user
     # thinks. Try each length once; the first hit wins.
-    lengths = dict.fromkeys(holder.length for holder in holders)
+    lengths = dict.fromkeys(holder.length for holder in found.holders)
     if lengths:
         with target.worker(namespace) as client:
             for length in lengths:
@@ -60,6 +61,7 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
                     raise _failure(f"{shown(key)} was not read", status.name)
                 why = f"its holder did not give it ({status.name})"
     if page is None:
+        must_be_absent(key, found)
         _absent(as_json, key, why)
     if output is not None:
         try:
@@ -110,13 +112,14 @@ _REASONS = {
     "too_large": "it is larger than the pool; set a larger pool_size",
     "bad_key": "keys have 1 to 4096 bytes",
     "no_daemon": "the daemon went away; see its log, and try again",
+    "suspect": "its holder does not answer; see `peercachectl status`",
     "deadline": "the daemon did not answer in time; see its log, or give --timeout more seconds",
 }
 
 
 def _failure(what: str, status: str) -> exits.Failure:
     reason = _REASONS.get(status, f"{status}; see `peercachectl status`")
-    code = exits.UNREACHABLE if status in ("no_daemon", "deadline") else exits.FAILED
+    code = exits.UNREACHABLE if status in ("no_daemon", "deadline", "suspect") else exits.FAILED
     return exits.Failure(f"{what}: {reason}", code)
 
 
@@ -130,6 +133,11 @@ def exists(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str)
     unknown = [status.name for status in present if status.name not in ("ok", "absent")]
     if unknown:
         raise _failure(f"{plural(len(unknown), 'key')} not looked up", unknown[0])
+    absent = [key for key, there in zip(keys, present, strict=True) if not there]
+    if absent:
+        with target.admin() as admin:
+            for key in absent:
+                must_be_absent(key, admin.locate(namespace, key_bytes(key)))
     prefix = next((i for i, there in enumerate(present) if not there), len(present))
     if as_json:
         print_json({"prefix": prefix, "present": dict(zip(keys, map(bool, present), strict=True))})

@@ -10,6 +10,7 @@ import click
 from peercached.cli import exits
 from peercached.cli.command import ctl_command, key_bytes, namespace_option, shown
 from peercached.cli.connection import Target
+from peercached.cli.locate import must_be_absent
 from peercached.cli.output import duration, plural, print_json
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -57,6 +58,9 @@ def pin(
         outcomes, why_not = admin.pin(
             namespace, [key_bytes(key) for key in keys], seconds, prefix=prefix, here=here
         )
+        for key, outcome in zip(keys, outcomes, strict=True):
+            if outcome == "absent":
+                must_be_absent(key, admin.locate(namespace, key_bytes(key)))
     _report(as_json, keys, outcomes, why_not, f"pinned for {duration(seconds)}")
     beyond = [outcome for outcome in outcomes if outcome not in ("ok", "absent")]
     if beyond:

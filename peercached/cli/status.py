@@ -31,7 +31,7 @@ _PEERS_SHOWN_MAX = 8
 
 _EXITS = (
     "Exit codes with --exit-code: 0 all is well, 1 there are warnings, 2 there are errors (or "
-    "wrong usage), 3 no daemon reached, 4 failed in another way."
+    "wrong usage), 3 a daemon was not reached, 4 failed in another way."
 )
 
 

@@ -208,7 +208,8 @@ DATA_PORT_STRANGERS = _SECURITY.info(
     "data_port_strangers", "Connections to `data_port` had no valid token."
 )
 TLS_FAILED = _SECURITY.warning(
-    "tls_failed", "Connections to `meta_port` ended in the TLS handshake."
+    "tls_failed",
+    "Connections to `meta_port` ended in the TLS handshake. Those that sent nothing do not count.",
 )
 META_PORT_STRANGERS = _SECURITY.warning(
     "meta_port_strangers",

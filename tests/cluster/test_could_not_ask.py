@@ -1,22 +1,26 @@
 """`could not ask` is never told as `no`: exit codes of commands about a daemon that hangs."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from harness.cluster import Daemon
+from harness.directory import wait_settled
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 
 from peercached.cli import exits
+from peercached.cli.daemon import EXIT_START_FAILED
 
 KEYS = keys_of("page", 2)
 KEY = KEYS[0].decode()
 
 
-def ctl(daemon: Daemon, *words: str, output: Path | None = None) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "peercached.cli.ctl", "--timeout", "1"]
+def ctl(
+    daemon: Daemon, *words: str, output: Path | None = None, timeout_s: float = 1
+) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "peercached.cli.ctl", "--timeout", str(timeout_s)]
     command += ["--socket", str(daemon.socket_path), "--admin-socket", str(daemon.admin_path)]
     with (output or Path("/dev/null")).open("w") as out:
         done = subprocess.run(
@@ -46,11 +50,66 @@ def test_commands_tell_a_hung_daemon_from_an_absent_page(
     daemon.thaw()
 
 
-@pytest.mark.parametrize("words", [("exists", KEY), ("status",), ("status", "--json"), ("nodes",)])
-def test_output_on_a_full_disk_is_one_sentence(make_cluster: MakeCluster, words: list[str]) -> None:
+def test_a_page_that_only_a_frozen_node_may_know_is_not_called_absent(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """Each key has one owner, and no node has copies of another's records."""
+    cluster = make_cluster(3, directory_replicas=1, directory_copies=0, member_ttl_s=60)
+    wait_settled(cluster.daemons)
+    frozen = cluster[2].node_id
+    keys = [key.decode() for key in keys_of("nowhere", 32)]
+
+    def owner_of(key: str) -> str:
+        told = json.loads(ctl(cluster[0], "locate", key, "-n", "test", "--json")[1])
+        return str(told["owners"][0]["node_id"])
+
+    theirs = next(key for key in keys if owner_of(key) == frozen)
+    ours = next(key for key in keys if owner_of(key) != frozen)
+    (held,) = keys_of("held", 1)
+    assert all(attach(cluster[2]).set([held], [64]))
+    cluster[2].freeze()
+    page = ("-n", "test")
+    for words in (["exists"], ["get"], ["locate"], ["pin", "--for", "9s"]):
+        code, said, why = ctl(cluster[0], *words, theirs, *page, timeout_s=10)
+        assert code == exits.UNREACHABLE, (words, said, why)
+        assert f"{frozen} did not answer" in said + why, words
+        assert ctl(cluster[0], *words, ours, *page)[0] == exits.ABSENT, words
+    code, _, why = ctl(cluster[0], "get", held.decode(), *page, timeout_s=10)
+    assert code == exits.UNREACHABLE, why
+    cluster[2].thaw()
+
+
+def test_output_on_a_full_disk_is_one_sentence(make_cluster: MakeCluster) -> None:
     (daemon,) = make_cluster(1).daemons
-    code, _, said = ctl(daemon, *words, output=Path("/dev/full"))
-    assert (code, said) == (
-        exits.FAILED,
-        "peercachectl: standard output: No space left on device\n",
-    )
+    for words in (["exists", KEY], ["status"], ["status", "--json"], ["nodes"]):
+        code, _, said = ctl(daemon, *words, output=Path("/dev/full"))
+        full_disk = "peercachectl: standard output: No space left on device\n"
+        assert (code, said) == (exits.FAILED, full_disk), words
+    for module, program, failed, *words in (
+        ("daemon", "peercached", EXIT_START_FAILED, "config"),
+        ("daemon", "peercached", EXIT_START_FAILED, "config", "--json"),
+        ("daemon", "peercached", EXIT_START_FAILED, "config", "--check"),
+        ("daemon", "peercached", EXIT_START_FAILED, "--help"),
+        ("daemon", "peercached", EXIT_START_FAILED, "--version"),
+        ("ctl", "peercachectl", exits.FAILED, "--help"),
+        ("ctl", "peercachectl", exits.FAILED, "exists", "--help"),
+        ("ctl", "peercachectl", exits.FAILED, "completion", "bash"),
+        ("ctl", "peercachectl", exits.FAILED, "size", "--help"),
+        ("ctl", "peercachectl", exits.FAILED, "devices"),
+    ):
+        command = [sys.executable, "-m", f"peercached.cli.{module}", *map(str, words)]
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        why = f"{program}: standard output: No space left on device"
+        assert done.returncode == failed, (words, done.stderr)
+        assert done.stderr.splitlines()[-1] == why, words
+        assert "Traceback" not in done.stderr, words
+
+
+def test_an_error_that_cannot_be_told_is_not_called_absent(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "peercached.cli.ctl", "--socket", str(tmp_path / "none")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*command, "exists", KEY], stderr=full, check=False)
+    assert done.returncode not in (exits.OK, exits.ABSENT)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 from click.testing import CliRunner
 from harness.cluster import Daemon
@@ -25,6 +30,11 @@ def kinds(daemon: Daemon, about: str) -> list[str]:
 
 def ctl(daemon: Daemon, *arguments: str) -> str:
     return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments]).output
+
+
+def resident_bytes(daemon: Daemon) -> int:
+    pages = Path(f"/proc/{daemon.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def codes(daemon: Daemon) -> list[str]:
@@ -113,3 +123,29 @@ def test_findings_and_clears_are_events(make_cluster: MakeCluster) -> None:
     assert any(text.startswith("clear: An operator cleared the namespace") for text in texts)
     assert "salt" not in str(texts)
     assert any(text.startswith("finding: b at 127.0.0.2") for text in texts)
+
+
+def test_a_follower_whose_output_nobody_reads_holds_up_nothing(make_cluster: MakeCluster) -> None:
+    (daemon,) = make_cluster(1).daemons
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ)))  # it is full
+    os.set_blocking(writer, True)
+    command = [sys.executable, "-m", "peercached.cli.ctl", "events", "-f", "--socket"]
+    ctl(daemon, "clear", "-n", "to say", "--yes")
+    follower = subprocess.Popen([*command, str(daemon.socket_path)], stdout=writer)
+    try:
+        call = Path(f"/proc/{follower.pid}/syscall")
+        eventually(lambda: call.read_text().split()[1:2] == ["0x1"], 30)  # it writes there
+        before = resident_bytes(daemon)
+        for number in range(100):
+            ctl(daemon, "clear", "-n", f"space {number}", "--yes")
+        assert kinds(daemon, "a").count("clear") == 101
+        assert resident_bytes(daemon) - before < 64 << 20
+        assert daemon.stop(30) == 0
+        assert follower.poll() is None
+    finally:
+        follower.kill()
+        follower.wait()
+    os.close(reader)
+    os.close(writer)

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from harness.cluster import Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
+from harness.waiting import eventually
 
 from peercached.cli import exits
 from peercached.cli.ctl import main
@@ -98,7 +99,8 @@ def test_another_node_is_steered_only_by_members_that_are_known(
     trusted = make_cluster(2, cluster_secret_file=str(secret))
     assert document(trusted[0], "--node", "b", "status")["node"]["id"] == "b"  # type: ignore[index]
     assert ctl(trusted[0], "--node", "b", "undrain").exit_code == exits.OK
-    assert "admin command undrain, requested by an operator at a" in trusted[1].log_text()
+    said = "admin command undrain, requested by an operator at a"
+    eventually(lambda: said in trusted[1].log_text(), 10)
     assert ctl(trusted[0], "drain", "--node", "b", "--stay", "--seconds", "5").exit_code == exits.OK
     assert trusted[1].status()["drain"]["state"] == "drained"
     assert trusted[0].status()["drain"]["state"] == "no"

@@ -17,6 +17,7 @@ from harness.callers import HOST, SECRET, Shown, Site, link_to, security, with_n
 from harness.clock import seconds
 from harness.loop_node import LoopNode, eventually, free_port, in_sync, run
 
+from peercached.peer.rpc import connection_limits
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.authority import files_of
 from peercached.peer.rpc.failures import Unreachable
@@ -28,7 +29,12 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path / "site")
 
 
-def test_nodes_with_certificates_of_one_authority_meet(site: Site) -> None:
+def test_nodes_of_one_authority_meet_and_health_checks_are_no_strangers(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checks connect, stay a second, and send nothing."""
+    monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
+
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with (
@@ -38,10 +44,17 @@ def test_nodes_with_certificates_of_one_authority_meet(site: Site) -> None:
             await in_sync(first, second)
             await first.set("x")
             assert await second.find("x") == {("x", "a")}
+            checks = [socket.create_connection((HOST, a)) for _ in range(30)]
+            await eventually(lambda: security(first)["meta_connections"] >= 30)
+            await asyncio.sleep(seconds(1))
+            for check in checks:
+                check.close()
+            await eventually(lambda: security(first)["meta_connections"] < 30)
             assert security(first)["meta_ended_silent"] == 0
             assert "TLS" not in first.sentences()
 
     run(claim())
+    assert "a connection to meta_port" not in caplog.text
 
 
 def test_with_tls_nodes_are_authenticated_also_without_a_secret(site: Site) -> None:

@@ -17,6 +17,8 @@ from harness.fixtures import FAST
 from harness.waiting import eventually
 from radix_node import RadixNode
 
+from peercache_client import notes
+
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
@@ -83,6 +85,7 @@ def test_dead_daemon_leaves_the_buffer_free_and_is_logged(cluster: Cluster, capl
         for number in range(6):
             node.prefill(pages.tokens(f"away {number}", 128))
             assert node.host_pool_is_empty()
+        notes.flush()
         assert "pages were not set: " in caplog.text
         assert "no_daemon" in caplog.text
         cluster[0].start()

@@ -8,6 +8,8 @@ import pages
 import pytest
 from controller_node import Shape, extra_config
 
+from peercache_client import notes
+
 SHAPE = Shape(tokens=4096)  # the host pool must hold more than a batch of 128 pages
 
 
@@ -62,6 +64,7 @@ def test_config_file_works_with_a_warning(
     config = tmp_path / "peercache.json"
     config.write_text(json.dumps(extra_config(nodes[0].socket_path)))
     node = make_node(0, SHAPE, model="file", extra_text=f"@{config}")
+    notes.flush()
     assert "as JSON text, not as @file" in caplog.text
     source = pages.alloc(node.pool, 4)
     written = pages.fill(node.pool, source, "file")

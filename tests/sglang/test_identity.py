@@ -7,6 +7,8 @@ import pytest
 import torch
 from controller_node import Rank, Shape, host_pool, lone_backend
 
+from peercache_client import notes
+
 BASE: dict[str, Any] = {"shape": Shape(), "model": "identity", "extra": {}}
 FP8 = Shape(dtype=torch.float8_e4m3fn, kv_cache_dtype="fp8_e4m3")
 MLA = Shape(kind="mla")
@@ -123,6 +125,7 @@ def test_ranks_with_indivisible_heads_share_only_with_equal_ranks(
     shape = Shape(layout="page_head", heads=1)
     options: dict[str, Any] = {"model": "one head", "tp_lcm_size": 4}
     one = make_node(0, shape, rank=Rank(0, 2), **options)
+    notes.flush()
     assert "cannot be cut" in caplog.text
     four = make_node(1, shape, rank=Rank(0, 4), **options)
     like = make_node(1, shape, rank=Rank(0, 2), **options)

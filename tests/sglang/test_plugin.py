@@ -11,7 +11,7 @@ import pytest
 from controller_node import Shape
 from sglang.srt.mem_cache.pool_host.common import ShmHostTensorAllocator
 
-from peercache_client import memory, sglang_plugin
+from peercache_client import memory, notes, sglang_plugin
 
 RESERVED = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 
@@ -77,6 +77,7 @@ def test_a_pool_in_huge_pages_is_shared(plugged: None, huge_pages: None, make_no
 def test_a_pool_on_its_numa_node_is_shared(plugged: None, make_node: Any, caplog: Any) -> None:
     pool = moves_pages(make_node, "numa", numa_node=0)
     extent = memory.find_extent(pool.kv_buffer.data_ptr(), memory.read_mappings())
+    notes.flush()
     if "bytes of host memory with" in caplog.text:
         pytest.skip("this machine cannot bind memory to a node")
     policies = Path("/proc/self/numa_maps").read_text().splitlines()
@@ -88,6 +89,7 @@ def test_unavailable_numa_node_is_logged_and_ordinary_memory_used(
     plugged: None, make_node: Any, caplog: Any
 ) -> None:
     moves_pages(make_node, "no node", numa_node=1000)
+    notes.flush()
     assert "numa_node=1000 (" in caplog.text
     assert "ordinary memory instead" in caplog.text
 

@@ -9,6 +9,8 @@ import pytest
 from controller_node import Shape, host_pool
 from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 
+from peercache_client import notes
+
 SHAPE = Shape()
 
 
@@ -60,6 +62,7 @@ def test_unshareable_pool_is_logged_and_copied(
 ) -> None:
     name = f"private {allocator}"
     one = make_node(0, SHAPE, model=name, allocator=allocator)
+    notes.flush()
     assert advice in caplog.text
     assert regions_of(one) == 0
     shared = make_node(1, SHAPE, model=name)

@@ -11,6 +11,7 @@ import grpc
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import RESIDENT, ROW_BYTES, SELF
+from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.lookups import Lookups
 from peercached.peer.removals.driver import RemovalDriver
@@ -37,6 +38,7 @@ class ClusterWide:
         placement: Placement,
         peers: Peers,
         lookups: Lookups,
+        owner_side: OwnerSide,
         failures: FailureDetector,
         epochs: Epochs,
         removal_driver: RemovalDriver,
@@ -46,6 +48,7 @@ class ClusterWide:
         self._placement = placement
         self._peers = peers
         self._lookups = lookups
+        self._owner_side = owner_side
         self._failures = failures
         self._epochs = epochs
         self._removal_driver = removal_driver
@@ -134,7 +137,7 @@ class ClusterWide:
         owners = [nodes[i] for i in self._engine.owners(digest) if i in nodes]
         answers = await asyncio.gather(*(self._records_at(node, digest) for node in owners))
         holders: dict[tuple[str, int], dict[str, Any]] = {}
-        for records, _ in answers:
+        for records, _, _ in answers:
             for record in records:
                 holders.setdefault((record["node_id"], record["generation"]), record)
         return {
@@ -148,24 +151,29 @@ class ClusterWide:
                     "is_self": node.index == SELF,
                     "suspect": node.suspect,
                     "answered": not error,
+                    "final": final,
                     "error": error,
                 }
-                for node, (_, error) in zip(owners, answers, strict=True)
+                for node, (_, final, error) in zip(owners, answers, strict=True)
             ],
             "holders": list(holders.values()),
             "cached": self._engine.location_cached(digest),
         }
 
-    async def _records_at(self, owner: Node, digest: bytes) -> tuple[list[dict[str, Any]], str]:
+    async def _records_at(
+        self, owner: Node, digest: bytes
+    ) -> tuple[list[dict[str, Any]], bool, str]:
+        """The records, whether they are all, and why the owner did not answer."""
         if owner.index == SELF:
             nodes = self._placement.nodes.values()
             table = {n.index: (n.address.node_id, n.address.incarnation) for n in nodes}
-            return self._explain(self._engine.shard_lookup(digest), table), ""
+            final = self._owner_side.final(self._placement.view.number)
+            return self._explain(self._engine.shard_lookup(digest), table), final, ""
         reply = await self._lookups.ask_owner(owner, digest, self._timeout_s)
         if isinstance(reply, str):
-            return [], reply
+            return [], False, reply
         table = dict(enumerate((h.node_id, h.incarnation) for h in reply.holders))
-        return self._explain(reply.rows, table), ""
+        return self._explain(reply.rows, table), reply.final, ""
 
     def _explain(self, rows: bytes, table: dict[int, tuple[str, int]]) -> list[dict[str, Any]]:
         records = []

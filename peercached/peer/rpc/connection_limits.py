@@ -3,8 +3,10 @@
 gRPC accepts every connection, keeps silent ones open, and does not report failed TLS handshakes. So
 the daemon scans its own sockets. It shuts connections that do not authenticate in time. If there
 are too many, from one address or in all, it shuts the oldest: a real peer authenticates within
-milliseconds. It counts connections that ended without a call. A spare connection of an address from
-which a peer has authenticated is no stranger's: nobody is warned of it.
+milliseconds. It counts connections that sent something and ended without a call. One that sent
+nothing, such as a load balancer's health check, is told only if it had to be shut. A spare
+connection of an address from which a peer has authenticated is no stranger's: nobody is warned of
+it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import logging
 import os
 import socket
 import stat
+import sys
 import threading
 import time
 from collections import Counter
@@ -28,9 +31,11 @@ LOOK_S = 1.0
 # TLS handshakes trigger a look at most this often, so that a flood cannot cost much CPU.
 LOOK_SOONEST_S = 0.05
 PROOF_S = 10.0
-# A shorter silent connection is a port probe, not worth a warning. gRPC itself ends silent
-# connections after 5 s.
+# A shorter one is a port scan, not worth a warning. gRPC itself ends one that does not become
+# HTTP/2 after 5 s.
 HELD_S = 3.0
+_TCP_INFO_BYTES = 136
+_BYTES_RECEIVED_AT = 128  # in struct tcp_info; a FIN counts as a byte
 # After a look that came so late, this process did not run meanwhile. Peers gave up the connections
 # that it had not answered, so for as long no ended connection counts as a stranger's.
 LATE_S = 5.0
@@ -45,6 +50,7 @@ class _Connection:
     since: float
     fd: int
     proven: bool = False
+    sent: bool = False  # anything at all
     spoke: bool = False  # made a call, perhaps a refused one
     shut: bool = False
 
@@ -139,6 +145,7 @@ class ConnectionLimits:
             known = self._by_inode.get(inode)
             if known is not None:
                 known.fd = fd
+                known.sent = known.sent or _has_sent(fd, inode)
                 live.add(inode)
             elif inode in self._others or not self._enter(fd, inode, now):
                 others.add(inode)
@@ -163,7 +170,7 @@ class ConnectionLimits:
         # gRPC's dual-stack socket shows IPv4 callers as ::ffff:a.b.c.d; context.peer() does not.
         host = host.removeprefix("::ffff:")
         peer = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
-        found = _Connection(peer, host, now, fd)
+        found = _Connection(peer, host, now, fd, sent=_has_sent(fd, inode))
         if peer in self._early:
             found.spoke, found.proven = True, self._early[peer]
         self._by_inode[inode] = found
@@ -178,6 +185,9 @@ class ConnectionLimits:
         if connection.since <= self._late_until:
             log.debug("a connection to meta_port from %s was given up", connection.host)
             return
+        if not connection.sent:
+            log.debug("a connection to meta_port from %s said nothing", connection.host)
+            return
         self.silent += 1
         if self._tls():
             log.warning(
@@ -191,8 +201,8 @@ class ConnectionLimits:
                 connection.host,
                 now - connection.since,
             )
-        else:  # a port probe, such as a health check
-            log.debug("a connection to meta_port from %s said nothing", connection.host)
+        else:
+            log.debug("a connection to meta_port from %s made no call", connection.host)
 
     def _shut_those_that_must_go(self, now: float) -> None:
         peers = self._peers()
@@ -255,6 +265,15 @@ class ConnectionLimits:
             "meta_shut_crowd": self.shut_crowd,
             "meta_ended_silent": self.silent,
         }
+
+
+def _has_sent(fd: int, inode: int) -> bool:
+    taken = _take(fd, inode)
+    if taken is None:
+        return False
+    with taken:
+        told = taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    return int.from_bytes(told[_BYTES_RECEIVED_AT:], sys.byteorder) > 1
 
 
 def _take(fd: int, inode: int) -> socket.socket | None:

@@ -203,10 +203,10 @@ def test_locate_explains_digest_owners_and_holders(ctl: Bench) -> None:
     assert json.loads(ctl("locate", "k", "--json").output)["holders"][0]["length"] == 4
 
 
-def test_locate_of_an_absent_key_exits_with_1_and_names_silent_owners(ctl: Bench) -> None:
+def test_locate_of_a_key_that_a_silent_owner_may_know_exits_with_3(ctl: Bench) -> None:
     ctl.source.located = {**LOCATED, "holders": []}
     result = ctl("locate", "k")
-    assert result.exit_code == exits.ABSENT
+    assert result.exit_code == exits.UNREACHABLE
     assert "b did not answer, so it may exist all the same" in result.output
 
 
@@ -228,6 +228,7 @@ def test_get_writes_the_page_as_it_is(ctl: Bench) -> None:
 
 def test_get_of_an_absent_key_exits_with_1_and_writes_nothing(ctl: Bench) -> None:
     target = ctl.folder / "out"
+    ctl.source.located = {**LOCATED, "owners": [{"node_id": "a", "final": True}]}
     result = ctl("get", "k", "-o", str(target))  # located, but the holder no longer has it
     assert result.exit_code == exits.ABSENT
     assert "its holder did not give it" in result.output
@@ -270,6 +271,8 @@ def test_put_of_an_empty_or_missing_file_is_wrong_usage(ctl: Bench) -> None:
 def test_exists_reports_each_key_and_fails_unless_all_are_present(ctl: Bench) -> None:
     ctl.client.pages.update({b"a": b"1", b"c": b"1"})
     assert ctl("exists", "a", "c").exit_code == exits.OK
+    assert ctl("exists", "a", "b", "c").exit_code == exits.UNREACHABLE  # an owner is silent
+    ctl.source.located = {}
     result = ctl("exists", "a", "b", "c")
     assert result.exit_code == exits.ABSENT
     assert result.output == "present  a\nabsent   b\npresent  c\n"
@@ -374,7 +377,7 @@ def test_help_of_every_command_explains_the_exit_codes() -> None:
             "certs": "4 failed: nothing was overwritten",
             "secret": "4 failed: the file is as it was",
         }
-        expected = own.get(name, "3 no daemon reached")
+        expected = own.get(name, "3 a daemon was not reached")
         assert expected in " ".join(result.output.split()), name
 
 

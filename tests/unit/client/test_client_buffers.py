@@ -11,7 +11,7 @@ from harness import ipc_stand_in as ipc
 from harness.clock import now_s, seconds
 from harness.ipc_stand_in import IpcStandIn
 
-from peercache_client import Client, Status
+from peercache_client import Client, Status, notes
 
 
 @pytest.fixture
@@ -94,6 +94,7 @@ def test_page_larger_than_the_staging_region_fails_alone(
     ]
     assert client.get("b", 1) == b"b"
     assert client.get("big", 4097) is None
+    notes.flush()
     assert caplog.text.count("larger than staging_bytes (4096)") == 1
 
 
@@ -101,6 +102,7 @@ def test_copying_path_is_logged_once(client: Client, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             client.set("k", b"page")
+    notes.flush()
     assert caplog.text.count("copied") == 1
 
 

@@ -15,7 +15,7 @@ from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
 import peercache_client.client
-from peercache_client import Client, Region, Status
+from peercache_client import Client, Region, Status, notes
 
 TESTS = Path(__file__).parents[2]
 HANGS_IN_A_WRITE = """
@@ -167,6 +167,7 @@ def test_region_is_quarantined_until_the_write_ends(
     assert all(client.batch_set(["k"], fine, [0], 4, timeout_s=seconds(10)))
     daemon.hang_on, daemon.writing = {ipc.GET}, True
     assert client.batch_get(["k"], stuck, [0], 4) == [Status.region_lost]
+    notes.flush()
     assert "the daemon hangs while it writes" in caplog.text
     daemon.hang_on, daemon.writing = set(), False
     eventually(client.ping)

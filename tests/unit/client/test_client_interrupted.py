@@ -26,7 +26,7 @@ from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
 import peercache_client
-from peercache_client import Client, Region, Status, notes
+from peercache_client import Client, Region, Status
 
 PAGE = b"p" * 4096
 OURS = str(Path(peercache_client.__file__).parent)
@@ -37,12 +37,6 @@ T = TypeVar("T")
 
 class Hit(BaseException):
     """The exception that the tests inject."""
-
-
-@pytest.fixture(autouse=True)
-def no_logging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log handlers hold Python locks. An exception at the wrong moment would leave them locked."""
-    monkeypatch.setattr(notes.log, "disabled", True)
 
 
 @pytest.fixture(autouse=True)

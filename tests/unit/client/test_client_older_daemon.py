@@ -8,7 +8,7 @@ from harness import ipc_stand_in as ipc
 from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
-from peercache_client import Client, Status, wire
+from peercache_client import Client, Status, notes, wire
 
 SPANS, PINS = 1, 2  # features
 
@@ -23,6 +23,7 @@ def test_an_older_daemon_gets_no_pins(
         assert client.pin(["a"], 60, prefix=True, here=True) == [Status.error]
         assert client.unpin(["a"]) == [Status.error]
     assert daemon.asked(ipc.PIN) == []
+    notes.flush()
     refusals = [each.message for each in caplog.records if "refuses" in each.message]
     assert len(refusals) == 1
     assert "the daemon of version fake knows no pins: update it" in refusals[0]
@@ -68,6 +69,7 @@ def test_a_full_pin_reply_may_have_a_sentence(
     keys = [f"{number:05}" for number in range(wire.PAGES_MAX)]
     with caplog.at_level(logging.WARNING):
         assert client.pin(keys, 60, timeout_s=60) == [Status.absent] * wire.PAGES_MAX
+    notes.flush()
     assert "beyond the bound" in caplog.text
 
 

@@ -15,7 +15,7 @@ from harness.clock import now_s, seconds
 from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
-from peercache_client import Client, Region, Status
+from peercache_client import Client, Region, Status, notes
 
 
 @pytest.fixture
@@ -188,6 +188,7 @@ def test_outage_met_by_many_calls_is_logged_once(
     with caplog.at_level(logging.WARNING):
         for _ in range(100):
             client.batch_exists(["k"])
+    notes.flush()
     assert len(caplog.records) == 1
     assert "misses" in caplog.text
 

@@ -12,7 +12,7 @@ from harness import ipc_stand_in as ipc
 from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
-from peercache_client import Client, Status, _ipc, memory
+from peercache_client import Client, Status, _ipc, memory, notes
 
 SIZE = 1 << 16
 
@@ -160,6 +160,7 @@ def test_refused_region_gives_bad_region_and_is_logged(
     daemon.refuse_regions = True
     region = client.alloc(4096)
     assert client.batch_set(["k"], region, [0], 4) == [Status.bad_region]
+    notes.flush()
     assert "no more regions" in caplog.text
 
 

@@ -18,7 +18,7 @@ from harness.clock import seconds
 from harness.engine import PAGE_SIZE, Engine, future_of, mapping_of, tokens_of
 from harness.ipc_stand_in import IpcStandIn
 
-from peercache_client import memory
+from peercache_client import memory, notes
 from peercache_client.connector import ConnectorBusy, ConnectorMetadata, Moved
 
 MakeEngine = Callable[..., Engine]
@@ -201,6 +201,7 @@ def test_a_wrong_token_is_named_with_its_place(
         one.connector.num_external_matched_tokens_async("r", tokens).result(timeout=0)
     with caplog.at_level(logging.WARNING, "peercache_client"):
         assert one.connector.num_external_matched_tokens("r", tokens) == 0
+    notes.flush()
     assert says in caplog.text
 
 
@@ -330,6 +331,7 @@ def test_private_memory_is_named_without_advice_that_no_connector_can_follow(
 ) -> None:
     with caplog.at_level(logging.WARNING, "peercache_client"):
         engine(shared=False)
+    notes.flush()
     assert "is private to this process)" in caplog.text
     assert "Client" not in caplog.text
     assert "batch_" not in caplog.text

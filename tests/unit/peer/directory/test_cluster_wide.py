@@ -43,6 +43,7 @@ class Cleared:
             cast(Any, self.placement),
             peers=cast(Any, None),
             lookups=cast(Any, None),
+            owner_side=cast(Any, None),
             failures=cast(Any, None),
             epochs=cast(Any, epochs),
             removal_driver=cast(Any, SimpleNamespace(still_silent=still_silent)),

@@ -94,13 +94,17 @@ def test_crowd_of_unproven_connections_loses_its_oldest(
     assert door.limits.shut_crowd == 2
 
 
-def test_only_silently_closed_connections_count_as_silent(door: Door) -> None:
-    _, silent, _ = door.connect()
+def test_only_callers_that_sent_something_but_made_no_call_count(door: Door) -> None:
+    probe, silent, _ = door.connect()
+    caller, failed, _ = door.connect()
     _, refused, name = door.connect()
     door.limits.look()
     door.limits.spoke(name)
-    silent.close()
-    refused.close()
+    probe.shutdown(socket.SHUT_WR)
+    caller.sendall(b"no TLS")
+    door.limits.look()
+    for ended in (silent, failed, refused):
+        ended.close()
     door.limits.look()
     assert door.limits.silent == 1
     assert door.limits.document()["meta_connections"] == 0
@@ -121,9 +125,10 @@ def test_connections_that_peers_give_up_while_the_process_stands_still_are_not_s
     for _ in range(10):
         door.now += 1
         door.limits.look()
-    _, silent, _ = door.connect()
+    caller, failed, _ = door.connect()
+    caller.sendall(b"no TLS")
     door.limits.look()
-    silent.close()
+    failed.close()
     door.limits.look()
     assert door.limits.silent == 1
 

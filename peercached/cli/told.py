@@ -1,0 +1,42 @@
+"""A group of commands that says in one sentence that its output could not be written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from peercached.cli.exits import FAILED, Failure
+
+
+class ToldGroup(click.Group):
+    """`name`: the program, in that sentence. `failed`: its exit code."""
+
+    def __init__(self, *arguments: Any, failed: int = FAILED, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._failed = failed
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with self._output_told():  # --help and --version print here
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with self._output_told():
+            return super().invoke(ctx)
+
+    @contextlib.contextmanager
+    def _output_told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # Nobody reads the output, or its disk is full. Python would try again at the exit.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):  # such as `| head`
+                raise click.exceptions.Exit(self._failed) from error
+            text = f"{error.filename or 'standard output'}: {error.strerror or error}"
+            raise Failure(text, self._failed, self.name or "") from error
