@@ -43,6 +43,11 @@ With `contains` each key counts by itself. A worker that never calls `exists` as
 `peercached_evicted_keys_total` counts further keys that this node's pool would have kept if it were
 larger (native/pool/evicted_keys.h); pages evicted by other nodes are not in it.
 
+A page that comes into the pool counts in `peercached_pool_commits_total`. When it leaves, it counts
+once: in `peercached_pool_evictions_total`, `peercached_pool_removals_total` or
+`peercached_pool_given_total`. Half a second after the last move, these three and
+`peercached_pool_keys` add up to the pages that came, and those that a warm restart brought back.
+
 A get's latency is counted under the farthest place that one of its pages came from; `nowhere` if
 all were misses. It is the time in the engine: the way through the socket, and the work in the
 worker's own process, come on top.
