@@ -304,6 +304,11 @@ std::vector<NamedLatency> OperatorView::latencies() const {
   for (size_t i = 0; i < kSourceNames.size(); ++i) {
     all.push_back({"get", kSourceNames[i], latencies.get[i].snapshot()});
   }
+  for (const auto& [op, name] : {std::pair(ipc::TookOp::set, "set"),
+                                 {ipc::TookOp::get, "get"},
+                                 {ipc::TookOp::exists, "exists"}}) {
+    all.push_back({"client", name, latencies.client[static_cast<size_t>(op)].snapshot()});
+  }
   for (const PeerHealth& peer : parts_.transports.engine().health()) {
     all.push_back({"peer_read", std::to_string(peer.peer), peer.reads});
   }
