@@ -74,6 +74,8 @@ class Session:
 
         `caller`: the caller's span, or empty. A daemon that does not know spans is not told of it.
         """
+    def note_took(self, op: int, seconds: float) -> None:
+        """How long a call took: 1 SET, 2 GET, 3 EXISTS. A later request tells the daemon."""
     def sweep(self, end: float) -> None:
         """Tells the daemon of segments that nobody holds any more."""
     def close(self) -> None:

@@ -29,7 +29,7 @@ from peercache_client.notes import say
 from peercache_client.packed_keys import PackedKeys
 from peercache_client.pins import pin_pages, unpin_pages
 from peercache_client.region import Region, RegionIndex
-from peercache_client.session import SILENCE_TIMEOUT_S, Reply, Session
+from peercache_client.session import SILENCE_TIMEOUT_S, Reply, Session, timed
 from peercache_client.socket_path import existing_socket_path
 from peercache_client.staging import Staging
 from peercache_client.status import Status
@@ -185,6 +185,7 @@ class Client(NotCopied):
 
     # --- pages in regions ------------------------------------------------------------------
 
+    @timed(Op.set)
     def batch_set(
         self,
         keys: Sequence[Key],
@@ -200,6 +201,7 @@ class Client(NotCopied):
         place = place_pages(keys, region, offsets, lengths)
         return self._move(self._session(), Op.set, keys, place, parent, self._end(timeout_s))
 
+    @timed(Op.get)
     def batch_get(
         self,
         keys: Sequence[Key],
@@ -226,6 +228,7 @@ class Client(NotCopied):
 
     # --- pages in any buffers --------------------------------------------------------------
 
+    @timed(Op.set)
     def batch_set_buffers(
         self,
         keys: Sequence[Key],
@@ -238,6 +241,7 @@ class Client(NotCopied):
         views = [memory.byte_view(buffer) for buffer in buffers]
         return self._move_buffers(Op.set, keys, views, parent, timeout_s)
 
+    @timed(Op.get)
     def batch_get_buffers(
         self,
         keys: Sequence[Key],
@@ -296,6 +300,7 @@ class Client(NotCopied):
 
     # --- keys ------------------------------------------------------------------------------
 
+    @timed(Op.exists)
     def batch_exists(
         self,
         keys: Sequence[Key],
@@ -328,6 +333,7 @@ class Client(NotCopied):
                 break
         return present
 
+    @timed(Op.exists)
     def contains(
         self,
         keys: Sequence[Key],
@@ -343,6 +349,7 @@ class Client(NotCopied):
         end = self._end(timeout_s)
         return list(map(bool, self._presence(keys, parent, end, hold_s, page_tokens, page_keys)))
 
+    @timed(Op.exists)
     def presence(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:
         """As `contains`, with the reason: `ok`, `absent`, or why the daemon could not be asked
         (`deadline`, `no_daemon`, `error`). A page that only a peer may know which does not answer
@@ -369,6 +376,7 @@ class Client(NotCopied):
                 found += [Status.error if isinstance(reply, Reply) else reply] * frame.keys
         return found
 
+    @timed(Op.exists)
     def lengths(
         self, keys: Sequence[Key], *, parent: Key | None = None, timeout_s: float | None = None
     ) -> list[int]:

@@ -194,10 +194,11 @@ class Engine:
         """These pages are offered to a peer that lets us drop them. Until end_offer() a peer that
         offers us the same pages does not rely on our copies."""
     def end_offer(self, records: bytes) -> None: ...
-    def give_away(self, records: bytes, unless_pinned: bool) -> None:
+    def give_away(self, records: bytes, unless_pinned: bool) -> int:
         """Tells the owners that these pages are no longer in the pool, although they are still:
         another node has taken them. Not of those set later under the same keys, nor, with
-        `unless_pinned`, of those that are pinned or held here: these stay."""
+        `unless_pinned`, of those that are pinned or held here: these stay. Returns how many pages
+        leave."""
     def drop_moved(self, records: bytes) -> None:
         """Drops these pages from the pool, if they were given away, and tells the
         owners. Copies on disk stay."""

@@ -514,7 +514,11 @@ class Daemon:
         found = routes(status, timed)
         if self.config.metrics_dashboard:
             found |= api_routes(
-                self.operations, timed, self.overview.document, self.relay.ask_for_web
+                self.operations,
+                timed,
+                self.overview.document,
+                self.relay.ask_for_web,
+                self.config.metrics_namespace_names,
             )
             found |= dashboard_routes()
         return found

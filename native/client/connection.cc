@@ -166,6 +166,7 @@ Answer Connection::send(const Frame& frame, TimePoint end, Waits* waits) {
   header.flags = frame.flags;
   header.request_id = ++request_id_;
   header.count = frame.count;
+  header.took = frame.took;
   // Never 0: the daemon would have no time at all.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
   header.deadline_ms = static_cast<uint32_t>(std::clamp<int64_t>(left, 1, 3'600'000));

@@ -44,6 +44,7 @@ struct Frame {
   ipc::Op op = ipc::Op::ping;
   uint16_t flags = 0;
   uint32_t count = 0;
+  uint32_t took = 0;
   std::vector<std::span<const std::byte>> body{};
   int file = -1;  // a descriptor to pass, or -1
 };

@@ -29,6 +29,8 @@ constexpr auto kProbeTime = 5ms;
 // would end the wait too early.
 constexpr auto kUninterrupted = 1s;
 constexpr size_t kNotesMax = 16;
+// Each request tells one call, so few wait.
+constexpr size_t kTookMax = 64;
 
 // A refused region is not registered again this soon.
 constexpr auto kRefusedTime = 1s;
@@ -271,7 +273,12 @@ Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
               "the daemon of version " + lease.connection->daemon_version() +
                   " knows no pins: update it to a version that does"};
     }
-    Frame frame{request.op, request.flags, request.count, request.body};
+    Frame frame{request.op, request.flags, request.count, 0, request.body};
+    if (!lease.connection->has(ipc::kFeatureTook)) took_.clear();
+    if (!took_.empty()) {
+      frame.took = took_.front();
+      took_.pop_front();
+    }
     std::vector<uint32_t> ids;
     if (request.op == Op::set || request.op == Op::get) {
       ids = ids_of_pages(*lease.attachment, request);
@@ -461,6 +468,15 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
     }
     entry = {};
   }
+}
+
+void Session::note_took(ipc::TookOp op, microseconds time) {
+  constexpr int64_t kMax = (int64_t{1} << 30) - 1;
+  const auto us = static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, kMax));
+  // Of an outage only the call that met it counts: later ones return at once.
+  if (away_ && !took_.empty()) return;
+  if (took_.size() == kTookMax) took_.pop_front();
+  took_.push_back(us << 2 | static_cast<uint32_t>(op));
 }
 
 void Session::sweep(TimePoint end, Waits& waits) {

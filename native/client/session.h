@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ class Session {
 
   // Throws what `waits` throws, after it has fenced the daemon off.
   Answer ask(const Request& request, Waits& waits);
+  // A call of the client took so long. A later request tells the daemon.
+  void note_took(ipc::TookOp op, std::chrono::microseconds time);
   // Unregisters segments that have died at the daemon. Every ask does that, too.
   void sweep(TimePoint end, Waits& waits);
   // Later calls find the daemon away. Waits for the requests of other threads, until their
@@ -131,6 +134,7 @@ class Session {
   std::string last_error_;
   uint64_t reconnects_ = 0;
   std::vector<Note> notes_;
+  std::deque<uint32_t> took_;  // as in ipc::RequestHeader
   std::minstd_rand dice_;
 };
 

@@ -130,11 +130,12 @@ void ColdPages::left_pool(std::span<const RecordRow> rows) {
   tell_of_disk(told);
 }
 
-void ColdPages::give_away(std::span<const RecordRow> records, bool unless_kept) {
+size_t ColdPages::give_away(std::span<const RecordRow> records, bool unless_kept) {
   std::vector<RecordRow> rows;
   std::lock_guard lock(mutex_);
   pool_.give_away(records, unless_kept, rows);
   tell_of_disk(rows);
+  return rows.size();
 }
 
 void ColdPages::tell_of_disk(std::span<RecordRow> withdrawals) {

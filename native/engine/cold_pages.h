@@ -70,8 +70,8 @@ class ColdPages {
   void left_pool(std::span<const RecordRow> rows);
   // Another node has taken the pages of these records. We drop them from the pool soon, and tell
   // the owners now that they have left it, so that readers go to the other node.
-  // `unless_kept`: see Pool::give_away().
-  void give_away(std::span<const RecordRow> records, bool unless_kept = false);
+  // `unless_kept`: see Pool::give_away(). Returns how many pages leave.
+  size_t give_away(std::span<const RecordRow> records, bool unless_kept = false);
   // Withdraws pages that the tier has lost, unless they are in the pool or on disk again.
   void left_disk(std::span<const DiskPage> pages);
   // For pages that a peer asked for and this disk does not have: some owner has a wrong record.

@@ -119,6 +119,9 @@ class Engine final : public RequestHandler {
   std::string stats_json(const RequestContext& context) override {
     return operator_view_->stats_json(context);
   }
+  void client_took(ipc::TookOp op, std::chrono::microseconds time) override {
+    latencies_.client[static_cast<size_t>(op)].add(time);
+  }
   void region_mapped(std::byte* base, uint64_t bytes) override {
     transports_.region_mapped(base, bytes);
   }

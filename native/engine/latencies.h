@@ -20,6 +20,7 @@ struct Latencies {
   RequestLatency set, exists;
   RequestLatency promote;  // batches that a caller waits for, at the node with the disk
   std::array<RequestLatency, kSourceNames.size()> get;  // by Source
+  std::array<RequestLatency, 4> client;                 // by ipc::TookOp; as workers tell them
 };
 
 // Adds its own lifetime to the histogram.
@@ -35,7 +36,8 @@ class Timed {
   const TimePoint started_ = Clock::now();
 };
 
-// For display. `kind`: "set", "exists", "promote", "get" (label: the source), "peer_read" (label:
+// For display. `kind`: "set", "exists", "promote", "get" (label: the source), "client"
+// (label: the op), "peer_read" (label:
 // the holder index) or "rail_read" (label: the number of the rail).
 struct NamedLatency {
   std::string kind, label;

@@ -17,6 +17,7 @@ void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.field("replica_keys", pool.replicas.keys).field("replica_bytes", pool.replicas.bytes);
   json.field("reserved", pool.reserved).field("pins", pool.pins).field("sets", pool.sets);
   json.field("evictions", pool.evictions).field("removals", pool.removals);
+  json.field("given", pool.given);
   json.field("span_moves", pool.span_moves).field("no_space", pool.no_space);
   json.key("classes").open('[');
   for (const auto& one : pool.classes) {
@@ -302,6 +303,11 @@ std::vector<NamedLatency> OperatorView::latencies() const {
   all.push_back({"promote", "", latencies.promote.snapshot()});
   for (size_t i = 0; i < kSourceNames.size(); ++i) {
     all.push_back({"get", kSourceNames[i], latencies.get[i].snapshot()});
+  }
+  for (const auto& [op, name] : {std::pair(ipc::TookOp::set, "set"),
+                                 {ipc::TookOp::get, "get"},
+                                 {ipc::TookOp::exists, "exists"}}) {
+    all.push_back({"client", name, latencies.client[static_cast<size_t>(op)].snapshot()});
   }
   for (const PeerHealth& peer : parts_.transports.engine().health()) {
     all.push_back({"peer_read", std::to_string(peer.peer), peer.reads});

@@ -95,6 +95,9 @@ Connection::Answer Connection::dispatch(Frame& frame) {
   }
   ++attachment_->requests;
   attachment_->last_request = Clock::now();
+  if (const TookOp took = took_op(frame.header); took != TookOp::none) {
+    state_.handler.client_took(took, std::chrono::microseconds(frame.header.took >> 2));
+  }
   if (is_page_op(op)) return pages(frame);
   ++state_.counters.others;
   const RequestContext context = context_of(frame.header);

@@ -40,9 +40,8 @@ void check_header(const RequestHeader& header) {
     bad_frame("a body of " + std::to_string(header.body_bytes) + " bytes: at most " +
               std::to_string(kBodyBytesMax) + " are taken, split the batch");
   }
-  if (header.reserved != 0) {
-    bad_frame("the reserved word of the header is " + std::to_string(header.reserved) +
-              ": it must be 0");
+  if (took_op(header) == TookOp::none && header.took != 0) {
+    bad_frame("the time of an earlier call is " + std::to_string(header.took) + ", of no call");
   }
   const auto op = static_cast<Op>(header.op);
   if (is_page_op(op) && header.count > kPagesMax) {

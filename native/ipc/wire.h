@@ -37,6 +37,9 @@ enum class Op : uint16_t {
 };
 inline constexpr uint16_t kReplyBit = 0x8000;
 
+// Calls whose time clients tell: RequestHeader::took.
+enum class TookOp : uint8_t { none, set, get, exists };
+
 enum RequestFlags : uint16_t {
   kFlagParent = 1,    // all with pages: a parent key follows the columns
   kFlagBitmap = 2,    // EXISTS: one byte per key in the reply
@@ -54,8 +57,9 @@ enum RequestFlags : uint16_t {
 enum Features : uint32_t {
   kFeatureSpan = 1,  // kFlagSpan
   kFeaturePins = 2,  // Op::pin
+  kFeatureTook = 4,  // RequestHeader::took
 };
-inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins;
+inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins | kFeatureTook;
 
 enum class ErrorCode : uint16_t {
   none = 0,
@@ -87,9 +91,14 @@ struct RequestHeader {
   uint32_t request_id = 0;
   uint32_t count = 0;
   uint32_t deadline_ms = 0;
-  uint32_t reserved = 0;
+  // How long an earlier call of the client took: its TookOp in the low 2 bits, then us. 0: none.
+  uint32_t took = 0;
 };
 static_assert(sizeof(RequestHeader) == 24);
+
+constexpr TookOp took_op(const RequestHeader& header) {
+  return static_cast<TookOp>(header.took & 3);
+}
 
 struct ReplyHeader {
   uint32_t body_bytes = 0;

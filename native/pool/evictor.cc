@@ -14,9 +14,11 @@ namespace {
 constexpr size_t kEvictPagesPerTurn = 64;
 }  // namespace
 
-void Pool::Impl::drop(uint32_t id, std::vector<RecordRow>& rows) {
+void Pool::Impl::drop(uint32_t id, uint64_t& counter, std::vector<RecordRow>& rows) {
   Slot& slot = slots[id];
   assert(slot.state == SlotState::committed);
+  // Once, even if eviction or a removal comes before drop_given().
+  ++(slot.leaving ? counters.given : counter);
   // Must come first: from here on no remote reader accepts these bytes.
   invalidate_header(header_of(slot));
   RecordRow row = row_of(slot);
@@ -86,9 +88,8 @@ NamespaceUse Pool::use_of(uint32_t namespace_slot) const {
 
 void Pool::Impl::evict(uint32_t id, std::vector<RecordRow>& rows) {
   assert(slots[id].pins == 0);
-  ++counters.evictions;
-  ++space.span_of(slots[id]).size_class->evictions;
-  drop(id, rows);
+  if (!slots[id].leaving) ++space.span_of(slots[id]).size_class->evictions;
+  drop(id, counters.evictions, rows);
 }
 
 void Pool::Impl::evict_for_room(uint32_t id, std::vector<RecordRow>& rows) {

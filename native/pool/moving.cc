@@ -123,7 +123,7 @@ void Pool::give_away(std::span<const RecordRow> records, bool unless_kept,
   MutexLock lock(impl_->mutex);
   for (const RecordRow& record : records) {
     Slot* slot = impl_->recorded(record);
-    if (slot == nullptr || (unless_kept && slot->kept)) continue;
+    if (slot == nullptr || slot->leaving || (unless_kept && slot->kept)) continue;
     slot->leaving = true;
     RecordRow& row = rows.emplace_back(impl_->row_of(*slot));
     row.flags = kRecordWithdraw;

@@ -124,10 +124,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   }
   if (request.length > kPageBytesMax || stride > space.capacity_bytes())
     return ReserveOutcome::too_large;
-  if (id != kNoSlot) {
-    ++counters.removals;
-    drop(id, evicted);
-  }
+  if (id != kNoSlot) drop(id, counters.removals, evicted);
   if (namespaces.quotas && !make_room_in(ns.slot, stride, evicted)) {
     id = kNoSlot;
     return ReserveOutcome::no_space;
@@ -400,10 +397,9 @@ size_t Pool::remove(std::span<const Digest> digests, std::vector<RecordRow>& row
   for (const Digest& digest : digests) {
     const uint32_t id = impl_->find_committed(digest);
     if (id == kNoSlot) continue;
-    impl_->drop(id, rows);
+    impl_->drop(id, impl_->counters.removals, rows);
     ++removed;
   }
-  impl_->counters.removals += removed;
   return removed;
 }
 
@@ -413,8 +409,7 @@ void Pool::drop_given(std::span<const RecordRow> records, std::vector<RecordRow>
     const uint32_t id = impl_->find_committed(record.digest);
     if (id == kNoSlot || impl_->slots[id].generation != record.generation) continue;
     if (!impl_->slots[id].leaving) continue;
-    impl_->drop(id, rows);
-    ++impl_->counters.removals;
+    impl_->drop(id, impl_->counters.given, rows);
   }
 }
 
@@ -424,9 +419,8 @@ size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<
   for (; removed < limit; ++removed) {
     const auto pages = impl_->namespaces.pages.find(namespace_slot);
     if (pages == impl_->namespaces.pages.end() || pages->second.pages.empty()) break;
-    impl_->drop(pages->second.pages.coldest(impl_->slots.data()), rows);
+    impl_->drop(pages->second.pages.coldest(impl_->slots.data()), impl_->counters.removals, rows);
   }
-  impl_->counters.removals += removed;
   return removed;
 }
 

@@ -160,7 +160,8 @@ struct PoolStats {
   };
   Part moved, replicas;  // of the committed pages, those that came from other pools (slot.h)
   uint64_t reserved = 0, pins = 0;
-  uint64_t sets = 0, evictions = 0, removals = 0, span_moves = 0, no_space = 0;
+  uint64_t sets = 0, span_moves = 0, no_space = 0;
+  uint64_t evictions = 0, removals = 0, given = 0;  // each page that left, once
   struct Class {
     uint64_t stride_bytes, slots, used, spans, evictions;
     uint64_t pinned;  // slots that eviction cannot take now: pinned or reserved

@@ -70,7 +70,8 @@ struct Pool::Impl {
 
   // --- eviction and removal
   // Removes a committed page from all lists. The slot is freed now or by its last unpin.
-  void drop(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
+  // Counts the page in `counter`, or as given if a peer has taken it.
+  void drop(uint32_t id, uint64_t& counter, std::vector<RecordRow>& rows) REQUIRES(mutex);
   void evict(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
   // For want of memory; not for a quota, nor for an operator.
   void evict_for_room(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);

@@ -123,6 +123,7 @@ class Pool(Part):
     sets: int = 0
     evictions: int = 0
     removals: int = 0
+    given: int = 0  # to other nodes: neither evicted nor removed
     span_moves: int = 0
     no_space: int = 0
     classes: list[PoolClass] = []

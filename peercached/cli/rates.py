@@ -39,6 +39,7 @@ class Rates:
     bytes_set: float = 0.0
     bytes_served: float = 0.0  # to peers over TCP; with RDMA the device serves them unseen
     evictions: float = 0.0
+    given: float = 0.0  # pages that went to other nodes, by spill or otherwise
     peers: list[PeerRate] = field(default_factory=list)  # busiest first
 
 
@@ -91,5 +92,6 @@ def between(before: Status, after: Status, seconds: float) -> Rates:
         bytes_set=rate(now.bytes_set, past.bytes_set),
         bytes_served=rate(after.tcp_server.bytes, before.tcp_server.bytes),
         evictions=rate(after.pool.evictions, before.pool.evictions),
+        given=rate(after.pool.given, before.pool.given),
         peers=sorted(peers, key=lambda peer: -peer.bytes),
     )

@@ -108,6 +108,7 @@ def _operations(rates: Rates) -> Table:
         ("  missed", sum(rates.misses.values()), misses),
         ("set", rates.set_pages, f"{size(rates.bytes_set)}/s"),
         ("evicted", rates.evictions, ""),
+        ("to other nodes", rates.given, ""),
     ):
         table.add_row(title, f"{number:,.0f} /s", more)
     table.add_row("served over TCP", f"{size(rates.bytes_served)}/s", "")

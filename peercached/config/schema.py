@@ -638,6 +638,12 @@ class Config(BaseModel):
         "this node, the whole cluster, and where the page of a key is.",
         "Whoever reaches the port may read metrics but not ask about keys.",
     )
+    metrics_namespace_names: bool = _key(
+        False,
+        _MONITORING,
+        "Whether that page and its JSON have the names of namespaces, not only their ids.",
+        "Whoever reaches the port may know them: no name has a tenant's salt.",
+    )
 
     otlp_endpoint: Url = _key(
         "",

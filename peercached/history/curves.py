@@ -35,6 +35,7 @@ GROWN = (
     "rdma_bytes",  # read from peers
     "tcp_bytes",
     "evictions",
+    "given",  # pages that went to other nodes, by spill or otherwise
 )
 # Bytes at the time of the point.
 ROOM = ("used", "capacity", "disk_used", "disk_capacity")
@@ -131,6 +132,7 @@ def _counters(stats: Any, rails: list[Any]) -> dict[str, int]:
         "rdma_bytes": rdma_bytes,
         "tcp_bytes": max(read_bytes - rdma_bytes, 0),
         "evictions": stats["pool"]["evictions"],
+        "given": stats["pool"]["given"],
     }
 
 

@@ -66,7 +66,7 @@ _SINGLES = (
         "spill.pages",
         "Pages that went to another node before this one evicted them.",
     ),
-    Counter("spilled_bytes", "spill.bytes", "Bytes of them."),
+    Counter("spilled_bytes", "spill.bytes", "Bytes that other nodes took for that."),
     Counter(
         "spill_duplicate_pages",
         "spill.duplicates",

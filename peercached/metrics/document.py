@@ -43,9 +43,17 @@ With `contains` each key counts by itself. A worker that never calls `exists` as
 `peercached_evicted_keys_total` counts further keys that this node's pool would have kept if it were
 larger (native/pool/evicted_keys.h); pages evicted by other nodes are not in it.
 
+A page that comes into the pool counts in `peercached_pool_commits_total`. When it leaves, it counts
+once: in `peercached_pool_evictions_total`, `peercached_pool_removals_total` or
+`peercached_pool_given_total`. Half a second after the last move, these three and
+`peercached_pool_keys` add up to the pages that came, and those that a warm restart brought back.
+
 A get's latency is counted under the farthest place that one of its pages came from; `nowhere` if
-all were misses. It is the time in the engine: the way through the socket, and the work in the
-worker's own process, come on top.
+all were misses. `peercached_get_seconds`, `peercached_set_seconds` and `peercached_exists_seconds`
+are times in the engine. The way through the socket, a wait for a processor, and the work in the
+worker's own process come on top: `peercached_client_seconds` has them. A client tells the time of
+each call with a later request, so its last call is missing. A request tells one call at most, and
+a worker that lies falsifies only this histogram. Clients of older versions tell nothing.
 """
 
 

@@ -15,9 +15,21 @@ _FINE_US = tuple(1 << power for power in range(2, 25))  # 4 us to 16.8 s
 _COARSE_US = _FINE_US[2::2]  # 16 us to 16.8 s, in factors of four
 
 _FAMILIES = (
-    ("exists", "", _FINE_US, "How long `exists` of a batch takes."),
-    ("get", "source", _FINE_US, "How long a get takes, by its farthest page's place."),
-    ("set", "", _FINE_US, "How long a set takes, until the owners have the records."),
+    (
+        "exists",
+        "",
+        _FINE_US,
+        "How long the engine takes for `exists` of a batch: from the request read to the answer.",
+    ),
+    ("get", "source", _FINE_US, "The same for a get, by its farthest page's place."),
+    ("set", "", _FINE_US, "The same for a set, until the owners have the records."),
+    (
+        "client",
+        "op",
+        _FINE_US,
+        "How long workers waited for a call, by the clock of their clients: with the socket, the "
+        "queues and their own work.",
+    ),
     ("promote", "", _FINE_US, "How long this node's disk takes for pages asked for."),
     ("lookup_rpc", "", _FINE_US, "How long an owner takes to answer a lookup."),
     ("peer_read", "peer", _COARSE_US, "How long a peer takes for a batch's pages."),

@@ -38,6 +38,7 @@ class Summary(_Part):
     pool_keys: int = 0
     pool_adopted_bytes: int = 0  # of pages that came from other nodes
     pool_evictions: int = 0
+    pool_given: int = 0  # pages that went to other nodes, by spill or otherwise
     disk_enabled: bool = False
     disk_capacity_bytes: int = 0
     disk_used_bytes: int = 0
@@ -74,6 +75,7 @@ def summary_of(status: Status) -> Summary:
         pool_keys=status.pool.keys,
         pool_adopted_bytes=status.pool.adopted_bytes,
         pool_evictions=status.pool.evictions,
+        pool_given=status.pool.given,
         disk_enabled=bool(status.disk.state),
         disk_capacity_bytes=status.disk.size_bytes,
         disk_used_bytes=status.disk.used_bytes,

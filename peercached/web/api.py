@@ -28,8 +28,10 @@ def api_routes(
     latencies: Callable[[], Iterable[Latency]],
     cluster: Callable[[], Awaitable[Mapping[str, Any]]],
     ask: Ask,
+    shows_names: bool,
 ) -> dict[str, Handler]:
-    """`ask`: makes an admin call at another node (peer/service/relay.py)."""
+    """`ask`: makes an admin call at another node (peer/service/relay.py). `shows_names`: readers
+    may see the names of namespaces."""
 
     async def of_node(node_id: str, method: str) -> Response:
         try:
@@ -41,12 +43,14 @@ def api_routes(
     async def node(_: Request) -> Response:
         document = Status.model_validate(dict(source.status())).model_dump(mode="json")
         # The endpoint is unauthenticated, and a namespace may contain a tenant's salt.
-        for worker in document["workers"]:
-            worker.pop("namespace", None)
-        for namespace in document["namespaces"]:
-            namespace.pop("name", None)
-        for quota in document["quotas"]:
-            quota.pop("namespace", None)
+        if not shows_names:
+            for part, field in (
+                ("workers", "namespace"),
+                ("namespaces", "name"),
+                ("quotas", "namespace"),
+            ):
+                for one in document[part]:
+                    del one[field]
         # By its name, a guess at a weak secret could be checked.
         for name in ("secret", "secrets_also_accepted"):
             document["security"].pop(name, None)

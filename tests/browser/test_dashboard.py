@@ -14,7 +14,10 @@ from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
+from harness.spilling import BUDGET, spilled
 from harness.waiting import eventually
+
+from peercached.cli.output import size
 
 NAMESPACE = "test"
 # Counts the pixels of a chart that have the colour of a CSS variable.
@@ -68,6 +71,35 @@ import("/history.js").then(({ History }) => {
     all: past.samples.map((sample) => History.sum(sample, "").known),
   });
 });
+"""
+
+# Draws thirty samples. In one of them, in the middle, there were calls, sets and moves.
+_ONE_POINT = """
+const done = arguments[0];
+import("/charts.js").then(({ Charts }) => {
+  const room = { used: 1, capacity: 2, disk_used: 0, disk_capacity: 0 };
+  const grown = { asked: 4, found_pool: 4, set_pages: 30, evictions: 20, given: 10 };
+  const samples = Array.from({ length: 30 }, (_, i) => ({
+    at: 1e12 + 2000 * i,
+    nodes: new Map([["a", { room, seconds: 2, grown: i === 15 ? grown : null }]]),
+    latencies: i === 15 ? [1e-4, 2e-4, 1e-3, 2e-3, 1e-2, 2e-2] : null,
+  }));
+  new Charts().draw(samples, "", { tokensTold: false });
+  setTimeout(done, 200);
+});
+"""
+_LEGEND = (
+    "return [...document.querySelectorAll(`#chart-${arguments[0]} .u-value`)]"
+    ".map((value) => value.textContent)"
+)
+_MARKERS = (
+    "return [...document.querySelectorAll('#chart-latency .u-marker')]"
+    ".map((one) => one.style.borderStyle)"
+)
+_FORMATTED = """
+const [numbers, done] = arguments;
+import("/format.js").then(({ bytes, rate, perSecond }) =>
+  done(numbers.map((one) => [bytes(one), rate(one), perSecond(one)])));
 """
 
 
@@ -170,7 +202,6 @@ def test_fresh_page_draws_what_the_nodes_remember(
     page = open_page(url(cluster[0]))
     eventually(lambda: state(page, "b") == "alive", 20)
     assert ink(page, "hits", "--series-2") > 200, "although nobody has read since it was opened"
-    assert ink(page, "tokens", "--series-2") > 0
     assert ink(page, "throughput", "--series-1") > 20
     assert ink(page, "latency", "--series-1") > 10
     kept(page, "fresh")
@@ -178,6 +209,90 @@ def test_fresh_page_draws_what_the_nodes_remember(
     eventually(lambda: ink(page, "hits", "--series-2") == 0, 10, "b gets nothing from peers")
     assert ink(page, "throughput", "--series-3") > 20, "what b set"
     assert complaints(page) == []
+
+
+def test_legends_show_the_last_values_while_no_cursor_is_there(
+    make_cluster: MakeCluster, attach: Attach, open_page: Any
+) -> None:
+    cluster = make_cluster(2)
+    with busy(cluster, attach):
+        page = open_page(url(cluster[0]))
+        eventually(lambda: ink(page, "latency", "--series-1") > 20, 20)
+
+        def has_values(chart: str, unit: str) -> bool:
+            _, *values = page.execute_script(_LEGEND, chart)
+            return all(unit in value for value in values)
+
+        eventually(lambda: has_values("throughput", "B/s"), 10)
+        found = ["0 %", "0 %", "100 %", "0 %"]  # by tier, although the lines are stacked
+        eventually(lambda: page.execute_script(_LEGEND, "hits")[1:] == found, 10)
+        get_p50, get_p99 = page.execute_script(_LEGEND, "latency")[1:3]
+        assert get_p50.endswith("s") and get_p99.endswith("s")
+
+
+def test_values_without_neighbours_are_drawn_and_p50_differs_from_p99(
+    make_cluster: MakeCluster, open_page: Any
+) -> None:
+    page = open_page(url(make_cluster(1)[0]))
+    page.set_script_timeout(seconds(30))
+    page.execute_async_script(_ONE_POINT)
+    kept(page, "one-point")
+    assert ink(page, "hits", "--series-1") > 5
+    for number in (1, 2, 3):
+        assert ink(page, "latency", f"--series-{number}") > 5
+        assert ink(page, "latency", f"--series-{number}-far") > 5
+    assert ink(page, "turnover", "--series-1") > 5, "pages that went to other nodes"
+    _, *markers = page.execute_script(_MARKERS)
+    for p50, p99 in zip(markers[::2], markers[1::2], strict=True):
+        assert ("solid" in p50, "dashed" in p99) == (True, True), markers
+
+
+def test_spilled_pages_are_drawn(make_cluster: MakeCluster, attach: Attach, open_page: Any) -> None:
+    cluster = make_cluster(2, pool_size="16MiB", spill_bytes_per_s=BUDGET)
+    page = open_page(url(cluster[0]))
+    eventually(lambda: state(page, "b") == "alive", 20)
+    assert ink(page, "turnover", "--series-1") == 0
+    writer = attach(cluster[0], page_bytes=65536)
+    for turn in range(20):
+        writer.set(keys_of(f"turn {turn}", 20))
+    eventually(lambda: spilled(cluster[0])["pages"] > 0, 20)
+    eventually(lambda: ink(page, "turnover", "--series-1") > 5, 20)
+
+
+def test_tokens_have_a_tile_and_a_chart_only_if_a_worker_tells_them(
+    make_cluster: MakeCluster, attach: Attach, open_page: Any
+) -> None:
+    cluster = make_cluster(1)
+    worker = attach(cluster[0])
+    keys = keys_of("told", 8)
+    assert all(worker.set(keys))
+    assert worker.client.batch_exists(keys) == 8
+    page = open_page(url(cluster[0]))
+    eventually(lambda: "pool in use" in text(page, "#tiles"), 20)
+    assert "tokens" not in text(page, "#tiles")
+    assert not page.find_element("id", "chart-tokens").is_displayed()
+    assert worker.client.batch_exists(keys, page_tokens=64) == 8
+    eventually(lambda: "tokens found" in text(page, "#tiles"), 20)
+    assert page.find_element("id", "chart-tokens").is_displayed()
+
+
+def test_numbers_have_the_units_of_peercachectl(make_cluster: MakeCluster, open_page: Any) -> None:
+    page = open_page(url(make_cluster(1)[0]))
+    page.set_script_timeout(seconds(30))
+    numbers = [0, 1, 999, 1000, 1023, 1024, 1536, 123_456, 1_000_000, 5 << 20, 123 << 30, 7 << 42]
+    assert page.execute_async_script(_FORMATTED, numbers) == [
+        [size(one), f"{size(one)}/s", f"{one:,.0f} /s"] for one in numbers
+    ]
+
+
+def test_namespaces_are_named_if_readers_may_see_their_names(
+    make_cluster: MakeCluster, attach: Attach, open_page: Any
+) -> None:
+    cluster = make_cluster(1, metrics_namespace_names=True)
+    attach(cluster[0], namespace="a model")
+    page = open_page(url(cluster[0]))
+    eventually(lambda: "a model" in text(page, "#namespaces tbody"), 20)
+    assert not page.find_element("id", "namespaces-hint").is_displayed()
 
 
 def test_page_that_is_open_for_hours_keeps_about_an_hour(

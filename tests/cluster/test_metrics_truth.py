@@ -57,6 +57,7 @@ class Driver:
 
     def agrees_with(self, daemon: Daemon) -> None:
         """Compares the counts with the daemon's. This driver must be its only worker."""
+        self._pages.client.ping()  # tells how long the last call took
         told = samples(daemon)
         for operation in ("set", "get", "exists"):
             assert told("requests_total", operation=operation) == self.requests[operation]
@@ -75,6 +76,12 @@ class Driver:
         assert told.total("get_seconds_count") == self.requests["get"]
         assert told("set_seconds_count") == self.requests["set"]
         assert told("exists_seconds_count") == self.requests["exists"]
+        assert told.each("client_seconds_count", "op") == self.requests
+        for operation in self.requests:
+            waited_s = told("client_seconds_sum", op=operation)
+            assert waited_s > told.total(f"{operation}_seconds_sum"), (
+                "and more than the engine took"
+            )
 
 
 def status_screen(daemon: Daemon) -> str:

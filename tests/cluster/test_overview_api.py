@@ -106,6 +106,16 @@ def test_the_node_document_names_no_namespace(three_nodes: Cluster, attach: Atta
     assert "salt of a tenant" not in json.dumps(found)
 
 
+def test_namespaces_are_named_where_the_configuration_says_that_readers_may_see_them(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    cluster = make_cluster(1, metrics_namespace_names=True)
+    attach(cluster[0], namespace="a model")
+    found = get(cluster[0], "/api/v1/node")
+    assert found["workers"][0]["namespace"] == "a model"
+    assert [one["name"] for one in found["namespaces"]] == ["a model"]
+
+
 def test_any_node_serves_the_last_hour_of_each_node(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:

@@ -33,7 +33,7 @@ def test_pages_of_a_full_node_are_still_found_while_others_have_room(
     adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons]
     assert adopted[0] == 0
     # A peer that has a page already says that it takes it.
-    assert 0 < sum(adopted) <= spilled(cluster[0])["pages"]
+    assert 0 < sum(adopted) * PAGE <= spilled(cluster[0])["bytes"]
 
 
 def test_without_a_budget_nothing_spills(make_cluster: MakeCluster, attach: Attach) -> None:
@@ -114,3 +114,21 @@ def test_pages_removed_and_set_anew_while_they_move_stay(make_cluster: MakeClust
 
 def _held(cluster: Cluster) -> int:
     return sum(int(daemon.status()["pool"]["keys"]) for daemon in cluster.daemons)
+
+
+def test_each_page_counts_once_while_a_pool_spills_and_evicts(
+    make_cluster: MakeCluster, attach: Attach
+) -> None:
+    """The writer is faster than the spill, so eviction also takes pages that are on their way."""
+    cluster = make_cluster(3, pool_size=POOL, spill_bytes_per_s=BUDGET)
+    writer = attach(cluster[0], page_bytes=PAGE)
+    keys = keys_of("set at a", 6 * POOL // PAGE)
+    for at in range(0, len(keys), 8):
+        assert all(writer.set(keys[at : at + 8]))
+    eventually(lambda: at_rest(cluster[0]), 20)
+    for daemon in cluster.daemons:
+        pool, spill = daemon.status()["pool"], spilled(daemon)
+        assert pool["evictions"] + spill["pages"] + pool["keys"] == pool["sets"], daemon.node_id
+        assert pool["removals"] == 0
+    assert spilled(cluster[0])["pages"] > 0
+    assert cluster[0].status()["pool"]["evictions"] > 0

@@ -264,10 +264,12 @@ class FakeEngine(NativeDirectory):
     def end_offer(self, records: bytes) -> None:
         del records
 
-    def give_away(self, records: bytes, unless_pinned: bool) -> None:
+    def give_away(self, records: bytes, unless_pinned: bool) -> int:
         del unless_pinned
-        for digest in self._still_here(records):
+        leaving = self._still_here(records)
+        for digest in leaving:
             self.post("publish", self._withdrawal(digest))
+        return len(leaving)
 
     def drop_moved(self, records: bytes) -> None:
         self.post("publish", self.drop_from_pool(b"".join(self._still_here(records))))

@@ -39,6 +39,7 @@ class Request:
     flags: int
     count: int
     deadline_ms: int
+    took: int
     keys: list[bytes] = field(default_factory=list)
     regions: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -145,17 +146,16 @@ class IpcStandIn:
                 data, fds, _, _ = socket.recv_fds(connection, 1 << 20, 4)
                 if not data:
                     return
-                body_bytes, op, flags, request_id, count, deadline_ms, reserved = (
-                    HEADER.unpack_from(data)
+                body_bytes, op, flags, request_id, count, deadline_ms, took = HEADER.unpack_from(
+                    data
                 )
-                assert reserved == 0
                 while len(data) < HEADER.size + body_bytes:
                     more = connection.recv(1 << 20)
                     assert more
                     data += more
                 body = data[HEADER.size :]
                 assert len(body) == body_bytes
-                request = Request(op, flags, count, deadline_ms)
+                request = Request(op, flags, count, deadline_ms, took)
                 if op in (SET, GET, EXISTS, REMOVE, PIN):
                     self._parse(request, body)
                 self.requests.append(request)

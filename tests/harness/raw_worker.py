@@ -92,10 +92,10 @@ class RawWorker:
         count: int = 0,
         flags: int = 0,
         deadline_ms: int = 2000,
-        reserved: int = 0,
+        took: int = 0,
         files: Sequence[int] = (),
     ) -> Reply:
-        header = HEADER.pack(len(body), op, flags, 7, count, deadline_ms, reserved)
+        header = HEADER.pack(len(body), op, flags, 7, count, deadline_ms, took)
         self.send(header + body, files)
         return self.receive()
 

@@ -110,9 +110,9 @@ class SimEngine(FakeEngine):
         for at in range(0, len(digests), 16):
             self._node.cluster.hides(digests[at : at + 16], self._node)
 
-    def give_away(self, records: bytes, unless_pinned: bool) -> None:
+    def give_away(self, records: bytes, unless_pinned: bool) -> int:
         self._hide(b"".join(self._still_here(records)))
-        super().give_away(records, unless_pinned)
+        return super().give_away(records, unless_pinned)
 
     def drop_from_pool(self, digests: bytes) -> bytes:
         self._hide(digests)

@@ -196,6 +196,13 @@ NB_MODULE(_ipc, module) {
       .def("ask", &ask, nb::arg("op"), nb::arg("flags"), nb::arg("count"), nb::arg("body"),
            nb::arg("segments"), nb::arg("end"), nb::arg("silence_s").none(), nb::arg("caller"))
       .def(
+          "note_took",
+          [](Session& session, int op, double seconds) {
+            session.note_took(static_cast<ipc::TookOp>(op),
+                              microseconds(static_cast<int64_t>(seconds * 1e6)));
+          },
+          nb::arg("op"), nb::arg("seconds"))
+      .def(
           "sweep",
           [](Session& session, double end_s) {
             PythonWaits waits;

@@ -73,7 +73,7 @@ class Drain(Component):
         placement: Placement,
         offers: Offers,
         announce: Callable[[bool], None],
-        withdraw: Callable[[bytes, bool], Awaitable[None]],
+        withdraw: Callable[[bytes, bool], Awaitable[object]],
         drop: Callable[[bytes], Awaitable[None]],
         leave: Callable[[], Awaitable[None]],
         may_give: Callable[[], bool],

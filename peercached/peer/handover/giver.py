@@ -13,7 +13,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
@@ -36,8 +36,8 @@ REST_MAX_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    pages: int = 0
-    bytes: int = 0
+    pages: int = 0  # that leave our pool, or that the peer took if they stay
+    bytes: int = 0  # that the peer took
     refused: int = 0  # pages
     busy: bool = False  # the peer takes other pages at the moment
     why_not: str = ""  # why it did not take the refused ones
@@ -45,15 +45,16 @@ class Given:
 
 class Giver:
     """Use it on the event loop's thread. `withdraw` takes back records, but not of pages that are
-    pinned if its second argument is true. `drop` drops the pages of withdrawn records. Both return
-    when the owners know, and leave pages alone that were set anew."""
+    pinned if its second argument is true, and returns how many pages leave. `drop` drops the pages
+    of withdrawn records. Both return when the owners know, and leave pages alone that were set
+    anew."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         offers: Offers,
-        withdraw: Callable[[bytes, bool], Awaitable[None]],
+        withdraw: Callable[[bytes, bool], Awaitable[int]],
         drop: Callable[[bytes], Awaitable[None]],
     ) -> None:
         self._engine = engine
@@ -94,7 +95,9 @@ class Giver:
         try:
             given, taken = await self._offer(node, part, left)
             if taken and not keeps:
-                await self._give_up(b"".join(taken), ends_pins)
+                leaving = await self._give_up(b"".join(taken), ends_pins)
+                # Others were evicted meanwhile, or are pinned.
+                given = replace(given, pages=leaving)
         finally:
             if not keeps:
                 self._engine.end_offer(offered)
@@ -119,9 +122,9 @@ class Giver:
         )
         return given, taken
 
-    async def _give_up(self, records: bytes, ends_pins: bool) -> None:
+    async def _give_up(self, records: bytes, ends_pins: bool) -> int:
         try:
-            await self._withdraw(records, not ends_pins)
+            return await self._withdraw(records, not ends_pins)
         finally:
             self._drops.spawn(self._drop_later(records))
 

@@ -37,7 +37,7 @@ class Handover:
         settings: Settings,
         timeout_s: float,
         *,
-        withdraw: Callable[[bytes, bool], Awaitable[None]],
+        withdraw: Callable[[bytes, bool], Awaitable[int]],
         drop: Callable[[bytes], Awaitable[None]],
         announce: Callable[[bool], None],
         leave: Callable[[], Awaitable[None]],

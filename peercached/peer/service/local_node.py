@@ -178,12 +178,14 @@ class LocalNode:
         self._engine.drop_moved(records)
         await self.published()
 
-    async def withdraw_here(self, records: bytes, unless_pinned: bool) -> None:
+    async def withdraw_here(self, records: bytes, unless_pinned: bool) -> int:
         """Withdraws these records at the owners, who keep those of copies on our disk. Readers that
         looked them up before can still read the pages. A page that was set again meanwhile has
-        another record, which stays. `unless_pinned`: so do pages that are pinned here."""
-        self._engine.give_away(records, unless_pinned)
+        another record, which stays. `unless_pinned`: so do pages that are pinned here. Returns how
+        many pages leave the pool."""
+        leaving = self._engine.give_away(records, unless_pinned)
         await self.published()
+        return leaving
 
     async def published(self, rows: bytes = b"") -> list[str]:
         """Sends withdrawals behind all earlier records, and awaits the owners. Returns the node ids

@@ -22,6 +22,7 @@ const nodes = new Nodes();
 const namespaces = new Namespaces();
 const process = new Process(json, () => byId("scope").value);
 let latenciesBefore = null; // kind -> counts
+let tokensTold = false; // by some worker of the cluster
 
 async function json(path) {
   const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(10000) });
@@ -89,11 +90,16 @@ function show(cluster, node) {
   byId("gathered").textContent = cluster.gathered_by
     ? `gathered by master ${cluster.gathered_by}` : "gathered by no master: this node alone";
   showHealth(cluster);
+  tokensTold = cluster.nodes.some(({ summary }) => summary?.tokens_asked);
   showTiles(cluster);
   showScope(cluster);
   nodes.show(cluster, history);
   namespaces.show(node.namespaces);
-  charts.draw(history.samples, byId("scope").value);
+  draw();
+}
+
+function draw() {
+  charts.draw(history.samples, byId("scope").value, { tokensTold });
 }
 
 // What several nodes say alike is one line.
@@ -150,12 +156,12 @@ function showTiles(cluster) {
   const lost = cluster.departed.filter((node) => node.lost).length;
   const tiles = [
     [recent.known ? format.percent(hitRate(recent.keys)) : "–", hitRateWords(recent)],
-    [recent.known ? format.count(Math.round(recent.rates.tokens)) : "–", "tokens found per second"],
     [`${alive} of ${cluster.nodes.length + lost}`, "nodes alive"],
     [recent.known ? format.rate(recent.rates.get_bytes) : "–", "got by workers"],
     [recent.known ? format.rate(recent.rates.set_bytes) : "–", "set by workers"],
     [format.bytes(sum.used), `of ${format.bytes(sum.capacity)} pool in use`],
   ];
+  if (tokensTold) tiles.splice(1, 0, [format.perSecond(recent.rates.tokens), "tokens found"]);
   if (sum.disk_capacity) {
     tiles.push([format.bytes(sum.disk_used), `of ${format.bytes(sum.disk_capacity)} disk in use`]);
   }
@@ -182,7 +188,7 @@ function showScope(cluster) {
 }
 
 byId("scope").addEventListener("change", () => {
-  charts.draw(history.samples, byId("scope").value);
+  draw();
   process.look(true);
 });
 locate.start();

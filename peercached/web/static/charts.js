@@ -5,8 +5,8 @@ import { byId, element } from "./dom.js";
 import { History } from "./history.js";
 
 const HEIGHT = 190;
-// Wide enough for "300 MB/s" on the left, and for half a time of day on the right.
-const LABEL_WIDTH = 76;
+// Wide enough for "1,200,000 /s" on the left, and for half a time of day on the right.
+const LABEL_WIDTH = 84;
 const MARGINS = [8, 28, 0, 0];
 const TIME_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 const TIERS = [
@@ -24,7 +24,8 @@ const CHARTS = [
     title: "Hit rate by tier, of keys looked for",
     show: format.percent,
     max: 1,
-    // Stacked: the top line is the hit rate. Drawn from the back.
+    stacked: true,
+    // The top line is the hit rate. Drawn from the back.
     series: [...TIERS].reverse().map(([label, , colour]) => ({ label, colour, filled: true })),
     values: (sum) => {
       const { asked } = sum.keys;
@@ -36,6 +37,7 @@ const CHARTS = [
   {
     id: "tokens",
     title: "Tokens found, so not computed again",
+    hidden: ({ tokensTold }) => !tokensTold,
     show: format.perSecond,
     empty: 10,
     series: [{ label: "tokens", colour: "--series-2" }],
@@ -45,7 +47,8 @@ const CHARTS = [
     id: "throughput",
     title: "Throughput of workers' pages",
     show: format.rate,
-    empty: 1e6,
+    empty: 1 << 20,
+    incrs: Array.from({ length: 50 }, (_, i) => 2 ** i),
     series: [
       { label: "got", colour: "--series-1" },
       { label: "set", colour: "--series-3" },
@@ -57,31 +60,33 @@ const CHARTS = [
   },
   {
     id: "latency",
-    title: "Latency of batches, this node",
+    title: "Latency of batches in this node's engine",
     show: format.seconds,
     log: true,
     empty: 1e-3,
     ownNode: true,
     series: [
       { label: "get p50", colour: "--series-1" },
-      { label: "get p99", colour: "--series-1", dashed: true },
+      { label: "get p99", colour: "--series-1-far", dashed: true },
       { label: "exists p50", colour: "--series-2" },
-      { label: "exists p99", colour: "--series-2", dashed: true },
+      { label: "exists p99", colour: "--series-2-far", dashed: true },
       { label: "set p50", colour: "--series-3" },
-      { label: "set p99", colour: "--series-3", dashed: true },
+      { label: "set p99", colour: "--series-3-far", dashed: true },
     ],
     values: (_, latencies) => latencies ?? [null, null, null, null, null, null],
   },
   {
     id: "turnover",
-    title: "Pages set and evicted",
+    title: "Pages set, evicted, and spilled or moved",
     show: format.perSecond,
     empty: 10,
     series: [
       { label: "set", colour: "--series-3" },
       { label: "evicted", colour: "--series-4" },
+      { label: "to other nodes", colour: "--series-1" },
     ],
-    values: (sum) => (sum.known ? [sum.rates.set_pages, sum.rates.evictions] : [null, null]),
+    values: ({ known, rates }) => (known
+      ? [rates.set_pages, rates.evictions, rates.given] : Array(3).fill(null)),
   },
   {
     id: "room",
@@ -98,6 +103,17 @@ const CHARTS = [
     ],
   },
 ];
+
+// Values without neighbours: no line leads to them.
+const isolated = (values) => [...values.keys()].filter((i) =>
+  values[i] != null && values[i - 1] == null && values[i + 1] == null);
+
+// Of a series, at the cursor (`i`), or else the last one that there is.
+function shownValue(chart, data, s, i) {
+  const at = i ?? data[s].findLastIndex((one) => one != null);
+  const value = data[s][at];
+  return chart.stacked && value != null ? value - (data[s + 1]?.[at] ?? 0) : value;
+}
 
 const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -127,13 +143,16 @@ export class Charts {
     }
   }
 
-  draw(samples, nodeId) {
-    this.last = [samples, nodeId];
+  // `facts`: about the whole cluster, for charts that are not always shown.
+  draw(samples, nodeId, facts) {
+    this.last = [samples, nodeId, facts];
     const times = samples.map((sample) => sample.at / 1000);
     const sums = samples.map((sample) => History.sum(sample, nodeId));
     for (const { chart, plot } of this.plots) {
       const rows = sums.map((sum, i) => chart.values(sum, samples[i].latencies));
       plot.setData([times, ...chart.series.map((_, s) => rows.map((row) => row[s] ?? null))]);
+      plot.setLegend(undefined, false);
+      plot.root.parentElement.hidden = chart.hidden?.(facts) ?? false;
     }
   }
 }
@@ -159,23 +178,25 @@ function plotFor(chart, card) {
     height: HEIGHT,
     padding: MARGINS,
     cursor: { y: false },
-    legend: { live: true },
+    legend: { live: true, markers: { dash: (_, s) => (chart.series[s - 1].dashed ? "dashed" : "solid") } },
     scales: { y: scaleOf(chart) },
     axes: [
       { ...quiet, space: 70, incrs: TIME_STEPS_S, values: (_, ticks) => ticks.map(format.time) },
-      { ...quiet, size: LABEL_WIDTH, values: (_, ticks) => ticks.map((at) => (at == null ? "" : chart.show(at))) },
+      { ...quiet, size: LABEL_WIDTH, incrs: chart.incrs, values: (_, ticks) => ticks.map((at) => (at == null ? "" : chart.show(at))) },
     ],
     series: [
       {},
       ...chart.series.map(({ label, colour, dashed, filled }) => ({
         label,
         stroke: colourOf(colour),
-        width: dashed ? 1 : 2,
+        width: 2,
         dash: dashed ? [4, 4] : undefined,
         fill: filled ? colourOf(colour) : undefined,
-        points: { show: false },
+        points: {
+          show: false, size: 6, fill: colourOf(colour), filter: (plot, s) => isolated(plot.data[s]),
+        },
         spanGaps: false,
-        value: (_, value) => (value == null ? "–" : chart.show(value)),
+        value: (plot, _, s, i) => chart.show(shownValue(chart, plot.data, s, i)),
       })),
     ],
   }, [[], ...chart.series.map(() => [])], card);

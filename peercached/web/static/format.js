@@ -1,23 +1,21 @@
 // Numbers for people. `null` and `undefined` are shown as a dash.
 
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-function scaled(value, step, units) {
+// As `peercachectl` shows it: three digits and a binary unit.
+export function bytes(value) {
+  if (value == null) return "–";
   let unit = 0;
-  while (Math.abs(value) >= step && unit < units.length - 1) {
-    value /= step;
+  while (Math.abs(value) >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
     unit += 1;
   }
-  return `${value.toFixed(unit && Math.abs(value) < 10 ? 1 : 0)} ${units[unit]}`;
+  return `${unit && value < 100 ? Number(value.toPrecision(3)) : value.toFixed(0)} ${UNITS[unit]}`;
 }
 
-export const bytes = (value) => (value == null ? "–" : scaled(value, 1024, UNITS));
+export const rate = (value) => (value == null ? "–" : `${bytes(value)}/s`);
 
-export const rate = (value) =>
-  value == null ? "–" : `${scaled(value, 1000, ["B", "kB", "MB", "GB", "TB"])}/s`;
-
-export const perSecond = (value) =>
-  value == null ? "–" : `${scaled(value, 1000, ["", "k", "M"]).trim()}/s`;
+export const perSecond = (value) => (value == null ? "–" : `${Math.round(value).toLocaleString("en")} /s`);
 
 export const percent = (share) =>
   share == null ? "–" : `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;

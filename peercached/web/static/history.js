@@ -24,12 +24,13 @@ function counters(summary) {
     rdma_bytes: summary.rdma_bytes ?? 0,
     tcp_bytes: summary.tcp_bytes ?? 0,
     evictions: summary.pool_evictions,
+    given: summary.pool_given ?? 0,
   };
 }
 
 const COUNTED = [
   "asked", "found_pool", "found_peer", "found_disk", "found_peer_disk", "evicted", "tokens",
-  "get_bytes", "set_bytes", "set_pages", "rdma_bytes", "tcp_bytes", "evictions",
+  "get_bytes", "set_bytes", "set_pages", "rdma_bytes", "tcp_bytes", "evictions", "given",
 ];
 const ROOM = ["used", "capacity", "disk_used", "disk_capacity"];
 

@@ -1,4 +1,4 @@
-// What namespaces hold at this node. They have no names here: the port is open to all.
+// What namespaces hold at this node. They have names here with metrics_namespace_names.
 
 import * as format from "./format.js";
 import { byId, cell, element } from "./dom.js";
@@ -11,7 +11,7 @@ const foundIfTwice = (namespace) => foundKeys(namespace) + (namespace.demand.evi
 const share = ({ demand }, keys) => (demand.asked ? keys / demand.asked : null);
 
 const KEYS = {
-  id: ({ id }) => id,
+  namespace: ({ name, id }) => name ?? id,
   pages: ({ pool_pages: pages }) => pages,
   pool: ({ pool_bytes: bytes }) => bytes,
   quota: ({ quota_bytes: bytes }) => bytes,
@@ -22,21 +22,22 @@ const KEYS = {
 
 export class Namespaces {
   constructor() {
-    this.table = new SortedTable("namespaces", "pool", KEYS, ({ id }) => id, row);
+    this.table = new SortedTable("namespaces", "pool", KEYS, ({ name = "", id }) => `${name} ${id}`, row);
     this.table.descending = true;
     this.table.rowsMax = SHOWN_MAX;
   }
 
   show(namespaces) {
     byId("namespaces-part").hidden = namespaces.length === 0;
+    byId("namespaces-hint").hidden = namespaces.some(({ name }) => name);
     this.table.show(namespaces);
   }
 }
 
 function row(namespace) {
-  const { id, pool_pages: pages, pool_bytes: bytes, quota_bytes: quota, demand } = namespace;
+  const { name, id, pool_pages: pages, pool_bytes: bytes, quota_bytes: quota, demand } = namespace;
   const made = element("tr", {},
-    cell("id", id),
+    cell("namespace", name ? element("span", {}, name, element("small", { textContent: id })) : id),
     cell("pages", format.count(pages)),
     cell("pool", format.bytes(bytes)),
     cell("quota", quota ? format.bytes(quota) : "–"),

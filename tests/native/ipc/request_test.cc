@@ -110,6 +110,15 @@ TEST(Request, AGetMayEndWithTheSpanOfItsCaller) {
   EXPECT_THROW(check_header(header_of(Op::set, body, 1, flags)), RequestError);
 }
 
+TEST(Request, TheTimeOfAnEarlierCallIsOfACall) {
+  RequestHeader header = header_of(Op::ping, "", 0);
+  header.took = UINT32_MAX;
+  EXPECT_NO_THROW(check_header(header));
+  EXPECT_EQ(took_op(header), TookOp::exists);
+  header.took = 4;
+  EXPECT_THROW(check_header(header), RequestError);
+}
+
 TEST(Request, OnlyPageRequestsAreBoundedByPagesMax) {
   EXPECT_THROW(check_header(header_of(Op::get, "", kPagesMax + 1)), RequestError);
   EXPECT_NO_THROW(check_header(header_of(Op::unregister_region, "", UINT32_MAX)))

@@ -135,6 +135,22 @@ TEST_F(PoolMoving, APageThatIsOfferedOrGivenAwayLeavesHoweverOftenItIsUsed) {
   EXPECT_TRUE(pool->idle_pages(digests).empty()) << "it is not offered again";
 }
 
+TEST_F(PoolMoving, AGivenPageCountsOnceHoweverItGoes) {
+  open(4 * kMiB, 1, 1);
+  const std::vector<RecordRow> pages = {set(1, kMoved), set(2, kMoved), set(3, kMoved)};
+  std::vector<RecordRow> rows;
+  pool->give_away(pages, false, rows);
+  pool->give_away(pages, false, rows);
+  EXPECT_EQ(rows.size(), 3u) << "they leave once";
+  pool->evict({&pages[0].digest, 1});
+  pool->remove({&pages[1].digest, 1}, rows);
+  pool->drop_given(pages, rows);
+  const PoolStats stats = pool->stats();
+  EXPECT_EQ(stats.keys, 0u);
+  EXPECT_EQ(stats.given, 3u);
+  EXPECT_EQ(stats.evictions + stats.removals, 0u);
+}
+
 TEST_F(PoolMoving, AKeptPageStaysUnlessItsKeepMayEndAndAPageGivenAwayIsNotKept) {
   open(4 * kMiB, 1, 1);
   const RecordRow page = set(1, kMoved);

@@ -29,7 +29,7 @@ def test_rates_are_differences_per_second() -> None:
         **gets(160, 70, get_local=80, bytes_got=5000),
         **sought(110, 7, 3, 20),
         tcp_server={"bytes": 800},
-        pool={"evictions": 6},
+        pool={"evictions": 6, "given": 8},
     )
     rates = between(before, after, 2.0)
     assert rates.get_pages == 40
@@ -39,7 +39,7 @@ def test_rates_are_differences_per_second() -> None:
     assert rates.hit_rate_if == {"2x": pytest.approx(0.28)}
     assert rates.misses == {"absent": 10}
     assert (rates.local_pages, rates.bytes_got) == (10, 2000)
-    assert (rates.bytes_served, rates.evictions) == (400, 3)
+    assert (rates.bytes_served, rates.evictions, rates.given) == (400, 3, 4)
 
 
 def test_gets_of_what_exists_has_found_do_not_make_the_hit_rate() -> None:

@@ -2,6 +2,7 @@
 sends nothing else."""
 
 import logging
+import time
 
 import pytest
 from harness import ipc_stand_in as ipc
@@ -10,7 +11,7 @@ from harness.waiting import eventually
 
 from peercache_client import Client, Status, notes, wire
 
-SPANS, PINS = 1, 2  # features
+SPANS, PINS, TOOK = 1, 2, 4  # features
 
 
 def test_an_older_daemon_gets_no_pins(
@@ -39,6 +40,26 @@ def test_a_daemon_that_names_pins_gets_them(client: Client, daemon: IpcStandIn) 
     assert client.unpin(["a"]) == [Status.ok]
     pin, unpin = daemon.asked(ipc.PIN)
     assert (pin.for_ms, unpin.for_ms) == (60_000, 0)
+
+
+def test_only_a_daemon_that_names_it_is_told_how_long_calls_took(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    for features in (0, TOOK):
+        restart(client, daemon, features)
+        daemon.requests.clear()
+        began = time.monotonic()
+        client.set("a", b"page")
+        client.batch_exists(["a"])
+        client.get("a", 4)
+        client.ping()
+        waited_us = (time.monotonic() - began) * 1e6
+        told = [request.took for request in daemon.requests]
+        if features:
+            assert [took & 3 for took in told[-3:]] == [1, 3, 2], "each with the next request"
+            assert 0 < sum(took >> 2 for took in told[-3:]) <= waited_us
+        else:
+            assert set(told) == {0}
 
 
 def test_features_of_a_later_daemon_are_not_used(client: Client, daemon: IpcStandIn) -> None:

@@ -58,6 +58,7 @@ def test_point_has_growth_room_and_latencies_of_its_ten_seconds() -> None:
         found["peers"][0]["bytes"] += 100
         node.engine.rails[0]["bytes"] += 60
         found["pool"]["used_bytes"] = 1000 * keys
+        found["pool"]["given"] += keys
         node.engine.gets[5] += keys
         node.after(POINT_S)
     assert node.after(POINT_S - 1)["at"] == [1_000_010, 1_000_020], "not yet"
@@ -69,6 +70,7 @@ def test_point_has_growth_room_and_latencies_of_its_ten_seconds() -> None:
     assert series["found_peer"] == [3, 4, 0]
     assert (series["rdma_bytes"], series["tcp_bytes"]) == ([60, 60, 0], [40, 40, 0])
     assert series["used"] == [3000, 4000, 4000]
+    assert series["given"] == [3, 4, 0]
     low, high = (bound / 1e6 for bound in latency_bounds_us()[4:6])
     assert low < series["get_p50"][0] < series["get_p99"][0] <= high
     assert series["get_p50"][2] is None, "no call, no latency"

@@ -32,6 +32,7 @@ class Cluster:
         self.duplicates: dict[str, set[bytes]] = {}  # by holder
         self.moves = dict.fromkeys(self.cold, 0)
         self.withdrawn = b""
+        self.evicted_meanwhile = 0  # pages that had gone when the peer had taken them
         self.offered: list[bytes] = []  # under way
         self.asked: list[tuple[str, int]] = []  # peer, pages
         self.answers: dict[str, Answer] = {}  # default: it takes all
@@ -67,9 +68,10 @@ class Cluster:
         rows = b"".join(map(row, each))
         return [(b"ns", 0, 1000, 0, rows)] if rows else [], 0
 
-    async def _withdraw(self, records: bytes, unless_pinned: bool) -> None:
+    async def _withdraw(self, records: bytes, unless_pinned: bool) -> int:
         assert unless_pinned
         self.withdrawn += records
+        return len(records) // len(row(0)) - self.evicted_meanwhile
 
     async def _drop(self, records: bytes) -> None:
         self.withdrawn += records
@@ -159,6 +161,17 @@ def test_what_one_peer_refuses_goes_to_the_next() -> None:
         await cluster.tend()
         assert told(cluster)["pages"] == 10
         assert set(cluster.moves.values()) == {ELSEWHERE}
+
+    asyncio.run(claim())
+
+
+def test_only_pages_that_leave_this_pool_count_as_spilled() -> None:
+    async def claim() -> None:
+        cluster = Cluster(pages=10)
+        cluster.evicted_meanwhile = 3
+        await cluster.tend()
+        assert told(cluster)["pages"] == 7
+        assert told(cluster)["bytes"] == 10 * PAGE_BYTES, "the peer has read all"
 
     asyncio.run(claim())
 
