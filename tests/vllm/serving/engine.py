@@ -224,22 +224,22 @@ class _Served:
     def _watch(self, operation: str, mover: Any, begun: Event | None) -> None:
         from vllm.v1.kv_offload.base import get_offload_block_hash, get_offload_group_idx
 
-        move = mover._move
+        run = mover._run_task
 
-        def watched(keys: Any, slots: Any, parent: Any) -> Any:
+        def watched(transfer: Any) -> Any:
             if begun is not None:
                 begun.set()
-            statuses = move(keys, slots, parent)
+            outcome = run(transfer)
             slots_of: dict[int, list[int]] = {}
-            for key, slot in zip(keys, slots, strict=True):
+            for key, slot in zip(transfer.keys, transfer.slots, strict=True):
                 group = get_offload_group_idx(key)
                 slots_of.setdefault(group, []).append(slot)
                 self._asked.setdefault((operation, group), []).append(get_offload_block_hash(key))
             if operation == "load" and self._spoilt.group in slots_of:
                 self._spoil(slots_of[self._spoilt.group])
-            return statuses
+            return outcome
 
-        mover._move = watched
+        mover._run_task = watched
 
     def _spoil(self, slots: Sequence[int]) -> None:
         view = self._manager.primary_tier.get_kv_memoryview()
