@@ -329,7 +329,7 @@ class Config(BaseModel):
         "Restarts and upgrades should keep the cache. One file for each daemon; needs `state_dir`.",
     )
     spill_bytes_per_s: Size = _key(
-        256 << 20,
+        4 << 30,
         _POOL,
         "Budget for pages that move, before the pool evicts them, to full nodes whose coldest "
         "pages are older. Moves to nodes with free memory are not charged. 0: no page moves. Then "
