@@ -251,8 +251,9 @@ class Engine:
         """Our pages, most recently used first: (namespace id, epoch, idle ms, moves, rows) in parts
         of at most 256 pages and, but for single larger pages, 8 MiB; and how many are left out
         because they are too large (64 MiB)."""
-    def evicts_within(self, bytes: int) -> bool:
-        """Whether the pool evicts pages while so many more bytes are set."""
+    def filling(self) -> tuple[int, int, int]:
+        """Bytes that workers have set, bytes of sets until the pool evicts, and bytes of evicted
+        pages that no other pool was known to have."""
     def coldest(self, bytes: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
         """The same of the pages that are evicted while so many more bytes are set, and may be
         spilled."""

@@ -65,6 +65,11 @@ nb::tuple handovers(Engine& engine, uint64_t bytes_max) {
   return listed(unlocked([&] { return engine.local_pages().handovers(bytes_max); }));
 }
 
+nb::tuple filling(Engine& engine) {
+  const PoolFilling filling = unlocked([&] { return engine.storage().pool().filling(); });
+  return nb::make_tuple(filling.set_bytes, filling.free_bytes, filling.lost_bytes);
+}
+
 nb::tuple coldest(Engine& engine, uint64_t bytes) {
   return listed(unlocked([&] { return engine.local_pages().coldest(bytes); }));
 }
@@ -122,7 +127,7 @@ void bind_pages(nb::class_<Engine>& engine) {
       .def("take_used", &take_used)
       .def("set_taking", &Engine::set_taking, nb::arg("taking"))
       .def("handovers", &handovers, nb::arg("bytes_max"))
-      .def("evicts_within", call(pool_of, &Pool::evicts_within), nb::arg("bytes"))
+      .def("filling", &filling)
       .def("coldest", &coldest, nb::arg("bytes"))
       .def("set_moves", call(pool_of, &Pool::set_moves), nb::arg("digests"), nb::arg("moves"))
       .def("hot_holders", [](Engine& self) { return self.hot().holders(); })

@@ -18,6 +18,7 @@ void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.field("reserved", pool.reserved).field("pins", pool.pins).field("sets", pool.sets);
   json.field("evictions", pool.evictions).field("removals", pool.removals);
   json.field("given", pool.given);
+  json.field("lost_bytes", pool.lost_bytes);
   json.field("span_moves", pool.span_moves).field("no_space", pool.no_space);
   json.key("classes").open('[');
   for (const auto& one : pool.classes) {

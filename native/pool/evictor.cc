@@ -26,6 +26,7 @@ void Pool::Impl::drop(uint32_t id, uint64_t& counter, std::vector<RecordRow>& ro
   row.generation = next_generation();
   rows.push_back(row);
   end_keep(slot);
+  end_spare(slot);
   slot.generation = row.generation;  // for withdrawals_of(), while pins keep the slot
 
   slots.erase(id);
@@ -87,8 +88,13 @@ NamespaceUse Pool::use_of(uint32_t namespace_slot) const {
 }
 
 void Pool::Impl::evict(uint32_t id, std::vector<RecordRow>& rows) {
-  assert(slots[id].pins == 0);
-  if (!slots[id].leaving) ++space.span_of(slots[id]).size_class->evictions;
+  const Slot& slot = slots[id];
+  assert(slot.pins == 0);
+  if (!slot.leaving) {
+    const bool elsewhere = slot.moves == kMovesElsewhere && slot.offers == 0;
+    if (!elsewhere && slot.origin != Origin::copied) counters.lost_bytes += slot.length;
+    ++space.span_of(slot).size_class->evictions;
+  }
   drop(id, counters.evictions, rows);
 }
 

@@ -9,6 +9,9 @@ namespace peercached {
 namespace {
 constexpr size_t kColdestMax = 4096;
 constexpr size_t kJudgedMax = 1024;  // a walk under the mutex
+// Eviction spares at most 1/kSparedShare of the pool. Offers to a peer that does not answer must
+// not push out the pages that are in use.
+constexpr uint64_t kSparedShare = 4;
 }  // namespace
 
 IdlePage Pool::Impl::idle_page(const Slot& slot, uint32_t at_ms) const {
@@ -29,9 +32,22 @@ void Pool::Impl::set_origin(Slot& slot, Origin origin) {
   }
 }
 
-Slot* Pool::Impl::recorded(const RecordRow& record) {
+uint32_t Pool::Impl::recorded(const RecordRow& record) {
   const uint32_t id = find_committed(record.digest);
-  return id != kNoSlot && slots[id].generation == record.generation ? &slots[id] : nullptr;
+  return id != kNoSlot && slots[id].generation == record.generation ? id : kNoSlot;
+}
+
+void Pool::Impl::spare(Slot& slot) {
+  const uint64_t bytes = space.span_of(slot).size_class->stride_bytes;
+  if (slot.spared || spared_bytes + bytes > space.capacity_bytes() / kSparedShare) return;
+  slot.spared = true;
+  spared_bytes += bytes;
+}
+
+void Pool::Impl::end_spare(Slot& slot) {
+  if (!slot.spared) return;
+  slot.spared = false;
+  spared_bytes -= space.span_of(slot).size_class->stride_bytes;
 }
 
 PoolStats::Part Pool::replicas() const {
@@ -62,9 +78,9 @@ uint64_t Pool::Impl::free_bytes() const {
   return high_bytes - std::min(high_bytes, space.occupied_bytes());
 }
 
-bool Pool::evicts_within(uint64_t bytes) const {
+PoolFilling Pool::filling() const {
   MutexLock lock(impl_->mutex);
-  return bytes > impl_->free_bytes();
+  return {impl_->counters.set_bytes, impl_->free_bytes(), impl_->counters.lost_bytes};
 }
 
 std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
@@ -107,25 +123,39 @@ void Pool::set_moves(std::span<const Digest> digests, uint8_t moves) {
 
 void Pool::begin_offer(std::span<const RecordRow> records) {
   MutexLock lock(impl_->mutex);
-  for (const RecordRow& record : records)
-    if (Slot* slot = impl_->recorded(record); slot != nullptr && slot->offers != UINT8_MAX)
-      ++slot->offers;
+  for (const RecordRow& record : records) {
+    const uint32_t id = impl_->recorded(record);
+    if (id == kNoSlot || impl_->slots[id].offers == UINT8_MAX) continue;
+    ++impl_->slots[id].offers;
+    if (!impl_->slots[id].leaving) impl_->spare(impl_->slots[id]);
+  }
 }
 
 void Pool::end_offer(std::span<const RecordRow> records) {
   MutexLock lock(impl_->mutex);
-  for (const RecordRow& record : records)
-    if (Slot* slot = impl_->recorded(record); slot != nullptr && slot->offers > 0) --slot->offers;
+  for (const RecordRow& record : records) {
+    const uint32_t id = impl_->recorded(record);
+    if (id == kNoSlot || impl_->slots[id].offers == 0) continue;
+    if (--impl_->slots[id].offers > 0) continue;
+    impl_->end_spare(impl_->slots[id]);
+    if (impl_->slots[id].pins == 0) impl_->recency.unpinned(id);
+  }
+  // The evictor may have been waiting for one of these pages.
+  impl_->wake_evictor();
 }
 
 void Pool::give_away(std::span<const RecordRow> records, bool unless_kept,
                      std::vector<RecordRow>& rows) {
   MutexLock lock(impl_->mutex);
   for (const RecordRow& record : records) {
-    Slot* slot = impl_->recorded(record);
-    if (slot == nullptr || slot->leaving || (unless_kept && slot->kept)) continue;
-    slot->leaving = true;
-    RecordRow& row = rows.emplace_back(impl_->row_of(*slot));
+    const uint32_t id = impl_->recorded(record);
+    if (id == kNoSlot) continue;
+    Slot& slot = impl_->slots[id];
+    if (slot.leaving || (unless_kept && slot.kept)) continue;
+    slot.leaving = true;
+    impl_->end_spare(slot);
+    impl_->recency.taken(id);
+    RecordRow& row = rows.emplace_back(impl_->row_of(slot));
     row.flags = kRecordWithdraw;
     row.generation = next_generation();
   }

@@ -237,6 +237,7 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
     impl_->enter(id, impl_->next_generation(), pages[i].checksum);
     Slot& slot = impl_->slots[id];
     slot.moves = adoption ? adoption->moves : 0;
+    if (!adoption) impl_->counters.set_bytes += slot.length;
     impl_->set_origin(slot, !adoption           ? Origin::set
                             : adoption->replica ? Origin::copied
                                                 : Origin::moved);
@@ -319,7 +320,8 @@ void Pool::withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordR
 void Pool::mark_published(std::span<const RecordRow> rows) {
   MutexLock lock(impl_->mutex);
   for (const RecordRow& row : rows) {
-    if (Slot* slot = impl_->recorded(row)) slot->published = true;
+    const uint32_t id = impl_->recorded(row);
+    if (id != kNoSlot) impl_->slots[id].published = true;
   }
 }
 

@@ -137,6 +137,13 @@ struct PoolRoom {
   }
 };
 
+// Counters since the start, and what is left.
+struct PoolFilling {
+  uint64_t set_bytes = 0;   // of pages that workers set
+  uint64_t free_bytes = 0;  // to the mark at which eviction starts
+  uint64_t lost_bytes = 0;  // of pages that were evicted, and that no other pool was known to have
+};
+
 struct Evicted {
   uint64_t pages = 0;
   uint64_t bytes = 0;  // of payload
@@ -162,6 +169,7 @@ struct PoolStats {
   uint64_t reserved = 0, pins = 0;
   uint64_t sets = 0, span_moves = 0, no_space = 0;
   uint64_t evictions = 0, removals = 0, given = 0;  // each page that left, once
+  uint64_t set_bytes = 0, lost_bytes = 0;  // see PoolFilling
   struct Class {
     uint64_t stride_bytes, slots, used, spans, evictions;
     uint64_t pinned;  // slots that eviction cannot take now: pinned or reserved
@@ -283,7 +291,7 @@ class Pool {
   // The committed pages, most recently used first, as many as fit into `bytes_max` of payload.
   // Order is stable except for pages touched during the scan.
   std::vector<IdlePage> warmest(uint64_t bytes_max) const;
-  bool evicts_within(uint64_t bytes) const;  // while so many more bytes are set
+  PoolFilling filling() const;
   // The pages that eviction takes while `bytes` more are set, at most 4096 of them. Not those that
   // are pinned, have moved `moves_max` times, or move elsewhere.
   std::vector<IdlePage> coldest(uint64_t bytes, uint8_t moves_max) const;
@@ -294,11 +302,12 @@ class Pool {
   void set_moves(std::span<const Digest> digests, uint8_t moves);
   // Around an offer of these pages to a peer that lets us drop them. Meanwhile keeps() says that
   // they leave, whoever uses them: or two nodes that offer each other the same page both drop it.
+  // Eviction spares them, up to a quarter of the pool: or it drops them while the peer reads them.
   void begin_offer(std::span<const RecordRow> records);
   void end_offer(std::span<const RecordRow> records);
   // A peer has taken these pages. Appends their withdrawals to `rows`. They stay readable until
-  // drop_given(), but nobody can rely on them any more. `unless_kept`: not of pages in a keep(),
-  // which stay.
+  // drop_given(), but nobody can rely on them any more: eviction takes them first. `unless_kept`:
+  // not of pages in a keep(), which stay.
   void give_away(std::span<const RecordRow> records, bool unless_kept,
                  std::vector<RecordRow>& rows);
   // Which of these pages of a peer are here, and stay: states[i]. Those are used now.

@@ -45,8 +45,10 @@ struct Pool::Impl {
   void set_origin(Slot& slot, Origin origin) REQUIRES(mutex);
   // To the mark at which eviction starts.
   uint64_t free_bytes() const REQUIRES(mutex);
-  // The committed page of this record; nullptr: it has gone, or was set anew.
-  Slot* recorded(const RecordRow& record) REQUIRES(mutex);
+  // The committed page of this record; kNoSlot: it has gone, or was set anew.
+  uint32_t recorded(const RecordRow& record) REQUIRES(mutex);
+  void spare(Slot& slot) REQUIRES(mutex);
+  void end_spare(Slot& slot) REQUIRES(mutex);
   IdlePage idle_page(const Slot& slot, uint32_t at_ms) const REQUIRES(mutex);
   // Calls visit(slot, now_ms) under the mutex, for some slots in one turn. Releases it after each
   // turn and calls after_turn().
@@ -108,6 +110,7 @@ struct Pool::Impl {
   Recency recency GUARDED_BY(mutex);
   VictimFinder victims GUARDED_BY(mutex);
   std::vector<uint32_t> chosen GUARDED_BY(mutex);  // scratch of take_slot
+  uint64_t spared_bytes GUARDED_BY(mutex) = 0;
   PoolStats counters GUARDED_BY(mutex);
   std::vector<KeptPage> ended GUARDED_BY(mutex);  // take_ended(); each was kept once since then
   RecoveryReport recovery;                        // constant after construction

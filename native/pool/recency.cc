@@ -159,16 +159,17 @@ void Recency::unlist(uint32_t id) {
 }
 
 template <Links Slot::*links>
-uint32_t Recency::coldest_unpinned(OrderedPages<links>& pages) {
+uint32_t Recency::coldest_evictable(OrderedPages<links>& pages) {
   for (auto* list : {&pages.once, &pages.reused}) {
-    while (!list->empty() && slots_[list->coldest()].pins > 0) unlist(list->coldest());  // parked
+    while (!list->empty() && (slots_[list->coldest()].pins > 0 || slots_[list->coldest()].spared))
+      unlist(list->coldest());  // parked
   }
   return pages.coldest(slots_.data());
 }
 
-uint32_t Recency::next() { return coldest_unpinned(pages_); }
+uint32_t Recency::next() { return coldest_evictable(pages_); }
 
-uint32_t Recency::next_of(SizeClass& size_class) { return coldest_unpinned(size_class.pages); }
+uint32_t Recency::next_of(SizeClass& size_class) { return coldest_evictable(size_class.pages); }
 
 uint32_t Recency::next_of(NamespacePages& own) {
   uint32_t found = kNoSlot;
@@ -200,13 +201,18 @@ void Recency::first(size_t count, std::vector<uint32_t>& ids) const {
 
 void Recency::unpinned(uint32_t id) {
   Slot& slot = slots_[id];
-  if (slot.listed || slot.state != SlotState::committed) return;
+  if (slot.listed || slot.spared || slot.state != SlotState::committed) return;
   slot.listed = true;
   auto& pages = pages_.list_of(slot);
   // Never hotter than the current coldest page, so that the list stays ordered by stamp.
   if (!pages.empty()) slot.stamp = std::min(slot.stamp, slots_[pages.coldest()].stamp);
   pages.push_coldest(slots_.data(), id);
   class_of(id).pages.list_of(slot).push_coldest(slots_.data(), id);
+}
+
+void Recency::taken(uint32_t id) {
+  unlist(id);
+  if (slots_[id].pins == 0) unpinned(id);
 }
 
 double Recency::worth(uint32_t id) const {

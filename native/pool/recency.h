@@ -16,8 +16,8 @@
 // A page that another pool has, too, is placed near the cold end: if it goes, the cluster still has
 // it. A use moves it up like any other page (docs/spill.md).
 //
-// Eviction "parks" a pinned page that it meets at the cold end: it takes the page off the lists. So
-// later evictions do not meet it again. Its last unpin puts it back at the cold end.
+// Eviction "parks" a pinned or spared page that it meets at the cold end: it takes the page off the
+// lists. So later evictions do not meet it again. Its last unpin puts it back at the cold end.
 //
 // Within a namespace a page is placed behind its predecessor, too, if it is there in the pool. That
 // order matters only where a namespace has a quota.
@@ -57,12 +57,15 @@ class Recency {
   void duplicated(uint32_t id, uint32_t before, uint32_t now_ms);
   // Comes from an earlier process. In the order of the stamps, which tells nothing of later uses.
   void restored(uint32_t id, uint64_t stamp);
-  // Its last pin has ended.
+  // Its last pin has ended, or it is spared no more.
   void unpinned(uint32_t id);
+  // Another pool has taken it: it goes before the pages that only this one has.
+  void taken(uint32_t id);
   void removed(uint32_t id);
 
   // --- what to evict
-  // The page to evict next, of all or of some. Never a pinned one; kNoSlot: there is no other.
+  // The page to evict next, of all or of some. Never a pinned one, nor a spared one except within a
+  // namespace; kNoSlot: there is no other.
   uint32_t next();
   uint32_t next_of(SizeClass& size_class);
   uint32_t next_of(NamespacePages& own);
@@ -83,7 +86,7 @@ class Recency {
   uint32_t same_class_before(uint32_t id, uint32_t anchor);
   uint32_t last_used_after(uint32_t touched_ms) const;
   template <Links Slot::*links>
-  uint32_t coldest_unpinned(OrderedPages<links>& pages);
+  uint32_t coldest_evictable(OrderedPages<links>& pages);
   uint64_t bonus(const Slot& slot) const { return slot.reused ? space_.capacity_bytes() : 0; }
   uint64_t last_use(uint32_t id) const { return slots_[id].stamp - bonus(slots_[id]); }
   SizeClass& class_of(uint32_t id) { return *space_.span_of(slots_[id]).size_class; }

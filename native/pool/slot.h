@@ -53,6 +53,7 @@ struct alignas(64) Slot {
   Origin origin = Origin::set;
   bool kept = false;     // one of its pins is that of Pool::keep()
   uint8_t offers = 0;    // under way: a peer that takes the page makes us drop it
+  bool spared = false;   // by eviction, while offered (Pool::begin_offer)
   bool leaving = false;  // a peer has taken it: withdrawn, and dropped soon
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start

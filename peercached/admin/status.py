@@ -124,6 +124,7 @@ class Pool(Part):
     evictions: int = 0
     removals: int = 0
     given: int = 0  # to other nodes: neither evicted nor removed
+    lost_bytes: int = 0  # of evicted pages that no other pool was known to have
     span_moves: int = 0
     no_space: int = 0
     classes: list[PoolClass] = []

@@ -329,13 +329,13 @@ class Config(BaseModel):
         "Restarts and upgrades should keep the cache. One file for each daemon; needs `state_dir`.",
     )
     spill_bytes_per_s: Size = _key(
-        256 << 20,
+        4 << 30,
         _POOL,
-        "Budget for pages that move to other nodes before the pool evicts them. They go only to a "
-        "node with free memory, or whose coldest pages are older. 0: no page moves. Then a page "
-        "that the pool evicts is gone, unless it is on the disk.",
-        "More if some nodes set pages faster than this while others have memory to spare (prefill "
-        "and decode nodes, memory-only nodes): what the network can carry beside reads.",
+        "Budget for pages that move, before the pool evicts them, to full nodes whose coldest "
+        "pages are older. Moves to nodes with free memory are not charged. 0: no page moves. Then "
+        "a page that the pool evicts is gone, unless it is on the disk.",
+        "Less if moves take the network from reads. More if some nodes set pages faster than this "
+        "while the others are full of older ones (prefill and decode nodes, memory-only nodes).",
         unit="bytes/s",
         live=True,
         ge=0,

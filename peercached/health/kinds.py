@@ -112,6 +112,12 @@ CLEARS_NOT_KEPT = _RESTARTS.error(
     "Cleared namespaces cannot be written to `state_dir`. A restart may bring cleared pages back.",
 )
 
+_POOL = Section("Pool")
+EVICTED_BESIDE_ROOM = _POOL.warning(
+    "evicted_beside_room",
+    "This node evicted pages that no other node has, while a peer had free memory.",
+)
+
 _DISK = Section("Disk tier")
 DISK_READ_ONLY = _DISK.error(
     "disk_read_only",
@@ -242,6 +248,7 @@ SECTIONS = (
     _PEERS,
     _REMOVALS,
     _RESTARTS,
+    _POOL,
     _DISK,
     _RDMA,
     _TLS,

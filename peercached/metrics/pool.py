@@ -37,6 +37,11 @@ _SINGLES = (
     Counter("pins_refused", "pins.refused", "Pages that no pin had room for."),
     Counter("pool_commits", "pool.sets", "Pages that came into the pool."),
     Counter("pool_evictions", "pool.evictions", "Pages evicted to make room."),
+    Counter(
+        "pool_lost_bytes",
+        "pool.lost_bytes",
+        "Bytes of evicted pages that no other pool was known to have.",
+    ),
     Counter("pool_removals", "pool.removals", "Pages removed, cleared, or set anew otherwise."),
     Counter("pool_given", "pool.given", "Pages that left for the pools of other nodes."),
     Counter("pool_span_moves", "pool.span_moves", "Spans moved between size classes."),

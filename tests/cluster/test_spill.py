@@ -1,6 +1,7 @@
 """A full node's pages move to nodes with room before it evicts them."""
 
 from collections.abc import Sequence
+from itertools import count
 
 from harness.clock import seconds
 from harness.cluster import Cluster
@@ -8,10 +9,13 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import Pages, keys_of
 from harness.spilling import BATCH, BUDGET, PAGE, POOL, at_rest, set_slowly, spilled
 from harness.versions import Versions
-from harness.waiting import eventually
+from harness.waiting import CALL_S, eventually
 
-from peercache_client import Status
+from peercache_client import Client, Status
 from peercached.admin.client import AdminClient
+from peercached.health.kinds import EVICTED_BESIDE_ROOM
+
+CODE = EVICTED_BESIDE_ROOM.code
 
 
 def count_found(pages: Pages, keys: Sequence[bytes]) -> int:
@@ -25,7 +29,7 @@ def test_pages_of_a_full_node_are_still_found_while_others_have_room(
     cluster = make_cluster(3, pool_size=POOL, spill_bytes_per_s=BUDGET)
     keys = keys_of("set at a", 2 * POOL // PAGE)
     set_slowly(cluster[0], attach(cluster[0], page_bytes=PAGE), keys)
-    assert cluster[0].status()["pool"]["evictions"] > 0
+    assert cluster[0].status()["pool"]["keys"] < 0.55 * len(keys)
     for daemon in cluster.daemons:
         found = count_found(attach(daemon, page_bytes=PAGE), keys)
         # The evictor may have been quicker with a few of them.
@@ -44,6 +48,26 @@ def test_without_a_budget_nothing_spills(make_cluster: MakeCluster, attach: Atta
         assert all(writer.set(keys[at : at + BATCH]))
     assert spilled(cluster[0])["pages"] == 0
     assert cluster[1].status()["pool"]["keys"] == 0
+
+
+def test_status_says_that_a_node_evicts_while_a_peer_has_room(make_cluster: MakeCluster) -> None:
+    giver, taker = make_cluster(2, each=[{"pool_size": POOL}, {"pool_size": 16 * POOL}]).daemons
+    with Client(str(giver.socket_path), "test", timeout_s=CALL_S) as worker:
+        region = worker.alloc(16 * PAGE)
+        offsets = [number * PAGE for number in range(16)]
+
+        numbers = count()
+
+        def is_found() -> bool:
+            keys = keys_of(f"burst {next(numbers)}", 2 * POOL // PAGE)
+            for at in range(0, len(keys), 16):
+                assert all(worker.batch_set(keys[at : at + 16], region, offsets, [PAGE] * 16))
+            found = [each for each in giver.status()["health"] if each["code"] == CODE]
+            return bool(found) and taker.node_id in found[0]["sentence"]
+
+        assert not giver.status()["pool"]["lost_bytes"]
+        eventually(is_found, 30)
+    assert CODE not in [each["code"] for each in taker.status()["health"]]
 
 
 def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(

@@ -213,9 +213,8 @@ class FakeEngine(NativeDirectory):
     def has_fresh(self) -> bool:
         return False
 
-    def evicts_within(self, bytes: int) -> bool:
-        del bytes
-        return False
+    def filling(self) -> tuple[int, int, int]:
+        return 0, 1 << 60, 0
 
     def take_notices(self) -> list[str]:
         return []

@@ -36,10 +36,15 @@ class SmallPool(SimEngine):
         super().__init__(node)
         self.slots: dict[bytes, Slot] = {}
         self._arriving: dict[bytes, Slot] = {}
+        self.set_bytes = 0  # by workers
+        self.lost_bytes = 0  # by evictions
 
     def set_page(self, digest: bytes, length: int = PAGE_BYTES) -> bytes:
         while digest not in self.pool and len(self.pool) >= POOL_PAGES:
-            self._cluster.evicts(self._node, min(self.slots, key=self._age_order))
+            coldest = min(self.slots, key=self._age_order)
+            self.lost_bytes += 0 if self.slots[coldest].moves == ELSEWHERE else PAGE_BYTES
+            self._cluster.evicts(self._node, coldest)
+        self.set_bytes += 0 if digest in self._arriving else length
         self.slots[digest] = self._arriving.pop(digest, Slot(self._node.clock))
         return super().set_page(digest, length)
 
@@ -58,8 +63,8 @@ class SmallPool(SimEngine):
 
     # --- spill
 
-    def evicts_within(self, bytes: int) -> bool:
-        return len(self.pool) + bytes // PAGE_BYTES > POOL_PAGES
+    def filling(self) -> tuple[int, int, int]:
+        return self.set_bytes, (POOL_PAGES - len(self.pool)) * PAGE_BYTES, self.lost_bytes
 
     def coldest(self, bytes: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
         """A page a part."""

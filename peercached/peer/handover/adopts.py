@@ -14,7 +14,7 @@ from peercached.component import Component, Stats
 from peercached.directory.epochs import Epochs
 from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress
-from peercached.peer.handover.parts import bytes_of, digests_in, rows_in
+from peercached.peer.handover.parts import ADOPTS_MAX, bytes_of, digests_in, rows_in
 from peercached.peer.rpc.failures import Unable
 from peercached.proto import peer_pb2 as pb
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 GIVERS_MAX = 256  # that are counted
-# Parts at a time. Each needs memory beside the pool: normally 8 MiB, at most 64 MiB.
-ADOPTS_MAX = 2
 MOVES_MAX = 2  # a page that moved so often is spilled no more (native/engine/handover.h)
 
 

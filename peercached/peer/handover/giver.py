@@ -4,7 +4,8 @@ A peer pulls the pages that it takes and publishes them, as in a drain. If we gi
 withdraw our records, and drop our copies once no reader uses these records any more.
 
 A peer with neither room nor older pages is left alone for a while, longer each time. So nodes that
-are equally busy ask each other once a minute.
+are equally busy ask each other once a minute. A peer gets no more parts at a time than it takes.
+Further ones go to other peers, or wait.
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
-from peercached.peer.handover.parts import READERS_DONE_S, Answer, Offers, Part, bytes_of
+from peercached.peer.handover.parts import (
+    ADOPTS_MAX,
+    READERS_DONE_S,
+    Answer,
+    Offers,
+    Part,
+    bytes_of,
+)
 from peercached.peer.handover.rests import Rests
 from peercached.peer.handover.takers import takers
 from peercached.peer.rpc.tasks import Tasks
@@ -65,18 +74,28 @@ class Giver:
         self._turns = itertools.count()
         self._rests = Rests(REST_MAX_S)
         self._rooms: dict[Node, tuple[int, int]] = {}  # free bytes, age of the coldest page
+        self._under_way: Counter[Node] = Counter()  # parts at each peer
         self._drops = Tasks()
 
     def takers(self, now: float) -> list[Node]:
-        """Peers to ask, in order: those with most room first, then those with the oldest pages.
-        `now` is monotonic seconds."""
+        """Peers to ask, in order: those with room, then full ones. Of each, those with the fewest
+        of our parts, then those with most room or the oldest pages. `now` is monotonic seconds."""
         members = list(self._placement.nodes.values())
         self._rests.keep_only(members)
-        for gone in self._rooms.keys() - set(members):
-            del self._rooms[gone]
-        awake = (n for n in members if self._rests.is_awake(n, now))
-        found = takers(awake, self._placement.own, next(self._turns), now)
-        return sorted(found, key=lambda node: self._rooms.get(node, (1 << 63, 0)), reverse=True)
+        for known in (self._rooms, self._under_way):
+            for gone in known.keys() - set(members):
+                del known[gone]
+        free = (
+            node
+            for node in members
+            if self._rests.is_awake(node, now) and self._under_way[node] < ADOPTS_MAX
+        )
+        found = takers(free, self._placement.own, next(self._turns), now)
+        return sorted(found, key=self._order)
+
+    def _order(self, node: Node) -> tuple[bool, int, int, int]:
+        free_bytes, coldest_idle_ms = self._rooms.get(node, (1 << 63, 0))
+        return free_bytes == 0, self._under_way[node], -free_bytes, -coldest_idle_ms
 
     async def offer(
         self,
@@ -93,12 +112,14 @@ class Giver:
         if not keeps:
             self._engine.begin_offer(offered)
         try:
+            self._under_way[node] += 1
             given, taken = await self._offer(node, part, left)
             if taken and not keeps:
                 leaving = await self._give_up(b"".join(taken), ends_pins)
                 # Others were evicted meanwhile, or are pinned.
                 given = replace(given, pages=leaving)
         finally:
+            self._under_way[node] -= 1
             if not keeps:
                 self._engine.end_offer(offered)
         return given
@@ -131,6 +152,11 @@ class Giver:
     def has_room(self, node: Node) -> bool:
         """Whether its pool is not full, as far as we know."""
         return self._rooms.get(node, (1, 0))[0] > 0
+
+    def most_room(self) -> tuple[int, str]:
+        """The free bytes of the peer with most room, as far as we know, and its node id."""
+        rooms = ((room[0], node.address.node_id) for node, room in self._rooms.items())
+        return max(rooms, default=(0, ""))
 
     async def stop(self) -> None:
         await self._drops.stop()

@@ -19,6 +19,9 @@ from peercached.proto import peer_pb2 as pb
 
 # Parts under way at a time: one peer reads while another one publishes.
 OFFERS_MAX = 4
+# Parts that a node takes at a time. Each needs memory beside the pool: normally 8 MiB, at most
+# 64 MiB.
+ADOPTS_MAX = 2
 # Seconds until no reader uses a withdrawn record any more.
 READERS_DONE_S = 0.5
 # Share of a call's timeout that the peer may use to pull the pages.

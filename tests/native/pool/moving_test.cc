@@ -151,6 +151,69 @@ TEST_F(PoolMoving, AGivenPageCountsOnceHoweverItGoes) {
   EXPECT_EQ(stats.evictions + stats.removals, 0u);
 }
 
+TEST_F(PoolMoving, EvictionSparesPagesWhileTheyAreOfferedUpToAQuarterOfThePool) {
+  open(4 * kMiB, 1, 1);
+  std::vector<RecordRow> offered, too_many;
+  for (uint64_t i = 0; i < 32; ++i) offered.push_back(set(i, kMoved));
+  for (uint64_t i = 100; i < 200; ++i) too_many.push_back(set(i, kMoved));
+  const auto held = [&](const std::vector<RecordRow>& rows) {
+    std::vector<Digest> digests;
+    for (const RecordRow& row : rows) digests.push_back(row.digest);
+    std::vector<uint8_t> present(rows.size());
+    pool->contains(digests, false, present);
+    return std::ranges::count(present, 1);
+  };
+  pool->begin_offer(offered);
+  pool->begin_offer(too_many);
+  fill(1000, 8 * kMiB);
+  EXPECT_EQ(held(offered), 32);
+  EXPECT_GT(held(too_many), 10);
+  EXPECT_LE((held(offered) + held(too_many)) * kMoved, kMiB);
+
+  std::vector<RecordRow> withdrawn;
+  pool->give_away(std::span(offered).first(16), false, withdrawn);
+  fill(2000, 17 * (kMoved + kKiB));
+  EXPECT_EQ(held(offered), 16) << "pages that another pool has taken go first";
+  const uint64_t lost_bytes = pool->stats().lost_bytes;
+  pool->end_offer(offered);
+  fill(3000, 32 * kMoved);
+  EXPECT_EQ(held(offered), 0) << "the others go once they are offered no more";
+  EXPECT_GE(pool->stats().lost_bytes - lost_bytes, 16 * kMoved);
+  pool->end_offer(too_many);
+}
+
+TEST_F(PoolMoving, AnOfferedPageThatIsRemovedGoesAndASetAnewOneIsNotSpared) {
+  open(4 * kMiB, 1, 1);
+  const RecordRow old = set(1, kMoved);
+  pool->begin_offer({&old, 1});
+  std::vector<RecordRow> rows;
+  const Digest one[] = {digest_for(1)};
+  EXPECT_EQ(pool->remove(one, rows), 1u);
+  set(1, kMoved);
+  pool->end_offer({&old, 1});
+  fill(1000, 8 * kMiB);
+  std::vector<uint8_t> present(1);
+  pool->contains(one, false, present);
+  EXPECT_EQ(present[0], 0);
+}
+
+TEST_F(PoolMoving, AllOfAPoolMayBeOfferedAndPinnedAndSetsStillFindRoom) {
+  open(kMiB, 1, 1);
+  std::vector<RecordRow> offered;
+  for (uint64_t i = 0; i < 8; ++i) offered.push_back(set(i, kMoved));
+  std::vector<PinnedPage> pins;
+  for (uint64_t i = 100; i < 200; ++i) {
+    const Reservation reservation = reserve(i, kMoved);
+    if (reservation.outcome != ReserveOutcome::reserved) break;
+    if (i == 100) pool->begin_offer(offered);
+    commit(reservation, i);
+    pins.push_back(reservation.page);
+  }
+  EXPECT_EQ(pins.size(), pool->stats().classes[0].slots) << "they go when nothing else is left";
+  pool->unpin(pins);
+  pool->end_offer(offered);
+}
+
 TEST_F(PoolMoving, AKeptPageStaysUnlessItsKeepMayEndAndAPageGivenAwayIsNotKept) {
   open(4 * kMiB, 1, 1);
   const RecordRow page = set(1, kMoved);
