@@ -169,7 +169,7 @@ struct PoolStats {
   uint64_t reserved = 0, pins = 0;
   uint64_t sets = 0, span_moves = 0, no_space = 0;
   uint64_t evictions = 0, removals = 0, given = 0;  // each page that left, once
-  uint64_t set_bytes = 0, lost_bytes = 0;  // see PoolFilling
+  uint64_t set_bytes = 0, lost_bytes = 0;           // see PoolFilling
   struct Class {
     uint64_t stride_bytes, slots, used, spans, evictions;
     uint64_t pinned;  // slots that eviction cannot take now: pinned or reserved

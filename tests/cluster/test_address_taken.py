@@ -123,3 +123,10 @@ def test_a_removal_waits_for_a_node_at_whose_address_something_is_silent(
         refused = pytest.raises(Refused, match="still takes connections")
         with AdminClient(str(a.admin_path)) as admin, refused:
             admin.forget_node("b")
+        b.host = "127.0.0.77"  # it starts again with another address
+        b.start()
+        cluster.wait_complete()
+        gone = {Status.ok, Status.absent}
+        eventually(
+            lambda: set(worker.remove(KEYS)) <= gone, 20, lambda: str(a.status()["removals"])
+        )
