@@ -22,10 +22,15 @@ _PIPE_COLUMNS = 200
 _WIDEST_COLUMNS = 10_000
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 (rich calls this while it handles the error; told.py tells it)
+
+
 def console() -> Console:
     """Standard output. Into a pipe, lines are not cut to a terminal's width."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
-    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return _Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:

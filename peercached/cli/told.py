@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +20,21 @@ class ToldGroup(click.Group):
     def __init__(self, *arguments: Any, failed: int = FAILED, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._failed = failed
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Ends the process with the exit code of the error, also if nobody can read its text."""
+        for name in ("stdin", "stdout", "stderr"):
+            if getattr(sys, name) is None:  # the caller has closed it
+                setattr(sys, name, Path(os.devnull).open("r+"))  # noqa: SIM115
+        try:
+            code = super().main(*arguments, **options | {"standalone_mode": False})
+        except click.ClickException as error:
+            with contextlib.suppress(OSError):
+                error.show()
+            code = error.exit_code
+        except click.Abort:
+            code = self._failed
+        sys.exit(code if isinstance(code, int) else 0)
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         with self._output_told():  # --help and --version print here

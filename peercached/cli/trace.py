@@ -18,6 +18,12 @@ _WORDS = {
     "owner": "  owner",
     "copy": "  copy",
 }
+_EXITS = {
+    "ok": exits.OK,
+    "absent": exits.ABSENT,
+    "suspect": exits.UNREACHABLE,
+    "deadline": exits.UNREACHABLE,
+}
 
 
 @ctl_command("trace")
@@ -28,7 +34,7 @@ def trace(target: Target, as_json: bool, key: str, namespace: str) -> None:
 
     It is a real get: counted, and the page counts as used. The page goes into memory of the
     daemon's own and is dropped. Where the page is, and how long it is, is looked up before the
-    clock starts. Exit code 1 if the get missed.
+    clock starts. Exit code 1 if the page is absent, 3 if a node that may have it does not answer.
     """
     with target.admin() as admin:
         found = admin.trace(namespace, key_bytes(key))
@@ -36,7 +42,7 @@ def trace(target: Target, as_json: bool, key: str, namespace: str) -> None:
         print_json(found.model_dump(mode="json"))
     else:
         _show(key, found)
-    sys.exit(exits.OK if found.outcome == "ok" else exits.ABSENT)
+    sys.exit(_EXITS.get(found.outcome, exits.FAILED))
 
 
 def _show(key: str, found: Trace) -> None:

@@ -109,7 +109,15 @@ def test_output_on_a_full_disk_is_one_sentence(make_cluster: MakeCluster) -> Non
 
 
 def test_an_error_that_cannot_be_told_is_not_called_absent(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "peercached.cli.ctl", "--socket", str(tmp_path / "none")]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run([*command, "exists", KEY], stderr=full, check=False)
-    assert done.returncode not in (exits.OK, exits.ABSENT)
+    command = f"{sys.executable} -m peercached.cli.ctl --socket {tmp_path}/none"
+    for words, code in (
+        (f"exists {KEY} 2>/dev/full", exits.UNREACHABLE),
+        (f"exists {KEY} --bogus 2>/dev/full", 2),
+        (f"get {KEY} >&-", exits.UNREACHABLE),
+        (f"trace {KEY} >&- 2>&-", exits.UNREACHABLE),
+        ("nodes >&-", exits.UNREACHABLE),
+    ):
+        line = f"set -o pipefail; {command} {words}"
+        done = subprocess.run(["bash", "-c", line], stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == code, (words, done.stderr)
+        assert "Traceback" not in done.stderr, words
