@@ -18,13 +18,21 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
 from peercached.directory.layout import ROW_BYTES
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say
-from peercached.peer.handover.parts import OFFERS_MAX, READERS_DONE_S, Offers, Part, bytes_of
+from peercached.peer.handover.parts import (
+    OFFERS_MAX,
+    READERS_DONE_S,
+    Answer,
+    Offers,
+    Part,
+    bytes_of,
+)
 from peercached.peer.handover.report import NO_DRAIN, Progress
 from peercached.peer.handover.rests import Rests
 from peercached.peer.handover.takers import takers
@@ -227,14 +235,28 @@ class Drain(Component):
         self, node: Node, part: Part, rows: Mapping[bytes, bytes], left: dict[bytes, bytes]
     ) -> bool:
         """Offers these pages to `node`. Pages that it takes are withdrawn here and leave `left`.
-        False if it gave no answer: it is asked again after a rest."""
-        wanted = {digest: row for digest, row in rows.items() if digest in left}
-        if not wanted or node in self._out:
-            return True
-        answer = await self._offers.offer(node, part, wanted)
-        while answer.busy:
-            await asyncio.sleep(BUSY_S)
+        False if it gave no answer: it is asked again after a rest.
+
+        A peer that has room and takes less may have had too little time to read the rest. It is
+        offered the rest, and half as much of it if it took nothing."""
+        most = len(rows)
+        while most and node not in self._out:
+            wanted = dict(islice(((d, row) for d, row in rows.items() if d in left), most))
+            if not wanted:
+                return True
             answer = await self._offers.offer(node, part, wanted)
+            if answer.busy:
+                await asyncio.sleep(BUSY_S)
+            elif not await self._takes(node, answer, wanted, left):
+                return False
+            elif not answer.taken:
+                most = min(most, len(wanted)) // 2
+        return True
+
+    async def _takes(
+        self, node: Node, answer: Answer, wanted: Mapping[bytes, bytes], left: dict[bytes, bytes]
+    ) -> bool:
+        """False if it was no answer."""
         if answer.failed:
             log.warning(
                 "drain: %s gave no answer, will ask again: %s",
