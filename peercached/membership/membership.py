@@ -552,9 +552,9 @@ class Membership:
         """Seconds since each member was last heard; empty if this node is no master."""
         return self._roster.liveness.silence_s(now) if self.is_master(now) else {}
 
-    def mute(self) -> list[NodeAddress]:
+    def mute(self, now: float) -> list[NodeAddress]:
         """Processes that this master keeps out: they answer no call (mute.py)."""
-        return self._roster.mute.out()
+        return self._roster.mute.out(now)
 
     def endpoints(self) -> set[str]:
         """The endpoints that get heartbeats of this node."""

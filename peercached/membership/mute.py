@@ -63,9 +63,10 @@ class Mute:
         case = self._cases.get(address.node_id)
         return case is not None and case.is_out and case.address.same_process(address)
 
-    def knocks(self, address: NodeAddress) -> None:
+    def knocks(self, address: NodeAddress, now: float) -> None:
         """A process that is out asks to be let in."""
-        self._cases[address.node_id].knocks = True
+        case = self._cases[address.node_id]
+        case.knocks, case.heard_at = True, now
 
     def to_probe(self) -> list[NodeAddress]:
         """The processes that have knocked since the last call."""
@@ -78,5 +79,7 @@ class Mute:
         """It has answered us, or another master that has let it in."""
         self._cases.pop(node_id, None)
 
-    def out(self) -> list[NodeAddress]:
-        return [case.address for case in self._cases.values() if case.is_out]
+    def out(self, now: float) -> list[NodeAddress]:
+        """Those that are out and still send heartbeats."""
+        since = now - self._timing.full_beat_s - self._timing.member_ttl_s
+        return [c.address for c in self._cases.values() if c.is_out and c.heard_at > since]

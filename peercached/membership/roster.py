@@ -81,7 +81,7 @@ class Roster:
         if sender.state is State.LEFT:
             return Verdict.ACCEPTED, "", 0
         if self.mute.is_out(address):
-            self.mute.knocks(address)
+            self.mute.knocks(address, now)
             return Verdict.WAIT, f"its heartbeats come, but nobody reaches {address.endpoint}", 0
         if member is not None:
             heard = self.liveness.last_heard(node_id)

@@ -73,14 +73,14 @@ def test_a_mute_member_is_put_out_and_let_in_again_once_it_answers() -> None:
     assert master.inside() == {"b", "c", "d"}, "a busy daemon gets its time"
     master.run(2 * TIMING.member_ttl_s)
     assert master.inside() == {"b", "c"}
-    assert [address.node_id for address in master.node.mute()] == ["d"]
+    assert [address.node_id for address in master.node.mute(master.now)] == ["d"]
     master.run(10 * TIMING.member_ttl_s)
     assert master.verdicts["d"] is Verdict.WAIT
     assert master.inside() == {"b", "c"}
     master.reached.add("d")
     master.run(2.0)
     assert master.inside() == {"b", "c", "d"}
-    assert master.node.mute() == []
+    assert master.node.mute(master.now) == []
 
 
 def test_a_member_that_only_this_master_does_not_reach_stays() -> None:
@@ -118,5 +118,5 @@ def test_a_master_that_is_told_of_the_death_of_a_mute_member_keeps_it_out_too() 
         now += 0.25
         assert roster.heard(member("d"), now)[0] is Verdict.ACCEPTED
     roster.told([], [Gone("d", 1, 0, State.DEAD)], now)
-    assert [address.node_id for address in roster.mute.out()] == ["d"]
+    assert [address.node_id for address in roster.mute.out(now)] == ["d"]
     assert roster.heard(member("d", 1), now + 0.25)[0] is Verdict.WAIT

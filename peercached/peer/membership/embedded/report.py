@@ -54,7 +54,7 @@ def say(membership: Membership, say: Say, now: float) -> None:
             "far above any number this node knows.",
             "Find the faulty or foreign node. If this node was disconnected for years, restart it.",
         )
-    for address in membership.mute():
+    for address in membership.mute(now):
         say(
             kinds.MEMBER_MUTE,
             f"{address.node_id} sends heartbeats, but nobody reaches it at {address.endpoint}. It "
