@@ -54,6 +54,8 @@ class Departures(Component):
             self._remember(one)
 
     def view_changed(self, change: Change) -> None:
+        if change.view.number == 0:
+            return  # this node has left, not the others
         present = change.view.by_id
         before = {one.node_id: one.incarnation for one in self._departed.values()}
         before |= {gone.address.node_id: gone.address.incarnation for gone in change.removed}

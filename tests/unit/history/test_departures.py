@@ -120,3 +120,11 @@ def test_the_first_views_nodes_have_joined() -> None:
     cluster.view(a=1)
     cluster.view(a=1, b=2)
     assert cluster.kinds() == [("joined", "a"), ("joined", "b")]
+
+
+def test_a_node_that_leaves_says_nothing_of_the_others() -> None:
+    cluster = Cluster()
+    cluster.view(a=1, b=2)
+    gone = list(cluster.nodes.values())[1:]
+    cluster.departures.view_changed(Change(View.alone(made("a", 1)), removed=gone))
+    assert cluster.departures.document() == cluster.findings() == []
