@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from peercached.config.cluster_secret import SecretProblem, read_secret
-from peercached.config.memory import BESIDES_BYTES
+from peercached.config.memory import besides_bytes
 from peercached.config.paths import SOCKET_PATH_BYTES_MAX
 from peercached.config.private import open_to_others, remedy
 from peercached.config.problem import Problem
@@ -33,13 +33,14 @@ def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
     _check_pool_file(config, bad)
     _check_rdma(config, bad)
     _check_disk(config, bad)
-    if memory_bytes is not None and config.pool_size + BESIDES_BYTES > memory_bytes:
+    besides = besides_bytes(config)
+    if memory_bytes is not None and config.pool_size + besides > memory_bytes:
         bad(
             "pool_size",
-            f"{format_size(config.pool_size)}, and the {format_size(BESIDES_BYTES)} that the "
+            f"{format_size(config.pool_size)}, and the {format_size(besides)} that the "
             f"daemon needs besides, do not fit the {memory_bytes} bytes of memory that this "
             "process may use",
-            f"set pool_size to at most {max(memory_bytes - BESIDES_BYTES, 0) >> 20}MiB and leave "
+            f"set pool_size to at most {max(memory_bytes - besides, 0) >> 20}MiB and leave "
             "room for the engines, or raise the memory of the host, or the limit of the container "
             "or unit (its cgroup)",
         )

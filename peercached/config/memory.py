@@ -9,12 +9,17 @@ from pathlib import Path
 from peercached.config.schema import Config
 from peercached.config.values import format_size
 
-# What a daemon needs besides its pool. docs/performance.md has 79 MB of an idle one. The rest is
-# for calls under way. The directory and the disk tier need more, as they fill.
-BESIDES_BYTES = 128 << 20
+# docs/performance.md has 79 MB of an idle daemon. The rest is for calls under way.
+_BESIDES_BYTES = 128 << 20
+_DISK_BYTES = 64 << 20
 
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+def besides_bytes(config: Config) -> int:
+    """What a daemon needs besides its pool. The directory needs more, as it fills."""
+    return _BESIDES_BYTES + (_DISK_BYTES if config.disk_enabled else 0)
 
 
 def memory_limit_bytes(*, huge_pages: bool) -> int | None:

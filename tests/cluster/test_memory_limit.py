@@ -13,7 +13,8 @@ from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
-from peercached.config.memory import BESIDES_BYTES
+from peercached.config import Config
+from peercached.config.memory import besides_bytes
 
 POOL_MIB = 256
 Limit = Callable[[Daemon, int], None]
@@ -68,7 +69,7 @@ def test_daemon_serves_a_full_pool_with_the_least_memory_that_is_accepted(
     make_cluster: MakeCluster, attach: Attach, limit: Limit
 ) -> None:
     (daemon,) = make_cluster(1, start=False, pool_size=f"{POOL_MIB}MiB").daemons
-    limit(daemon, (POOL_MIB << 20) + BESIDES_BYTES)
+    limit(daemon, (POOL_MIB << 20) + besides_bytes(Config()))
     daemon.wait_ready()
     pages = attach(daemon, page_bytes=1 << 20)
     for round in range(3):
