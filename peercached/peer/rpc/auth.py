@@ -221,7 +221,8 @@ class Secret:
         if hmac.compare_digest(mac, hmac.new(b"", text, hashlib.sha256).digest()):
             return f"{who} has no cluster secret: give it the {file} of the other nodes"
         if not self.present:
-            return f"{who} has a cluster secret, and this node has none: give it the {file}"
+            what = "has a cluster secret, and the other side has none"
+            return f"{who} {what}: give all nodes the same {file}"
         return f"{who} does not know the cluster secret: give all nodes the same {file}"
 
     def _mac(self, secret: bytes, text: bytes) -> bytes:

@@ -128,7 +128,7 @@ def test_a_node_without_a_secret_is_told_so_at_both_ends() -> None:
     none, some = Secret(b""), Secret(b"of the cluster")
     with pytest.raises(AuthError, match="has no cluster secret: give it the cluster_secret_file"):
         some.check(none.proof(claim), claim)
-    with pytest.raises(AuthError, match="has a cluster secret, and this node has none"):
+    with pytest.raises(AuthError, match="has a cluster secret, and the other side has none"):
         none.check(some.proof(claim), claim)
 
 
