@@ -23,8 +23,9 @@ later ones win:
 4. the command line: `--pool-size 8gb`.
 
 `peercached config` prints the effective values and where each came from; `peercached config
---check` only says whether they can work (exit code 0 or 2). A key that does not exist, also as a
-`{ENVIRONMENT_PREFIX}…` variable, is an error that names the nearest one. No key holds a secret:
+--check` only says whether they can work (exit code 0 or 2). What keeps the daemon from starting
+just now, such as a name that does not resolve, is told, but is no error. A key that does not
+exist, also as a `{ENVIRONMENT_PREFIX}…` variable, is an error that names the nearest one. No key holds a secret:
 secrets are in files, and keys name them.
 """
 
