@@ -60,6 +60,8 @@ def _fine() -> Finding:
 
 
 def _told(closed: list[int], wanted: Mapping[int, str], policy: str) -> Finding:
+    if not wanted:
+        return Finding("firewall", "ok", f"{policy}; a daemon without discovery_addr has no peers")
     if not closed:
         return Finding("firewall", "ok", f"{policy}, and rules accept our ports")
     ports = ", ".join(f"{wanted[port]} {port}" for port in closed)

@@ -167,6 +167,7 @@ def test_a_filter_that_drops_by_default_must_accept_our_ports() -> None:
     assert firewall.check_nft(ruleset("accept"), WANTED).level == "ok"
     assert firewall.check_nft("", WANTED).level == "ok"
     assert firewall.check_nft(ruleset("drop", 31998, 4791), WANTED).level == "ok"
+    assert "has no peers" in firewall.check_nft(ruleset("drop"), {}).text
     closed = firewall.check_nft(ruleset("drop", 31998), WANTED)
     assert closed.level == "warning"
     assert closed.text.endswith("no rule accepts udp 4791")
