@@ -25,8 +25,8 @@ later ones win:
 `peercached config` prints the effective values and where each came from; `peercached config
 --check` only says whether they can work (exit code 0 or 2). What keeps the daemon from starting
 just now, such as a name that does not resolve, is told, but is no error. A key that does not
-exist, also as a `{ENVIRONMENT_PREFIX}…` variable, is an error that names the nearest one. No key holds a secret:
-secrets are in files, and keys name them.
+exist, also as a `{ENVIRONMENT_PREFIX}…` variable, is an error that names the nearest
+one. No key holds a secret: secrets are in files, and keys name them.
 """
 
 _LIVE = "- Changes while the daemon runs: `peercachectl reload`, or SIGHUP\n"
