@@ -51,7 +51,9 @@ def test_late_frames_to_a_frozen_owner_leave_no_stale_records(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     """Frames wait in the frozen owner's sockets while their pages are set and evicted."""
-    cluster = make_cluster(3, member_ttl_s=15, rpc_timeout_ms=5000, pool_size="8MiB")
+    cluster = make_cluster(
+        3, member_ttl_s=15, rpc_timeout_ms=5000, pool_size="8MiB", spill_bytes_per_s=0
+    )
     wait_settled(cluster.daemons)
     frozen = cluster[2]
     readers = [attach(daemon, page_bytes=PAGE_BYTES, room_pages=200) for daemon in cluster.daemons]

@@ -84,7 +84,9 @@ def test_at_full_load_a_death_costs_only_last_copies_and_a_drain_costs_nothing(
         dying.kill()
         a.wait_members(["a", "b", leaving.node_id])
         lost = missed_in_new_rounds(workers) - evicted
-        assert lost <= at_the_dying, f"it had {len(at_the_dying)} pages"
+        # Some may have moved to it, or on from there, since the list was made.
+        elsewhere = {key for key, names in holders(a, sorted(lost)).items() if names}
+        assert not elsewhere, f"it had {len(at_the_dying)} pages"
 
         with AdminClient(str(leaving.admin_path)) as admin:
             admin.drain(1 << 40, seconds(60), False)
