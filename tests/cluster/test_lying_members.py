@@ -55,7 +55,7 @@ async def drop(link: Any, call: str, bomb: bytes) -> None:
     for last in (False, True):
         await link.ready_within(30)
         send = link._channel.unary_unary(f"/peercached.peer.v1.Peer/{call}")
-        with pytest.raises(grpc.aio.AioRpcError, match="parts|session") as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match=r"parts|session") as refused:
             await send(bomb, metadata=link.metadata, timeout=30)
         if "session" not in str(refused.value):
             return
