@@ -37,7 +37,9 @@ def test_pages_of_a_full_node_are_still_found_while_others_have_room(
     adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons]
     assert adopted[0] == 0
     # A peer that has a page already says that it takes it.
-    assert 0 < sum(adopted) * PAGE <= spilled(cluster[0])["bytes"]
+    assert sum(adopted) > 0
+    # A peer has a part before its answer is here.
+    eventually(lambda: sum(adopted) * PAGE <= spilled(cluster[0])["bytes"], 10)
 
 
 def test_without_a_budget_nothing_spills(make_cluster: MakeCluster, attach: Attach) -> None:
