@@ -105,7 +105,7 @@ def test_equally_busy_nodes_keep_their_pages(make_cluster: MakeCluster, attach: 
     evicted = sum(daemon.status()["pool"]["evictions"] for daemon in cluster.daemons)
     moved = sum(spilled(daemon)["pages"] for daemon in cluster.daemons)
     assert evicted > 2 * 3 * POOL // PAGE
-    assert moved < evicted / 20, f"{moved} pages moved, {evicted} were evicted"
+    assert moved < evicted / 10, f"{moved} pages moved, {evicted} were evicted"
 
 
 def test_removed_pages_that_had_spilled_are_gone_everywhere(make_cluster: MakeCluster) -> None:
