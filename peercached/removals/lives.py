@@ -54,6 +54,7 @@ class Life:
     missed_from: int = 0
     is_unclear: bool = False  # Whether it may have missed removals from before our journal began.
     reached: int = 0  # The last position of its own journal that we heard of.
+    key: bytes = b""  # its node's; empty: not known
 
     # These are not saved.
     is_new: bool = False  # Whether it owes only because it has never asked us.
@@ -138,7 +139,13 @@ class Lives:
         found = self.find(address.node_id, address.incarnation)
         is_back = found is None or not found.here
         if found is None:
-            found = Life(address.node_id, address.incarnation, address.host, address.peer_port)
+            found = Life(
+                address.node_id,
+                address.incarnation,
+                address.host,
+                address.peer_port,
+                key=address.key,
+            )
             # It may have run elsewhere until now. If we know its node, it has missed what the life
             # before it has missed, and owes until it has asked us. If not, it has missed what was
             # removed since our start, and owes if any of that is complete.
@@ -184,7 +191,7 @@ class Lives:
         for member in members:
             a = member.address
             if a.node_id != self._own_id and self.find(a.node_id, a.incarnation) is None:
-                life = Life(a.node_id, a.incarnation, a.host, a.peer_port, here=False)
+                life = Life(a.node_id, a.incarnation, a.host, a.peer_port, here=False, key=a.key)
                 life.is_unclear = True
                 self._add(life, Waits.YES)
 

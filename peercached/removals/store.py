@@ -9,7 +9,7 @@ One JSON file, replaced as a whole:
    "ended at": our journal's position when that start ended; 0: it has not ended,
    "waits for": [node id, ...],
    "lives": [[node id, incarnation, host, peer port, "here" or as Waits, missed from, reached,
-              is unclear], ...],
+              is unclear, node key in hex], ...],
    "open": [[incarnation, number, digests in hex, namespace id in hex, epoch], ...],
    "claims": [[node id, incarnation, node id, incarnation, host, peer port], ...],
    "epochs used": [[namespace id in hex, epoch], ...], "epochs unknown upto": journal position}
@@ -102,6 +102,7 @@ class RemovalStore:
                         one.missed_from,
                         one.reached,
                         one.is_unclear,
+                        one.key.hex(),
                     ]
                     for one in state.lives
                 ],
@@ -144,9 +145,10 @@ def _remembered(document: Any) -> Remembered:
             waits=WAITS.get(found, Waits.YES),
             missed_from=int(missed),
             reached=int(reached),
-            is_unclear=any(unclear),
+            is_unclear=any(rest[:1]),
+            key=bytes.fromhex("".join(rest[1:2])),
         )
-        for node_id, incarnation, host, port, found, missed, reached, *unclear in document["lives"]
+        for node_id, incarnation, host, port, found, missed, reached, *rest in document["lives"]
     ]
     claims = [
         ((str(by), int(start)), Life(str(node_id), int(incarnation), str(host), int(port)))

@@ -110,9 +110,11 @@ def test_no_removal_waits_for_a_node_whose_address_something_else_has(
         )
 
 
+@pytest.mark.parametrize("keeps_key", [True, False])
 def test_a_removal_waits_for_a_node_at_whose_address_something_is_silent(
-    make_cluster: MakeCluster, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path, keeps_key: bool
 ) -> None:
+    """Until the node starts again, elsewhere. Another node with its name proves nothing."""
     cluster = make_cluster(3)
     a, b, c = cluster.daemons
     b.kill()
@@ -123,9 +125,14 @@ def test_a_removal_waits_for_a_node_at_whose_address_something_is_silent(
         refused = pytest.raises(Refused, match="still takes connections")
         with AdminClient(str(a.admin_path)) as admin, refused:
             admin.forget_node("b")
-        b.host = "127.0.0.77"  # it starts again with another address
+        b.host = "127.0.0.77"
+        if not keeps_key:
+            (b.state_dir / "identity-b.key").unlink()
         b.start()
         cluster.wait_complete()
+        if not keeps_key:
+            assert set(worker.remove(KEYS)) == {Status.removing}
+            return
         gone = {Status.ok, Status.absent}
         eventually(
             lambda: set(worker.remove(KEYS)) <= gone, 20, lambda: str(a.status()["removals"])

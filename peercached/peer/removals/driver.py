@@ -481,14 +481,12 @@ class RemovalDriver(Component):
 
     def _is_settled(self, life: Life, ours: bool) -> bool:
         """Whether it is asked as a member, or is known to have ended."""
-        # A later start of the node, or at its address, proves the end, also if that start is this
-        # node. The member that named the life may be gone, so nobody else would tell us.
+        # A later start with its node key, or at its address, proves the end, also if that start is
+        # this node. The member that named the life may be gone, so nobody else would tell us.
         for there in (self._own, *(node.address for node in self._others())):
-            is_it = there.node_id == life.node_id or (there.host, there.peer_port) == (
-                life.host,
-                life.peer_port,
-            )
-            if is_it and there.incarnation >= life.incarnation:
+            is_its_address = (there.host, there.peer_port) == (life.host, life.peer_port)
+            is_its_node = life.key and (there.node_id, there.key) == (life.node_id, life.key)
+            if (is_its_address or is_its_node) and there.incarnation >= life.incarnation:
                 return True
         return not ours and self._member.lives.find(*life.name) is not None
 

@@ -471,8 +471,11 @@ def address_of(life: Life) -> pb.NodeAddress:
         host=life.host,
         peer_port=life.peer_port,
         data_port=life.peer_port,
+        key=life.key,
     )
 
 
 def life_of(message: pb.NodeAddress) -> Life:
-    return Life(message.node_id, message.incarnation, message.host, message.peer_port)
+    return Life(
+        message.node_id, message.incarnation, message.host, message.peer_port, key=message.key
+    )
