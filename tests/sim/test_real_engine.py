@@ -171,6 +171,23 @@ def test_a_node_that_was_forgotten_by_mistake_drops_what_was_removed_meanwhile(
         cluster.run(3)
 
 
+def clear_and_remove_apart(cluster: RealRemovals, key: bytes) -> tuple[SimNode, SimNode, SimNode]:
+    """Cuts off n0002, which clears the namespace and sets the page. Another node removes it, so the
+    rest of the cluster knows of no clear. Returns the one cut off, the remover and the third."""
+    cluster.until_agreed(100)
+    cluster.run(15)
+    cut_off, remover, third = (cluster.nodes[name] for name in ("n0002", "n0000", "n0001"))
+    cut_off_and_forgotten(cluster, (remover, third))
+    cluster.clear_pages(cut_off, worker(cluster, cut_off, key), key)
+    cluster.run(5)
+    cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
+    cluster.run(5)
+    cluster.remove_page(remover, worker(cluster, remover, key), key)
+    cluster.run(1)
+    assert cluster.history.sure == 1
+    return cut_off, remover, third
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_clear_of_a_node_that_was_away_hides_no_page_from_removals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
@@ -186,17 +203,7 @@ def test_a_clear_of_a_node_that_was_away_hides_no_page_from_removals(
     monkeypatch.setattr(RemovalCatchUp, "_ask", maybe_lost)
     with RealRemovals(tmp_path, 1, 3, heads=2, max_masters=3, delay_s=0.02) as cluster:
         is_silent = False
-        cluster.until_agreed(100)
-        cluster.run(15)
-        cut_off, remover, third = (cluster.nodes[name] for name in ("n0002", "n0000", "n0001"))
-        cut_off_and_forgotten(cluster, (remover, third))
-        cluster.clear_pages(cut_off, worker(cluster, cut_off, key), key)
-        cluster.run(5)
-        cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
-        cluster.run(1)
-        cluster.remove_page(remover, worker(cluster, remover, key), key)
-        cluster.run(1)
-        assert cluster.history.sure == 1
+        cut_off, remover, third = clear_and_remove_apart(cluster, key)
         is_silent = True
         cluster.net.cuts.clear()
         cluster.until_agreed(200)
@@ -224,17 +231,7 @@ def test_a_node_that_is_held_back_remembers_that_only_it_knew_of_a_clear(
     monkeypatch.setattr(real_removals, "namespace_of", lambda _: "one")
     monkeypatch.setattr(Answers, "enough", maybe_enough)
     with RealRemovals(tmp_path, 1, 3, heads=2, max_masters=3, delay_s=0.02) as cluster:
-        cluster.until_agreed(100)
-        cluster.run(15)
-        cut_off, remover, third = (cluster.nodes[name] for name in ("n0002", "n0000", "n0001"))
-        cut_off_and_forgotten(cluster, (remover, third))
-        cluster.clear_pages(cut_off, worker(cluster, cut_off, key), key)
-        cluster.run(5)
-        cluster.set_page(cut_off, worker(cluster, cut_off, key), key)
-        cluster.run(5)
-        cluster.remove_page(remover, worker(cluster, remover, key), key)
-        cluster.run(1)
-        assert cluster.history.sure == 1
+        cut_off, remover, third = clear_and_remove_apart(cluster, key)
         is_held = True
         cluster.crash("n0002")
         cluster.net.cuts.clear()
