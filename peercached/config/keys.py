@@ -43,7 +43,7 @@ class Key:
         if self.kind == "choice":
             return " or ".join(f'"{choice}"' for choice in self.choices)
         if self.kind == "boolean":
-            return "true or false"
+            return "true or false (without quotes in a file)"
         if self.kind == "list":
             return "a list of texts, or one text with commas"
         if self.kind == "text":

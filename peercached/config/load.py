@@ -10,7 +10,7 @@ import difflib
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,9 @@ _ELSEWHERE = {
     "control_port": "peers' calls use meta_port; remove it",
     "mode": "every node is a peer; remove it",
 }
+
+# A variable has only text. A file writes them without quotes.
+_BOOLEANS = {"true": True, "false": False}
 
 # Kubernetes sets such variables for each service near a container, named after the service. Those
 # of a service called "peercached" are no configuration.
@@ -116,13 +119,15 @@ def gather(
                 given[name] = item
             else:
                 problems.append(_unknown(name, item, list(KEYS)))
-    variables = {key.variable: name for name, key in KEYS.items()}
+    variables = {key.variable: key for key in KEYS.values()}
     for variable, text in sorted(environment.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == FILE_VARIABLE:
             continue
         item = _Given(text, f"environment {variable}")
-        if variable in variables:
-            given[variables[variable]] = item
+        if key := variables.get(variable):
+            if key.kind == "boolean":
+                item = replace(item, value=_BOOLEANS.get(text, text))
+            given[key.name] = item
         elif not _SERVICE_LINK.fullmatch(variable) and not _SERVICE_URL.match(text):
             problems.append(_unknown(variable, item, list(variables)))
     for name, value in options.items():
@@ -200,7 +205,6 @@ _WHAT = {
     "int_from_float": "is not a whole number",
     "float_parsing": "is not a number",
     "float_type": "is not a number",
-    "bool_parsing": "is neither true nor false",
     "bool_type": "is neither true nor false",
     "string_type": "is not text",
     "list_type": "is not a list",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from peercached.config import quotas, values
 
 Size = Annotated[int, BeforeValidator(values.parse_size)]
+Flag = Annotated[bool, Strict()]
 Count = Annotated[int, BeforeValidator(values.no_bool)]
 Port = Annotated[int, BeforeValidator(values.no_bool)]
 Seconds = Annotated[float, BeforeValidator(values.no_bool), AfterValidator(values.finite)]
@@ -193,10 +194,9 @@ class Config(BaseModel):
         "",
         _SECURITY,
         "File with the secret that all nodes of the cluster share, at least 16 bytes, readable by "
-        "the daemon's user only. `peercachectl secret` makes it, and replaces the secret "
-        "in it, or gives a running cluster its first one. "
-        "New contents are used within seconds. Empty: peers are not authenticated, and "
-        "`status` says so.",
+        "the daemon's user only. `peercachectl secret` makes it, and replaces the secret in it, or "
+        "gives a running cluster its first one. New contents are used within seconds. Empty: peers "
+        "are not authenticated, and `status` says so.",
         "Always, unless no untrusted host can reach the network.",
     )
     tls_ca: str = _key(
@@ -227,7 +227,7 @@ class Config(BaseModel):
         "the next step.",
         live=True,
     )
-    tls_data_port: bool = _key(
+    tls_data_port: Flag = _key(
         True,
         _SECURITY,
         "With `tls_ca`: pages, lookups and records at `data_port` are sealed, too. Pages over RDMA "
@@ -301,7 +301,7 @@ class Config(BaseModel):
         ge=1 << 20,
         le=1 << 46,
     )
-    huge_pages: bool = _key(
+    huge_pages: Flag = _key(
         False,
         _POOL,
         "Take the pool from reserved 2 MiB huge pages. Too few of them is an error at start.",
@@ -382,7 +382,7 @@ class Config(BaseModel):
         le=64,
     )
 
-    disk_enabled: bool = _key(
+    disk_enabled: Flag = _key(
         False,
         _DISK,
         "Keep pages on a local disk as well: those that the pool evicts can still be read, by "
@@ -607,7 +607,7 @@ class Config(BaseModel):
         le=255,
     )
 
-    metrics_enabled: bool = _key(
+    metrics_enabled: Flag = _key(
         True,
         _MONITORING,
         "Whether this node answers Prometheus at `http://metrics_host:metrics_port/metrics`. "
@@ -631,14 +631,14 @@ class Config(BaseModel):
         ge=0,
         le=65535,
     )
-    metrics_dashboard: bool = _key(
+    metrics_dashboard: Flag = _key(
         True,
         _MONITORING,
         "Whether the same port also serves a page for people at `/` and its JSON below `/api/v1/`: "
         "this node, the whole cluster, and where the page of a key is.",
         "Whoever reaches the port may read metrics but not ask about keys.",
     )
-    metrics_namespace_names: bool = _key(
+    metrics_namespace_names: Flag = _key(
         False,
         _MONITORING,
         "Whether that page and its JSON have the names of namespaces, not only their ids.",
