@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -18,9 +19,10 @@ from peercached import __version__
 from peercached.cli.config_options import config_options, given
 from peercached.cli.output import print_json, print_table
 from peercached.cli.told import ToldGroup
-from peercached.config import ConfigError, Effective, load
+from peercached.config import Config, ConfigError, Effective, load
 from peercached.config.memory import available_bytes, too_little_available
 from peercached.config.own_host import NoOwnHost
+from peercached.config.paths import may_make
 from peercached.observe import log
 from peercached.service.heart import Heart
 from peercached.service.notify import Notifier
@@ -61,7 +63,7 @@ def main(context: click.Context, /, config_file: Path | None, **values: Any) -> 
 
 
 @main.command("config")
-@click.option("--check", is_flag=True, help="Only say whether it can work (exit code 0 or 2).")
+@click.option("--check", is_flag=True, help="Only say whether it can work: 0, 1 not now, 2 no.")
 @click.option("--json", "as_json", is_flag=True, help="JSON: {key: {value, source}}.")
 @config_options
 @click.pass_obj
@@ -76,22 +78,20 @@ def show_config(
     """Prints the effective configuration and where each value came from."""
     effective = _load_or_exit(config_file or before[0], {**before[1], **given(values)})
     settings = Settings(effective, lambda: effective)
-    # Problems of this moment only: a name may be known later, and perhaps the daemon runs, and this
-    # is its own memory.
     warnings = []
     try:
         settings.settle_host()
     except NoOwnHost as error:
         warnings.append(str(error))
     if check:
-        warnings += filter(None, [too_little_available(effective.config, available_bytes())])
+        warnings += _hindrances(settings.config)
         if as_json:
             click.echo(json.dumps({"ok": True, "warnings": warnings}))
         else:
             click.echo("The configuration is good.")
             for warning in warnings:
                 click.echo(f"It could not start now: {warning}.")
-        return
+        sys.exit(EXIT_START_FAILED if warnings else 0)
     for warning in warnings:
         click.echo(f"peercached: {warning}", err=True)
     values = settings.config.model_dump()
@@ -105,6 +105,22 @@ def show_config(
     # Print values as in a file, so that a copied line is a valid setting.
     rows = [(name, json.dumps(value), settings.sources[name]) for name, value in values.items()]
     print_table(["key", "value", "from"], rows)
+
+
+def _hindrances(config: Config) -> list[str]:
+    """What on this host keeps the daemon from starting at this moment."""
+    from peercached.admin.client import Unreachable, check_socket
+
+    sockets = {"socket_path": config.worker_socket, "admin_socket": config.admin_socket}
+    found = [
+        f"{key} = {path}: this user cannot write its folder; name one that it can write"
+        for key, path in sockets.items()
+        if path and not may_make(path)
+    ]
+    with contextlib.suppress(Unreachable):
+        check_socket(config.admin_socket, "admin socket", "admin_socket")
+        return found  # the daemon runs, and has its memory already
+    return [*found, *filter(None, [too_little_available(config, available_bytes())])]
 
 
 def _load_or_exit(config_file: Path | None, options: dict[str, Any]) -> Effective:

@@ -23,10 +23,11 @@ later ones win:
 4. the command line: `--pool-size 8gb`.
 
 `peercached config` prints the effective values and where each came from; `peercached config
---check` only says whether they can work (exit code 0 or 2). What keeps the daemon from starting
-just now, such as a name that does not resolve, is told, but is no error. A key that does not
-exist, also as a `{ENVIRONMENT_PREFIX}…` variable, is an error that names the nearest
-one. No key holds a secret: secrets are in files, and keys name them.
+--check` only says whether they can work: exit code 0, or 2 if they cannot. It is 1 if this user
+could not start the daemon on this host just now, because of a name that does not resolve, too
+little free memory, or a socket's folder. A key that does not exist, also as a
+`{ENVIRONMENT_PREFIX}…` variable, is an error that names the nearest one. No key holds a secret:
+secrets are in files, and keys name them.
 """
 
 _LIVE = "- Changes while the daemon runs: `peercachectl reload`, or SIGHUP\n"

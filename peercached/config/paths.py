@@ -19,3 +19,11 @@ def admin_socket_of(socket_path: str) -> str:
     folder of the workers' socket, some of them as root: so the admin socket is never in it."""
     folder, name = os.path.split(os.path.abspath(socket_path))  # noqa: PTH100 - of no file yet
     return f"{folder}-admin/{name}"
+
+
+def may_make(file: str) -> bool:
+    """Whether this user may make the file, and the folders that it still needs."""
+    folder = Path(file).parent
+    while not os.access(folder, os.F_OK):
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

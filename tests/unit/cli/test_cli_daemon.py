@@ -123,15 +123,34 @@ def test_config_check_prints_only_the_verdict() -> None:
     assert "pool_size = '8gibi' (option --pool-size): is not a size; give " in output
 
 
-def test_config_check_warns_of_a_pool_that_would_not_fit_now(
-    monkeypatch: pytest.MonkeyPatch,
+def test_config_check_fails_with_1_if_the_daemon_could_not_start_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    options = ["--pool-size", "64MiB", "--socket-path", str(tmp_path / "a" / "p.sock")]
+    assert invoke("config", "--check", *options)[0] == 0, "the daemon makes the folder"
     monkeypatch.setattr("peercached.cli.daemon.available_bytes", lambda: 1 << 20)
-    code, output = invoke("config", "--check", "--pool-size", "64MiB")
-    assert code == 0
+    code, output = invoke("config", "--check", *options)
+    assert code == 1
     assert "It could not start now: pool_size = 64MiB, but only 1 MiB" in output
-    _, output = invoke("config", "--check", "--json", "--pool-size", "64MiB")
+    code, output = invoke("config", "--check", "--json", *options)
+    assert code == 1
     assert json.loads(output)["warnings"][0].startswith("pool_size = 64MiB")
+    with socket.socket(socket.AF_UNIX) as running:
+        admin_socket = tmp_path / "admin" / "p.sock"
+        admin_socket.parent.mkdir(0o700)
+        running.bind(str(admin_socket))
+        running.listen()
+        options += ["--admin-socket", str(admin_socket)]
+        assert invoke("config", "--check", *options)[0] == 0, "this is its own memory"
+
+
+@pytest.mark.parametrize("key", ["socket-path", "admin-socket"])
+def test_config_check_looks_at_the_folder_of_a_socket(tmp_path: Path, key: str) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "folder" / "p.sock"
+    code, output = invoke("config", "--check", f"--{key}", str(path))
+    assert code == 1
+    assert f"now: {key.replace('-', '_')} = {path}: this user cannot write its folder" in output
 
 
 def test_heads_may_be_repeated_or_joined() -> None:
