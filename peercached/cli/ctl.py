@@ -34,8 +34,7 @@ _COMMANDS = {
     "remove": "Removes KEYS from all nodes (exit code 1 if one of them was not there).",
     "pages": "The hot or the pinned pages of this node's pool, and the nodes that hold them.",
     "pin": "Keeps KEYS from eviction for a while, at a node that holds them or here.",
-    "unpin": "Ends the pins of KEYS at all nodes that hold them (exit code 1 if one was not "
-    "pinned).",
+    "unpin": "Ends the pins of KEYS at all nodes that hold them.",
     "move": "Hands the pages of KEYS in this node's pool to NODE, as a drain does.",
     "evict": "Drops pages from the node's pool as if there were no room: KEYS, or the coldest "
     "ones.",

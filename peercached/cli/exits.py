@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import click
@@ -18,6 +18,16 @@ EXPLAINED = (
     "Exit codes: 0 done, 1 absent (a miss), 2 wrong usage, 3 a daemon was not reached, "
     "4 failed in another way."
 )
+
+_NOT_ASKED = {"no_daemon", "deadline", "suspect"}
+
+
+def of_pages(outcomes: Iterable[str]) -> int:
+    """The exit code for these outcomes, which are names of PageStatus."""
+    bad = set(outcomes) - {"ok"}
+    if bad - {"absent"} - _NOT_ASKED:
+        return FAILED
+    return UNREACHABLE if bad & _NOT_ASKED else ABSENT if bad else OK
 
 
 class Failure(click.ClickException):

@@ -119,8 +119,7 @@ _REASONS = {
 
 def _failure(what: str, status: str) -> exits.Failure:
     reason = _REASONS.get(status, f"{status}; see `peercachectl status`")
-    code = exits.UNREACHABLE if status in ("no_daemon", "deadline", "suspect") else exits.FAILED
-    return exits.Failure(f"{what}: {reason}", code)
+    return exits.Failure(f"{what}: {reason}", exits.of_pages([status]))
 
 
 @ctl_command("exists")
@@ -165,7 +164,7 @@ def remove(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str)
     failed = [outcome for outcome in outcomes if outcome not in words]
     if failed:
         raise _failure(f"{plural(len(failed), 'key')} not removed", failed[0])
-    sys.exit(exits.OK if "absent" not in outcomes else exits.ABSENT)
+    sys.exit(exits.of_pages(outcomes))
 
 
 def _absent(as_json: bool, key: str, why: str) -> NoReturn:

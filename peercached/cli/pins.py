@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import NoReturn
 
 import click
 
@@ -48,7 +49,8 @@ def pin(
     """Keeps KEYS from eviction for a while, at a node that holds them or here.
 
     Pinning a page again sets its time anew. `remove` and `clear` win over a pin. Exit code 1 if one
-    of KEYS is nowhere, 4 if one was beyond the bound of pins (pin_share, the namespace's quota).
+    of KEYS is nowhere, 3 if its holder does not answer, 4 if one was beyond the bound of pins
+    (pin_share, the namespace's quota).
     """
     try:
         seconds = seconds_of(time)
@@ -62,31 +64,31 @@ def pin(
             if outcome == "absent":
                 must_be_absent(key, admin.locate(namespace, key_bytes(key)))
     _report(as_json, keys, outcomes, why_not, f"pinned for {duration(seconds)}")
-    beyond = [outcome for outcome in outcomes if outcome not in ("ok", "absent")]
-    if beyond:
-        raise exits.Failure(f"{plural(len(beyond), 'page')} not pinned: {why_not}", exits.FAILED)
-    sys.exit(exits.ABSENT if "absent" in outcomes else exits.OK)
 
 
 @ctl_command("unpin")
 @click.argument("keys", nargs=-1, required=True)
 @namespace_option
 def unpin(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str) -> None:
-    """Ends the pins of KEYS at all nodes that hold them (exit code 1 if one was not pinned)."""
+    """Ends the pins of KEYS at all nodes that hold them.
+
+    Exit code 1 if one was not pinned, 3 if one may stay pinned at a holder that does not answer.
+    """
     with target.admin() as admin:
         outcomes, why_not = admin.unpin(namespace, [key_bytes(key) for key in keys])
     _report(as_json, keys, outcomes, why_not, "unpinned")
-    if any(outcome not in ("ok", "absent") for outcome in outcomes):
-        raise exits.Failure(f"not all holders were reached: {why_not}", exits.FAILED)
-    sys.exit(exits.OK if all(outcome == "ok" for outcome in outcomes) else exits.ABSENT)
 
 
 def _report(
     as_json: bool, keys: tuple[str, ...], outcomes: list[str], why_not: str, done: str
-) -> None:
+) -> NoReturn:
     if as_json:
         print_json({"outcome": dict(zip(keys, outcomes, strict=True)), "why_not": why_not})
-        return
-    words = {"ok": done}
-    for key, outcome in zip(keys, outcomes, strict=True):
-        click.echo(f"{words.get(outcome, outcome)}  {shown(key)}")
+    else:
+        for key, outcome in zip(keys, outcomes, strict=True):
+            click.echo(f"{done if outcome == 'ok' else outcome}  {shown(key)}")
+    failed = [outcome for outcome in outcomes if outcome not in ("ok", "absent")]
+    code = exits.of_pages(outcomes)
+    if failed:
+        raise exits.Failure(f"{plural(len(failed), 'page')} not {done}: {why_not}", code)
+    sys.exit(code)
