@@ -18,15 +18,18 @@ NOT_IN_A_VIEW = _MEMBERSHIP.warning(
 )
 MASTER_UNREACHABLE = _MEMBERSHIP.warning(
     "master_unreachable",
-    "This node cannot reach a master or a head. The other masters do its work.",
+    "A master or a head does not answer or accept this node. The other masters do its work.",
 )
 NOT_A_MEMBER_YET = _MEMBERSHIP.warning(
     "not_a_member_yet", "The masters hold this node back. It takes no sets until they accept it."
 )
 NO_HEAD = _MEMBERSHIP.error(
-    "no_head", "This node reaches no head and knows no view. It serves only its own pages."
+    "no_head",
+    "No head answers or accepts this node, and it knows no view. It serves its own pages.",
 )
-NO_MASTER = _MEMBERSHIP.error("no_master", "This node reaches no master. It keeps the last view.")
+NO_MASTER = _MEMBERSHIP.error(
+    "no_master", "No master answers or accepts this node. It keeps the last view."
+)
 ETCD_UNREACHABLE = _MEMBERSHIP.error(
     "etcd_unreachable",
     "etcd does not keep a lease for this node. The node keeps its last view, if it has one.",

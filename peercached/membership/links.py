@@ -30,6 +30,7 @@ class Link:
     responder: str = ""
     reason: str = ""  # of the verdict
     problem: str = "not asked yet"
+    refuses: bool = False  # something answered, but not as a master that takes us
     send_view: bool = False
     is_head: bool = False
     place: int = 0  # of a head, in discovery_addr: one name may stand for several
@@ -163,13 +164,13 @@ class Links:
                 until = min(at + self._timing.sign_fresh_s, link.full_at)
                 link.next_at = max(link.next_at, until)
 
-    def failed(self, endpoint: str, problem: str, now: float) -> None:
+    def failed(self, endpoint: str, problem: str, now: float, refuses: bool = False) -> None:
         link = self._links.get(endpoint)
         if link is None:
             return
         link.in_flight = False
         link.answered = False
-        link.problem = problem
+        link.problem, link.refuses = problem, refuses
         pause = min(RETRY_FIRST_S * 2 ** min(link.failures, 16), self._timing.retry_max_s)
         link.failures += 1
         link.next_at = now + pause * self._rng.uniform(0.5, 1.0)

@@ -387,9 +387,11 @@ class Membership:
                 self.reach.refuse(now)
         return actions + self._lead(now)
 
-    def failed(self, endpoint: str, problem: str, now: float) -> list[Action]:
+    def failed(
+        self, endpoint: str, problem: str, now: float, refuses: bool = False
+    ) -> list[Action]:
         self._advance(now)
-        self.links.failed(endpoint, problem, now)
+        self.links.failed(endpoint, problem, now, refuses)
         return self._lead(now)
 
     def _object(self, sequence: int, now: float) -> None:

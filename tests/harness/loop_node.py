@@ -125,8 +125,11 @@ class LoopNode:
     def trusts_all(self) -> bool:
         return not self.daemon.failures.suspects.reasons()
 
+    def health(self) -> list[dict[str, str]]:
+        return list(self.daemon.status.document()["health"])
+
     def sentences(self) -> str:
-        return "\n".join(h["sentence"] for h in self.daemon.status.document()["health"])
+        return "\n".join(h["sentence"] for h in self.health())
 
 
 async def in_sync(*nodes: LoopNode) -> None:

@@ -97,6 +97,9 @@ def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -> None
             assert other.members == ["b"]
             # The health sentence has the reason of the last attempt.
             await eventually(lambda: "cluster secret" in other.sentences())
+            (told,) = (h for h in other.health() if h["code"] == "no_head")
+            assert "No head accepts this node" in told["sentence"]
+            assert "firewall" not in told["remedy"], "the head answers"
             assert "handshakes were refused" in head.sentences()
             await other.set("x")
             assert await other.find("x") == {("x", "b")}, "it serves its own pages"
@@ -289,7 +292,9 @@ def test_without_a_head_a_node_serves_alone_says_so_and_joins_later() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("b", b, [a]) as node:
-            assert "No head can be reached" in node.sentences()
+            (told,) = (h for h in node.health() if h["code"] == "no_head")
+            assert "No head can be reached" in told["sentence"]
+            assert "firewall" in told["remedy"] and "answers there" not in told["remedy"]
             assert "serves only its own pages" in node.sentences()
             await node.set("x")
             assert await node.find("x") == {("x", "b")}

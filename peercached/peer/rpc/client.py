@@ -33,12 +33,13 @@ from peercached.peer.rpc.failures import (
     ClosedHere,
     Disconnected,
     Malformed,
+    Misfit,
     Refused,
     TimedOut,
     Unreachable,
     WrongProcess,
+    misfit,
     sentence,
-    tls_hint,
 )
 from peercached.peer.rpc.parse import parser
 from peercached.peer.rpc.tasks import Tasks
@@ -341,7 +342,7 @@ class PeerLink:
                 )
             )
         except Malformed as error:
-            raise Disconnected(str(error)) from error
+            raise Misfit(str(error)) from error
         except grpc.aio.AioRpcError as error:
             if error.code() in (
                 grpc.StatusCode.UNAUTHENTICATED,
@@ -350,10 +351,11 @@ class PeerLink:
             ):
                 raise AuthError(f"{self.endpoint}: {error.details()}") from error
             failure = failure_of(self.endpoint, error.code(), error.details(), self._timeout_s)
-            hint = "" if self.identity else tls_hint(error.details() or "")
+            if not self.identity and (why := misfit(error.details() or "")):
+                failure = Misfit(f"{self.endpoint}: {why}")
             # Whoever refuses the handshake in any other way cannot be reached either.
-            unreachable = isinstance(failure, Unreachable) and not hint
-            raise (failure if unreachable else Disconnected(f"{failure}{hint}")) from error
+            unreachable = isinstance(failure, Unreachable)
+            raise (failure if unreachable else Misfit(str(failure))) from error
         return reply
 
     async def call(

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import grpc
 
-# What gRPC says where one end has TLS and the other has not, and what it means.
-_HINTS = {
-    "Socket closed": " (a peer with TLS does that to a caller without: give both tls_ca, or none)",
-    "WRONG_VERSION_NUMBER": " (this node has TLS and the peer has not: give both tls_ca, or none)",
+_NO_META_PORT = (
+    "something else than meta_port answers there, perhaps data_port or metrics_port: name meta_port"
+)
+# What gRPC says at the first connection to a server that does not fit, and what it means.
+_MISFITS = {
+    "Socket closed": "it closed the connection, as a peer with TLS does to a caller without: give "
+    "both tls_ca, or none",
+    "WRONG_VERSION_NUMBER": "this node has TLS and the peer has not: give both tls_ca, or none",
+    "Failed parsing HTTP/2": _NO_META_PORT,
+    "missing selected ALPN": _NO_META_PORT,
 }
 
 
@@ -45,6 +51,10 @@ class Disconnected(Unreachable):
     """No connection, or it broke."""
 
 
+class Misfit(Disconnected):
+    """Something answers, but this node cannot shake hands with it. The text says what to do."""
+
+
 class ClosedHere(Unreachable):
     """This end closed the connection: the peer left the view, or we have a new certificate."""
 
@@ -67,9 +77,9 @@ def sentence(endpoint: str, code: grpc.StatusCode, details: str) -> str:
     return f"{endpoint}: {code.name.lower()} {short[:200].strip(' :;')}"
 
 
-def tls_hint(details: str) -> str:
+def misfit(details: str) -> str:
     """What a failed handshake with a peer that never answered may mean; empty: nothing special."""
-    return next((hint for said, hint in _HINTS.items() if said in details), "")
+    return next((meaning for said, meaning in _MISFITS.items() if said in details), "")
 
 
 class Unable(Exception):

@@ -28,7 +28,7 @@ from peercached.peer.membership.embedded import report as membership_report
 from peercached.peer.membership.embedded.calls import LedHome, MemberCalls
 from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.membership.embedded.life_signs import LifeSigns
-from peercached.peer.rpc.failures import CallFailed
+from peercached.peer.rpc.failures import CallFailed, Misfit, Unreachable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.within import within
 
@@ -177,19 +177,20 @@ class Heartbeats:
         except LedHome:
             self.act(self._membership.led_home(endpoint, time.monotonic()))
         except (CallFailed, ValueError) as error:
-            self._failed(endpoint, str(error))
+            refuses = isinstance(error, Misfit) or not isinstance(error, Unreachable)
+            self._failed(endpoint, str(error), refuses)
         except Exception as error:
             self._failed(endpoint, f"{type(error).__name__}: {error}")
             raise
         else:
             self.act(self._membership.answered(endpoint, answer, time.monotonic()))
 
-    def _failed(self, endpoint: str, problem: str) -> None:
+    def _failed(self, endpoint: str, problem: str, refuses: bool = False) -> None:
         link = self._membership.links.get(endpoint)
         is_news = link is not None and (link.answered or link.attempts == 1)
         if link is not None and is_news and link.former is None:
             log.warning("master %s cannot be reached: %s", endpoint, problem)
-        self.act(self._membership.failed(endpoint, problem, time.monotonic()))
+        self.act(self._membership.failed(endpoint, problem, time.monotonic(), refuses))
 
     async def _push(self, action: PushView) -> None:
         async with self._pushing:

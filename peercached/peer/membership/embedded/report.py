@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from peercached.health import Say, kinds
 from peercached.membership import Membership, Verdict
+from peercached.membership.links import Link
 from peercached.peer.membership.held_back import say_waits
 
 # Seconds that a warning about refused numbers stays in `status`.
@@ -15,6 +17,7 @@ _REACH = (
     "Start it, mend its name (DNS or /etc/hosts), or let its meta_port (TCP) through the firewalls "
     "between the two hosts."
 )
+_ACCEPT = "Something answers there, so the way to it is open: do what the reason says."
 
 
 def document(membership: Membership, now: float) -> dict[str, Any]:
@@ -92,27 +95,33 @@ def say(membership: Membership, say: Say, now: float) -> None:
                 continue
             if not link.answered and link.failures and link.former is None:
                 what = "Head" if link.is_head else "Master"
+                how = "does not accept this node" if link.refuses else "cannot be reached"
                 say(
                     kinds.MASTER_UNREACHABLE,
-                    f"{what} {link.endpoint} cannot be reached: {link.problem}.",
-                    f"{_REACH} The other masters do its work meanwhile.",
+                    f"{what} {link.endpoint} {how}: {link.problem}.",
+                    f"{_remedy([link])} The other masters do its work meanwhile.",
                 )
 
 
 def _say_unreached(membership: Membership, say: Say) -> None:
-    why = "; ".join(link.problem for link in membership.links)
+    links = list(membership.links)
+    why = "; ".join(link.problem for link in links)
+    how = "accepts this node" if any(link.refuses for link in links) else "can be reached"
     if membership.view.number == 0:
         say(
             kinds.NO_HEAD,
-            f"No head can be reached, so this node serves only its own pages: {why}.",
-            f"{_REACH} discovery_addr has HOST:meta_port of each head. All nodes have the same "
-            "cluster_secret_file, or none, and all have TLS (tls_ca), or none. This node keeps "
+            f"No head {how}, so this node serves only its own pages: {why}.",
+            f"{_remedy(links)} discovery_addr has HOST:meta_port of each head. This node keeps "
             "trying.",
         )
         return
     say(
         kinds.NO_MASTER,
-        f"No master can be reached: {why}. This node keeps using view {membership.view.counter}, "
+        f"No master {how}: {why}. This node keeps using view {membership.view.counter}, "
         "which may become stale.",
-        f"{_REACH} If they stay away, other nodes become masters.",
+        f"{_remedy(links)} If they stay away, other nodes become masters.",
     )
+
+
+def _remedy(links: Iterable[Link]) -> str:
+    return " ".join(sorted({_ACCEPT if link.refuses else _REACH for link in links}))

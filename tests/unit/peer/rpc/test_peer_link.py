@@ -10,7 +10,7 @@ from peercache_bench.process import free_port
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.client import PeerLink
-from peercached.peer.rpc.failures import Unreachable
+from peercached.peer.rpc.failures import Misfit, Unreachable
 from peercached.proto import peer_pb2 as pb
 
 
@@ -60,6 +60,30 @@ def test_a_link_that_was_closed_means_a_peer_that_is_gone(shaken_hands: bool) ->
             await link.call("Ping", pb.PingRequest())
 
     asyncio.run(run())
+
+
+def test_an_address_that_is_no_meta_port_is_named_so() -> None:
+    """As from metrics_port and data_port. gRPC's own words are about frames of HTTP/2."""
+
+    async def run(said: bytes) -> None:
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(said)
+            await writer.drain()
+
+        link = nobody_there()
+        host, port = link.endpoint.split(":")
+        server = await asyncio.start_server(answer, host, int(port))
+        with pytest.raises(Misfit) as caught:
+            await link.ready()
+        assert str(caught.value) == (
+            f"{link.endpoint}: something else than meta_port answers there, perhaps data_port or "
+            "metrics_port: name meta_port"
+        )
+        await link.close()
+        server.close()
+
+    asyncio.run(run(b"HTTP/1.1 404 Not Found\r\n\r\n"))
+    asyncio.run(run(b"PCAT" + bytes(60)))
 
 
 def test_try_at_once_reopens_only_a_failed_open_link() -> None:
