@@ -16,6 +16,11 @@ OUT_OF_CLUSTER = _MEMBERSHIP.error(
 NOT_IN_A_VIEW = _MEMBERSHIP.warning(
     "not_in_a_view", "This node has joined no view yet. It serves only its own pages."
 )
+ALONE = _MEMBERSHIP.info(
+    "alone",
+    "`discovery_addr` names only this host, and no other node has joined. That is right for a "
+    "cluster of one node.",
+)
 MASTER_UNREACHABLE = _MEMBERSHIP.warning(
     "master_unreachable",
     "A master or a head does not answer or accept this node. The other masters do its work.",

@@ -104,6 +104,8 @@ def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -> None
             await other.set("x")
             assert await other.find("x") == {("x", "b")}, "it serves its own pages"
             assert "not authenticated" not in head.sentences()
+            (alone,) = (h for h in head.health() if h["code"] == "alone")
+            assert alone["severity"] == "info" and "names only this host" in alone["sentence"]
 
     run(claim())
 
@@ -302,6 +304,7 @@ def test_without_a_head_a_node_serves_alone_says_so_and_joins_later() -> None:
                 await in_sync(head, node)
                 assert await head.find("x") == {("x", "b")}, "set while alone, found by all"
                 assert "No head" not in node.sentences()
+                assert "names only this host" not in head.sentences()
 
     run(claim())
 

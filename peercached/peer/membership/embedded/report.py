@@ -8,6 +8,7 @@ from typing import Any
 from peercached.health import Say, kinds
 from peercached.membership import Membership, Verdict
 from peercached.membership.links import Link
+from peercached.membership.view import NO_HEAD
 from peercached.peer.membership.held_back import say_waits
 
 # Seconds that a warning about refused numbers stays in `status`.
@@ -88,6 +89,15 @@ def say(membership: Membership, say: Say, now: float) -> None:
             "heads.",
         )
     else:
+        is_only_head = membership.own.head_rank != NO_HEAD and all(k.led_home for k in links)
+        if is_only_head and len(membership.view.members) == 1:
+            say(
+                kinds.ALONE,
+                "discovery_addr names only this host: the addresses of this host with meta_port "
+                f"{membership.address.peer_port} are this node. No other node has joined.",
+                "To form a cluster, name two or three hosts, the same on every node. Daemons on "
+                "one host need different meta_ports. For a cluster of one node, do nothing.",
+            )
         # Of the addresses of one name, one that answers is enough.
         answering = {link.place for link in links if link.is_head and link.answered}
         for link in links:
