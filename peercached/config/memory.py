@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from peercached.config.schema import Config
@@ -15,6 +16,10 @@ _DISK_BYTES = 64 << 20
 
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
+# Above memory.high the kernel does not kill: it slows the process down to a standstill.
+_LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
+_USED = ("memory.current", "memory.usage_in_bytes")
+_OF_FILES = ("active_file", "inactive_file")
 
 
 def besides_bytes(config: Config) -> int:
@@ -30,17 +35,17 @@ def memory_limit_bytes(*, huge_pages: bool) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     if not huge_pages:
-        limits.extend(_cgroup_limits())
+        limits.extend(limit for limit, _ in _cgroups())
     return min(limits, default=None)
 
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """The memory that new programs can use without swapping; None if unknown."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
+    """The memory that this process can still use without swapping, on its host and in its cgroups;
+    None if unknown."""
+    left = [limit - used for limit, used in _cgroups()]
+    if available := _table(meminfo).get("MemAvailable:"):
+        left.append(int(available) * 1024)
+    return min(left, default=None)
 
 
 def too_little_available(config: Config, bytes_available: int | None) -> str:
@@ -51,39 +56,45 @@ def too_little_available(config: Config, bytes_available: int | None) -> str:
         return ""
     return (
         f"pool_size = {format_size(config.pool_size)}, but only {bytes_available >> 20} MiB of "
-        "this host's memory are available now (MemAvailable in /proc/meminfo): set pool_size "
-        "below that and leave room for the engines, or stop what uses the memory"
+        "memory are available now (MemAvailable in /proc/meminfo, or what others in the container "
+        "or unit leave of its limit): set pool_size below that and leave room for the engines, or "
+        "stop what uses the memory"
     )
 
 
-def _cgroup_limits() -> list[int]:
+def _cgroups() -> Iterator[tuple[int, int]]:
+    """The limits of our cgroups, each with the bytes in use there that are no cache of files."""
     try:
         lines = _OWN_GROUPS.read_text().splitlines()
     except OSError:
-        return []
-    limits = []
-    names: tuple[str, ...]
+        return
     for line in lines:
         _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            # Above memory.high the kernel does not kill: it slows the process down to a standstill.
-            top, names = _CGROUP, ("memory.max", "memory.high")
-        elif "memory" in controllers.split(","):
-            top, names = _CGROUP / "memory", ("memory.limit_in_bytes",)
-        else:
+        if controllers and "memory" not in controllers.split(","):
             continue
+        top = _CGROUP / "memory" if controllers else _CGROUP
         # In a container the path may be the host's and not exist. Then only the top folder is ours.
         folder = top / group.lstrip("/")
         for place in (folder, *folder.parents):
-            for name in names:
-                limits.extend(_read_limit(place / name))
+            stat = _table(place / "memory.stat")
+            cache = sum(int(stat.get(f"total_{n}", stat.get(n, 0))) for n in _OF_FILES)
+            used = sum(_number(place / name) for name in _USED)
+            for name in _LIMITS:
+                if limit := _number(place / name):
+                    yield limit, max(used - cache, 0)
             if place == top:
                 break
-    return limits
 
 
-def _read_limit(file: Path) -> list[int]:
+def _number(file: Path) -> int:
     try:
-        return [int(file.read_text())]
+        return int(file.read_text())
     except (OSError, ValueError):  # it does not exist, or holds "max"
-        return []
+        return 0
+
+
+def _table(file: Path) -> dict[str, str]:
+    try:
+        return dict(line.split()[:2] for line in file.read_text().splitlines())
+    except OSError:
+        return {}

@@ -115,13 +115,33 @@ def test_a_pool_beyond_the_available_memory_is_told_with_both_sizes(tmp_path: Pa
     assert too_little_available(warm, 3 << 30) == "", "its pages are in memory already"
 
 
-def test_the_available_memory_is_read_from_meminfo(tmp_path: Path) -> None:
-    file = tmp_path / "meminfo"
-    file.write_text("MemTotal:  8 kB\nMemAvailable:       3 kB\n")
-    assert available_bytes(file) == 3072
-    assert available_bytes(tmp_path / "none") is None
+def test_the_available_memory_is_what_the_host_and_the_cgroups_have_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     here, limit = available_bytes(), memory_limit_bytes(huge_pages=False)
     assert here is not None and limit is not None and here > 0
+    file, group = tmp_path / "meminfo", tmp_path / "pods" / "one"
+    file.write_text("MemTotal:  8 kB\nMemAvailable:       3 kB\n")
+    monkeypatch.setattr("peercached.config.memory._OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr("peercached.config.memory._CGROUP", tmp_path)
+    assert available_bytes(file) == 3072
+    assert available_bytes(tmp_path / "none") is None
+    (tmp_path / "own").write_text("0::/pods/one\n")
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    for name, number in (("max", 4000), ("current", 2500)):
+        (group.parent / f"memory.{name}").write_text(f"{number}\n")
+    assert available_bytes(file) == 1500, "the other pods use the rest"
+    stat = "anon 800\nfile 1700\ninactive_file 300\nactive_file 100\n"
+    (group.parent / "memory.stat").write_text(stat)
+    assert available_bytes(file) == 1900, "a cache of files gives way"
+    (tmp_path / "own").write_text("4:memory:/one\n0::/\n")
+    first = tmp_path / "memory" / "one"
+    first.mkdir(parents=True)
+    (first / "memory.limit_in_bytes").write_text("5000\n")
+    (first / "memory.usage_in_bytes").write_text("4000\n")
+    (first / "memory.stat").write_text("active_file 9\ntotal_active_file 200\n")
+    assert available_bytes(file) == 1200
 
 
 def test_the_memory_limit_is_known_here() -> None:
@@ -157,7 +177,7 @@ def test_limits_of_both_versions_of_cgroups_count(
 def test_a_pool_of_huge_pages_may_be_larger_than_the_containers_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("peercached.config.memory._cgroup_limits", lambda: [32 << 20])
+    monkeypatch.setattr("peercached.config.memory._cgroups", lambda: [(32 << 20, 0)])
     options = {"pool_size": "64MiB", "socket_path": str(tmp_path / "sock")}
     with pytest.raises(ConfigError, match="do not fit the 33554432 bytes"):
         load(None, {}, options)
