@@ -93,6 +93,11 @@ Connection::Answer Connection::dispatch(Frame& frame) {
   if (!attachment_) {
     throw RequestError(ErrorCode::not_attached, "the first request must be HELLO");
   }
+  if (const uint32_t unnamed = features_of(frame.header) & ~features_; unnamed != 0) {
+    throw RequestError(ErrorCode::bad_frame, "this request uses the features " +
+                                                 std::to_string(unnamed) +
+                                                 ", and the client's HELLO did not name them");
+  }
   ++attachment_->requests;
   attachment_->last_request = Clock::now();
   if (const TookOp took = took_op(frame.header); took != TookOp::none) {
@@ -141,6 +146,7 @@ Connection::Answer Connection::hello(const Frame& frame) {
   const Hello wanted = parse_hello(frame.body);
   auto gate = std::make_shared<GatePage>(frame.files.front());
   attachment_ = state_.attach(wanted, visitor_.pid, visitor_.uid);
+  features_ = wanted.features;
   gate_ = std::move(gate);
   attachment_->add_gate(gate_);
 

@@ -43,6 +43,7 @@ class Connection {
   const Deadline hello_by_;
   std::shared_ptr<Attachment> attachment_;
   std::shared_ptr<GatePage> gate_;
+  uint32_t features_ = 0;  // of the client
 
   // Scratch, kept between requests.
   std::vector<PageRef> pages_;

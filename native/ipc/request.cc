@@ -35,6 +35,12 @@ bool is_page_op(Op op) {
   return op == Op::set || op == Op::get || op == Op::exists || op == Op::remove || op == Op::pin;
 }
 
+uint32_t features_of(const RequestHeader& header) {
+  return (header.flags & kFlagSpan ? kFeatureSpan : 0u) |
+         (static_cast<Op>(header.op) == Op::pin ? kFeaturePins : 0u) |
+         (header.took != 0 ? kFeatureTook : 0u);
+}
+
 void check_header(const RequestHeader& header) {
   if (header.body_bytes > kBodyBytesMax) {
     bad_frame("a body of " + std::to_string(header.body_bytes) + " bytes: at most " +

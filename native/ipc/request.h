@@ -65,6 +65,9 @@ struct PageColumns {
 
 bool is_page_op(Op op);
 
+// The Features that a request uses.
+uint32_t features_of(const RequestHeader& header);
+
 // Each throws RequestError. `body` must have header.body_bytes bytes and outlive the result.
 void check_header(const RequestHeader& header);
 Hello parse_hello(std::span<const std::byte> body);

@@ -53,7 +53,7 @@ enum RequestFlags : uint16_t {
 
 // What a client or daemon can do beyond the first version of this protocol. A daemon closes the
 // connection after an unknown flag, and after an unknown op with keys. So a client uses these only
-// if the daemon has named their feature.
+// if both HELLOs have named their feature.
 enum Features : uint32_t {
   kFeatureSpan = 1,  // kFlagSpan
   kFeaturePins = 2,  // Op::pin

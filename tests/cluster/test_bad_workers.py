@@ -4,7 +4,6 @@ import os
 import random
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from harness import raw_worker as raw
@@ -101,11 +100,24 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read(worker: RawWorker) 
     assert worker.closed()
 
 
-def test_frame_with_the_time_of_no_call_or_an_unknown_flag_is_refused(daemon: Daemon) -> None:
-    changes: list[dict[str, Any]] = [{"took": 4}, {"flags": 0x8000}]
-    for change in changes:
-        with RawWorker(daemon.socket_path) as worker:
-            assert worker.ask(raw.PING, **change).error == raw.BAD_FRAME
+def test_a_frame_with_an_unknown_flag_or_an_unnamed_feature_is_refused(daemon: Daemon) -> None:
+    """Of features HELLO names all but the missing ones. `took` = 4 is the time of no call."""
+    for missing, op, flags, took in (
+        (0, raw.PING, 0, 4),
+        (0, raw.PING, 0x8000, 0),
+        (1, raw.GET, 32, 0),
+        (2, raw.PIN, 0, 0),
+        (4, raw.PING, 0, 5),
+    ):
+        with RawWorker(daemon.socket_path, hello=False) as worker:
+            worker.hello(features=7 - missing)
+            reply = worker.ask(op, flags=flags, took=took)
+            assert reply.error == raw.BAD_FRAME
+            assert not missing or f"features {missing}," in reply.text
+            assert worker.closed()
+    with RawWorker(daemon.socket_path, hello=False) as worker:
+        worker.hello(features=4)
+        assert worker.ask(raw.PING, took=5).error == 0
 
 
 def test_an_unknown_op_is_named_and_the_connection_goes_on(worker: RawWorker) -> None:

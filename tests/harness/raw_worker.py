@@ -15,7 +15,7 @@ from types import TracebackType
 from harness.clock import seconds
 
 HEADER = struct.Struct("<IHHIIII")
-HELLO, PING, REGISTER, UNREGISTER, SET, GET, EXISTS, REMOVE, CLEAR, STATS = range(1, 11)
+HELLO, PING, REGISTER, UNREGISTER, SET, GET, EXISTS, REMOVE, CLEAR, STATS, PIN = range(1, 12)
 REPLY_BIT = 0x8000
 PROTOCOL_VERSION = 1
 
