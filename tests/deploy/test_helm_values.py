@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 from harness.helm import CHART, Helm
 
 from peercached.config import Config
@@ -49,6 +50,23 @@ def test_a_wrong_value_is_named_with_what_to_do(
     helm: Helm, values: dict[str, Any], said: str
 ) -> None:
     assert said in helm.refusal(values)
+
+
+def test_no_value_may_be_removed_with_null(helm: Helm) -> None:
+    """Templates would fail with "nil pointer", or make a manifest without it."""
+    assert "image is required" in helm.refusal({"image": None})
+    assert "gpuNodes.cpu: limit is required" in helm.refusal({"gpuNodes": {"cpu": {"limit": None}}})
+
+    def check(schema: dict[str, Any], values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            assert name in schema["required"]
+            rule = schema["properties"][name]
+            if "$ref" in rule:
+                rule = SCHEMA["definitions"][rule["$ref"].rpartition("/")[2]]
+            if "properties" in rule and rule["properties"] is not KEYS:
+                check(rule, value)
+
+    check(SCHEMA, yaml.safe_load((CHART / "values.yaml").read_text()))
 
 
 def test_the_schema_knows_the_keys_of_the_daemon_and_their_bounds() -> None:
