@@ -19,7 +19,7 @@ from peercached.cli.output import count, print_json, print_table, size, words
 def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
     """Explains where KEY is: digest, owners in ring order, holders.
 
-    Absent (exit code 1) means that it is nowhere. If a node that may know it does not answer, the
+    Absent (exit code 1) means that no member has it. If a member that may know does not answer, the
     exit code is 3.
     """
     with target.admin() as admin:
@@ -53,7 +53,7 @@ def _explain(key: str, found: Located) -> None:
             + (
                 f"; {', '.join(silent)} did not answer, so it may exist all the same."
                 if silent
-                else ": no node has the page."
+                else ": no member has the page."
             )
         )
         return
