@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import stat
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from peercached.config.private import open_to_others, remedy
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
 from peercached.config.values import format_size, group_number, split_address, user_number
+from peercached.names import is_literal, is_loopback
 
 _TTL_HEARTBEATS_MIN = 3
 
@@ -88,8 +88,9 @@ def _check_cluster(config: Config, bad: _Bad) -> None:
             f"set member_ttl_s to at least {shortest:g}, or heartbeat_interval_s to at most "
             f"{config.member_ttl_s / _TTL_HEARTBEATS_MIN:g}",
         )
-    if _is_loopback(config.host):
-        far = [head for head in config.discovery_addr if _is_elsewhere(split_address(head)[0])]
+    if config.host == "localhost" or (is_literal(config.host) and is_loopback(config.host)):
+        hosts = {head: split_address(head)[0] for head in config.discovery_addr}
+        far = [head for head, host in hosts.items() if is_literal(host) and not is_loopback(host)]
         if far:
             bad(
                 "host",
@@ -124,23 +125,6 @@ def _check_disk(config: Config, bad: _Bad) -> None:
             "is in a folder that does not exist",
             f"make {Path(config.disk_path).parent} (is its file system mounted?), or name another",
         )
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host == "localhost" if address is None else address.is_loopback
-
-
-def _is_elsewhere(host: str) -> bool:
-    address = _address(host)
-    return address is not None and not address.is_loopback
 
 
 def _check_sockets(config: Config, bad: _Bad) -> None:

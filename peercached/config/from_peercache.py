@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from peercached.config.keys import KEYS
 from peercached.config.schema import Config
 
-_SAME = {
+SAME = {
     "discovery_addr": "discovery_addr",
     "node_id": "node_id",
     "local_hostname": "host",
@@ -35,7 +35,7 @@ _SAME = {
 _SPECIAL = ("protocol", "device_name", "device_names", "ib_port", "gid_index")
 _DISK = {"disk_enabled": True, "disk_path": "/data/peercache/", "disk_size": "100gb"}
 
-_NOT_NEEDED = {
+NOT_NEEDED = {
     "mode": "every node is a peer",
     "role": "every node is a peer",
     "write_policy": "pages stay at the node that sets them, and all nodes read them",
@@ -85,10 +85,10 @@ def translate(text: str) -> Translation:
         raise ValueError("not a JSON object")
     made = Translation()
     for name, value in theirs.items():
-        if name in _SAME:
-            made.values[_SAME[name]] = value
-        elif name in _NOT_NEEDED:
-            made.left_out[name] = _NOT_NEEDED[name]
+        if name in SAME:
+            made.values[SAME[name]] = value
+        elif name in NOT_NEEDED:
+            made.left_out[name] = NOT_NEEDED[name]
         elif name not in _SPECIAL and name not in _DISK:
             made.left_out[name] = "not a key of PeerCache, which ignores it"
     _add_transport(theirs, made)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from peercached.config.automatic import fill
 from peercached.config.checks import impossible
+from peercached.config.from_peercache import NOT_NEEDED, SAME
 from peercached.config.keys import KEYS
 from peercached.config.memory import memory_limit_bytes
 from peercached.config.problem import ConfigError, Problem
@@ -28,18 +29,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-# Keys of PeerCache, and our names for them.
-_ELSEWHERE = {
-    "global_segment_size": "it is called pool_size here",
-    "local_hostname": "it is called host here",
-    "heartbeat_interval": "it is called heartbeat_interval_s here",
-    "member_ttl": "it is called member_ttl_s here",
-    "channels_per_peer": "it is called max_channels_per_peer here",
-    "rdma_devices": "it is called device_names here",
-    "control_port": "peers' calls use meta_port; remove it",
-    "mode": "every node is a peer; remove it",
-}
 
 # A variable has only text. A file writes them without quotes.
 _BOOLEANS = {"true": True, "false": False}
@@ -169,8 +158,10 @@ def _lines(text: str) -> dict[str, int]:
 
 def _unknown(name: str, item: _Given, known: list[str]) -> Problem:
     bare = name.removeprefix(ENVIRONMENT_PREFIX).lower()
-    if bare in _ELSEWHERE:
-        remedy = _ELSEWHERE[bare]
+    if bare in SAME:
+        remedy = f"it is called {SAME[bare]} here"
+    elif bare in NOT_NEEDED:
+        remedy = f"{NOT_NEEDED[bare]}; remove it"
     else:
         # Dashes for underscores is the most common slip, so compare with underscores.
         asked = name.replace("-", "_")
@@ -190,24 +181,22 @@ def _explain(error: ValidationError, given: Mapping[str, _Given]) -> list[Proble
         if detail["type"] == "value_error":
             what, _, remedy = str(detail["ctx"]["error"]).partition("; ")
         else:
-            what = _WHAT.get(detail["type"], "is not valid")
+            what = _WHAT.get(detail["type"].split("_")[0], "is not valid")
             remedy = f"give {key.accepts}"
         problems.append(Problem(name, what, remedy, value=_show(item.value), source=item.source))
     return problems
 
 
+# By the first word of pydantic's error.
 _WHAT = {
-    "greater_than_equal": "is too small",
-    "less_than_equal": "is too large",
-    "literal_error": "is not one of the choices",
-    "int_parsing": "is not a whole number",
-    "int_type": "is not a whole number",
-    "int_from_float": "is not a whole number",
-    "float_parsing": "is not a number",
-    "float_type": "is not a number",
-    "bool_type": "is neither true nor false",
-    "string_type": "is not text",
-    "list_type": "is not a list",
+    "greater": "is too small",
+    "less": "is too large",
+    "literal": "is not one of the choices",
+    "int": "is not a whole number",
+    "float": "is not a number",
+    "bool": "is neither true nor false",
+    "string": "is not text, or too short",
+    "list": "is not a list",
 }
 
 _SHOWN_CHARACTERS_MAX = 200
