@@ -125,11 +125,13 @@ class LoopNode:
     def trusts_all(self) -> bool:
         return not self.daemon.failures.suspects.reasons()
 
-    def health(self) -> list[dict[str, str]]:
-        return list(self.daemon.status.document()["health"])
-
     def sentences(self) -> str:
-        return "\n".join(h["sentence"] for h in self.health())
+        return "\n".join(h["sentence"] for h in self.daemon.status.document()["health"])
+
+    @property
+    def remedies(self) -> dict[str, str]:
+        """By the code of the finding."""
+        return {h["code"]: h["remedy"] for h in self.daemon.status.document()["health"]}
 
 
 async def in_sync(*nodes: LoopNode) -> None:
