@@ -74,7 +74,6 @@ scaling: setup
 	@.venv/bin/pip install -q "matplotlib>=3.8"
 	@PYTHONPATH=tests $(PY) -m costs.scale $(NODES)
 	@PYTHONPATH=tests $(PY) -m costs.moves $(NODES)
-	@PYTHONPATH=tests $(PY) -m costs.sent
 	@PYTHONPATH=tests $(PY) -m costs.figures
 
 ## make test-disk     the disk tier's tests, native and in clusters [ARGS="-k NAME"]

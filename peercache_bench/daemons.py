@@ -168,11 +168,11 @@ class Daemon:
             return admin.status().model_dump(mode="json")
 
     def connected_members(self) -> list[str]:
-        """Node ids in its view, sorted. Empty while a node is suspect, or a stream is not live."""
+        """Node ids in its view, sorted. Empty while one is suspect or lacks our records."""
         now = self.status()
         members = now["membership"]["members"]
         usable = all(not member["suspect"] for member in members)
-        in_step = all(stream["state"] == "live" for stream in now["streams"])
+        in_step = all(one["state"] == "live" for one in now["followers"])
         return sorted(member["node_id"] for member in members) if usable and in_step else []
 
     def log_text(self) -> str:

@@ -6,15 +6,13 @@ Every method is thread safe and releases the GIL while it works. Errors: ValueEr
 arguments, RuntimeError/OSError when the machine refuses (the text says what to do).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from peercached.config import Config
 
 DIGEST_BYTES: Final[int]
 ROW_BYTES: Final[int]
-SUMMARY_BUCKETS: Final[int]
-SUMMARY_BYTES: Final[int]
 SELF_HOLDER: Final[int]
 NO_HOLDER: Final[int]
 RESIDENT: Final[int]
@@ -116,23 +114,6 @@ class Engine:
     # --- ring
     def set_ring(self, positions: bytes, nodes: bytes, replicas: int, view_number: int) -> None:
         """Packed u64 positions ascending and u16 holder indices: who owns what, from now on."""
-    def set_shard_final(self, final: bool, view_number: int) -> None:
-        """Whether every member is in sync with our shard: then a digest that we own and do not
-        know is nowhere, and workers are told so without asking anybody."""
-    def open_owner(self, index: int, is_open: bool) -> None:
-        """Whether records go to that owner in frames. `set_ring` closes all."""
-
-    @property
-    def fence(self) -> int:
-        """Of the publish frames that go out now (native/engine/fences.h)."""
-
-    def raise_fence(self, holder: int, fence: int) -> None:
-        """No publish frame of that holder with a lower one is taken any more."""
-
-    def keep_final(self, ms: int) -> None:
-        """That holds for so long from now on, unless it is said again."""
-    def split(self, items: bytes, stride: int, first_only: bool = False) -> list[tuple[int, bytes]]:
-        """Items (each led by its digest) by owner, in ring order of first appearance."""
     def owners(self, digest: bytes) -> list[int]: ...
     def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
         """(holder, fraction of the digests of which it is among the first `owners` owners)"""
@@ -141,31 +122,53 @@ class Engine:
     def prefixes(self, digests: bytes, rows: bytes) -> tuple[int, list[tuple[int, int, int]]]:
         """(pages up to the first that no node has, [(holder index, pages up to the first that it
         has not, of these in its pool)]): from our own pages, the copies, and these rows."""
-    def copied(self) -> list[int]:
-        """Indexes of the nodes whose records are copied here and up to date."""
+    def followed(self) -> list[int]:
+        """The members whose records answer here."""
 
-    # --- our shard of the directory
-    def shard_apply(self, holder: int, rows: bytes) -> tuple[int, int, int, int, int]:
-        """(added, changed, withdrawn, old, full)"""
-    def shard_lookup(self, digests: bytes) -> bytes: ...
-    def shard_summary(self, holder: int) -> bytes:
-        """SUMMARY_BUCKETS x (u64 hash, u64 count) of what we, an owner, hold for that holder."""
-    def shard_replace(
-        self, holder: int, bucket: int, as_of: int, rows: bytes
-    ) -> tuple[int, int, int, int, int]: ...
-    def shard_trim(self) -> int: ...
+    @property
+    def stores_all(self) -> bool:
+        """Whether it keeps all records of those that it follows, not only what it owns."""
 
-    # --- our own records, for resync
-    def pool_summaries(self) -> tuple[int, dict[int, bytes]]:
-        """(as_of generation, owner index -> packed summary) over all pages, pool and disk; owners
-        of none are left out."""
-    def pool_rows(self, owner: int, buckets: bytes) -> tuple[int, bytes]:
-        """(as_of, rows) that `owner` owns, in the buckets whose byte in the 256-byte mask is 1."""
-    def mark_published(self, rows: bytes) -> None: ...
+    @property
+    def follows(self) -> bool:
+        """Whether this node keeps records of others."""
+
+    @property
+    def final_view(self) -> int:
+        """The view for which all records are here: a page that this node owns and has no record of
+        is nowhere. 0: none."""
+
+    def followers(self) -> list[tuple[int, int, bool]]:
+        """The members that follow our records: (incarnation, changes that it lacks, whether it has
+        a lease). 2**64 - 1: it has no records of ours."""
+
+    @property
+    def all_have_asked(self) -> bool:
+        """Whether all members of the view follow our records, or have begun to."""
+
+    def set_patience(self, ms: int) -> None:
+        """How long a set waits for a silent owner."""
+
+    def find_records(self, digests: bytes, timeout_ms: int) -> bytes:
+        """Records of these digests at other nodes. Blocks while owners are asked."""
+
+    def ask_owner(self, owner: int, digests: bytes, timeout_ms: int) -> tuple[bytes, bool] | None:
+        """What one owner knows, this node perhaps, and whether it is all. Blocks. None: it did not
+        answer."""
+
     def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
         """As remove_local(), and until end_removal() of the same digests nobody sets them here.
         Several removals of one digest are counted. OverflowError: too many are under way."""
     def end_removal(self, digests: bytes) -> None: ...
+    def tell_followers(self, digests: bytes) -> int:
+        """Has all followers of our records told at once. From the returned position on, none names
+        a page of these digests that has left this node before the call; without digests, any page.
+        """
+
+    def followers_behind(self, position: int) -> list[tuple[int, float]]:
+        """Followers that may still name such pages: (incarnation, seconds until they cannot any
+        more). After this, the event `follower_moved` comes when one has asked us again."""
+
     def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
         """From pool and disk: rows withdrawn here, to be published; and whether that is written
         down, so that no restart brings them back. Waits for the file."""
@@ -320,7 +323,7 @@ class Engine:
     def take_fresh(self) -> list[tuple[bytes, int, int, int, bytes]]:
         """Parts, as of handovers(), of the pages set since the last call."""
     def local_rows(self, digests: bytes) -> bytes:
-        """Records of those held in our pool, holder 0."""
+        """Records of those held in our pool or on our disk, holder 0."""
 
     # --- signs of life (native/transfer/tcp/life_signs.h)
     def say_life(
@@ -360,46 +363,76 @@ class ShardTable:
     def swept(self, holder: int) -> bool: ...
     def apply(self, holder: int, rows: bytes) -> tuple[int, int, int, int, int]: ...
     def lookup(self, digests: bytes) -> bytes: ...
-    # Of what `owner`, whose table this is, owns in `ring`:
-    def summary(self, holder: int, ring: RingTable, owner: int) -> bytes: ...
-    def replace(
-        self, holder: int, bucket: int, as_of: int, rows: bytes, ring: RingTable, owner: int
-    ) -> tuple[int, int, int, int, int]: ...
-    def trim(self, ring: RingTable, owner: int) -> int: ...
     def sweep(self, records: int) -> int: ...
     def stats(self) -> dict[str, int]: ...
 
 class RingTable:
     def __init__(self, positions: bytes, nodes: bytes, replicas: int) -> None: ...
     def owners(self, digest: bytes) -> list[int]: ...
-    def split(
-        self, items: bytes, stride: int, first_only: bool = False
-    ) -> list[tuple[int, bytes]]: ...
     def shares(self, owners: int = 1) -> list[tuple[int, float]]: ...
-    # A holder's records, as Engine.pool_summaries and pool_rows give them:
-    def summaries(self, rows: bytes) -> dict[int, bytes]: ...
-    def rows_of(self, rows: bytes, owner: int, buckets: bytes) -> bytes: ...
 
 class NodeTable:
     """Holder indices, as the engine gives them out."""
     def __init__(self, self_id: str, self_incarnation: int) -> None: ...
-    def add(self, node_id: str, incarnation: int, shard: ShardTable) -> tuple[int, bool]:
-        """The index, and whether it is new. One that was dropped comes again when `shard` is swept
-        of it."""
+    def add(self, node_id: str, incarnation: int) -> int: ...
     def drop(self, index: int) -> None: ...
 
-def map_rows(rows: bytes, mapping: bytes) -> bytes:
-    """Rewrites each row's holder through `mapping` (packed u16 by index); 0xffff drops the row.
-    ValueError when a row's holder is outside the mapping."""
+# Of a follower: (number, position, view of the lease that it holds, ring whose records it stores,
+# whether it wants a scan).
+Question = tuple[int, int, int, int, int]
+# Of an answer, or a push: (rows, from, to, anew, more, view of the lease); see
+# native/directory/feed.h.
+FeedPart = tuple[bytes, int, int, bool, bool, int]
 
-def missing(digests: bytes, items: bytes, stride: int) -> bytes:
-    """The digests that lead none of the items, in order."""
+class Feed:
+    """A holder's log, without I/O (native/directory/feed.h). Times are the caller's, in seconds."""
+    def __init__(self, changes_max: int) -> None: ...
+    def append(self, rows: bytes) -> None: ...
+    def forget(self) -> None: ...
+    def set_view(self, number: int, members: list[int], now: float) -> None: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def all_have_asked(self) -> bool: ...
+    def asked(self, follower: int, question: Question) -> bool: ...
+    def has_news(self, follower: int, question: Question, told: int) -> bool: ...
+    def answer(
+        self,
+        follower: int,
+        question: Question,
+        now: float,
+        wanted: Callable[[bytes], bool] | None = None,
+    ) -> FeedPart | None:
+        """`wanted`: whether the follower stores that digest; None: it stores all."""
+    def push(
+        self, follower: int, changes_max: int, wanted: Callable[[bytes], bool] | None = None
+    ) -> FeedPart | None: ...
+    def ring_of(self, follower: int) -> int: ...
+    def stands(self, follower: int, position: int) -> None: ...
+    def stands_at(self, follower: int, position: int) -> bool: ...
+    def behind(
+        self, position: int, now: float, of_earlier_view: bool = False
+    ) -> list[tuple[int, float]]: ...
+    def last_of(self, digests: bytes, now: float) -> int: ...
 
-def standing(rows: bytes, changes: bytes) -> bytes:
-    """The rows without those records that a withdrawal among `changes` takes back."""
-
-def split_buckets(rows: bytes) -> list[tuple[int, bytes]]:
-    """Rows by summary bucket, ascending; buckets without rows are left out."""
+class RecordTable:
+    """Other nodes' records, without I/O (native/directory/record_table.h)."""
+    def __init__(self, records_max: int, clock: Callable[[], float]) -> None: ...
+    def ask(self, holder: int, now: float) -> Question: ...
+    def take(self, holder: int, part: FeedPart) -> bool: ...
+    def push(self, holder: int, part: FeedPart) -> int: ...
+    def is_lost(self, holder: int) -> None: ...
+    def forget(self, holder: int) -> None: ...
+    def store_only(self, wanted: Callable[[bytes], bool] | None, ring: int) -> None:
+        """`wanted`: as in Feed.answer(), for the ring of that number; None and 0: all."""
+    def set_view(self, number: int, members: list[int]) -> None: ...
+    def find(self, digests: bytes) -> tuple[bytes, int]:
+        """(rows, view in which there are no others, if an owner of these digests asks; 0: none)"""
+    def find_all(self, digests: bytes) -> bytes: ...
+    def holders(self) -> list[int]: ...
+    def sweep(self, records: int) -> int: ...
+    @property
+    def records(self) -> int: ...
 
 def limits(bytes_per_case: int) -> dict[str, float]:
     """Machine limits for the benchmark, GB/s: memcpy by page size, checksum, fused copy."""

@@ -21,12 +21,7 @@ from peercached.data_plane.status import DataPlaneStatus
 from peercached.directory import ring_report
 from peercached.directory.epoch_store import EpochStore
 from peercached.directory.epochs import Epochs
-from peercached.directory.local import LocalShard
-from peercached.directory.native import Native
-from peercached.directory.owner import OwnerSide
-from peercached.directory.pending import PendingBatches
 from peercached.directory.placement import Placement, RingBuilder
-from peercached.directory.publisher import Publisher
 from peercached.events import Events
 from peercached.history.curves import Curves
 from peercached.history.departures import Departures
@@ -46,12 +41,11 @@ from peercached.peer.channels.data_links import DataLinks
 from peercached.peer.channels.status import TransportStatus
 from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.directory.epoch_catch_up import catch_up
-from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.followers import Followers
 from peercached.peer.directory.prefixes import Prefixes
 from peercached.peer.directory.promotes import Promotes
+from peercached.peer.directory.records import Records
 from peercached.peer.directory.status import DirectoryStatus
-from peercached.peer.directory.streams import Streams
-from peercached.peer.directory.trim import Trim
 from peercached.peer.handover.adopts import Adopts
 from peercached.peer.handover.handover import Handover
 from peercached.peer.handover.parts import Offers
@@ -98,7 +92,7 @@ log = logging.getLogger(__name__)
 # Of what sets and lookups wait for, and of the rest. Each tick costs an idle daemon processor time.
 TICK_S = 0.1
 SLOW_TICK_S = 0.5
-FLUSH_S = 1.0
+
 LEAVE_S = 0.5
 # How long a start waits for the others' records, so that a hanging member cannot block it.
 START_SYNC_S = 0.5
@@ -116,7 +110,6 @@ class Daemon:
         self,
         settings: Settings,
         engine: Engine,
-        native: Native,
         secret: Secret,
         tls: Tls | None,
         incarnation: int,
@@ -147,7 +140,7 @@ class Daemon:
             name,
         )
         self._heads = heads
-        self.placement = Placement(engine, address, ring, native, config.directory_replicas)
+        self.placement = Placement(engine, address, ring, config.directory_replicas)
         self.epochs = Epochs(
             engine,
             EpochStore(config.state_dir, config.node_id),
@@ -161,17 +154,15 @@ class Daemon:
         self._build_rpc(secret, tls)
         self._last_view = remembered  # of an earlier start
         self._build_membership(address, tls)
-        self._build_directory(native, settings)
-        self._build_service(native, secret, tls, settings)
+        self._build_directory(settings)
+        self._build_service(secret, tls, settings)
         self.events = Events(
             engine,
             self.placement,
-            self.publisher,
-            self.streams,
-            self.lookups,
             self.cluster_wide,
             self.failures,
             self.connects,
+            self.followers,
             self.promotes,
             self.removal_driver,
             self.pins,
@@ -179,17 +170,14 @@ class Daemon:
         # All are told in one step of the event loop, so the order matters only where parts say so.
         self.views = ViewChanges(
             self.placement,
-            self.owner_side,
             [
                 self.failures,
                 self.connects,
                 self.accepts,
                 self.sessions,
-                self.node,
                 self.removals,
                 self.removal_catch_up,
                 self.removal_driver,
-                self.streams,
                 self.peers,
                 self.links,
                 self.keeper,
@@ -204,22 +192,15 @@ class Daemon:
         self._tickers = (
             Periodic(
                 TICK_S,
-                [
-                    self.streams.suspect_late_owners,
-                    self._take_sets_or_not,
-                    self.owner_side.tend,
-                    self.handover.tend,
-                ],
+                [self._take_sets_or_not, self.handover.tend],
             ),
             Periodic(
                 SLOW_TICK_S,
                 [
-                    self.streams.check,
                     self.promotes.tell_used,
                     self.removal_driver.tend,
                     self.removal_catch_up.tend,
                     self._log_notices,
-                    Trim(engine, self.placement).tend,
                     finding_events.tend,
                     self._history_keeper.tend,
                     self.curves.tend,
@@ -244,9 +225,7 @@ class Daemon:
                 self.servicer,
                 self.peers,
             ),
-            DirectoryStatus(
-                self.publisher, self._pending, self.streams, self.lookups, self.owner_side
-            ),
+            DirectoryStatus(engine, self.placement),
             RecoveryStatus(self.epochs.keeper),
             self.removal_driver,
             TransportStatus(engine, self.placement, self.connects, self.accepts, config.protocol),
@@ -334,38 +313,15 @@ class Daemon:
             self._heads,
         )
 
-    def _build_directory(self, native: Native, settings: Settings) -> None:
+    def _build_directory(self, settings: Settings) -> None:
         engine, placement, timeout_s = self.engine, self.placement, self._timeout_s
-        self.owner_side = OwnerSide(engine)
-        self.local = LocalShard(engine, native, self.owner_side.own_records_refused)
-        self._pending = PendingBatches(engine)
-        self.streams = Streams(
-            engine,
-            native,
-            placement,
-            self.owner_side,
-            self.local,
-            self._pending,
-            self.peers,
-            self.failures,
-        )
-        self.publisher = Publisher(
-            engine,
-            self.local,
-            self.streams,
-            self._pending,
-            self.config.publish_timeout_ms / 1000,
-            placement,
-        )
-        settings.on_change(lambda config: self.publisher.wait_at_most(config.publish_timeout_ms))
-        self.lookups = Lookups(
-            engine, native, placement, self.owner_side, self.peers, self.failures, timeout_s
-        )
-        self.promotes = Promotes(engine, native, placement, self.peers, self.failures, timeout_s)
+        engine.set_patience(self.config.publish_timeout_ms)
+        settings.on_change(lambda config: engine.set_patience(config.publish_timeout_ms))
+        self.records = Records(engine)
+        self.followers = Followers(engine, placement, timeout_s)
+        self.promotes = Promotes(engine, placement, self.peers, self.failures, timeout_s)
 
-    def _build_service(
-        self, native: Native, secret: Secret, tls: Tls | None, settings: Settings
-    ) -> None:
+    def _build_service(self, secret: Secret, tls: Tls | None, settings: Settings) -> None:
         """What peers, operators and dashboards ask of this node."""
         config, engine, placement = self.config, self.engine, self.placement
         timeout_s = self._timeout_s
@@ -381,7 +337,7 @@ class Daemon:
         self.pins = Pins(
             engine,
             placement,
-            self.lookups,
+            self.records,
             self.promotes,
             Prefetch(engine, self.promotes),
             self.peers,
@@ -391,25 +347,21 @@ class Daemon:
         )
         self.node = LocalNode(
             engine,
-            native,
             placement,
-            self.owner_side,
-            self.publisher,
             self.cluster,
             self.epochs,
             self.accepts,
             self._adopts,
             self.overview,
+            self.followers,
             self.promotes,
             self.pins,
-            timeout_s,
-            self._handle_events,
         )
         self._build_removals(secret)
         self.handover = Handover(
             engine,
             placement,
-            Offers(self.peers, self.lookups, self.failures, timeout_s),
+            Offers(self.peers, self.records, self.failures, timeout_s),
             settings,
             timeout_s,
             withdraw=self.node.withdraw_here,
@@ -421,7 +373,7 @@ class Daemon:
         self.operations = Operations(
             engine,
             placement,
-            self.lookups,
+            self.records,
             self.cluster_wide,
             self.removal_driver,
             self.handover,
@@ -429,9 +381,7 @@ class Daemon:
             self.status,
             self.history,
             self.curves,
-            partial(
-                ring_report.document, engine, placement, self.owner_side, self.local, self.streams
-            ),
+            partial(ring_report.document, engine, placement),
             settings,
         )
 
@@ -470,7 +420,7 @@ class Daemon:
             engine,
             placement,
             RemovalStore(config.state_dir, config.node_id, secret.cluster_key()),
-            self.node.published,
+            self.followers.told,
             self.cluster.has_left,
             self.epochs,
             self._last_view,
@@ -491,7 +441,6 @@ class Daemon:
             self.removals,
             timeout_s,
             self._timing.recovery_wait_s,
-            self.streams.resync_all,
             lambda: self.cluster.waits,
         )
         self.peers.owes_us = self.removals.must_tell
@@ -500,8 +449,7 @@ class Daemon:
             engine,
             placement,
             self.peers,
-            self.lookups,
-            self.owner_side,
+            self.records,
             self.failures,
             self.epochs,
             self.removal_driver,
@@ -509,7 +457,7 @@ class Daemon:
         )
 
     def _web_routes(self) -> dict[str, Handler]:
-        timed = partial(latencies, self.engine, self.placement, [self.lookups.latency])
+        timed = partial(latencies, self.engine, self.placement, [])
         status = self.operations.status
         found = routes(status, timed)
         if self.config.metrics_dashboard:
@@ -526,16 +474,13 @@ class Daemon:
     def _web_posts(self) -> dict[str, Handler]:
         if not self.config.metrics_dashboard:
             return {}
-        prefixes = Prefixes(self.engine, self.placement, self.lookups)
+        prefixes = Prefixes(self.engine, self.placement, self.records)
         return prefix_routes(prefixes.digests, prefixes.find)
 
     # --- what one part asks of others that are built later
 
     def _on_view(self, view: View) -> None:
         self.views.apply(view)
-
-    def _handle_events(self) -> None:
-        self.events.drain()
 
     def _on_refused(self, reason: str) -> None:
         if not self._starting:
@@ -618,7 +563,6 @@ class Daemon:
             self.removals.owes_nobody()
         # Only now may others find pages of an earlier start: missed clears and removals are known.
         self.engine.begin_serving()
-        self.streams.start()
         await self._hear_of_all_pages()
         self.removal_driver.start()
         self.epochs.keeper.raised()  # recovered pages may carry newer epochs: store them
@@ -634,19 +578,24 @@ class Daemon:
         await catch_up(self.epochs, self.peers, others, masters, self._timeout_s)
 
     async def _hear_of_all_pages(self) -> None:
-        """Waits for all holders' records. If two nodes start together, they may own both copies of
-        a record before they hear of it, and workers would miss a page that is there."""
+        """Waits until we have all members' records, and they ours or the beginning of them. Else
+        workers would miss pages that are there, or others those that are set here."""
         deadline = time.monotonic() + START_SYNC_S
-        while self.owner_side.unsynced():
+        while not self.engine.all_have_asked or (
+            self.engine.follows and len(self.engine.followed()) < self._others()
+        ):
             if time.monotonic() >= deadline:
                 return
             await asyncio.sleep(START_LOOK_S)
 
+    def _others(self) -> int:
+        return len(self.placement.nodes) - 1
+
     async def stop(self) -> None:
-        """Flushes the streams, leaves the cluster, and stops all parts, each within a timeout."""
+        """Leaves the cluster and stops all parts, each within a timeout."""
         stops: list[Callable[[], Awaitable[None] | None]] = []
         if self.config.clustered and not self._starting:
-            stops += [self.handover.stop, self._flush]
+            stops += [self.handover.stop, self._tell_followers]
         if self.config.clustered and (not self._starting or len(self.placement.nodes) > 1):
             # Serve nothing once we have left: removals reach members only.
             stops += [self.engine.end_serving, self._leave]
@@ -664,10 +613,9 @@ class Daemon:
             self.removal_catch_up.stop,
             self.removal_driver.stop,
             self.removals.stop,
-            self.lookups.stop,
+            self.records.stop,
             self.promotes.stop,
             self.failures.stop,
-            self.streams.stop,
             self.keeper.stop,
             self._history_keeper.stop,
             self.epochs.keeper.stop,
@@ -697,12 +645,15 @@ class Daemon:
     async def _leave_for_good(self) -> None:
         """Leaves the cluster; the process stays alone until it ends. It serves no pages any more,
         because removals reach members only."""
-        await self._flush()
+        await self._tell_followers()
         self._has_left = True
         self.engine.end_serving()
         await self._leave()
         await self.cluster.stop()
         self.views.apply(View.alone(self.placement.own.address))
+
+    async def _tell_followers(self) -> None:
+        await self.followers.told()
 
     async def _leave(self) -> None:
         try:
@@ -713,7 +664,3 @@ class Daemon:
                 "member_ttl_s)",
                 error,
             )
-
-    async def _flush(self) -> None:
-        self.events.drain()
-        await self.streams.flush(FLUSH_S)

@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from peercached.directory.placement import Placement
-from peercached.directory.publisher import Publisher
 from peercached.peer.channels.connects import Connects
 from peercached.peer.directory.cluster_wide import ClusterWide, describe_unreached
-from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.followers import Followers
 from peercached.peer.directory.promotes import Promotes
-from peercached.peer.directory.streams import Streams
 from peercached.peer.handover.parts import digests_in
 from peercached.peer.pins.pins import Pins, Wish
 from peercached.peer.removals.driver import RemovalDriver
@@ -46,38 +42,32 @@ class Events:
         self,
         engine: Engine,
         placement: Placement,
-        publisher: Publisher,
-        streams: Streams,
-        lookups: Lookups,
         cluster_wide: ClusterWide,
         failures: FailureDetector,
         connects: Connects,
+        followers: Followers,
         promotes: Promotes,
         removals: RemovalDriver,
         pins: Pins,
     ) -> None:
         self._engine = engine
         self._placement = placement
-        self._publisher = publisher
-        self._streams = streams
-        self._lookups = lookups
         self._cluster_wide = cluster_wide
         self._failures = failures
         self._connects = connects
+        self._followers = followers
         self._promotes = promotes
         self._removals = removals
         self._pins = pins
         self._tasks = Tasks()
         self.handlers: dict[str, Callable[..., None]] = {
-            "publish": self._publish,
-            "lookup": self._lookup,
             "remove": self._remove,
             "clear": self._clear,
             "peer_trouble": self._peer_trouble,
-            "lost_updates": self._lost_updates,
             "connect_channel": self._connect_channel,
             "promote": self._promote,
             "pin": self._pin,
+            "follower_moved": self._follower_moved,
         }
 
     def start(self) -> None:
@@ -100,17 +90,6 @@ class Events:
                         self._engine.give_up(ticket)
             if len(events) < _TAKE:
                 return
-
-    def _publish(self, ticket: int, left_s: float, rows: bytes) -> None:
-        now = time.monotonic()
-        if ticket:
-            done = partial(self._engine.answer, ticket, b"")
-            self._publisher.publish(rows, now, left_s, done)
-        else:
-            self._publisher.forward(rows, now)
-
-    def _lookup(self, ticket: int, left_s: float, digests: bytes) -> None:
-        self._answer_later(ticket, self._lookups.find(digests, left_s))
 
     def _remove(
         self, ticket: int, left_s: float, namespace_id: bytes, epoch: int, digests: bytes
@@ -146,9 +125,8 @@ class Events:
             text = reason.decode(errors="replace")
             self._failures.failed(node, failure(f"reading its pages failed: {text}"))
 
-    def _lost_updates(self, ticket: int, left_s: float) -> None:
-        log.warning("the event queue overflowed and lost withdrawals: resyncing all record streams")
-        self._streams.resync_all()
+    def _follower_moved(self, ticket: int, left_s: float) -> None:
+        self._followers.moved()
 
     def _connect_channel(
         self, ticket: int, left_s: float, holder: int, connect_id: int, end: bytes, closed: bytes

@@ -15,7 +15,7 @@ from peercached.node_status import NodeStatus
 from peercached.observe.process import process_document
 from peercached.peer.directory import trace
 from peercached.peer.directory.cluster_wide import ClusterWide
-from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.records import Records
 from peercached.peer.handover.drain import Limits
 from peercached.peer.handover.handover import Handover
 from peercached.peer.handover.parts import rows_in
@@ -40,7 +40,7 @@ class Operations:
         self,
         engine: Engine,
         placement: Placement,
-        lookups: Lookups,
+        records: Records,
         cluster_wide: ClusterWide,
         removal_driver: RemovalDriver,
         handover: Handover,
@@ -53,7 +53,7 @@ class Operations:
     ) -> None:
         self._engine = engine
         self._placement = placement
-        self._lookups = lookups
+        self._records = records
         self._cluster_wide = cluster_wide
         self._drain = handover.drain
         self._move = handover.move
@@ -88,7 +88,6 @@ class Operations:
         return await trace.follow_get(
             self._engine,
             self._placement,
-            self._lookups,
             self._cluster_wide,
             namespace,
             key,
@@ -128,7 +127,7 @@ class Operations:
     async def _holders(self, digests: list[bytes]) -> dict[bytes, list[str]]:
         nodes = self._placement.nodes
         holders = {digest: {self._placement.own.address.node_id} for digest in digests}
-        for digest, row in rows_in(await self._lookups.find(b"".join(digests), LOOKUP_S)):
+        for digest, row in rows_in(await self._records.find(b"".join(digests), LOOKUP_S)):
             node = nodes.get(int.from_bytes(row[40:42], "little"))
             if node is not None:
                 holders[digest].add(node.address.node_id)

@@ -59,8 +59,6 @@ async def run(
     """Runs the node until `stop` is asked for. `ready` gets a function that describes the node in
     one line. `stopping` gets the longest time that the stop may take, in seconds. A failed start
     raises OSError, RuntimeError or ValueError with the remedy."""
-    from peercached import _native
-
     expect_lost_callers(asyncio.get_running_loop())
     loop = asyncio.get_running_loop()
     given = settings.config.host
@@ -95,7 +93,6 @@ async def run(
     daemon = Daemon(
         settings,
         engine,
-        _native,
         secret,
         tls,
         incarnation,

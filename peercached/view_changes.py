@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Change, Placement
 from peercached.membership import View
 
@@ -22,17 +21,12 @@ class Follower(Protocol):
 class ViewChanges:
     """On the event loop's thread."""
 
-    def __init__(
-        self, placement: Placement, owner_side: OwnerSide, followers: Sequence[Follower]
-    ) -> None:
+    def __init__(self, placement: Placement, followers: Sequence[Follower]) -> None:
         self._placement = placement
-        self._owner_side = owner_side
         self._followers = followers
 
     def apply(self, view: View) -> None:
-        settled = self._owner_side.final(self._placement.view.number)
-        self._owner_side.view_changes()
-        change = self._placement.apply(view, time.monotonic(), settled)
+        change = self._placement.apply(view, time.monotonic())
         for follower in self._followers:
             follower.view_changed(change)
         names = ", ".join(member.node_id for member in view.members)

@@ -93,7 +93,6 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
             ("Get by source", "s", _quantiles("peercached_get_seconds", "source")),
             ("Exists", "s", _quantiles("peercached_exists_seconds")),
             ("Set", "s", _quantiles("peercached_set_seconds")),
-            ("Lookup RPC", "s", _quantiles("peercached_lookup_rpc_seconds")),
             ("Read by peer", "s", _quantiles("peercached_peer_read_seconds", "peer")),
             ("Read by rail", "s", _quantiles("peercached_rail_read_seconds", "rail")),
         ],
@@ -207,20 +206,32 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
                 ],
             ),
             (
-                "Record streams: lag",
-                "s",
-                [("peercached_stream_lag_seconds{WHERE}", "{{instance}}")],
-            ),
-            (
-                "Resyncs (per second)",
-                "ops",
+                "Members without all our records",
+                "short",
                 [
                     (
-                        "sum by (instance) "
-                        "(rate(peercached_stream_resyncs_total{WHERE}[$__rate_interval]))",
-                        "{{instance}}",
+                        'sum by (instance, state) (peercached_followers{WHERE, state!="live"}) > 0',
+                        "{{instance}} {{state}}",
                     )
                 ],
+            ),
+            (
+                "Sets before all owners knew (batches/s)",
+                "ops",
+                _rate("peercached_unpublished_total", "instance"),
+            ),
+            (
+                "Lookups (per second)",
+                "ops",
+                [
+                    *_rate("peercached_lookup_frames_total", "instance", "owners asked"),
+                    *_rate("peercached_lookups_fell_through_total", "instance", "asked all"),
+                ],
+            ),
+            (
+                "Times without room for a node's records (per second)",
+                "ops",
+                _rate("peercached_copies_without_room_total", "instance"),
             ),
         ],
     ),

@@ -65,6 +65,5 @@ auto call(GetPart part, Result (Part::*method)(Arguments...) const) {
 inline Pool& pool_of(Engine& engine) { return engine.storage().pool(); }
 inline ColdPages& cold_of(Engine& engine) { return engine.storage().cold(); }
 inline NamespaceTable& namespaces_of(Engine& engine) { return engine.storage().namespaces(); }
-inline Finality& finality_of(Engine& engine) { return engine.directory().finality(); }
 
 }  // namespace peercached

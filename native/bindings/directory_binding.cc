@@ -1,7 +1,10 @@
 // The engine's ring and its shard of the directory.
 
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+
 #include "bindings/calls.h"
-#include "bindings/shard_calls.h"
 
 namespace peercached {
 
@@ -20,13 +23,6 @@ auto on_ring(Result (*function)(const Ring&, Arguments...)) {
     return function(*ring_of(engine), given...);
   };
 }
-template <typename Result, typename... Arguments>
-auto on_shard(Result (*function)(Shard&, Arguments...)) {
-  return [function](Engine& engine, Arguments... given) {
-    return function(engine.directory().shard(), given...);
-  };
-}
-
 // (pages present on any node, [(holder, pages, of these in its pool)])
 nb::tuple prefixes(Engine& engine, const nb::bytes& digests, const nb::bytes& rows) {
   const InPlace<Digest> asked(digests, "digests");
@@ -39,11 +35,34 @@ nb::tuple prefixes(Engine& engine, const nb::bytes& digests, const nb::bytes& ro
   return nb::make_tuple(found.present, nodes);
 }
 
-nb::list copied(Engine& engine) {
+// Members whose records answer here.
+std::vector<HolderIndex> followed(const Engine& engine) {
+  return engine.directory().records().holders();
+}
+
+// [(incarnation, changes that it lacks, whether it has a lease)]
+nb::list followers(Engine& engine) {
   nb::list list;
-  if (engine.copies() == nullptr) return list;
-  for (const HolderIndex holder : engine.copies()->holders()) list.append(holder);
+  for (const auto& one : engine.publisher().feed().feed().standings(Clock::now()))
+    list.append(nb::make_tuple(one.follower, one.behind, one.has_lease));
   return list;
+}
+
+nb::bytes find_records(Engine& engine, const nb::bytes& packed, uint32_t timeout_ms) {
+  const InPlace<Digest> digests(packed, "digests");
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  return pack(unlocked([&] { return engine.locator().find_all(digests, deadline); }));
+}
+
+// (rows, whether they are all); nothing: no answer.
+nb::object ask_owner(Engine& engine, HolderIndex owner, const nb::bytes& packed,
+                     uint32_t timeout_ms) {
+  const InPlace<Digest> digests(packed, "digests");
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  const auto answer =
+      unlocked([&] { return engine.locator().ask_owner(owner, digests, deadline); });
+  if (!answer) return nb::none();
+  return nb::make_tuple(pack(answer->first), answer->second);
 }
 
 }  // namespace
@@ -54,53 +73,31 @@ void bind_directory(nb::class_<Engine>& engine) {
           "set_ring",
           [](Engine& self, const nb::bytes& positions, const nb::bytes& nodes, unsigned replicas,
              uint64_t view_number) {
-            self.directory().set_ring(
+            self.set_ring(
                 std::make_shared<const Ring>(make_ring(positions, nodes, replicas, view_number)));
           },
           nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"), nb::arg("view_number"))
-      .def("set_shard_final", call(finality_of, &Finality::set), nb::arg("final"),
-           nb::arg("view_number"))
-      .def(
-          "open_owner",
-          [](Engine& self, HolderIndex index, bool is_open) {
-            self.nodes().open_owner(index, is_open);
-          },
-          nb::arg("index"), nb::arg("is_open"))
-      .def_prop_ro("fence", [](Engine& self) { return self.publisher().fence(); })
-      .def("raise_fence", call(&Engine::directory, &Directory::raise_fence), nb::arg("holder"),
-           nb::arg("fence"))
-      .def(
-          "keep_final",
-          [](Engine& self, uint32_t ms) {
-            self.directory().finality().keep(Deadline::after_ms(ms).at);
-          },
-          nb::arg("ms"))
-      .def("split", on_ring(&split_list), nb::arg("items"), nb::arg("stride"),
-           nb::arg("first_only") = false)
       .def("owners", on_ring(&owners_list), nb::arg("digest"))
       .def("ring_shares", on_ring(&shares_list), nb::arg("owners") = 1)
 
       .def("prefixes", &prefixes, nb::arg("digests"), nb::arg("rows"))
-      .def("copied", &copied)
-      .def("shard_apply", on_shard(&shard_apply), nb::arg("holder"), nb::arg("rows"))
-      .def("shard_lookup", on_shard(&shard_lookup), nb::arg("digests"))
+      .def("followed", &followed)
+      .def_prop_ro("stores_all",
+                   [](Engine& self) { return !self.directory().records().stores_owned(); })
+      .def_prop_ro("follows", [](Engine& self) { return self.peers().follows(); })
+      .def_prop_ro("final_view",
+                   [](Engine& self) { return self.directory().records().final_view(); })
+      .def("followers", &followers)
+      .def_prop_ro("all_have_asked",
+                   [](Engine& self) { return self.publisher().feed().feed().all_have_asked(); })
       .def(
-          "shard_summary",
-          [](Engine& self, HolderIndex holder) {
-            return shard_summary(self.directory().shard(), holder, *ring_of(self), kSelfHolder);
+          "set_patience",
+          [](Engine& self, uint32_t ms) {
+            self.publisher().set_patience(std::chrono::milliseconds(ms));
           },
-          nb::arg("holder"))
-      .def(
-          "shard_replace",
-          [](Engine& self, HolderIndex holder, unsigned bucket, Generation as_of,
-             const nb::bytes& rows) {
-            return shard_replace(self.directory().shard(), holder, bucket, as_of, rows,
-                                 *ring_of(self), kSelfHolder);
-          },
-          nb::arg("holder"), nb::arg("bucket"), nb::arg("as_of"), nb::arg("rows"))
-      .def("shard_trim", [](Engine& self) {
-        return shard_trim(self.directory().shard(), *ring_of(self), kSelfHolder);
-      });
+          nb::arg("ms"))
+      .def("find_records", &find_records, nb::arg("digests"), nb::arg("timeout_ms"))
+      .def("ask_owner", &ask_owner, nb::arg("owner"), nb::arg("digests"), nb::arg("timeout_ms"));
 }
 
 }  // namespace peercached

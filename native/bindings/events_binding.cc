@@ -39,10 +39,6 @@ nb::tuple tuple_of(const Event& event, TimePoint now) {
   };
   Bytes rest = event.payload;
   switch (event.kind) {
-    case EventKind::publish:
-      return made("publish", pack(rest));
-    case EventKind::lookup:
-      return made("lookup", pack(rest));
     case EventKind::remove: {
       const auto asked = take_head<RemovalQuestion>(rest);
       return made("remove", pack(asked.namespace_id), asked.epoch, pack(rest));
@@ -56,8 +52,6 @@ nb::tuple tuple_of(const Event& event, TimePoint now) {
       return made("peer_trouble", trouble.holder, trouble.incarnation, trouble.token_unknown,
                   pack(rest));
     }
-    case EventKind::lost_updates:
-      return made("lost_updates");
     case EventKind::connect_channel: {
       const auto wish = take_head<ChannelQuestion>(rest);
       constexpr size_t kEnd = sizeof(rdma::ChannelEnd);
@@ -73,6 +67,8 @@ nb::tuple tuple_of(const Event& event, TimePoint now) {
       return made("pin", pack(asked.namespace_id), asked.epoch, asked.for_ms, asked.prefix,
                   asked.here, pack(rest));
     }
+    case EventKind::follower_moved:
+      return made("follower_moved");
   }
   throw std::logic_error("an event of no kind");
 }
@@ -103,17 +99,13 @@ std::optional<std::vector<std::byte>> sample_payload(EventKind kind) {
   const Digest digest{0x0706050403020100, 0x0f0e0d0c0b0a0908};
   const uint32_t text = 0x74786574;  // "text"
   switch (kind) {
-    case EventKind::publish:
-      return payload_of(RecordRow{.digest = digest});
-    case EventKind::lookup:
-      return payload_of(digest);
     case EventKind::remove:
       return payload_of(RemovalQuestion{digest, 5}, digest, digest);
     case EventKind::clear:
       return payload_of(uint32_t{1000}, text);
     case EventKind::peer_trouble:
       return payload_of(PeerTrouble{9, 7, true}, text);
-    case EventKind::lost_updates:
+    case EventKind::follower_moved:
       return std::vector<std::byte>{};
     case EventKind::connect_channel:
       return payload_of(ChannelQuestion{7, {}, 3}, rdma::ChannelEnd{.rail = 2}, uint32_t{1});

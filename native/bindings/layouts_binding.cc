@@ -46,8 +46,6 @@ nb::dict channel_end() {
 void bind_layouts(nb::module_& module) {
   module.attr("DIGEST_BYTES") = sizeof(Digest);
   module.attr("ROW_BYTES") = sizeof(RecordRow);
-  module.attr("SUMMARY_BUCKETS") = kSummaryBuckets;
-  module.attr("SUMMARY_BYTES") = kSummaryBuckets * sizeof(BucketSummary);
   module.attr("SELF_HOLDER") = kSelfHolder;
   module.attr("NO_HOLDER") = kNoHolder;
   module.attr("RESIDENT") = static_cast<int>(kRecordResident);

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "common/summary.h"
 #include "common/types.h"
 #include "shard/ring.h"
 #include "shard/shard.h"
@@ -88,16 +87,6 @@ inline Digest unpack_digest(const nb::bytes& packed) {
   return digests[0];
 }
 
-inline nb::list split_list(const Ring& ring, const nb::bytes& items, size_t stride,
-                           bool first_only) {
-  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(items.c_str()),
-                                         items.size());
-  nb::list list;
-  for (const auto& part : unlocked([&] { return ring.split(bytes, stride, first_only); }))
-    list.append(nb::make_tuple(part.owner, pack(part.items)));
-  return list;
-}
-
 inline nb::list owners_list(const Ring& ring, const nb::bytes& digest) {
   HolderIndex owners[kOwnersMax];
   const unsigned count = ring.owners(unpack_digest(digest), owners);
@@ -123,7 +112,6 @@ EngineConfig config_of(nb::handle keys);
 nb::list config_keys();
 
 void bind_engine(nb::module_& module);
-void bind_rows(nb::module_& module);
 void bind_tables(nb::module_& module);
 void bind_build(nb::module_& module);
 void bind_layouts(nb::module_& module);

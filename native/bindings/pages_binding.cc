@@ -5,7 +5,6 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/calls.h"
-#include "bindings/shard_calls.h"
 
 namespace peercached {
 
@@ -25,18 +24,6 @@ std::vector<RecordRow> handover_rows(const nb::bytes& packed) {
     }
   }
   return rows;
-}
-
-nb::tuple pool_summaries(Engine& engine) {
-  const auto [generation, summaries] = unlocked([&] { return engine.local_pages().summaries(); });
-  return nb::make_tuple(generation, summaries_dict(summaries));
-}
-
-nb::tuple pool_rows(Engine& engine, HolderIndex owner, const nb::bytes& mask) {
-  const auto buckets = bucket_mask(mask);
-  const auto [generation, rows] =
-      unlocked([&] { return engine.local_pages().rows_of(owner, buckets); });
-  return nb::make_tuple(generation, pack(rows));
 }
 
 bool location_cached(Engine& engine, const nb::bytes& digest) {
@@ -111,10 +98,7 @@ nb::list take_fresh(Engine& engine) {
 }  // namespace
 
 void bind_pages(nb::class_<Engine>& engine) {
-  engine.def("pool_summaries", &pool_summaries)
-      .def("pool_rows", &pool_rows, nb::arg("owner"), nb::arg("buckets"))
-      .def("mark_published", call(pool_of, &Pool::mark_published), nb::arg("rows"))
-      .def("local_rows", call(&Engine::local_pages, &LocalPages::rows), nb::arg("digests"))
+  engine.def("local_rows", call(&Engine::local_pages, &LocalPages::records), nb::arg("digests"))
       .def("begin_offer", call(pool_of, &Pool::begin_offer), nb::arg("records"))
       .def("end_offer", call(pool_of, &Pool::end_offer), nb::arg("records"))
       .def("give_away", call(cold_of, &ColdPages::give_away), nb::arg("records"),

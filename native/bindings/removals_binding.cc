@@ -2,6 +2,8 @@
 
 #include <nanobind/stl/optional.h>
 
+#include <chrono>
+
 #include "bindings/calls.h"
 
 namespace peercached {
@@ -25,6 +27,23 @@ nb::tuple remove_local(Engine& engine, const nb::bytes& packed) {
   return nb::make_tuple(pack(rows), kept);
 }
 
+uint64_t tell_followers(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  return unlocked([&] { return engine.publisher().feed().tell_now(digests); });
+}
+
+// [(incarnation, seconds until its lease ends)]
+nb::list followers_behind(Engine& engine, uint64_t position) {
+  const auto behind = unlocked([&] { return engine.publisher().feed().behind(position); });
+  const TimePoint now = Clock::now();
+  nb::list list;
+  for (const Feed::Behind& one : behind) {
+    const double left_s = std::chrono::duration<double>(one.until - now).count();
+    list.append(nb::make_tuple(one.follower, left_s));
+  }
+  return list;
+}
+
 std::optional<nb::bytes> removals_since(Engine& engine, Position position) {
   const auto digests = unlocked([&] { return engine.storage().journal().since(position); });
   if (!digests) return std::nullopt;
@@ -38,6 +57,8 @@ void bind_removals(nb::class_<Engine>& engine) {
   engine.def("begin_removal", &begin_removal, nb::arg("digests"))
       .def("end_removal", call(&Engine::removals, &Removals::end), nb::arg("digests"))
       .def("remove_local", &remove_local, nb::arg("digests"))
+      .def("tell_followers", &tell_followers, nb::arg("digests"))
+      .def("followers_behind", &followers_behind, nb::arg("position"))
       .def("removals_since", &removals_since, nb::arg("position"))
       .def_prop_ro("removals_last", [](Engine& self) { return self.storage().journal().last(); })
       .def_prop_ro("state_is_old", [](Engine& self) { return self.storage().state_is_old(); })

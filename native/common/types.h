@@ -71,6 +71,7 @@ struct TierNote {
 using HolderIndex = uint16_t;
 inline constexpr HolderIndex kSelfHolder = 0;
 inline constexpr HolderIndex kNoHolder = 0xffff;
+inline constexpr size_t kNodesMax = 8192;
 
 // The outcome of one page. The wire form in IPC replies; docs/protocol.md lists them.
 enum class PageStatus : uint8_t {

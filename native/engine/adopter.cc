@@ -122,11 +122,7 @@ void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const D
         .fetch_add(row.length, std::memory_order_relaxed);
   }
   // As in a set: published while pinned, so that no withdrawal overtakes the records.
-  parts.publisher.feed().append(rows);
-  std::optional<ControlQueue::Question> question;
-  if (!rows.empty() && !parts.publisher.store_alone(rows)) {
-    question.emplace(parts.control, EventKind::publish, std::as_bytes(std::span(rows)), deadline);
-  }
+  parts.publisher.tell(rows);
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   std::vector<RecordRow> withdrawals;
   parts.pool.withdrawals_of(pinned, withdrawals);
@@ -137,8 +133,10 @@ void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const D
     parts.pool.unpin(pinned);
   else
     parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
-  if (question && !of_worker && !question->wait()) {
-    parts.counters.unpublished.fetch_add(rows.size(), std::memory_order_relaxed);
+  std::vector<Digest> told;
+  for (const RecordRow& row : rows) told.push_back(row.digest);
+  if (!rows.empty() && !of_worker && !parts.publisher.wait_told(told, deadline)) {
+    parts.counters.unpublished.fetch_add(1, std::memory_order_relaxed);
     adopted.why_not = "the owners did not accept the records in time";
     for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
   }

@@ -11,7 +11,6 @@
 #include "common/clock.h"
 #include "common/types.h"
 #include "engine/cold_pages.h"
-#include "engine/control.h"
 #include "engine/counters.h"
 #include "engine/handover.h"
 #include "engine/janitor.h"
@@ -39,7 +38,6 @@ class Adopter {
     Transports& transports;
     VerifyingSink& verifier;
     Publisher& publisher;
-    ControlQueue& control;
     Janitor& janitor;
     OperationCounters& counters;
   };

@@ -22,6 +22,16 @@ bool same_content(const DiskPage& page, const RecordRow& row) {
 
 }  // namespace
 
+RecordRow record_of(const DiskPage& page, Generation generation) {
+  RecordRow row;
+  row.digest = page.digest;
+  row.generation = generation;
+  row.check = static_cast<uint32_t>(page.checksum);
+  row.length = page.length;
+  row.holder = kSelfHolder;
+  return row;
+}
+
 void ColdPages::end() {
   {
     std::lock_guard lock(mutex_);
@@ -336,12 +346,7 @@ void ColdPages::scan_disk(Generation as_of,
       if (in_pool[i] != 0 || hidden(pages[i]) ||
           !namespaces_.in_force(pages[i].namespace_id, pages[i].epoch))
         continue;
-      RecordRow& row = rows.emplace_back();
-      row.digest = pages[i].digest;
-      row.generation = as_of;
-      row.check = static_cast<uint32_t>(pages[i].checksum);
-      row.length = pages[i].length;
-      row.holder = kSelfHolder;
+      rows.push_back(record_of(pages[i], as_of));
     }
     if (!rows.empty()) visit(rows);
   });

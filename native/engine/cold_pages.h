@@ -33,9 +33,12 @@
 
 namespace peercached {
 
+// The record of a page that is on disk only.
+RecordRow record_of(const DiskPage& page, Generation generation);
+
 class ColdPages {
  public:
-  // Sends records and withdrawals to the owners, in order.
+  // Sends records and withdrawals to followers, in order.
   using Tell = std::function<void(std::span<const RecordRow>)>;
 
   ColdPages(Pool& pool, const NamespaceTable& namespaces, Journal& journal, Tell tell)

@@ -1,6 +1,6 @@
 #include "engine/control.h"
 
-#include <sys/timerfd.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,28 +11,23 @@ namespace peercached {
 ControlQueue::ControlQueue(size_t events_max, size_t bytes_max)
     : events_max_(events_max),
       bytes_max_(bytes_max),
-      event_fd_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-  if (event_fd_ < 0) throw std::system_error(errno, std::generic_category(), "timerfd");
+      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (event_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
 }
 
 ControlQueue::~ControlQueue() { ::close(event_fd_); }
 
-void ControlQueue::wake(Alarm alarm) {
-  if (alarm <= alarm_) return;
-  alarm_ = alarm;
-  constexpr std::chrono::nanoseconds kLater = kToldWithin;
-  itimerspec in{};
-  in.it_value.tv_nsec = alarm == Alarm::now ? 1 : kLater.count();
-  timerfd_settime(event_fd_, 0, &in, nullptr);
+void ControlQueue::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto sent = ::write(event_fd_, &one, sizeof one);
 }
 
-bool ControlQueue::refuse(EventKind kind, size_t payload_bytes) {
+bool ControlQueue::refuse(size_t payload_bytes) {
   // A single event may exceed the bound in bytes, or it could never go through.
   if (events_.size() < events_max_ && (events_.empty() || bytes_ + payload_bytes <= bytes_max_)) {
     return false;
   }
   ++dropped_;
-  lost_updates_ = lost_updates_ || kind == EventKind::publish;
   return true;
 }
 
@@ -45,37 +40,21 @@ void ControlQueue::push(EventKind kind, uint64_t ticket, TimePoint deadline,
 
 bool ControlQueue::post(EventKind kind, std::span<const std::byte> payload) {
   std::lock_guard lock(mutex_);
-  if (closed_ || refuse(kind, payload.size())) return false;
+  if (closed_ || refuse(payload.size())) return false;
   push(kind, 0, TimePoint::max(), payload);
-  wake(Alarm::now);
+  wake();
   return true;
-}
-
-void ControlQueue::tell(std::span<const std::byte> rows) {
-  std::lock_guard lock(mutex_);
-  if (closed_ || refuse(EventKind::publish, rows.size())) return;
-  const bool alone = events_.empty() || events_.back().kind != EventKind::publish ||
-                     events_.back().ticket != 0 ||
-                     events_.back().payload.size() + rows.size() > kToldTogether;
-  if (alone) {
-    push(EventKind::publish, 0, TimePoint::max(), rows);
-  } else {
-    bytes_ += rows.size();
-    std::vector<std::byte>& told = events_.back().payload;
-    told.insert(told.end(), rows.begin(), rows.end());
-  }
-  wake(bytes_ < kToldTogether ? Alarm::later : Alarm::now);
 }
 
 ControlQueue::Question::Question(ControlQueue& queue, EventKind kind,
                                  std::span<const std::byte> payload, Deadline deadline)
     : queue_(queue), deadline_(deadline) {
   std::lock_guard lock(queue_.mutex_);
-  if (queue_.closed_ || queue_.refuse(kind, payload.size())) return;
+  if (queue_.closed_ || queue_.refuse(payload.size())) return;
   ticket_ = queue_.next_ticket_++;
   queue_.questions_.emplace(ticket_, this);
   queue_.push(kind, ticket_, deadline.at, payload);
-  queue_.wake(Alarm::now);
+  queue_.wake();
 }
 
 ControlQueue::Question::~Question() {
@@ -95,24 +74,15 @@ std::vector<Event> ControlQueue::take(size_t limit) {
   std::lock_guard lock(mutex_);
   uint64_t count;
   [[maybe_unused]] auto got = ::read(event_fd_, &count, sizeof count);
-  alarm_ = Alarm::none;
   std::vector<Event> taken;
-  if (lost_updates_) {
-    lost_updates_ = false;
-    taken.push_back({EventKind::lost_updates, 0, TimePoint::max(), {}});
-  }
   while (!events_.empty() && taken.size() < limit) {
     Event event = std::move(events_.front());
     events_.pop_front();
     bytes_ -= event.payload.size();
-    // Records must reach the owners even if nobody waits. Other questions end with their caller.
-    if (event.kind != EventKind::publish && event.ticket != 0 &&
-        !questions_.contains(event.ticket)) {
-      continue;
-    }
+    if (event.ticket != 0 && !questions_.contains(event.ticket)) continue;  // its caller has ended
     taken.push_back(std::move(event));
   }
-  if (!events_.empty()) wake(Alarm::now);
+  if (!events_.empty()) wake();
   return taken;
 }
 
@@ -140,11 +110,6 @@ void ControlQueue::close() {
     question->done_ = true;
     question->ready_.notify_one();
   }
-}
-
-bool ControlQueue::behind() const {
-  std::lock_guard lock(mutex_);
-  return events_.size() > kBehindEvents || bytes_ > kBehindBytes;
 }
 
 uint64_t ControlQueue::posted() const {

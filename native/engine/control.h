@@ -1,14 +1,11 @@
 // The queue between native threads and the control plane (Python), crossed once per batch.
 //
-// Native threads post events. A timerfd wakes the control plane, which takes the waiting events and
-// answers those that have a ticket. A caller waits for its answer until its deadline. A later
-// answer finds no ticket and is dropped. Records that nobody waits for, such as withdrawals of
-// evicted pages, are collected in one event. Their wake-up comes some milliseconds later, because
-// in a full pool every set evicts.
+// Native threads post events. An eventfd wakes the control plane, which takes the waiting events
+// and answers those that have a ticket. A caller waits for its answer until its deadline. A later
+// answer finds no ticket and is dropped.
 //
-// The queue is bounded in events and bytes. At the bound an event with a ticket is refused at once,
-// and its caller goes on without an answer. Withdrawals are dropped and `lost_updates` is set,
-// which makes the control plane resync its streams.
+// The queue is bounded in events and bytes. At the bound an event is refused at once, and its
+// caller goes on without an answer.
 #pragma once
 
 #include <chrono>
@@ -30,13 +27,10 @@ namespace peercached {
 // Python never sees these numbers, nor the layouts of the payloads: native/bindings/
 // events_binding.cc turns each event into a tuple of its name and its fields.
 enum class EventKind : uint8_t {
-  publish = 1,  // payload: RecordRow[] in order, with withdrawals; ticket: a caller waits
-  lookup = 2,   // payload: Digest[]; answer: RecordRow[] with local holder indices
-  remove = 3,   // cluster-wide removal; payload: RemovalQuestion; answer: RemovalAnswer
+  remove = 3,  // cluster-wide removal; payload: RemovalQuestion; answer: RemovalAnswer
   // payload: u32 user of the worker, the namespace's name; answer: text, names unreachable nodes
   clear = 4,
   peer_trouble = 5,  // payload: PeerTrouble
-  lost_updates = 6,  // withdrawals were dropped: resync
   // payload: ChannelQuestion; answered by Transports::channel_connected or channel_refused
   connect_channel = 7,
   // payload: PromoteQuestion. With a ticket a reader waits. The answer is RecordRow[]: records of
@@ -46,6 +40,7 @@ enum class EventKind : uint8_t {
   // payload: PinQuestion; answer: a PageStatus byte for each digest, then a text for the worker's
   // log
   pin = 9,
+  follower_moved = 10,  // a follower that was behind (RecordFeed::behind) has asked again
 };
 
 // Followed by a human-readable text.
@@ -104,12 +99,6 @@ struct Event {
   std::vector<std::byte> payload;
 };
 
-inline constexpr size_t kBehindEvents = 64;
-inline constexpr size_t kBehindBytes = 256 << 10;
-// Records that nobody waits for wake the control plane after this time, or at this many bytes.
-inline constexpr auto kToldWithin = std::chrono::milliseconds(200);
-inline constexpr size_t kToldTogether = 512 << 10;
-
 class ControlQueue {
  public:
   ControlQueue(size_t events_max, size_t bytes_max);
@@ -120,9 +109,6 @@ class ControlQueue {
   // --- native threads
   // False: refused, because the queue is full or closed.
   bool post(EventKind kind, std::span<const std::byte> payload);
-  // Queues RecordRow[] that nobody waits for. Extends the last event if that holds such rows, so
-  // the order is kept.
-  void tell(std::span<const std::byte> rows);
   // One question in flight. The constructor posts it, and wait() waits, so the caller can work in
   // between.
   class Question {
@@ -158,29 +144,24 @@ class ControlQueue {
   void give_up(uint64_t ticket);  // no answer will come: the caller goes on without
   void close();                   // wakes all waiting callers, refuses further events
 
-  bool behind() const;      // the control plane does not keep up
   uint64_t posted() const;  // events queued since start
   uint64_t dropped() const;
 
  private:
-  enum class Alarm : uint8_t { none, later, now };
-
-  void wake(Alarm alarm);                             // requires mutex_, like the next two
-  bool refuse(EventKind kind, size_t payload_bytes);  // true: the queue is full
+  void wake();                        // requires mutex_, like the next two
+  bool refuse(size_t payload_bytes);  // true: the queue is full
   void push(EventKind kind, uint64_t ticket, TimePoint deadline,
             std::span<const std::byte> payload);
 
   const size_t events_max_;
   const size_t bytes_max_;
-  int event_fd_;  // a timerfd
+  int event_fd_;
   mutable std::mutex mutex_;
   std::deque<Event> events_;
   size_t bytes_ = 0;  // of the queued payloads
   std::unordered_map<uint64_t, Question*> questions_;
   uint64_t next_ticket_ = 1;
   uint64_t posted_ = 0, dropped_ = 0;
-  Alarm alarm_ = Alarm::none;
-  bool lost_updates_ = false;
   bool closed_ = false;
 };
 

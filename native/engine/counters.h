@@ -20,12 +20,12 @@ struct OperationCounters {
   std::atomic<uint64_t> set_held{0}, unpublished{0};
   Demand demand;
   std::atomic<uint64_t> lookups_asked{0}, lookup_keys_asked{0};
-  // Lookup frames sent to owners. Lookups, and their keys, left to the control plane.
-  std::atomic<uint64_t> lookup_frames{0}, lookups_passed_on{0}, lookup_keys_passed_on{0};
+  // Lookup frames sent to owners. Lookups that had to ask all other owners, too.
+  std::atomic<uint64_t> lookup_frames{0}, lookups_passed_on{0};
   std::atomic<uint64_t> lookups_answered{0};  // lookup frames of peers
-  std::atomic<uint64_t> keys_in_copies{0};    // keys not held here that a copy had
-  // The same for records: frames to owners, batches left to the control plane, frames of peers.
-  std::atomic<uint64_t> publish_frames{0}, publishes_passed_on{0}, publishes_answered{0};
+  std::atomic<uint64_t> keys_in_copies{0};    // keys not held here that we had a record of
+  // The same for records: frames to owners, and frames of peers.
+  std::atomic<uint64_t> publish_frames{0}, publishes_answered{0};
   std::atomic<uint64_t> bytes_set{0}, bytes_got{0};
   std::atomic<uint64_t> used_elsewhere{0};  // pages here that peers reported as used
   // Pages taken over from draining nodes, and pages offered but not taken.

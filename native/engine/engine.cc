@@ -30,7 +30,8 @@ Engine::Engine(const EngineConfig& config)
       control_(kEventsMax, kEventBytesMax),
       nodes_(config.node_id, config.incarnation),
       directory_(
-          config.shard_entries, [this] { janitor_.sweep_records(); }, nodes_, counters_),
+          config.shard_entries + config.copied_records, [this] { janitor_.sweep_records(); },
+          nodes_, running_, counters_),
       storage_(config, janitor_,
                [this](std::span<const RecordRow> rows) { publisher_->tell(rows); }),
       transports_(config, storage_.pool(), nodes_, control_),
@@ -40,47 +41,42 @@ Engine::Engine(const EngineConfig& config)
       verifier_(config.verify),
       readers_(transports_) {
   install_fault_guard();
-  if (config.copied_records != 0) {
-    copies_ = std::make_unique<Copies>(config.copied_records, [this] { janitor_.sweep_records(); });
-  }
-  publisher_ = std::make_unique<Publisher>(Publisher::Parts{
-      storage_.pool(), nodes_, directory_, control_, transports_.engine(), counters_});
+  publisher_ = std::make_unique<Publisher>(
+      Publisher::Parts{nodes_, directory_, control_, transports_.engine(), transports_, counters_});
   storage_.begin_telling();
   local_pages_ = std::make_unique<LocalPages>(
       LocalPages::Parts{storage_.pool(), storage_.cold(), storage_.promoter(), storage_.holds(),
-                        storage_.namespaces(), directory_, janitor_, counters_, latencies_});
+                        storage_.namespaces(), janitor_, counters_, latencies_});
+  directory_.set_own_records(
+      [this](std::span<const Digest> digests) { return own_records(digests); });
   removals_ = std::make_unique<Removals>(Removals::Parts{running_, storage_.pool(), storage_.cold(),
-                                                         directory_.shard(), copies_.get(),
                                                          locations_, *publisher_, janitor_});
   adopter_ = std::make_unique<Adopter>(Adopter::Parts{
       taking_, storage_.pool(), storage_.cold(), storage_.namespaces(), hot_reads_.hot(), running_,
-      nodes_, transports_, verifier_, *publisher_, control_, janitor_, counters_});
+      nodes_, transports_, verifier_, *publisher_, janitor_, counters_});
   make_paths();
-  peers_ = std::make_unique<Peers>(Peers::Parts{nodes_, storage_.namespaces(), directory_,
-                                                locations_, copies_.get(), transports_},
-                                   std::chrono::milliseconds(config.follow_wait_ms));
+  peers_ = std::make_unique<Peers>(
+      Peers::Parts{nodes_, storage_.namespaces(), directory_, locations_, transports_},
+      std::chrono::milliseconds(config.follow_wait_ms), config.copied_records != 0);
   operator_view_ = std::make_unique<OperatorView>(
-      OperatorView::Parts{config_, storage_, transports_, directory_, copies_.get(), locations_,
-                          nodes_, workers_, readers_, control_, counters_, latencies_, notices_});
-  janitor_.start(
-      {storage_.pool(), storage_.cold(), storage_.holds(), directory_.shard(), copies_.get()});
+      OperatorView::Parts{config_, storage_, transports_, directory_, locations_, nodes_, workers_,
+                          readers_, control_, counters_, latencies_, notices_});
+  janitor_.start({storage_.pool(), storage_.cold(), storage_.holds(), directory_.records()});
 }
 
 void Engine::make_paths() {
-  locator_ = std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, speeds_,
-                                                      copies_.get(), running_, control_,
-                                                      transports_.engine(), counters_});
-  prefixes_ = std::make_unique<Prefixes>(
-      Prefixes::Parts{serving_, storage_.pool(), storage_.cold(), nodes_, copies_.get(), running_});
+  locator_ =
+      std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, speeds_, running_,
+                                               transports_.engine(), transports_, counters_});
+  prefixes_ = std::make_unique<Prefixes>(Prefixes::Parts{serving_, storage_.pool(), storage_.cold(),
+                                                         nodes_, directory_.records(), running_});
   set_path_ = std::make_unique<SetPath>(SetPath::Parts{
-      taking_, storage_.pool(), storage_.cold(), running_, *publisher_, nodes_, copies_.get(),
-      note_sets_, fresh_, control_, janitor_, crew_, counters_, latencies_});
-  get_path_ = std::make_unique<GetPath>(
-      GetPath::Parts{serving_,      storage_.pool(), storage_.cold(), storage_.promoter(),
-                     *local_pages_, *removals_,      running_,        *locator_,
-                     locations_,    speeds_,         nodes_,          transports_.engine(),
-                     verifier_,     control_,        used_pages_,     hot_reads_,
-                     *adopter_,     crew_,           counters_,       latencies_});
+      taking_, storage_.pool(), storage_.cold(), running_, *publisher_, nodes_,
+      directory_.records(), note_sets_, fresh_, janitor_, crew_, counters_, latencies_});
+  get_path_ = std::make_unique<GetPath>(GetPath::Parts{
+      serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, running_,
+      *locator_, locations_, speeds_, nodes_, transports_.engine(), verifier_, control_,
+      used_pages_, hot_reads_, *adopter_, crew_, counters_, latencies_});
   exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *locator_,
       locations_, nodes_, transports_.engine(), control_, counters_, latencies_});
@@ -106,7 +102,7 @@ void Engine::get_traced(const RequestContext& context, std::span<PageRef> pages)
 
 Engine::~Engine() {
   stop();
-  peers_.reset();  // its thread writes into the copies
+  peers_.reset();  // its thread writes into the records
   janitor_.stop();
   storage_.end();
 }
@@ -123,8 +119,8 @@ void Engine::listen() {
   answers.may_read = [this] { return serving_.on(); };
   answers.hold = std::bind_front(&LocalPages::hold, local_pages_.get());
   answers.lookup = std::bind_front(&Directory::lookup, &directory_);
-  answers.publish = std::bind_front(&Directory::store, &directory_);
-  answers.follow = FollowAnswers{publisher_->feed(), peers_->signs(), storage_.cold()};
+  answers.push = std::bind_front(&Directory::take, &directory_);
+  answers.follow = FollowAnswers{publisher_->feed(), peers_->signs(), storage_.cold(), directory_};
   readers_.listen(server, storage_.pool(), answers);
 }
 
@@ -144,6 +140,27 @@ void Engine::stop() {
   workers_.close();
   readers_.close();
   storage_.flush();
+}
+
+void Engine::set_ring(std::shared_ptr<const Ring> ring) {
+  std::vector<Incarnation> members;
+  for (const NodeTable::Node& node : nodes_.all()) {
+    if (node.index != kSelfHolder) members.push_back(node.incarnation);
+  }
+  std::vector<Incarnation> owners;
+  for (const auto& [owner, share] : ring->shares()) {
+    if (owner != kSelfHolder) owners.push_back(nodes_.incarnation(owner));
+  }
+  const uint64_t view_number = ring->view_number();
+  const bool all = peers_->may_store_all(members.size());
+  directory_.set_ring(std::move(ring), all);
+  publisher_->feed().set_view(view_number, members);
+  publisher_->feed().set_owners(owners);
+  peers_->ring_changed(all);
+}
+
+std::vector<RecordRow> Engine::own_records(std::span<const Digest> digests) const {
+  return serving_.on() ? local_pages_->records(digests) : std::vector<RecordRow>();
 }
 
 void Engine::begin_serving() {

@@ -12,7 +12,7 @@
 //   control.h        events for the control plane (Python), and its answers
 //   nodes.h          holder indices, and which nodes can be used now
 //   janitor.h        housekeeping; is given its work at start()
-//   directory.h      the ring, our shard, and our answers as an owner
+//   directory.h      the ring, the records of other nodes, and our answers as an owner
 //   storage.h        pool, disk tier, journal, namespaces, quotas, holds
 //   transports.h     READs and messages, over TCP and RDMA
 //   publisher.h      our records, on their way to owners and followers
@@ -42,7 +42,6 @@
 #include "engine/call_traces.h"
 #include "engine/config.h"
 #include "engine/control.h"
-#include "engine/copies.h"
 #include "engine/counters.h"
 #include "engine/crew.h"
 #include "engine/directory.h"
@@ -85,6 +84,7 @@ class Engine final : public RequestHandler {
   void bind_workers();  // takes the workers' socket path; nobody can connect yet
   void start();         // serves workers, after the two above if they were not done
   void stop();
+  void set_ring(std::shared_ptr<const Ring> ring);
   // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();
   void end_serving();
@@ -134,12 +134,13 @@ class Engine final : public RequestHandler {
   ControlQueue& control() { return control_; }
   NodeTable& nodes() { return nodes_; }
   Directory& directory() { return directory_; }
+  const Directory& directory() const { return directory_; }
+  const Locator& locator() const { return *locator_; }
   Storage& storage() { return storage_; }
   Transports& transports() { return transports_; }
   Publisher& publisher() { return *publisher_; }
   LocationCache& locations() { return locations_; }
   LocalPages& local_pages() { return *local_pages_; }
-  const Copies* copies() const { return copies_.get(); }  // may be null
   const Prefixes& prefixes() const { return *prefixes_; }
   HolderSpeeds& speeds() { return speeds_; }
   UsedPages& used_pages() { return used_pages_; }
@@ -157,6 +158,8 @@ class Engine final : public RequestHandler {
 
  private:
   void make_paths();
+  // The records of our pages that other nodes may find.
+  std::vector<RecordRow> own_records(std::span<const Digest> digests) const;
   void get_traced(const RequestContext& context, std::span<PageRef> pages);
 
   // The destructor ends the threads that use other parts. Then the parts end in reverse order.
@@ -171,7 +174,6 @@ class Engine final : public RequestHandler {
   NodeTable nodes_;
   Janitor janitor_;
   Directory directory_;
-  std::unique_ptr<Copies> copies_;        // null: no node is followed
   std::unique_ptr<Publisher> publisher_;  // outlives the pool, which may evict until its end
   Storage storage_;
   Transports transports_;

@@ -1,4 +1,4 @@
-// Answers nodes that follow our records, to keep copies of them.
+// Answers nodes that follow our records.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 #include "common/types.h"
 #include "engine/cold_pages.h"
+#include "engine/directory.h"
 #include "engine/record_feed.h"
 #include "transfer/tcp/frames.h"
 #include "transfer/tcp/life_signs.h"
@@ -16,10 +17,11 @@ struct FollowAnswers {
   RecordFeed& feed;
   tcp::LifeSigns& signs;
   const ColdPages& cold;
+  const Directory& directory;
 
-  // Tells a follower how our records changed behind `position`. False: `tell` gave up, or the feed
-  // is closed.
-  bool operator()(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+  // Tells a follower how our records changed behind its position. False: `tell` gave up, or the
+  // feed has no answer.
+  bool operator()(Incarnation follower, const tcp::LifeSign& sign, const FeedQuestion& question,
                   uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) const;
 };
 

@@ -78,7 +78,9 @@ void GetPath::Run::copy_out(std::span<const PinnedPage> pins, std::span<const si
     } else if (page.status == PageStatus::stale) {
       // The slot was pinned, so nobody wrote to it: the memory itself is bad. Never serve it again.
       parts.counters.corrupt_local.fetch_add(1, std::memory_order_relaxed);
-      parts.cold.left_pool(parts.removals.drop_from_pool({&digests[index[k]], 1}));
+      std::vector<RecordRow> rows;
+      parts.pool.remove({&digests[index[k]], 1}, rows);
+      parts.cold.left_pool(rows);
       page.status = PageStatus::pending;  // our disk or another holder may have it
     }
   }

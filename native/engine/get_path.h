@@ -20,7 +20,6 @@
 #include "engine/locator.h"
 #include "engine/nodes.h"
 #include "engine/promoter.h"
-#include "engine/removals.h"
 #include "engine/serving.h"
 #include "engine/used_pages.h"
 #include "ipc/handler.h"
@@ -39,7 +38,6 @@ class GetPath {
     ColdPages& cold;
     const Promoter& promoter;
     LocalPages& local;
-    Removals& removals;
     const Running& running;
     const Locator& locator;
     LocationCache& locations;

@@ -66,7 +66,7 @@ void Janitor::run(const Parts& parts) {
     }
     // One piece of the long work at a time, so that holds do not wait for all of it.
     if (!drop_stale_from_disk(parts.cold) && !sweep_a_namespace(parts.pool, parts.cold))
-      sweep_some_records(parts.shard, parts.copies);
+      sweep_some_records(parts.records);
   }
 }
 
@@ -110,11 +110,8 @@ bool Janitor::sweep_a_namespace(Pool& pool, ColdPages& cold) {
   return true;
 }
 
-void Janitor::sweep_some_records(Shard& shard, Copies* copies) {
-  if (!take(sweep_records_)) return;
-  bool more = shard.sweep(kSweepRecords) > 0;
-  if (copies != nullptr) more = copies->sweep(kSweepRecords) > 0 || more;
-  if (more) sweep_records();
+void Janitor::sweep_some_records(RecordTable& records) {
+  if (take(sweep_records_) && records.sweep(kSweepRecords) > 0) sweep_records();
 }
 
 bool Janitor::take(bool& asked) {

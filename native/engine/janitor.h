@@ -13,11 +13,10 @@
 
 #include "common/clock.h"
 #include "common/types.h"
+#include "directory/record_table.h"
 #include "engine/cold_pages.h"
-#include "engine/copies.h"
 #include "engine/holds.h"
 #include "pool/pool.h"
-#include "shard/shard.h"
 
 namespace peercached {
 
@@ -28,8 +27,7 @@ class Janitor {
     Pool& pool;
     ColdPages& cold;
     HoldTable& holds;
-    Shard& shard;
-    Copies* copies;  // may be null
+    RecordTable& records;
   };
 
   Janitor() = default;
@@ -45,7 +43,7 @@ class Janitor {
   void sweep_namespace(uint32_t pool_slot);
   // The namespace's pages on disk below this epoch are void.
   void drop_from_disk(const Digest& namespace_id, uint64_t epoch);
-  // Shard or copies have void records, or too little room.
+  // There are void records, or too little room for new ones.
   void sweep_records();
   // Pages were held, perhaps for a shorter time than the others.
   void watch_holds();
@@ -61,7 +59,7 @@ class Janitor {
   // Each does one piece of its work. False: there was none of it.
   bool drop_stale_from_disk(ColdPages& cold);
   bool sweep_a_namespace(Pool& pool, ColdPages& cold);
-  void sweep_some_records(Shard& shard, Copies* copies);
+  void sweep_some_records(RecordTable& records);
   bool take(bool& asked);  // whether it was asked for; resets it
 
   std::mutex mutex_;

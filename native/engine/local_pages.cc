@@ -27,23 +27,16 @@ std::vector<RecordRow> LocalPages::rows(std::span<const Digest> digests) const {
   return rows;
 }
 
-std::pair<Generation, OwnerSummaries> LocalPages::summaries() const {
-  OwnerSummaries by_owner;
-  const auto ring = parts_.directory.ring();
-  if (!ring) return {0, std::move(by_owner)};
-  const Generation as_of = parts_.cold.scan(
-      [&](std::span<const RecordRow> rows) { add_to_summaries(by_owner, rows, *ring); });
-  return {as_of, std::move(by_owner)};
-}
-
-std::pair<Generation, std::vector<RecordRow>> LocalPages::rows_of(
-    HolderIndex owner, std::span<const uint8_t> buckets) const {
-  std::vector<RecordRow> out;
-  const auto ring = parts_.directory.ring();
-  if (!ring) return {0, out};
-  const Generation as_of = parts_.cold.scan(
-      [&](std::span<const RecordRow> rows) { append_owned(out, rows, *ring, owner, buckets); });
-  return {as_of, std::move(out)};
+std::vector<RecordRow> LocalPages::records(std::span<const Digest> digests) const {
+  std::vector<RecordRow> rows = this->rows(digests);
+  if (!parts_.cold.enabled() || rows.size() == digests.size()) return rows;
+  std::vector<uint8_t> in_pool(digests.size());
+  parts_.pool.contains(digests, false, in_pool);
+  for (size_t i = 0; i < digests.size(); ++i) {
+    const auto page = in_pool[i] == 0 ? parts_.cold.find(digests[i]) : std::nullopt;
+    if (page) rows.push_back(record_of(*page, parts_.pool.next_generation()));
+  }
+  return rows;
 }
 
 Handovers LocalPages::handovers(uint64_t bytes_max) const {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/summary.h"
 #include "common/types.h"
 #include "engine/cold_pages.h"
 #include "engine/counters.h"
@@ -23,7 +22,6 @@
 #include "engine/namespaces.h"
 #include "engine/promoter.h"
 #include "pool/pool.h"
-#include "shard/owner_records.h"
 
 namespace peercached {
 
@@ -35,7 +33,6 @@ class LocalPages {
     Promoter& promoter;
     HoldTable& holds;
     const NamespaceTable& namespaces;
-    const Directory& directory;
     Janitor& janitor;
     OperationCounters& counters;
     Latencies& latencies;
@@ -45,11 +42,8 @@ class LocalPages {
 
   // Records of the pages in our pool.
   std::vector<RecordRow> rows(std::span<const Digest> digests) const;
-  // The generation to resync against, and the summaries of our records by owner.
-  std::pair<Generation, OwnerSummaries> summaries() const;
-  // Our records that `owner` owns, in the buckets whose mask is 1, and the generation as above.
-  std::pair<Generation, std::vector<RecordRow>> rows_of(HolderIndex owner,
-                                                        std::span<const uint8_t> buckets) const;
+  // Records of the pages in our pool or on our disk.
+  std::vector<RecordRow> records(std::span<const Digest> digests) const;
   // Our pages in the order in which a drain hands them over. Each part is of one namespace.
   Handovers handovers(uint64_t bytes_max) const;
   // The pages that are evicted while `bytes` more are set, and may be spilled.

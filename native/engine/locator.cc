@@ -12,7 +12,7 @@
 
 namespace peercached {
 
-static_assert(tcp::kRowsPerDigestMax == kHoldersPerDigestMax);
+static_assert(tcp::kRowsPerDigestMax == kHoldersPerDigestMax + 1);
 
 namespace {
 
@@ -20,6 +20,8 @@ namespace {
 // page, even in a pool that turns over in a second.
 constexpr auto kRecent = std::chrono::milliseconds(200);
 constexpr auto kEachDigest = std::chrono::microseconds(2);
+// For owners that are asked because others could not answer.
+constexpr auto kOthersPatience = std::chrono::milliseconds(2000);
 
 // How many pages of this search each holder shall give.
 using Shares = std::unordered_map<HolderIndex, double>;
@@ -105,6 +107,17 @@ std::vector<Part> cover(std::vector<Part> parts, size_t digests) {
   return chosen;
 }
 
+// The rows of an answer, with our numbers of their holders.
+std::vector<RecordRow> rows_of(const NodeTable& nodes, const Located& located) {
+  const auto holders = nodes.find(located.holders);
+  std::vector<RecordRow> rows;
+  for (RecordRow row : located.rows) {
+    row.holder = holders[row.holder];
+    if (row.holder != kNoHolder) rows.push_back(row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 struct Locator::Search {
@@ -121,20 +134,23 @@ struct Locator::Search {
   const TimePoint now = Clock::now();
   const uint64_t removals = sources.running.changes();
   const std::shared_ptr<const Ring> ring = sources.directory.ring();
-  const bool alone = sources.directory.alone();
   size_t open = digests.size();
+  // By place: owners that have answered.
+  std::vector<std::vector<HolderIndex>> answered{digests.size()};
+  bool timed_out = false;                 // some owner gave no answer
+  std::vector<RecordRow>* all = nullptr;  // gets all records that owners name
   Shares shares{};
   std::vector<uint8_t> settled = std::vector<uint8_t>(digests.size(), 0);  // 1: nowhere, and final
 
   void run();
 
   // The steps.
-  void in_copies();
+  void in_table();
+  void settle_unless_here(std::vector<size_t> places);
   void in_cache();
-  void in_own_shard();
   void at_owners();
-  void ask(const std::vector<Part>& parts);
-  void by_control_plane();
+  void at_others();
+  void ask(const std::vector<Part>& parts, std::chrono::milliseconds patience);
 
   void take(size_t i, const RecordRow& record);
   void merge(std::vector<RecordRow>& found);
@@ -155,17 +171,53 @@ void Locator::locate(std::span<const Digest> digests, std::span<const HolderInde
   for (RecordRow& row : rows) row.holder = kNoHolder;
   Search search{parts_, digests, failed, trust, deadline, rows, why, trace, of_prefix};
   search.run();
-  for (PageStatus& status : why) {
-    if (status == PageStatus::pending) status = PageStatus::absent;
+  for (size_t i = 0; i < why.size(); ++i) {
+    if (why[i] != PageStatus::pending) continue;
+    // Nobody could say that it is nowhere. A suspect may have it.
+    const bool unsure = search.settled[i] == 0 && !parts_.directory.alone();
+    why[i] = unsure && search.timed_out             ? PageStatus::deadline
+             : unsure && parts_.nodes.any_suspect() ? PageStatus::suspect
+                                                    : PageStatus::absent;
   }
 }
 
+std::vector<RecordRow> Locator::find_all(std::span<const Digest> digests, Deadline deadline) const {
+  std::vector<RecordRow> rows;
+  parts_.directory.records().find_all(digests, rows);
+  std::vector<Digest> missing;
+  for (const Digest& digest : digests) {
+    const bool known =
+        std::ranges::any_of(rows, [&](const RecordRow& row) { return row.digest == digest; });
+    if (!known) missing.push_back(digest);
+  }
+  std::vector<RecordRow> chosen(missing.size());
+  std::vector<PageStatus> why(missing.size(), PageStatus::pending);
+  for (RecordRow& row : chosen) row.holder = kNoHolder;
+  Search search{parts_, missing, {}, Trust::nothing, deadline, chosen, why, nullptr, false};
+  search.all = &rows;
+  search.run();
+  return rows;
+}
+
+std::optional<std::pair<std::vector<RecordRow>, bool>> Locator::ask_owner(
+    HolderIndex owner, std::span<const Digest> digests, Deadline deadline) const {
+  const auto ring = parts_.directory.ring();
+  const uint64_t view_number = ring ? ring->view_number() : 0;
+  if (owner == kSelfHolder) {
+    Located located;
+    parts_.directory.lookup(digests, view_number, located);
+    return std::pair(rows_of(parts_.nodes, located), located.final);
+  }
+  LookupBatch batch{owner, parts_.nodes.incarnation(owner), digests};
+  parts_.transfer.lookup({&batch, 1}, view_number, deadline);
+  if (!batch.answered) return std::nullopt;
+  return std::pair(rows_of(parts_.nodes, batch.located), batch.located.final);
+}
+
 void Locator::Search::run() {
-  if (trust != Trust::nothing && sources.copies != nullptr) in_copies();
+  in_table();
   if (trust != Trust::nothing && open > 0) in_cache();
-  if (open > 0 && ring) in_own_shard();
-  if (open > 0 && ring && !alone && !is_decided()) at_owners();
-  if (open > 0 && !alone && !is_decided()) by_control_plane();
+  if (open > 0 && ring && !sources.directory.alone() && !is_decided()) at_owners();
 }
 
 void Locator::Search::found_so_far(TraceStep& step) {
@@ -183,24 +235,48 @@ void Locator::Search::take(size_t i, const RecordRow& record) {
   --open;
 }
 
-void Locator::Search::in_copies() {
+void Locator::Search::in_table() {
   TraceStep step(trace, "copies");
   std::vector<RecordRow> found;
-  sources.copies->find(digests, found);
-  if (sources.running.any()) {
-    std::erase_if(found, [&](const RecordRow& row) { return sources.running.has(row.digest); });
+  const uint64_t final_view = sources.directory.records().find(digests, found);
+  // A record that has just misled us may do so again.
+  const bool misled = trust == Trust::nothing && !failed.empty();
+  if (misled) {
+    std::erase_if(found, [&](const RecordRow& row) {
+      return std::ranges::find(failed, row.holder) != failed.end();
+    });
   }
   const size_t before = open;
   merge(found);
   sources.counters.keys_in_copies.fetch_add(before - open, std::memory_order_relaxed);
   found_so_far(step);
+  if (misled || !ring || final_view != ring->view_number()) return;
+  std::vector<size_t> places;
+  for (const size_t i : open_places()) {
+    if (why[i] != PageStatus::suspect && ring->owned_by(digests[i], kSelfHolder))
+      places.push_back(i);
+  }
+  settle_unless_here(places);
+}
+
+// These pages have no record. One may have moved into our pool since the caller looked there.
+void Locator::Search::settle_unless_here(std::vector<size_t> places) {
+  std::vector<Digest> some;
+  for (const size_t i : places) some.push_back(digests[i]);
+  const std::vector<RecordRow> here = sources.directory.own_records(some);
+  std::erase_if(places, [&](size_t i) {
+    const bool is_here = std::ranges::find(here, digests[i], &RecordRow::digest) != here.end();
+    if (is_here) why[i] = PageStatus::stale;
+    return is_here;
+  });
+  settle(places);
 }
 
 void Locator::Search::in_cache() {
   TraceStep step(trace, "location cache");
   const TimePoint since = trust == Trust::recent ? now - kRecent : TimePoint::min();
   for (size_t i = 0; i < digests.size(); ++i) {
-    if (why[i] == PageStatus::ok) continue;
+    if (why[i] == PageStatus::ok || settled[i] != 0) continue;
     RecordRow cached;
     if (sources.locations.find(digests[i], since, cached) && sources.nodes.usable(cached.holder)) {
       take(i, cached);
@@ -210,6 +286,9 @@ void Locator::Search::in_cache() {
 }
 
 void Locator::Search::merge(std::vector<RecordRow>& found) {
+  if (sources.running.any()) {
+    std::erase_if(found, [&](const RecordRow& row) { return sources.running.has(row.digest); });
+  }
   std::stable_sort(found.begin(), found.end(),
                    [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; });
   auto below = [](const RecordRow& row, const Digest& digest) { return row.digest < digest; };
@@ -235,30 +314,6 @@ void Locator::Search::settle(std::span<const size_t> some) {
   }
 }
 
-void Locator::Search::in_own_shard() {
-  std::vector<Digest> own;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < digests.size(); ++i) {
-    if (why[i] != PageStatus::ok && ring->owned_by(digests[i], kSelfHolder)) {
-      own.push_back(digests[i]);
-      places.push_back(i);
-    }
-  }
-  if (own.empty()) return;
-  TraceStep step(trace, "own shard");
-  // The search after a failed READ asks the other owners too: our own shard may have misled us.
-  const bool ask_others = !alone && trust == Trust::nothing;
-  const uint64_t term = ask_others ? 0 : sources.directory.finality().term(ring->view_number());
-  std::vector<RecordRow> found;
-  sources.directory.shard().lookup(own, found);
-  const bool final = alone || sources.directory.finality().lasts(term);
-  merge(found);
-  found_so_far(step);
-  // Other owners may know another holder of a suspect's page.
-  std::erase_if(places, [&](size_t i) { return why[i] == PageStatus::suspect; });
-  if (final) settle(places);
-}
-
 void Locator::Search::at_owners() {
   TraceStep step(trace, "owners");
   const auto may_be_asked = [&](HolderIndex owner) {
@@ -270,22 +325,52 @@ void Locator::Search::at_owners() {
     return parts;
   };
   std::vector<Part> parts = of_open();
-  if (of_prefix && sources.copies != nullptr) {
-    // A page that no copy names is most likely nowhere. One owner of the first such digest can say
-    // so.
+  if (of_prefix) {
+    // A page that no record names is most likely nowhere. One owner of the first such digest can
+    // say so.
     std::vector<Part> of_first = parts;
     std::erase_if(of_first, [&](const Part& part) { return part.places[0] != first_hole(); });
     if (!of_first.empty()) {
-      ask({*std::max_element(of_first.begin(), of_first.end(), is_worse)});
+      ask({*std::max_element(of_first.begin(), of_first.end(), is_worse)}, kFramePatience);
       if (is_decided()) return found_so_far(step);
       parts = of_open();
     }
   }
-  ask(cover(std::move(parts), digests.size()));
+  ask(cover(std::move(parts), digests.size()), kFramePatience);
+  if (open > 0 && !is_decided()) at_others();
   found_so_far(step);
 }
 
-void Locator::Search::ask(const std::vector<Part>& parts) {
+// Owners that were not final, slow or silent: asks all others at once, and those of the ring
+// before.
+void Locator::Search::at_others() {
+  sources.counters.lookups_passed_on.fetch_add(1, std::memory_order_relaxed);
+  const auto may_be_asked = [&](HolderIndex owner) {
+    return owner != kSelfHolder && sources.nodes.readable(owner);
+  };
+  std::vector<Part> parts = candidates(*ring, digests, open_places(), may_be_asked);
+  if (const auto former = sources.directory.former_ring()) {
+    for (Part& part : candidates(*former, digests, open_places(), may_be_asked)) {
+      const auto known = std::ranges::find(parts, part.owner, &Part::owner);
+      if (known == parts.end()) {
+        parts.push_back(std::move(part));
+      } else {
+        known->places.insert(known->places.end(), part.places.begin(), part.places.end());
+      }
+    }
+  }
+  for (Part& part : parts) {
+    std::ranges::sort(part.places);
+    part.places.erase(std::ranges::unique(part.places).begin(), part.places.end());
+    std::erase_if(part.places, [&](size_t place) {
+      return std::ranges::find(answered[place], part.owner) != answered[place].end();
+    });
+  }
+  std::erase_if(parts, [](const Part& part) { return part.places.empty(); });
+  ask(parts, kOthersPatience);
+}
+
+void Locator::Search::ask(const std::vector<Part>& parts, std::chrono::milliseconds patience) {
   if (parts.empty()) return;
   std::vector<std::vector<Digest>> asked(parts.size());
   std::vector<LookupBatch> batches;
@@ -299,21 +384,25 @@ void Locator::Search::ask(const std::vector<Part>& parts) {
   sources.counters.lookup_keys_asked.fetch_add(count, std::memory_order_relaxed);
   sources.counters.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
   const TimePoint began = Clock::now();
-  const TimePoint late = began + kFramePatience + static_cast<int64_t>(count) * kEachDigest;
+  const TimePoint late = began + patience + static_cast<int64_t>(count) * kEachDigest;
   sources.transfer.lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});
   std::vector<RecordRow> found;
   for (LookupBatch& batch : batches) {
     if (!batch.answered && Clock::now() >= late) {
       sources.nodes.set_slow(batch.peer, Clock::now() + kSlowFor);
+      if (patience >= kOthersPatience)
+        sources.watcher.peer_trouble(batch.peer, batch.incarnation,
+                                     {"it did not say who has pages"});
     }
-    const auto holders = sources.nodes.find(batch.located.holders);
-    for (RecordRow& row : batch.located.rows) {
-      row.holder = holders[row.holder];
-      if (row.holder != kNoHolder) found.push_back(row);
-    }
+    std::ranges::copy(rows_of(sources.nodes, batch.located), std::back_inserter(found));
   }
   merge(found);
+  if (all != nullptr) all->insert(all->end(), found.begin(), found.end());
   for (size_t p = 0; p < parts.size(); ++p) {
+    if (!batches[p].answered) timed_out = true;
+    if (batches[p].answered) {
+      for (size_t place : parts[p].places) answered[place].push_back(parts[p].owner);
+    }
     if (batches[p].answered && batches[p].located.final) settle(parts[p].places);
   }
   if (trace == nullptr) return;
@@ -327,26 +416,6 @@ void Locator::Search::ask(const std::vector<Part>& parts) {
     trace->add({"owner", began, end, batch.peer, status,
                 static_cast<uint32_t>(batch.digests.size()), static_cast<uint32_t>(known)});
   }
-}
-
-void Locator::Search::by_control_plane() {
-  std::vector<Digest> asked;
-  for (const size_t i : open_places()) asked.push_back(digests[i]);
-  if (asked.empty()) return;
-  TraceStep step(trace, "control plane");
-  sources.counters.lookups_passed_on.fetch_add(1, std::memory_order_relaxed);
-  sources.counters.lookup_keys_passed_on.fetch_add(asked.size(), std::memory_order_relaxed);
-  auto answer = sources.control.ask(EventKind::lookup,
-                                    std::as_bytes(std::span<const Digest>(asked)), deadline);
-  if (answer) {
-    std::vector<RecordRow> found = items_of<RecordRow>(*answer);
-    merge(found);
-  } else {
-    for (const size_t i : open_places()) {
-      if (why[i] == PageStatus::pending) why[i] = PageStatus::deadline;
-    }
-  }
-  found_so_far(step);
 }
 
 std::vector<size_t> Locator::Search::open_places() const {

@@ -1,20 +1,20 @@
 // Finds where pages are that this node does not hold, for `get` and `exists`. A search asks in
-// turn: the copies of other nodes' records, the location cache, our own shard, the owners in frames
-// of the data channels, and the control plane. The control plane knows former owners, hedges, and
-// waits for late answers. A copy names all holders of a page, so it goes before the cache, which
-// names one.
+// turn: the records of other nodes that we have, the location cache, as few owners as possible, and
+// then all others, those of the ring before among them. A record names all holders of a page, so
+// the records go before the cache, which names one.
 //
 // Thread safe.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/trace.h"
 #include "common/types.h"
-#include "engine/control.h"
-#include "engine/copies.h"
 #include "engine/counters.h"
 #include "engine/directory.h"
 #include "engine/holder_speeds.h"
@@ -38,10 +38,9 @@ class Locator {
     Directory& directory;
     LocationCache& locations;
     const HolderSpeeds& speeds;
-    const Copies* copies;  // may be null
     const Running& running;
-    ControlQueue& control;
     TransferEngine& transfer;
+    PeerWatcher& watcher;
     OperationCounters& counters;
   };
 
@@ -54,6 +53,14 @@ class Locator {
   void locate(std::span<const Digest> digests, std::span<const HolderIndex> failed, Trust trust,
               Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
               Trace* trace = nullptr, bool of_prefix = false) const;
+
+  // All records of these digests: of all holders that we know of, and for digests without any, what
+  // the owners know.
+  std::vector<RecordRow> find_all(std::span<const Digest> digests, Deadline deadline) const;
+  // What one owner knows, this node perhaps, and whether it is all. Nothing: it did not answer.
+  std::optional<std::pair<std::vector<RecordRow>, bool>> ask_owner(HolderIndex owner,
+                                                                   std::span<const Digest> digests,
+                                                                   Deadline deadline) const;
 
  private:
   struct Search;

@@ -10,15 +10,12 @@ NodeTable::NodeTable(std::string self_id, Incarnation self_incarnation) {
   state_[kSelfHolder] = kLive;
 }
 
-std::pair<HolderIndex, bool> NodeTable::add(const std::string& node_id, Incarnation incarnation,
-                                            const std::function<bool(HolderIndex)>& reusable) {
+HolderIndex NodeTable::add(const std::string& node_id, Incarnation incarnation) {
   std::lock_guard lock(mutex_);
   size_t free = ids_.size();
   for (size_t i = 0; i < ids_.size(); ++i) {
-    if (ids_[i] == node_id && incarnations_[i] == incarnation) {
-      return {static_cast<HolderIndex>(i), false};
-    }
-    if (ids_[i].empty() && free == ids_.size() && reusable(static_cast<HolderIndex>(i))) free = i;
+    if (ids_[i] == node_id && incarnations_[i] == incarnation) return static_cast<HolderIndex>(i);
+    if (ids_[i].empty() && free == ids_.size()) free = i;
   }
   if (free == kNodesMax) {
     throw std::length_error("more than " + std::to_string(kNodesMax) +
@@ -28,9 +25,8 @@ std::pair<HolderIndex, bool> NodeTable::add(const std::string& node_id, Incarnat
   ids_[free] = node_id;
   incarnations_[free] = incarnation;
   slow_until_[free] = TimePoint{};
-  open_owners_[free] = false;
   state_[free].store(kLive, std::memory_order_release);
-  return {static_cast<HolderIndex>(free), true};
+  return static_cast<HolderIndex>(free);
 }
 
 void NodeTable::drop(HolderIndex index) {
@@ -48,11 +44,6 @@ void NodeTable::set(HolderIndex index, uint8_t flag, bool on) {
   } else {
     state_[index].fetch_and(static_cast<uint8_t>(~flag));
   }
-}
-
-void NodeTable::close_owners() {
-  std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < ids_.size(); ++i) open_owners_[i].store(false);
 }
 
 void NodeTable::set_slow(HolderIndex index, TimePoint until) {
@@ -83,6 +74,14 @@ std::vector<NodeTable::Node> NodeTable::all() const {
                      (state & kConnected) != 0, (state & kSuspect) != 0});
   }
   return nodes;
+}
+
+bool NodeTable::any_suspect() const {
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    if (!ids_[i].empty() && suspect(static_cast<HolderIndex>(i))) return true;
+  }
+  return false;
 }
 
 }  // namespace peercached

@@ -1,8 +1,7 @@
 // Node incarnations by holder index, and whether each can be used now.
 //
-// An index is in use while its incarnation is in the view. It is reused only when nothing in the
-// shard refers to it any more. Entries of the location cache may outlive it, without harm: their
-// READ names digest and generation, and finds neither.
+// An index is in use while its incarnation is in the view. Entries of the location cache may
+// outlive it, without harm: their READ names digest and generation, and finds neither.
 #pragma once
 
 #include <array>
@@ -21,10 +20,8 @@
 
 namespace peercached {
 
-inline constexpr size_t kNodesMax = 8192;
-
-// For owners that are asked or told in frames. An owner without an answer by then is slow: the
-// control plane goes on and asks others, too. Frames go there again after kSlowFor.
+// For owners that are asked or told. An owner without an answer by then is slow: others are asked,
+// too. It is asked again after kSlowFor.
 inline constexpr auto kFramePatience = std::chrono::milliseconds(100);
 inline constexpr auto kSlowFor = std::chrono::seconds(1);
 
@@ -32,23 +29,11 @@ class NodeTable {
  public:
   NodeTable(std::string self_id, Incarnation self_incarnation);
 
-  // The index of this incarnation, and whether it is new. `reusable` tells whether a freed index
-  // may be taken. Throws std::length_error when the table is full.
-  std::pair<HolderIndex, bool> add(const std::string& node_id, Incarnation incarnation,
-                                   const std::function<bool(HolderIndex)>& reusable);
+  // The index of this incarnation, new or known. Throws std::length_error when the table is full.
+  HolderIndex add(const std::string& node_id, Incarnation incarnation);
   void drop(HolderIndex index);
   void set_connected(HolderIndex index, bool connected) { set(index, kConnected, connected); }
   void set_suspect(HolderIndex index, bool suspect) { set(index, kSuspect, suspect); }
-
-  // Whether publish frames may go to this owner (publisher.h). The control plane opens an owner
-  // when everybody has the view, and its own stream to the owner is in sync and not behind.
-  void open_owner(HolderIndex index, bool open) {
-    if (index < kNodesMax) open_owners_[index].store(open);
-  }
-  void close_owners();
-  bool open_owner(HolderIndex index) const {
-    return index < kNodesMax && open_owners_[index].load();
-  }
 
   // The node may have missed removals (docs/consistency.md): none of its pages is used here.
   void set_owes(HolderIndex index, bool owes) { set(index, kOwes, owes); }
@@ -78,6 +63,7 @@ class NodeTable {
     bool connected, suspect;
   };
   std::vector<Node> all() const;
+  bool any_suspect() const;
 
  private:
   static constexpr uint8_t kLive = 1, kConnected = 2, kSuspect = 4, kOwes = 8;
@@ -92,7 +78,6 @@ class NodeTable {
   std::array<std::atomic<uint8_t>, kNodesMax> state_{};
   std::array<std::atomic<Incarnation>, kNodesMax> incarnations_{};
   std::array<std::atomic<TimePoint>, kNodesMax> slow_until_{};
-  std::array<std::atomic<bool>, kNodesMax> open_owners_{};
 };
 
 }  // namespace peercached

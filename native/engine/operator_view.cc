@@ -119,11 +119,12 @@ void write_shard(JsonWriter& json, const ShardStats& shard) {
   json.field("lookups", shard.lookups).field("hits", shard.hits).close('}');
 }
 
-void write_copies(JsonWriter& json, const CopiesStats& copies) {
+void write_copies(JsonWriter& json, const RecordTableStats& copies) {
   json.key("copies").open('{');
   json.field("holders", copies.holders).field("records", copies.records);
   json.field("records_max", copies.records_max).field("bytes", copies.bytes);
-  json.field("begun", copies.begun).field("no_room", copies.no_room).close('}');
+  json.field("begun", copies.begun).field("no_room", copies.no_room);
+  json.field("only_owned", copies.only_owned).close('}');
 }
 
 void write_locations(JsonWriter& json, const LocationCache& locations) {
@@ -222,10 +223,8 @@ void write_operations(JsonWriter& json, const OperationCounters& c) {
   json.field("lookup_keys_asked", c.lookup_keys_asked.load());
   json.field("lookup_frames", c.lookup_frames.load());
   json.field("lookups_passed_on", c.lookups_passed_on.load());
-  json.field("lookup_keys_passed_on", c.lookup_keys_passed_on.load());
   json.field("lookups_answered", c.lookups_answered.load());
   json.field("publish_frames", c.publish_frames.load());
-  json.field("publishes_passed_on", c.publishes_passed_on.load());
   json.field("publishes_answered", c.publishes_answered.load());
   json.field("used_elsewhere", c.used_elsewhere.load());
   json.field("bytes_set", c.bytes_set.load()).field("bytes_got", c.bytes_got.load()).close('}');
@@ -273,8 +272,8 @@ void OperatorView::write_sections(JsonWriter& json) const {
     write_disk(json, storage.cold().tier().stats(), storage.promoter().stats());
   write_handover(json, parts_.counters);
   write_holds(json, storage.holds().stats());
-  write_shard(json, parts_.directory.shard().stats());
-  write_copies(json, parts_.copies != nullptr ? parts_.copies->stats() : CopiesStats{});
+  write_shard(json, parts_.directory.records().shard_stats());
+  write_copies(json, parts_.directory.records().stats());
   write_locations(json, parts_.locations);
   write_ipc(json, parts_.workers.stats());
   write_tcp_server(json, parts_.readers.stats());

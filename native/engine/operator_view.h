@@ -7,9 +7,9 @@
 
 #include "common/json.h"
 #include "common/notices.h"
+#include "directory/record_table.h"
 #include "engine/config.h"
 #include "engine/control.h"
-#include "engine/copies.h"
 #include "engine/counters.h"
 #include "engine/directory.h"
 #include "engine/disk_watch.h"
@@ -30,7 +30,6 @@ class OperatorView {
     Storage& storage;
     Transports& transports;
     const Directory& directory;
-    const Copies* copies;  // may be null
     const LocationCache& locations;
     const NodeTable& nodes;
     const Workers& workers;

@@ -1,26 +1,28 @@
 #include "engine/peers.h"
 
 namespace peercached {
+namespace {
 
-Peers::Peers(const Parts& parts, std::chrono::milliseconds follow_wait) : parts_(parts) {
-  if (parts_.copies != nullptr)
-    follower_ = std::make_unique<tcp::Follower>(*parts_.copies, signs_, parts_.transports.tcp(),
-                                                follow_wait);
-}
+// Each follower costs its holder a channel and a thread (TcpServerConfig::channels_max).
+constexpr size_t kFollowedMax = 128;
+
+}  // namespace
+
+Peers::Peers(const Parts& parts, std::chrono::milliseconds follow_wait, bool may_store_all)
+    : parts_(parts),
+      may_store_all_(may_store_all),
+      follower_(parts.directory.records(), signs_, parts.transports, parts.transports.tcp(),
+                follow_wait) {}
 
 HolderIndex Peers::add(const std::string& node_id, Incarnation incarnation) {
-  const auto swept = [&](HolderIndex index) { return parts_.directory.shard().swept(index); };
-  const auto [index, is_new] = parts_.nodes.add(node_id, incarnation, swept);
-  if (is_new) parts_.directory.add_holder(index);
-  return index;
+  return parts_.nodes.add(node_id, incarnation);
 }
 
 void Peers::drop(HolderIndex index) {
   if (index == kSelfHolder) return;
   parts_.nodes.drop(index);
-  if (follower_) follower_->leave(index);
-  if (parts_.copies != nullptr) parts_.copies->forget(index);
-  parts_.directory.drop_holder(index);
+  follower_.leave(index);
+  parts_.directory.records().forget(index);
   parts_.transports.engine().drop_peer(index);
   parts_.locations.forget_holder(index);
 }
@@ -28,14 +30,22 @@ void Peers::drop(HolderIndex index) {
 void Peers::connect(HolderIndex index, const PeerEndpoint& endpoint) {
   parts_.transports.engine().add_peer(index, endpoint);
   parts_.nodes.set_connected(index, true);
-  if (follower_) follower_->follow(index, endpoint);
+  follower_.follow(index, endpoint);
 }
 
 void Peers::disconnect(HolderIndex index) {
   if (index == kSelfHolder) return;
   parts_.nodes.set_connected(index, false);
-  if (follower_) follower_->leave(index);
+  follower_.leave(index);
   parts_.transports.engine().drop_peer(index);
+}
+
+bool Peers::may_store_all(size_t others) const { return may_store_all_ && others <= kFollowedMax; }
+
+void Peers::ring_changed(bool store_all) {
+  // An owner of the ring before is still asked.
+  follows_ = store_all || parts_.directory.is_owner() || parts_.directory.was_owner();
+  follower_.follow_at_most(follows_ ? kNodesMax : 0);
 }
 
 void Peers::disconnect_all() {

@@ -1,9 +1,10 @@
 // The nodes that this one reads from: they get a holder index while they are in the view, and are
-// followed for copies of their records. Signs of life travel with the questions and answers.
+// followed for their records. Signs of life travel with the questions and answers.
 //
 // Thread safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "common/types.h"
-#include "engine/copies.h"
 #include "engine/directory.h"
 #include "engine/locations.h"
 #include "engine/namespaces.h"
@@ -30,20 +30,26 @@ class Peers {
     const NamespaceTable& namespaces;
     Directory& directory;
     LocationCache& locations;
-    Copies* copies;  // null: nobody is followed
     Transports& transports;
   };
 
-  // `follow_wait`: of a follower's question; also the interval of signs of life.
-  Peers(const Parts& parts, std::chrono::milliseconds follow_wait);
+  // `follow_wait`: of a follower's question; also the interval of signs of life. `may_store_all`:
+  // see view_changed().
+  Peers(const Parts& parts, std::chrono::milliseconds follow_wait, bool may_store_all);
 
   HolderIndex add(const std::string& node_id, Incarnation incarnation);
-  // Its records, copies and cached locations are void at once.
+  // Its records and cached locations are void at once.
   void drop(HolderIndex index);
   void connect(HolderIndex index, const PeerEndpoint& endpoint);
   // Ends all reads in flight. connect() connects again.
   void disconnect(HolderIndex index);
   void disconnect_all();
+
+  // We keep the records of all nodes, if these are few; else, as an owner, of all nodes what we
+  // own; else none.
+  bool may_store_all(size_t others) const;
+  void ring_changed(bool store_all);
+  bool follows() const { return follows_; }
 
   // Blocks until pages could come from these nodes, at most until the deadline. True: large frames
   // went there and back, or a rail is trusted to reach the node.
@@ -56,8 +62,10 @@ class Peers {
 
  private:
   const Parts parts_;
+  const bool may_store_all_;
+  std::atomic<bool> follows_{false};
   tcp::LifeSigns signs_;
-  std::unique_ptr<tcp::Follower> follower_;
+  tcp::Follower follower_;
 };
 
 }  // namespace peercached

@@ -47,7 +47,7 @@ ClusterPrefix prefix_of(std::span<const Digest> digests, std::span<const RecordR
 ClusterPrefix Prefixes::find(std::span<const Digest> digests,
                              std::span<const RecordRow> learnt) const {
   std::vector<RecordRow> rows;
-  if (parts_.copies != nullptr) parts_.copies->find_all(digests, rows);
+  parts_.records.find_all(digests, rows);
   rows.insert(rows.end(), learnt.begin(), learnt.end());
   std::erase_if(rows, [&](const RecordRow& row) {
     return row.holder == kSelfHolder || !parts_.nodes.usable(row.holder) ||

@@ -1,9 +1,9 @@
 // How much of a prompt's beginning each node has. For routers, which send a request to the node
 // with the most of it.
 //
-// Our own pages come from pool and disk, those of other nodes from their copies here (copies.h), so
-// an answer needs no message. A copy lags by milliseconds. For nodes without a copy the caller adds
-// records from the owners.
+// Our own pages come from pool and disk, those of other nodes from their records here
+// (record_table.h), so an answer needs no message. A copy lags by milliseconds. For nodes without a
+// copy the caller adds records from the owners.
 //
 // Nothing here counts as a use or as a lookup. Thread safe.
 #pragma once
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/types.h"
+#include "directory/record_table.h"
 #include "engine/cold_pages.h"
-#include "engine/copies.h"
 #include "engine/nodes.h"
 #include "engine/serving.h"
 #include "pool/pool.h"
@@ -44,7 +44,7 @@ class Prefixes {
     Pool& pool;
     const ColdPages& cold;
     const NodeTable& nodes;
-    const Copies* copies;  // may be null
+    const RecordTable& records;
     const Running& running;
   };
 

@@ -1,59 +1,114 @@
 #include "engine/publisher.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
-#include <vector>
+#include <utility>
+
+#include "transfer/tcp/frames.h"
 
 namespace peercached {
+namespace {
 
-void Publisher::tell(std::span<const RecordRow> rows) {
-  feed_.append(rows);
-  if (rows.empty() || store_alone(rows)) return;
-  parts_.control.tell(std::as_bytes(rows));
-}
+constexpr auto kLookAgain = std::chrono::milliseconds(20);
 
-bool Publisher::store_alone(std::span<const RecordRow> rows) {
-  if (!parts_.directory.alone()) return false;
-  parts_.directory.shard().apply(kSelfHolder, rows);
-  parts_.pool.mark_published(rows);
-  return true;
-}
+}  // namespace
 
-bool Publisher::send_in_frames(std::span<const RecordRow> rows, Deadline deadline) {
-  const TimePoint now = Clock::now();
-  // The ring first: a new ring closes all owners before it is set.
+bool Publisher::wait_told(std::span<const Digest> digests, Deadline deadline) {
+  const uint64_t position = feed_.feed().last_of(digests, Clock::now());
   const std::shared_ptr<const Ring> ring = parts_.directory.ring();
-  if (!ring) return false;
-  const std::vector<Ring::Part> parts =
-      ring->split(std::as_bytes(rows), sizeof(RecordRow), /*first_only=*/false);
-  const bool all_open = std::all_of(parts.begin(), parts.end(), [&](const Ring::Part& part) {
-    return parts_.nodes.open_owner(part.owner) &&
-           (part.owner == kSelfHolder ||
-            (parts_.nodes.readable(part.owner) && !parts_.nodes.slow(part.owner, now)));
-  });
-  if (parts.empty() || !all_open) return false;
-
-  std::vector<PublishBatch> batches;
-  for (const Ring::Part& part : parts) {
-    const std::span some(reinterpret_cast<const RecordRow*>(part.items.data()),
-                         part.items.size() / sizeof(RecordRow));
-    if (part.owner != kSelfHolder) {
-      batches.push_back({part.owner, parts_.nodes.incarnation(part.owner), some});
-    } else if (parts_.directory.shard().apply(kSelfHolder, some).full != 0) {
-      return false;
+  std::vector<HolderIndex> owners = owners_of(ring.get(), digests);
+  const TimePoint began = Clock::now();
+  const TimePoint patience_ends = began + patience_.load();
+  const TimePoint until = std::min(deadline.at, patience_ends);
+  bool all = true;
+  while (true) {
+    const uint64_t seen = feed_.moves();
+    const TimePoint now = Clock::now();
+    std::erase_if(owners, [&](HolderIndex owner) {
+      const Incarnation incarnation = parts_.nodes.incarnation(owner);
+      if (feed_.feed().stands_at(incarnation, position)) return true;
+      const bool answers = feed_.feed().may_have_lease(incarnation, now);
+      const bool is_well = parts_.nodes.live(owner) && !parts_.nodes.suspect(owner);
+      // Without a lease it finds none of our pages. It may get one in a moment.
+      if (is_well && (answers || now < began + kFramePatience)) return false;
+      all = false;
+      return true;
+    });
+    // Engine::set_ring() gives us the ring first. Until the feed has the ring's view, it takes
+    // leases of the view before for leases of this one.
+    const bool is_in_view = !ring || feed_.feed().view() >= ring->view_number();
+    const auto others = feed_.feed().behind(position, now, /*of_earlier_view=*/true);
+    if (owners.empty() && others.empty() && is_in_view) return all && feed_.feed().all_have_asked();
+    if (now >= until) break;
+    std::vector<HolderIndex> asked = owners;
+    std::erase_if(asked, [&](HolderIndex owner) {
+      return !parts_.nodes.readable(owner) || parts_.nodes.slow(owner, now);
+    });
+    if (!asked.empty()) push(asked);
+    // Nobody has moved: an owner may not follow us yet, be slow, or be suspect soon.
+    if (!feed_.wait_moved(seen, std::min(until, now + kLookAgain))) return false;
+  }
+  if (until == patience_ends) {
+    for (HolderIndex owner : owners) {
+      parts_.watcher.peer_trouble(owner, parts_.nodes.incarnation(owner),
+                                  {"it did not take records in time"});
     }
   }
-  const TimePoint late = now + kFramePatience;
-  parts_.transfer.publish(batches, fence_, Deadline{std::min(deadline.at, late)});
-  parts_.counters.publish_frames.fetch_add(batches.size(), std::memory_order_relaxed);
-  bool all_taken = true;
-  for (const PublishBatch& batch : batches) {
-    all_taken = all_taken && batch.answer == PublishAnswer::taken;
-    const bool none = batch.answer == PublishAnswer::none;
-    if (none && Clock::now() >= late) parts_.nodes.set_slow(batch.peer, Clock::now() + kSlowFor);
+  return false;
+}
+
+std::vector<HolderIndex> Publisher::owners_of(const Ring* ring,
+                                              std::span<const Digest> digests) const {
+  std::vector<HolderIndex> all;
+  if (ring == nullptr) return all;
+  for (const Digest& digest : digests) {
+    HolderIndex owners[kOwnersMax];
+    const unsigned count = ring->owners(digest, owners);
+    all.insert(all.end(), owners, owners + count);
   }
-  if (all_taken) parts_.pool.mark_published(rows);
-  return all_taken;
+  std::ranges::sort(all);
+  all.erase(std::ranges::unique(all).begin(), all.end());
+  std::erase(all, kSelfHolder);
+  return all;
+}
+
+// Returns when these owners have answered, here or to another thread.
+void Publisher::push(std::span<const HolderIndex> owners) {
+  std::vector<HolderIndex> targets;
+  {
+    std::unique_lock lock(mutex_);
+    wanted_.insert(wanted_.end(), owners.begin(), owners.end());
+    const uint64_t ours = rounds_ + 1;
+    pushed_.wait(lock, [&] { return rounds_done_ == rounds_ || rounds_done_ >= ours; });
+    if (rounds_done_ >= ours) return;
+    ++rounds_;
+    targets = std::exchange(wanted_, {});
+  }
+  std::ranges::sort(targets);
+  targets.erase(std::ranges::unique(targets).begin(), targets.end());
+  std::deque<std::vector<RecordRow>> changes;
+  std::vector<PushBatch> batches;
+  for (HolderIndex owner : targets) {
+    const Incarnation incarnation = parts_.nodes.incarnation(owner);
+    std::vector<RecordRow>& rows = changes.emplace_back();
+    const auto wanted = parts_.directory.wanted_by(incarnation, feed_.feed().ring_of(incarnation));
+    const auto part = feed_.feed().push(incarnation, tcp::kRowsPerRequestMax, rows, wanted);
+    if (part && !rows.empty()) batches.push_back({owner, incarnation, part->from, part->to, rows});
+  }
+  const TimePoint late = Clock::now() + kFramePatience;
+  parts_.transfer.push(batches, Deadline{late});
+  parts_.counters.publish_frames.fetch_add(batches.size(), std::memory_order_relaxed);
+  for (const PushBatch& batch : batches) {
+    if (batch.answered) {
+      feed_.stands(batch.incarnation, batch.stands_at);
+    } else if (Clock::now() >= late) {
+      parts_.nodes.set_slow(batch.peer, Clock::now() + kSlowFor);
+    }
+  }
+  std::lock_guard lock(mutex_);
+  rounds_done_ = rounds_;
+  pushed_.notify_all();
 }
 
 }  // namespace peercached

@@ -1,18 +1,20 @@
-// Records and withdrawals of our pages, on their way out: to the owners, and to nodes that keep
-// copies of our records (record_feed.h).
+// Tells others of changes of our records: all go into our log (record_feed.h), which followers
+// read. A set waits until the owners of its pages have its records (docs/record-log.md, rules 7 to
+// 10).
 //
-// Owners get them by one of three ways. If we are alone in the ring, our own shard is the only
-// owner. Records of set pages go in frames of the data channels, straight from the caller's thread,
-// if nothing is amiss: everybody has the view, and all owners are in sync with us, reachable, and
-// take all records. Everything else goes over the control plane. Its streams keep records and
-// withdrawals in order, and know former owners.
+// The caller's thread pushes them. Concurrent sets share one log, so one of them pushes for all
+// that wait meanwhile.
 //
 // Thread safe.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <span>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/types.h"
@@ -22,46 +24,51 @@
 #include "engine/nodes.h"
 #include "engine/record_feed.h"
 #include "engine/under_way.h"
-#include "pool/pool.h"
 #include "transfer/transfer.h"
+#include "transfer/trouble.h"
 
 namespace peercached {
 
 class Publisher {
  public:
   struct Parts {
-    Pool& pool;
     NodeTable& nodes;
     Directory& directory;
     ControlQueue& control;
     TransferEngine& transfer;
+    PeerWatcher& watcher;
     OperationCounters& counters;
   };
 
   explicit Publisher(const Parts& parts) : parts_(parts) {}
 
-  // Queues records and withdrawals for owners and followers. Nobody waits for them.
-  void tell(std::span<const RecordRow> rows);
-  // If we are alone in the ring, stores the rows in our own shard. Else false.
-  bool store_alone(std::span<const RecordRow> rows);
-  // False: some owner may lack some of them, so the control plane must send them.
-  bool send_in_frames(std::span<const RecordRow> rows, Deadline deadline);
-  // Of the publish frames that go out now (fences.h).
-  uint64_t fence() const { return fence_.load(); }
+  // Nobody waits for these.
+  void tell(std::span<const RecordRow> rows) { feed_.append(rows); }
+  // Blocks until whoever readers may ask for these pages knows their last changes. False: not
+  // everybody does at the deadline, or some owner is suspect.
+  bool wait_told(std::span<const Digest> digests, Deadline deadline);
+  // How long wait_told() waits at most, for a silent owner.
+  void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
 
-  // What followers are told. tell() appends to it; everybody else who sends records does, too.
   RecordFeed& feed() { return feed_; }
-  // Commits whose records are not told yet.
+  // Commits whose records are not in the log yet.
   UnderWay& commits() { return commits_; }
 
  private:
   // A follower that is further behind begins anew. The kept changes take 3 MiB.
   static constexpr size_t kFeedChanges = 1 << 16;
 
+  std::vector<HolderIndex> owners_of(const Ring* ring, std::span<const Digest> digests) const;
+  void push(std::span<const HolderIndex> owners);
+
   const Parts parts_;
-  std::atomic<uint64_t> fence_{1};
-  RecordFeed feed_{kFeedChanges};
+  std::atomic<std::chrono::milliseconds> patience_{std::chrono::milliseconds(1000)};
+  RecordFeed feed_{kFeedChanges, [this] { parts_.control.post(EventKind::follower_moved, {}); }};
   UnderWay commits_;
+  std::mutex mutex_;
+  std::condition_variable pushed_;
+  std::vector<HolderIndex> wanted_;  // owners that the next round is for
+  uint64_t rounds_ = 0, rounds_done_ = 0;
 };
 
 }  // namespace peercached

@@ -1,31 +1,30 @@
-// The latest changes of this node's records, in order, for nodes that keep copies
-// (engine/copies.h): a page came into the pool, is on the disk only, or is gone.
-//
-// A position counts changes since this process started. Followers ask for the changes behind their
-// position. A follower that is new or too far behind begins with a scan of the pool instead, and
-// with the position before that scan.
+// Lets others wait for a Feed (directory/feed.h): followers for news, sets and removals until
+// followers know.
 //
 // Followers hear of a change some milliseconds later, together with the next ones. So a `set` wakes
-// at most one thread, and the cost grows with the followers, not with the sets.
+// at most one thread, and the cost grows with the followers, not with the sets. A removal has them
+// told at once.
 //
 // Thread safe.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
-#include <cstdint>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/types.h"
+#include "directory/feed.h"
 
 namespace peercached {
 
 class RecordFeed {
  public:
-  explicit RecordFeed(size_t changes_max);
+  // `on_moved`: a follower that is behind(), as last asked, stands elsewhere now.
+  RecordFeed(size_t changes_max, std::function<void()> on_moved);
   ~RecordFeed();
   RecordFeed(const RecordFeed&) = delete;
   RecordFeed& operator=(const RecordFeed&) = delete;
@@ -33,28 +32,43 @@ class RecordFeed {
   // Followers hear nothing before this: pages of an earlier start may have been removed.
   void open();
   void append(std::span<const RecordRow> rows);
-  // Makes all followers begin anew, because some records were not appended.
   void forget();
+  void set_view(uint64_t number, std::span<const Incarnation> members);
+  void set_owners(std::span<const Incarnation> owners) { feed_.set_owners(owners); }
 
-  enum class Told { news, forgotten, closed };
-  // Waits until the deadline for changes behind `position`, appends them and moves `position`
-  // behind them. `forgotten`: the position is too far back, or not of this feed (0 never is). It
-  // moves to the end. `closed`: closed, or not open yet.
-  Told read(uint64_t& position, Deadline deadline, std::vector<RecordRow>& changes);
+  // Answers a follower's question, as Feed::answer(). Waits for news until the deadline. Nothing:
+  // the feed is closed or not open yet, or the question is outdated.
+  std::optional<FeedPart> answer(Incarnation follower, const FeedQuestion& question,
+                                 Deadline deadline, std::vector<RecordRow>& changes,
+                                 const Feed::Wanted& wanted = {});
+  // The position from which on no follower names a page of these digests that has left us before
+  // the call; without digests, any page. Followers are told at once.
+  uint64_t tell_now(std::span<const Digest> digests);
+  std::vector<Feed::Behind> behind(uint64_t position);
+
+  // A follower has taken what we pushed, and stands there.
+  void stands(Incarnation follower, uint64_t position);
+  // Blocks until a follower has asked, or stands elsewhere. `seen`: of moves() before the caller
+  // last looked where they stand. False: nobody has, and the feed is closed.
+  uint64_t moves() const { return moves_.load(); }
+  bool wait_moved(uint64_t seen, TimePoint until);
+  const Feed& feed() const { return feed_; }
+
   // Ends all waiting calls.
   void close();
 
  private:
-  bool forgotten(uint64_t position) const;
   void ring();
+  void moved();  // requires mutex_
 
-  const size_t changes_max_;
-  mutable std::mutex mutex_;
-  std::condition_variable appended_, told_;
-  std::vector<RecordRow> changes_;  // change n is at n % changes_max_
-  uint64_t end_ = 1;
-  uint64_t told_end_ = 1;  // followers below this position are woken
-  bool followed_ = false;  // read() was called
+  Feed feed_;
+  const std::function<void()> on_moved_;
+  std::mutex mutex_;
+  std::condition_variable appended_, told_, moved_;
+  std::atomic<uint64_t> moves_{0};
+  uint64_t told_end_ = 1;  // the changes before it may be told
+  bool followed_ = false;  // somebody has asked
+  bool watched_ = false;   // somebody waits for on_moved_
   bool ringing_ = false, open_ = false, closed_ = false;
   std::thread bell_;
 };

@@ -4,14 +4,10 @@ namespace peercached {
 
 Removals::Begun Removals::begin(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   if (!parts_.running.begin(digests)) return Begun::too_many;
-  const bool kept = remove(digests, rows);
-  parts_.shard.forget(digests);  // nobody names a page that is removed everywhere
-  return kept ? Begun::kept : Begun::not_kept;
+  return remove(digests, rows) ? Begun::kept : Begun::not_kept;
 }
 
 void Removals::end(std::span<const Digest> digests) {
-  // Before the end: no copy may name them in between.
-  if (parts_.copies != nullptr) parts_.copies->removed(digests);
   parts_.running.end(digests);
   // A lookup in flight may have cached them meanwhile.
   for (const Digest& digest : digests) parts_.locations.forget(digest);
@@ -22,7 +18,7 @@ bool Removals::remove(std::span<const Digest> digests, std::vector<RecordRow>& r
   const bool kept = parts_.cold.remove(digests, rows);
   // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
   parts_.publisher.commits().wait();
-  parts_.publisher.feed().append(rows);
+  parts_.publisher.tell(rows);
   if (!kept) parts_.janitor.write_removals();
   return kept;
 }
@@ -31,13 +27,6 @@ bool Removals::drop_all() {
   const bool kept = parts_.cold.drop_all();
   if (!kept) parts_.janitor.write_removals();
   return kept;
-}
-
-std::vector<RecordRow> Removals::drop_from_pool(std::span<const Digest> digests) {
-  std::vector<RecordRow> rows;
-  parts_.pool.remove(digests, rows);
-  parts_.publisher.feed().append(rows);
-  return rows;
 }
 
 void Removals::drop_moved(std::span<const RecordRow> records) {

@@ -10,13 +10,11 @@
 
 #include "common/types.h"
 #include "engine/cold_pages.h"
-#include "engine/copies.h"
 #include "engine/janitor.h"
 #include "engine/locations.h"
 #include "engine/publisher.h"
 #include "pool/pool.h"
 #include "removals/running.h"
-#include "shard/shard.h"
 
 namespace peercached {
 
@@ -26,8 +24,6 @@ class Removals {
     Running& running;
     Pool& pool;
     ColdPages& cold;
-    Shard& shard;
-    Copies* copies;  // may be null
     LocationCache& locations;
     Publisher& publisher;
     Janitor& janitor;
@@ -45,8 +41,6 @@ class Removals {
   bool remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // Drops all that is here. False: as for remove().
   bool drop_all();
-  // Drops pages from our pool and returns their withdrawals. A copy on disk stays.
-  std::vector<RecordRow> drop_from_pool(std::span<const Digest> digests);
   // Drops pages from our pool that were given away, not pages set later under the same keys, and
   // tells the owners. A copy on disk stays and can be found.
   void drop_moved(std::span<const RecordRow> records);

@@ -1,7 +1,6 @@
 #include "engine/set_path.h"
 
 #include <algorithm>
-#include <deque>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -30,21 +29,20 @@ struct SetPath::Run {
   std::span<PageRef> pages;
   std::span<const Digest> digests;
 
-  std::deque<ControlQueue::Question> questions{};
   std::vector<size_t> busy{};  // pages that another worker is setting right now
   // Of the piece at hand. chosen[k] is the page of reservations[k].
   std::span<const size_t> chosen{};
   std::vector<PageRequest> requests{};
   std::vector<Reservation> reservations{};
   std::vector<size_t> reserved{};  // by place in `reservations`
-  std::vector<PinnedPage> committing{}, unpublished{}, aborting{}, pinned{};
+  std::vector<PinnedPage> committing{}, aborting{}, pinned{};
   std::vector<Digest> committing_digests{};
   std::vector<RecordRow> rows{};
 
   void refuse();
   void store_in_pieces(const Digest* parent);
   void store_busy();
-  void wait_published();
+  void wait_told();
 
   // One piece.
   void store(std::span<const size_t> piece, const Digest* parent);
@@ -53,8 +51,7 @@ struct SetPath::Run {
   // By place in `committing`: 1 if another node has the page in its pool.
   std::vector<uint8_t> held_elsewhere() const;
   void commit();
-  bool drop_removed();
-  void publish(bool in_frames);
+  void drop_removed();
 };
 
 void SetPath::Run::refuse() {
@@ -116,11 +113,14 @@ void SetPath::Run::store_busy() {
   }
 }
 
-void SetPath::Run::wait_published() {
-  for (auto& question : questions) {
-    // All owners that could be told were told. The page is here and counts as set in any case.
-    if (!question.wait()) parts.counters.unpublished.fetch_add(1, std::memory_order_relaxed);
+void SetPath::Run::wait_told() {
+  std::vector<Digest> stored;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i].status == PageStatus::ok) stored.push_back(digests[i]);
   }
+  if (stored.empty() || parts.publisher.wait_told(stored, context.deadline)) return;
+  // All owners that could be told were told. The page is here and counts as set in any case.
+  parts.counters.unpublished.fetch_add(1, std::memory_order_relaxed);
 }
 
 void SetPath::Run::store(std::span<const size_t> piece, const Digest* parent) {
@@ -128,7 +128,7 @@ void SetPath::Run::store(std::span<const size_t> piece, const Digest* parent) {
   reserve(parent);
   fill();
   commit();
-  for (auto* list : {&committing, &unpublished, &aborting, &pinned}) list->clear();
+  for (auto* list : {&committing, &aborting, &pinned}) list->clear();
   committing_digests.clear();
   rows.clear();
   // The namespace was cleared meanwhile. Nobody could ever find pages that were committed after the
@@ -153,9 +153,6 @@ void SetPath::Run::reserve(const Digest* parent) {
       case ReserveOutcome::held:
         page.status = PageStatus::ok;
         pinned.push_back(reservations[k].page);
-        if (!parts.pool.is_published(reservations[k].page)) {
-          unpublished.push_back(reservations[k].page);
-        }
         parts.counters.set_held.fetch_add(1, std::memory_order_relaxed);
         break;
       case ReserveOutcome::busy:
@@ -204,9 +201,9 @@ void SetPath::Run::fill() {
 }
 
 std::vector<uint8_t> SetPath::Run::held_elsewhere() const {
-  if (parts.copies == nullptr || committing.empty()) return {};
+  if (committing.empty()) return {};
   std::vector<RecordRow> rows_elsewhere;
-  parts.copies->find(committing_digests, rows_elsewhere);
+  parts.records.find(committing_digests, rows_elsewhere);
   if (rows_elsewhere.empty()) return {};
   std::unordered_map<Digest, uint32_t, DigestHash> lengths;
   for (const RecordRow& row : rows_elsewhere) {
@@ -228,15 +225,10 @@ void SetPath::Run::commit() {
   const UnderWay::Work work(parts.publisher.commits());
   rows.resize(committing.size());
   parts.pool.commit(committing, rows, {}, elsewhere);
-  parts.publisher.feed().append(rows);
+  parts.publisher.tell(rows);
   std::vector<RecordRow> fresh;
   if (parts.note_sets.load(std::memory_order_relaxed)) fresh = rows;
-  const bool dropped = drop_removed();
-  if (!unpublished.empty()) {
-    rows.resize(committing.size() + unpublished.size());
-    parts.pool.rows_of(unpublished, std::span(rows).subspan(committing.size()));
-  }
-  publish(!dropped && unpublished.empty());
+  drop_removed();
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   rows.clear();
   parts.pool.withdrawals_of(pinned, rows);
@@ -247,9 +239,9 @@ void SetPath::Run::commit() {
 }
 
 // Drops pages with a removal that began before the commit, and so has not seen them. They are
-// withdrawn behind their records. Returns whether there were any.
-bool SetPath::Run::drop_removed() {
-  if (!parts.running.any()) return false;
+// withdrawn behind their records.
+void SetPath::Run::drop_removed() {
+  if (!parts.running.any()) return;
   std::vector<Digest> removed;
   for (size_t i : chosen) {
     if (pages[i].status != PageStatus::ok || !parts.running.has(digests[i])) continue;
@@ -257,18 +249,6 @@ bool SetPath::Run::drop_removed() {
     removed.push_back(digests[i]);
   }
   if (!removed.empty()) parts.cold.drop(removed);
-  return !removed.empty();
-}
-
-void SetPath::Run::publish(bool in_frames) {
-  if (rows.empty() || parts.publisher.store_alone(rows)) return;
-  // Frames do not wait for Python, so withdrawals of pages that sets evict could pile up in its
-  // queue. If it is behind, sets take their place in that queue.
-  in_frames = in_frames && !parts.control.behind();
-  if (in_frames && parts.publisher.send_in_frames(rows, context.deadline)) return;
-  parts.counters.publishes_passed_on.fetch_add(1, std::memory_order_relaxed);
-  questions.emplace_back(parts.control, EventKind::publish, std::as_bytes(std::span(rows)),
-                         context.deadline);
 }
 
 void SetPath::set(const RequestContext& context, std::span<PageRef> pages) {
@@ -282,7 +262,7 @@ void SetPath::set(const RequestContext& context, std::span<PageRef> pages) {
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
   run.store_in_pieces(context.parent_key.empty() ? nullptr : &parent);
   run.store_busy();
-  run.wait_published();
+  run.wait_told();
   for (const PageRef& page : pages) {
     parts_.counters.set[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
   }

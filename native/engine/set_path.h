@@ -1,17 +1,15 @@
-// set: reserve -> copy -> commit -> publish -> answer.
+// set: reserve -> copy -> commit -> tell -> answer.
 //
 // A batch goes through in pieces, so that a batch larger than the pool's free space does not pin it
-// whole. A piece stays pinned until the owners have its records, or they are queued. So a
-// withdrawal by eviction can never overtake them. Pages removed meanwhile are withdrawn once more,
-// behind their records.
+// whole. A piece stays pinned until its records are in the log. So no withdrawal by eviction comes
+// before them. Pages removed meanwhile are withdrawn once more, behind their records.
 #pragma once
 
 #include <atomic>
 #include <span>
 
+#include "directory/record_table.h"
 #include "engine/cold_pages.h"
-#include "engine/control.h"
-#include "engine/copies.h"
 #include "engine/counters.h"
 #include "engine/crew.h"
 #include "engine/janitor.h"
@@ -33,10 +31,9 @@ class SetPath {
     const Running& running;
     Publisher& publisher;
     const NodeTable& nodes;
-    const Copies* copies;                // may be null
+    const RecordTable& records;
     const std::atomic<bool>& note_sets;  // whether `fresh` gets the pages
     PartQueue& fresh;
-    ControlQueue& control;
     Janitor& janitor;
     CopyCrew& crew;
     OperationCounters& counters;

@@ -24,7 +24,7 @@
 
 namespace peercached {
 
-class Transports final : private PeerWatcher, private ChannelRequests {
+class Transports final : public PeerWatcher, private ChannelRequests {
  public:
   // Registers the pool with the devices. Throws std::runtime_error if RDMA is demanded and absent.
   Transports(const EngineConfig& config, const Pool& pool, NodeTable& nodes, ControlQueue& control);

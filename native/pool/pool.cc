@@ -140,7 +140,6 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   slot.digest = request.digest;
   slot.length = request.length;
   slot.namespace_slot = ns.slot;
-  slot.published = false;
   slot.pins = 1;  // the reservation's pin; `take` already holds the span down for it
   ++slot.uses;
   slot.parent = parent;
@@ -315,19 +314,6 @@ void Pool::withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordR
     row.flags = kRecordWithdraw;
     rows.push_back(row);
   }
-}
-
-void Pool::mark_published(std::span<const RecordRow> rows) {
-  MutexLock lock(impl_->mutex);
-  for (const RecordRow& row : rows) {
-    const uint32_t id = impl_->recorded(row);
-    if (id != kNoSlot) impl_->slots[id].published = true;
-  }
-}
-
-bool Pool::is_published(const PinnedPage& page) const {
-  MutexLock lock(impl_->mutex);
-  return impl_->slots[page.slot].published;
 }
 
 void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch,

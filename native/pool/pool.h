@@ -31,7 +31,6 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/summary.h"
 #include "common/types.h"
 #include "pool/evicted_keys.h"
 #include "pool/pool_file.h"
@@ -188,7 +187,7 @@ class Pool {
   using NamespaceJudge = std::function<void(std::span<PageNamespace>)>;
 
   // Maps and prefaults the memory, then recovers pages from the file. Recovered pages are committed
-  // under this incarnation, unpublished, in their former recency order. Throws std::runtime_error
+  // under this incarnation, in their former recency order. Throws std::runtime_error
   // with the value and the remedy if there is not enough memory.
   Pool(const PoolConfig& config, EvictSink on_evict, NamespaceJudge judge = nullptr);
   ~Pool();
@@ -226,9 +225,6 @@ class Pool {
   // remove() gave. A publisher sends them after the page's record, because the remover's withdrawal
   // may have arrived before it. Owners keep no tombstones, so the record would stay.
   void withdrawals_of(std::span<const PinnedPage> pages, std::vector<RecordRow>& rows) const;
-  // Tracks whether an owner has accepted a page's record.
-  void mark_published(std::span<const RecordRow> rows);
-  bool is_published(const PinnedPage& page) const;
 
   // --- get ---------------------------------------------------------------------------
   // Pins committed pages; gives an empty PinnedPage for the others. `touch` refreshes recency, the

@@ -117,7 +117,6 @@ void Pool::Impl::bring_back(const RecoveredPage& page, uint32_t id, uint32_t nam
   slot.checksum = page.header.checksum;
   slot.generation = page_generation;
   slot.namespace_slot = namespace_slot;
-  slot.published = false;
   slot.pins = 0;
   slot.parent = kNoSlot;
   ++slot.uses;

@@ -44,7 +44,6 @@ struct alignas(64) Slot {
   uint32_t chain_next = kNoSlot;  // hash chain of the index
   uint32_t span = 0;
   SlotState state = SlotState::unused;
-  bool published = false;  // an owner has accepted the record
   // Kept by the eviction order (recency.h), with the fields below.
   bool listed = false;      // in the lists of the pool and of its class
   bool reused = false;      // in the lists of pages used again

@@ -1,5 +1,8 @@
 #include "shard/ring.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -86,52 +89,6 @@ bool Ring::owned_by(const Digest& digest, HolderIndex node) const {
   return std::find(first, first + owners_per_place_, node) != first + owners_per_place_;
 }
 
-std::vector<Ring::Part> Ring::split(std::span<const std::byte> items, size_t stride,
-                                    bool first_only) const {
-  if (stride < sizeof(Digest) || items.size() % stride != 0)
-    throw std::invalid_argument("ring: " + std::to_string(items.size()) +
-                                " bytes are no whole number of items of " + std::to_string(stride) +
-                                " bytes");
-  std::vector<Part> parts;
-  if (positions_.empty() || items.empty()) return parts;
-  const size_t count = items.size() / stride;
-  const unsigned copies = first_only ? 1 : owners_per_place_;
-
-  // First count the items per owner, then make one exact allocation per part.
-  constexpr uint16_t kNoPart = UINT16_MAX;
-  std::vector<uint16_t> part_of(size_t{node_last_} + 1, kNoPart);
-  std::vector<uint16_t> targets(count * copies);
-  std::vector<size_t> sizes;
-  for (size_t i = 0; i < count; ++i) {
-    Digest digest;
-    std::memcpy(&digest, items.data() + i * stride, sizeof digest);
-    const HolderIndex* owner = owners_at(digest.lo);
-    for (unsigned c = 0; c < copies; ++c) {
-      uint16_t& part = part_of[owner[c]];
-      if (part == kNoPart) {
-        part = static_cast<uint16_t>(parts.size());
-        parts.push_back({owner[c], {}});
-        sizes.push_back(0);
-      }
-      targets[i * copies + c] = part;
-      ++sizes[part];
-    }
-  }
-  std::vector<std::byte*> ends(parts.size());
-  for (size_t p = 0; p < parts.size(); ++p) {
-    parts[p].items.resize(sizes[p] * stride);
-    ends[p] = parts[p].items.data();
-  }
-  for (size_t i = 0; i < count; ++i) {
-    for (unsigned c = 0; c < copies; ++c) {
-      std::byte*& end = ends[targets[i * copies + c]];
-      std::memcpy(end, items.data() + i * stride, stride);
-      end += stride;
-    }
-  }
-  return parts;
-}
-
 std::vector<std::pair<HolderIndex, double>> Ring::shares(unsigned owners) const {
   const unsigned counted = std::min(owners, owners_per_place_);
   if (positions_.empty()) return {};
@@ -148,6 +105,16 @@ std::vector<std::pair<HolderIndex, double>> Ring::shares(unsigned owners) const 
   std::vector<std::pair<HolderIndex, double>> shares;
   for (auto [node, arc] : arcs) shares.emplace_back(node, arc / kWhole);
   return shares;
+}
+
+uint64_t Ring::print(const std::function<uint64_t(HolderIndex)>& identity) const {
+  std::vector<uint64_t> identities;
+  for (HolderIndex node : nodes_) identities.push_back(identity(node));
+  const auto hash = [](const std::vector<uint64_t>& words, uint64_t seed) {
+    return XXH3_64bits_withSeed(words.data(), words.size() * sizeof(uint64_t), seed);
+  };
+  // 0 is no ring.
+  return std::max<uint64_t>(hash(identities, hash(positions_, replicas_)), 1);
 }
 
 }  // namespace peercached

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -30,15 +31,8 @@ class Ring {
   unsigned owners(const Digest& digest, HolderIndex out[kOwnersMax]) const;
   bool owned_by(const Digest& digest, HolderIndex node) const;
 
-  // Splits packed items that each begin with a Digest into one buffer per owner, in their order. An
-  // item goes to each of its owners, or only to the first. Parts are ordered by first appearance.
-  // Throws std::invalid_argument if `items` is not a multiple of `stride`.
-  struct Part {
-    HolderIndex owner;
-    std::vector<std::byte> items;
-  };
-  std::vector<Part> split(std::span<const std::byte> items, size_t stride, bool first_only) const;
-
+  // The same number for the same ring on every node. `identity` of a holder index.
+  uint64_t print(const std::function<uint64_t(HolderIndex)>& identity) const;
   uint64_t view_number() const { return view_number_; }  // of the view that produced this ring
   // Per node, the fraction of digests that have it among their first `owners` owners. `owners` is
   // capped at the number of owners per digest.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
-#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -36,7 +34,7 @@ uint64_t checked_capacity(uint64_t entries) {
 }
 
 size_t pieces_per_bucket_for(uint64_t capacity) {
-  return std::bit_ceil(capacity / (kSummaryBuckets * kRecordsPerPieceMax) + 1);
+  return std::bit_ceil(capacity / (kLowBytes * kRecordsPerPieceMax) + 1);
 }
 
 // The phases 0, 1/2, 1/4, 3/4, ...: evenly spread for any number of pieces.
@@ -52,7 +50,7 @@ float phase_of(size_t piece) {
 
 Shard::Impl::Impl(uint64_t capacity_entries, std::function<void()> told_untidy)
     : pieces_per_bucket(pieces_per_bucket_for(checked_capacity(capacity_entries))),
-      pieces_count(kSummaryBuckets * pieces_per_bucket),
+      pieces_count(kLowBytes * pieces_per_bucket),
       buckets_max_per_piece(Piece::buckets_for_capacity(capacity_entries / pieces_count)),
       holders(capacity_entries),
       index_memory(pieces_count * Piece::index_bytes_for(buckets_max_per_piece),
@@ -127,21 +125,6 @@ void Shard::lookup(std::span<const Digest> digests, std::vector<RecordRow>& out)
   const uint64_t hits = find(digests, out);
   impl_->counters.lookups.fetch_add(digests.size(), std::memory_order_relaxed);
   impl_->counters.hits.fetch_add(hits, std::memory_order_relaxed);
-}
-
-void Shard::forget(std::span<const Digest> digests) {
-  std::vector<RecordRow> rows;
-  // One lookup returns at most three holders, so repeat until none is left.
-  for (size_t looks = 0; looks <= std::numeric_limits<HolderIndex>::max(); ++looks) {
-    rows.clear();
-    if (find(digests, rows) == 0) return;
-    std::map<HolderIndex, std::vector<RecordRow>> by_holder;
-    for (RecordRow& row : rows) {
-      row.flags = kRecordWithdraw;
-      by_holder[row.holder].push_back(row);
-    }
-    for (const auto& [holder, withdrawals] : by_holder) apply(holder, withdrawals);
-  }
 }
 
 uint64_t Shard::find(std::span<const Digest> digests, std::vector<RecordRow>& out) const {

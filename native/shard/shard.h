@@ -26,9 +26,7 @@
 #include <span>
 #include <vector>
 
-#include "common/summary.h"
 #include "common/types.h"
-#include "shard/ring.h"
 
 namespace peercached {
 
@@ -79,23 +77,6 @@ class Shard {
   // As lookup(), with the records of all holders, and not counted. Slower for pages with more than
   // 3 holders.
   void lookup_all(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
-
-  // Removes all records of these digests, of any holder. Records added meanwhile may stay; whoever
-  // adds them must withdraw them.
-  void forget(std::span<const Digest> digests);
-
-  // For a resync: summarises, by bucket (kSummaryBuckets), the records of `holder` for digests that
-  // `self` owns in `ring`.
-  void summary(HolderIndex holder, const Ring& ring, HolderIndex self,
-               std::span<BucketSummary> out) const;
-  // Replaces the records of `holder` in `bucket` by `rows`, for digests that `self` owns. Stored
-  // records with a generation <= as_of give way to the rows. Newer records stay unless a row is
-  // newer still. Rows of other buckets, and withdrawals, are bad.
-  ShardApplied replace(HolderIndex holder, unsigned bucket, Generation as_of, const Ring& ring,
-                       HolderIndex self, std::span<const RecordRow> rows);
-  // After a view change: removes records of digests that `self` does not own in `ring`; returns how
-  // many.
-  size_t trim(const Ring& ring, HolderIndex self);
 
   ShardStats stats() const;
 

@@ -15,14 +15,16 @@
 
 namespace peercached {
 
+inline constexpr size_t kLowBytes = 256;
+
 struct Shard::Impl {
   Impl(uint64_t capacity_entries, std::function<void()> told_untidy);
 
-  // Pieces are grouped by summary bucket, so that resyncing one bucket touches 1/256 of the table.
-  // The top of `hi` chooses the home within a piece. `lo` would not do: the ring uses it, so an
-  // owner sees only some of its values.
+  // Pieces are grouped by the low byte of `hi`, which their records need not store. The top of `hi`
+  // chooses the home within a piece. `lo` would not do: the ring uses it, so an owner may see only
+  // some of its values.
   size_t piece_of(const Digest& digest) const {
-    return bucket_of(digest) * pieces_per_bucket + (digest.hi >> 8 & (pieces_per_bucket - 1));
+    return (digest.hi & 0xff) * pieces_per_bucket + (digest.hi >> 8 & (pieces_per_bucket - 1));
   }
   unsigned low_byte_of(size_t piece) const {
     return static_cast<unsigned>(piece / pieces_per_bucket);

@@ -40,7 +40,7 @@ inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
 }
 
 // Flattened, because calls to its steps would cost 5 % of the time of a report.
-[[gnu::flatten]] void PieceUpdate::apply(const RecordRow& row, std::optional<Generation> as_of) {
+[[gnu::flatten]] void PieceUpdate::apply(const RecordRow& row) {
   piece_.mutex.assert_held();
   const Siblings siblings = find(row.digest);
   const bool withdrawal = row.flags & kRecordWithdraw;
@@ -56,8 +56,7 @@ inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
         ++applied_.old;
       else
         withdraw(siblings);
-    } else if (generation < row.generation ||
-               (as_of && generation <= *as_of && siblings.own != PackedRecord::of(row, holder_))) {
+    } else if (generation < row.generation) {
       change(siblings, PackedRecord::of(row, holder_));
     } else {
       ++applied_.old;
@@ -75,23 +74,12 @@ void PieceUpdate::change(const Siblings& siblings, const PackedRecord& record) {
 }
 
 void PieceUpdate::withdraw(const Siblings& siblings) {
-  if (siblings.own_place) {
-    withdraw(siblings.own_place);
-  } else {
+  if (siblings.own_place)
+    piece_.remove(siblings.own_place, holders_);
+  else
     piece_.further().remove(siblings.own);
-    count_withdrawn(1);
-  }
-}
-
-void PieceUpdate::withdraw(Place place) {
-  piece_.mutex.assert_held();
-  piece_.remove(place, holders_);
-  count_withdrawn(1);
-}
-
-void PieceUpdate::count_withdrawn(size_t records) {
-  removed_ += static_cast<int64_t>(records);
-  applied_.withdrawn += static_cast<uint32_t>(records);
+  ++removed_;
+  ++applied_.withdrawn;
 }
 
 void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {

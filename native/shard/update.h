@@ -5,8 +5,6 @@
 // end.
 #pragma once
 
-#include <optional>
-
 #include "common/mutex.h"
 #include "shard/holder_table.h"
 #include "shard/piece.h"
@@ -23,22 +21,14 @@ class SCOPED_CAPABILITY PieceUpdate {
   PieceUpdate(const PieceUpdate&) = delete;
   PieceUpdate& operator=(const PieceUpdate&) = delete;
 
-  // Applies a representable row. With `as_of`, the row also replaces a different stored record of
-  // up to that generation: the holder has stated its current content.
-  void apply(const RecordRow& row, std::optional<Generation> as_of = std::nullopt);
+  // Applies a representable row.
+  void apply(const RecordRow& row);
 
   // Whether the piece should grow soon, before an update must do it.
   bool filling_up() const {
     piece_.mutex.assert_held();
     return piece_.filling_up();
   }
-
-  // Removes a record of the holder.
-  void withdraw(Place place);
-  // Also removes further-holder records for which unwanted(const Digest&, const PackedRecord&); all
-  // must be the holder's. `low_byte` is that of the piece's digests.
-  template <typename Unwanted>
-  void withdraw_further(unsigned low_byte, Unwanted&& unwanted);
 
  private:
   // The records of one digest.
@@ -59,7 +49,6 @@ class SCOPED_CAPABILITY PieceUpdate {
   bool insert_at(Place free, const RecordRow& row) REQUIRES(piece_.mutex);
   void change(const Siblings& siblings, const PackedRecord& record) REQUIRES(piece_.mutex);
   void withdraw(const Siblings& siblings) REQUIRES(piece_.mutex);
-  void count_withdrawn(size_t records);
   void count_added();
   bool take_room();
   uint64_t rows_to_add() const;
@@ -74,11 +63,5 @@ class SCOPED_CAPABILITY PieceUpdate {
   int64_t added_ = 0, removed_ = 0;
   uint64_t room_reserved_ = 0, room_used_ = 0;
 };
-
-template <typename Unwanted>
-void PieceUpdate::withdraw_further(unsigned low_byte, Unwanted&& unwanted) {
-  piece_.mutex.assert_held();
-  count_withdrawn(piece_.further().remove_if(low_byte, unwanted));
-}
 
 }  // namespace peercached

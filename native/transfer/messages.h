@@ -38,19 +38,15 @@ struct LookupBatch {
   Located located{.final = true, .holders = {}, .rows = {}};
 };
 
-enum class PublishAnswer : uint8_t {
-  none,     // unknown: the owner may still store them
-  refused,  // the owner lacks some of them, and will store none of those later
-  taken,
-};
-
-// Records of pages in our pool, for one owner to store.
-struct PublishBatch {
+// Changes of our records, for one follower to take (docs/record-log.md).
+struct PushBatch {
   HolderIndex peer = kNoHolder;
   Incarnation incarnation = 0;
+  uint64_t from = 0, to = 0;  // positions
   std::span<const RecordRow> rows;
   // Result.
-  PublishAnswer answer = PublishAnswer::none;
+  bool answered = false;
+  uint64_t stands_at = 0;  // its position now; 0: it has none of our records
 };
 
 }  // namespace peercached

@@ -127,9 +127,8 @@ class TransferEngine : public Transport {
   // Blocks like hold(). `view_number` names the view whose ring chose the owners. An owner that
   // misses the deadline is slow; that is not yet trouble.
   virtual void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) = 0;
-  // Blocks like hold(). Each frame carries the current `fence`; each unanswered frame raises it.
-  virtual void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
-                       Deadline deadline) = 0;
+  // Pushes changes of our records, at most until the deadline.
+  virtual void push(std::span<PushBatch> batches, Deadline deadline) = 0;
 };
 
 }  // namespace peercached

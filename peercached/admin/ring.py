@@ -1,6 +1,6 @@
 """The ring document: each node's share of the digests, and the state of the records.
 
-It is one daemon's view: its records at every owner, and every holder's records here.
+It is one daemon's view: its records at every member, and every member's records here.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ class RingNode(Part):
     # As an owner: fractions of all digests.
     share_first: float = 0.0  # digests that it is the first owner of
     share_owned: float = 0.0  # digests that it owns as any replica
-    # Our records at this owner. "live": it has all of them for this view.
-    our_records: Literal["connecting", "resync", "live"] = "connecting"
-    queued: int = 0  # batches of ours that it has not acknowledged
-    resyncs: int = 0
-    problem: str = ""  # why our records do not arrive there
-    # As a holder: our shard has all its records that belong there, for this view.
+    # Our records at this node; see directory/followers.py. "none": it keeps none, as it owns none.
+    our_records: Literal["none", "connecting", "scan", "silent", "live"] = "none"
+    queued: int = 0  # changes of our records that it is not known to have
+    # As a holder: all its records are here.
     its_records_here: bool = False
 
 
@@ -35,5 +33,6 @@ class Ring(Document):
 
     view_number: int = 0
     replicas: int = 0  # owners per digest; fewer if the view is smaller
-    final: bool = False  # our shard is complete: pages of ours missing in it exist nowhere
+    # All records of what we own are here: what is missing among them is nowhere.
+    final: bool = False
     nodes: list[RingNode] = Field(default_factory=list)

@@ -265,14 +265,15 @@ class Shard(Part):
 
 
 class Copies(Part):
-    """Local copies of other nodes' records. They answer lookups without a message."""
+    """Other nodes' records. They answer most lookups without a message."""
 
-    holders: int = 0  # nodes whose records are copied now
+    holders: int = 0  # nodes whose records answer now
     records: int = 0
-    records_max: int = 0  # 0: copying is off
+    records_max: int = 0
     bytes: int = 0
-    begun: int = 0  # full copies of a node that were started
+    begun: int = 0  # scans of a node that were begun
     no_room: int = 0  # nodes whose records did not fit
+    only_owned: bool = False  # no room for all: it keeps those that it owns
 
 
 class Locations(Part):
@@ -455,19 +456,12 @@ class Membership(Part):
     members: list[Member] = []
 
 
-class Stream(Part):
-    """This holder's stream of records to one owner."""
+class Follower(Part):
+    """A member, and what it has of this node's records."""
 
-    owner: str = ""
-    state: str = ""  # "connecting", "resync", "live"
-    acknowledged: int = 0  # highest batch number acknowledged
-    queued: int = 0  # unacknowledged batches
-    queued_bytes: int = 0
-    lag_s: float = 0.0  # age of the oldest batch that was sent and not acknowledged
-    resyncs: int = 0
-    overflows: int = 0
-    refused_full: int = 0  # records that the owner had no room for
-    problem: str = ""  # why it is not connected
+    node_id: str = ""
+    state: str = ""  # directory/followers.py
+    behind: int = 0  # changes that it is not known to have
 
 
 class Drain(Part):
@@ -576,15 +570,6 @@ class Tracing(Part):
 class Control(Part):
     """The control plane's part in the workers' requests."""
 
-    publish_batches: int = 0  # records that owners did not take on data channels
-    publish_timeouts: int = 0  # batches not acknowledged in time by some owner
-    publish_unreached: int = 0  # batches that no owner had when `set` answered
-    lookups: int = 0  # batches that owners did not settle on data channels
-    lookup_rpcs: int = 0
-    lookups_fell_through: int = 0  # groups of digests that needed further owners
-    lookups_overdue: int = 0  # owners that took too long, so others were asked
-    foreign_holders: int = 0
-    stream_gaps: int = 0
     malformed_calls: int = 0
     unauthenticated_calls: int = 0
     refused_handshakes: int = 0
@@ -604,16 +589,14 @@ class Operations(Part):
     corrupt_local: int = 0
     corrupt_remote: int = 0
     set_held: int = 0  # set again although here already
-    unpublished: int = 0
+    unpublished: int = 0  # batches that not every owner had when `set` answered
     keys_in_copies: int = 0
     lookups_asked: int = 0
     lookup_keys_asked: int = 0
     lookup_frames: int = 0  # to owners, on data channels
-    lookups_passed_on: int = 0  # to the control plane
-    lookup_keys_passed_on: int = 0
+    lookups_passed_on: int = 0  # that had to ask all owners
     lookups_answered: int = 0  # of peers
     publish_frames: int = 0
-    publishes_passed_on: int = 0
     publishes_answered: int = 0
     used_elsewhere: int = 0  # pages here that peers said they use
     bytes_set: int = 0
@@ -701,7 +684,7 @@ class Status(Document):
     tcp_server: TcpServer = Field(default_factory=TcpServer)
     membership: Membership = Field(default_factory=Membership)
     departed: list[DepartedNode] = []  # latest first
-    streams: list[Stream] = []
+    followers: list[Follower] = []
     drain: Drain = Field(default_factory=Drain)
     handover: Handover = Field(default_factory=Handover)
     taken_from: list[TakenFrom] = Field(default_factory=list)
@@ -752,11 +735,15 @@ class Located(Document):
     owners: list[LocatedOwner] = []
     holders: list[LocatedHolder] = []
     cached: bool = False  # this node's location cache has it
+    suspects: list[str] = []  # members that do not answer, so nobody knows what they have
 
     def silent(self) -> list[str]:
         """The nodes that may have the page, or know who has it, and do not answer. The page is
         absent only if there are none."""
-        owners = [owner.node_id for owner in self.owners if not owner.answered]
+        may_know = {owner.node_id for owner in self.owners if not owner.answered}
         if any(owner.final for owner in self.owners):
-            owners = []
-        return owners + [holder.node_id for holder in self.holders if holder.suspect]
+            may_know = set()
+        else:
+            may_know.update(self.suspects)
+        holders = {holder.node_id for holder in self.holders if holder.suspect}
+        return sorted(may_know | holders)

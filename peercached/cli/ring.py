@@ -10,8 +10,10 @@ from peercached.cli.connection import Target
 from peercached.cli.output import plural, print_json, print_table, words
 
 _OUR_RECORDS = {
+    "none": "-",
     "live": "in sync",
-    "resync": "being compared",
+    "scan": "being read",
+    "silent": "not asked for",
     "connecting": "not connected",
 }
 
@@ -21,8 +23,8 @@ def ring(target: Target, as_json: bool) -> None:
     """Who owns which part of the digests, and how far records have come, seen from this daemon.
 
     "owned first" and "owned" are fractions of all digests: as the first owner, and as any of
-    them. "our records" is the state of this daemon's records at that owner, "its records" that of
-    the node's records in this daemon's shard.
+    them. "our records" is the state of this daemon's records at that node, "its records" that of
+    the node's records here.
     """
     with target.admin() as admin:
         document = admin.ring()
@@ -49,19 +51,15 @@ def _show(document: Ring) -> None:
                 _OUR_RECORDS[node.our_records],
                 node.queued,
                 "in sync" if node.its_records_here else "incomplete",
-                words(
-                    ("this node", node.is_self),
-                    ("suspect", node.suspect),
-                    (node.problem, node.problem),
-                ),
+                words(("this node", node.is_self), ("suspect", node.suspect)),
             )
             for node in document.nodes
         ),
     )
     if not document.final:
         click.echo(
-            "\nThis shard does not have all records yet: for what it does not find, readers ask "
-            "the other owners and those of the view before."
+            "\nThis node does not have all records: for what it does not find, readers ask the "
+            "other owners and those of the view before."
         )
 
 

@@ -138,7 +138,6 @@ def _summary(document: Status) -> list[str]:
             f"({size(copies.bytes)})"
             if copies.holders
             else "",
-            *(_streams(document)),
         ),
         _line(
             "workers",
@@ -190,14 +189,6 @@ def _recovery(document: Status) -> list[str]:
 
 def _line(title: str, *parts: str) -> str:
     return f"{title:<10} {', '.join(part for part in parts if part)}"
-
-
-def _streams(document: Status) -> list[str]:
-    behind = [stream for stream in document.streams if stream.queued]
-    if not behind:
-        return []
-    queued = sum(stream.queued for stream in behind)
-    return [f"{plural(queued, 'batch', 'batches')} waiting for {plural(len(behind), 'owner')}"]
 
 
 def _demand(document: Status) -> list[str]:

@@ -439,8 +439,8 @@ class Config(BaseModel):
     directory_capacity: Count = _key(
         32_000_000,
         _DIRECTORY,
-        "Records that this node's shard may hold, about 48 bytes each; memory grows only as used. "
-        "Beyond it records are refused, counted, and `status` says so.",
+        "Room for the records that this node owns, 48 bytes each; memory grows only as used. If "
+        "they do not fit, it keeps no records of some nodes, and `status` says so.",
         "The cluster's pages x `directory_replicas` / owners exceed it. Up to four nodes are all "
         "owners. A larger cluster has four owners, or one for each eight nodes if that is more.",
         unit="records",
@@ -450,9 +450,9 @@ class Config(BaseModel):
     directory_copies: Count = _key(
         4_000_000,
         _DIRECTORY,
-        "Records of other nodes' pages that this node keeps copies of, about 48 bytes each; memory "
-        "grows only as used. It finds the pages of these records without asking an owner. Nodes "
-        "whose records do not fit are not copied. 0: none are.",
+        "Further room, for the records that this node does not own. With the records of all nodes, "
+        "128 others at most, it finds pages without asking. If they do not fit, or with 0, it "
+        "keeps only what it owns.",
         "Raise it where `peercached_copies_without_room_total` grows and memory is free.",
         unit="records",
         ge=0,
@@ -498,8 +498,8 @@ class Config(BaseModel):
     publish_timeout_ms: Count = _key(
         1000,
         _TRANSFER,
-        "The longest time that `set` waits for the directory's owners to accept its records. Then "
-        "it answers, and slow owners get the records later.",
+        "The longest time that `set` waits for the owners of its pages to take the records. Then "
+        "it answers, and an owner that did not take them is suspect.",
         "Shorter when `set` must never hold the engine up; longer on slow networks.",
         unit="ms",
         live=True,

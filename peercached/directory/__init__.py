@@ -1,17 +1,13 @@
-"""The directory of pages and their holders: rings, record streams and lookups, as state machines.
+"""The directory of pages and their holders: who owns which records, and namespace epochs.
 
-    placement.py  a view -> holder indices and ring of the engine; also keeps former rings
-    publisher.py  a batch of records -> our shard and the owners' streams
-    pending.py    batches that wait for their owners' acknowledgements
-    stream.py     HolderStream: sends our records to one owner, with resync
-    owner.py      OwnerSide: the other end, for all holders
-    local.py      our records in our own shard
-    refusals.py   backoff for records that a full shard refused
-    lookup.py     digests -> owners in parallel -> records, with fall-through
+    placement.py    a view -> holder indices and ring of the engine
+    ring.py         the positions of a view's owners
+    owner_choice.py which members own records
+    followers.py    what other members have of our records
     ring_report.py  the document of `peercachectl ring`
-    epochs.py     namespace epochs, as heartbeats carry them
-    layout.py     the packed forms
+    epochs.py       namespace epochs, as heartbeats carry them
+    layout.py       the packed forms
 
-None of them loops over pages: packed bytes go from native code to the wire and back. Clocks and
-sockets are in peercached/peer/.
+The records themselves are in native code (native/directory/). Clocks and sockets are in
+peercached/peer/.
 """

@@ -74,15 +74,14 @@ WORKER_STUCK = _PEERS.warning(
     "worker_stuck", "A worker gave up requests while the daemon still copies for them."
 )
 RECORDS_WAIT = _PEERS.warning(
-    "records_wait", "An owner does not take the records of this node.", "peer_suspect"
+    "records_wait", "A member does not have the records of this node.", "peer_suspect"
 )
 SET_WITHOUT_OWNERS = _PEERS.info(
-    "set_without_owners", "Pages were set while no owner could be reached. Their records follow."
+    "set_without_owners", "Sets answered before every owner had their records. These follow."
 )
 DIRECTORY_FULL = _PEERS.warning(
-    "directory_full", "The directory shard of this node refused records."
+    "directory_full", "The records of other nodes had no room on this node."
 )
-RECORDS_REFUSED = _PEERS.warning("records_refused", "Owners had no room for records of this node.")
 REQUESTS_DROPPED = _PEERS.warning(
     "requests_dropped", "The control plane did not keep up with the data plane."
 )

@@ -31,7 +31,6 @@ _FAMILIES = (
         "queues and their own work.",
     ),
     ("promote", "", _FINE_US, "How long this node's disk takes for pages asked for."),
-    ("lookup_rpc", "", _FINE_US, "How long an owner takes to answer a lookup."),
     ("peer_read", "peer", _COARSE_US, "How long a peer takes for a batch's pages."),
     ("rail_read", "rail", _COARSE_US, "How long a rail takes for up to 2 MiB."),
 )

@@ -34,7 +34,7 @@ def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
         assert all(writer.set(some))
     reader = attach(cluster[0], page_bytes=4096, timeout_s=10.0)
     missed: list[int] = []
-    lookups = cluster[0].status()["operations"]["control"]["lookups"]
+    lookups = cluster[0].status()["operations"]["lookups_passed_on"]
     with Background(lambda: missed.append(len(keys) - found(reader, keys))) as reading:
         reading.wait_rounds(1)
         cluster[3].kill()
@@ -46,10 +46,10 @@ def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
         reading.wait_rounds(1)
     assert sum(missed) == 0, missed
     reader.calls.check_none_waited()
-    assert cluster[0].status()["operations"]["control"]["lookups"] > lookups
+    assert cluster[0].status()["operations"]["lookups_passed_on"] > lookups
 
 
-def test_sets_succeed_without_a_dead_owner_and_it_resyncs_on_return(
+def test_sets_succeed_without_a_dead_owner_and_it_has_them_on_return(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
     cluster = make_hosts(3)
@@ -65,7 +65,7 @@ def test_sets_succeed_without_a_dead_owner_and_it_resyncs_on_return(
 
 
 @pytest.mark.netns
-def test_partitioned_owner_costs_no_misses_and_resyncs_after_healing(
+def test_partitioned_owner_costs_no_misses_and_has_all_after_healing(
     network: Network, make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster = _on_hosts(network, make_cluster)
@@ -93,28 +93,23 @@ def _on_hosts(network: Network, make_cluster: MakeCluster) -> Cluster:
     return cluster
 
 
-def test_full_shard_counts_refusals_warns_and_recovers_once_it_has_room(
+def test_full_table_warns_and_recovers_once_it_has_room(
     make_hosts: MakeCluster, attach: Attach
 ) -> None:
-    cluster = make_hosts(2, directory_capacity=CAPACITY)
+    """A node without room for all records of a holder has none of them."""
+    cluster = make_hosts(2, directory_capacity=CAPACITY, directory_copies=0)
     keys = keys_of("many", 2048)
     holder, reader = attach(cluster[1], page_bytes=4096), attach(cluster[0], page_bytes=4096)
     for some in in_batches(keys):
         assert all(holder.set(some)), "a full directory is no reason not to cache"
-    shards = [daemon.status()["shard"] for daemon in cluster.daemons]
-    for daemon, shard in zip(cluster.daemons, shards, strict=True):
-        assert shard["entries"] <= CAPACITY
-        assert shard["full"] >= 2048 - CAPACITY
-        assert "directory_full" in {entry["code"] for entry in daemon.status()["health"]}
-        assert not final(daemon), "what is not in it may exist all the same"
-    refused = {each["code"]: each["sentence"] for each in cluster[1].status()["health"]}
-    assert "shards were full: a" in refused["records_refused"], "the holder says so, too"
+    status = cluster[0].status()
+    assert status["shard"]["entries"] <= CAPACITY
+    assert "directory_full" in {entry["code"] for entry in status["health"]}
+    assert not final(cluster[0]), "what is not in it may exist all the same"
     assert found(holder, keys) == 2048, "its holder finds every page"
-    # A digest's owners fill up in different orders, so the other owner may have a refused record.
-    assert found(reader, keys) >= shards[0]["entries"]
 
     for some in in_batches(keys[:1536]):
         holder.client.remove(some)
     kept = keys[1536:]
-    eventually(lambda: found(reader, kept) == len(kept), 60, "refused records come after all")
+    eventually(lambda: found(reader, kept) == len(kept), 60, "its records come after all")
     eventually(lambda: all(map(final, cluster.daemons)), 60)

@@ -41,14 +41,6 @@ def test_nodes_at_rest_send_few_heartbeats(make_cluster: MakeCluster) -> None:
         assert counted(daemon)[0] - beats < SIGNS / 2
 
 
-def test_nodes_that_follow_nobody_live_on_heartbeats(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(2, directory_copies=0)
-    wait_settled(cluster.daemons)
-    beats, _ = counted(cluster[1])
-    eventually(lambda: counted(cluster[1])[0] >= beats + 5)
-    assert counted(cluster[1])[1] == 0
-
-
 def test_master_with_hung_control_plane_is_replaced_despite_native_threads(
     make_cluster: MakeCluster,
 ) -> None:

@@ -16,9 +16,9 @@ from harness.waiting import eventually
 
 
 def asked(daemon: Daemon) -> tuple[int, int]:
-    """Counts of frames sent to owners, and keys passed to the control plane."""
+    """Counts of frames sent to owners, and searches that had to ask all owners."""
     operations = daemon.status()["operations"]
-    return operations["lookup_frames"], operations["lookup_keys_passed_on"]
+    return operations["lookup_frames"], operations["lookups_passed_on"]
 
 
 def test_lookups_that_meet_no_trouble_are_settled_in_frames(

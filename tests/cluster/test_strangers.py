@@ -153,7 +153,7 @@ def test_large_messages_of_strangers_take_no_memory(pair: Cluster) -> None:
             return code
 
     async def send_all() -> set[grpc.StatusCode]:
-        return {*await asyncio.gather(*map(send, ["Handshake", "Lookup"] * 8))}
+        return {*await asyncio.gather(*map(send, ["Handshake", "Promote"] * 8))}
 
     peak: list[int] = []
     before = held_kib()
@@ -203,7 +203,7 @@ _UNAUTHORISED, _WRONG_INCARNATION, _BAD_HELLO = 1, 2, 4
 
 def hello(node_id: bytes, own: int, holder: int, proof: bytes) -> bytes:
     body = struct.pack("<QQ32sII", own, holder, proof, len(node_id), 0) + node_id
-    return _FRAME.pack(_MAGIC, 1, _HELLO, len(body), 0) + body
+    return _FRAME.pack(_MAGIC, 2, _HELLO, len(body), 0) + body
 
 
 def reason_of_refusal(daemon: Daemon, said: bytes) -> int:

@@ -182,13 +182,11 @@ def measure(nodes: int) -> dict[str, float]:
         get_us = median_us(lambda: workers.get(next(single), PAGE_BYTES), 3 * ROUNDS)
         set_us = median_us(lambda: workers.set(1, PAGE_BYTES), 3 * ROUNDS)
         set_many_us = median_us(lambda: workers.set(PAGES, PAGE_BYTES), ROUNDS)
-        passed_on = cluster[0].status()["operations"]["publishes_passed_on"]
     return {
         "nodes": nodes,
         **in_ping_pongs(exists=exists_us, get=get_us, set=set_us, set_many=set_many_us),
         "exists_cpu_us": max(exists_cpu_us, 0.0),
         "idle_share": idle / nodes,
-        "sets_through_python": passed_on,
     }
 
 

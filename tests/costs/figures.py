@@ -57,10 +57,8 @@ def plot() -> None:
     from matplotlib import pyplot as plt
 
     figures = load()
-    membership, moves, sent = figures["membership"], figures["moves"], figures["sent"]
-    made, ((joins, crashes, traffic), (least, shares, streams)) = plt.subplots(
-        2, 3, figsize=(14, 7)
-    )
+    membership, moves = figures["membership"], figures["moves"]
+    made, ((joins, crashes, traffic), (least, shares, none)) = plt.subplots(2, 3, figsize=(14, 7))
     lines(
         joins, membership, "all agree after a join, s", join_s="median", join_worst_s="worst"
     )  # fmt: skip
@@ -85,12 +83,7 @@ def plot() -> None:
         shares, moves, "a node's share of the directory, of the mean",
         largest_share_of_mean="largest", smallest_share_of_mean="smallest",
     )  # fmt: skip
-    lines(
-        streams, sent, "record streams after one event, bytes a node",
-        join_bytes_a_node="a join: median", join_bytes_a_node_worst="worst",
-        crash_bytes_a_node="a crash: median",
-    )  # fmt: skip
-    streams.set_ylim(bottom=0)
+    none.set_axis_off()
     made.tight_layout()
     made.savefig(PLOT, metadata={"Date": None})
 

@@ -5,7 +5,7 @@
 It compares the daemon's rings (directory/ring.py, 160 positions an owner, two owners a digest)
 before and after each of some joins, one after the other. A record moves when its digest gets a new
 owner. Most joins make no member an owner (directory/owner_choice.py). Shares are exact, computed
-from arc lengths. sent.py counts what the holders really send.
+from arc lengths.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 // Fuzzes what a node does with the records that other members tell it: the feeds that it follows,
-// and the answers to its lookups.
+// the changes that they push, and the answers to its lookups.
 //
 // The input is a script. Each step is a byte that chooses it, and the bytes that it needs. Frames
-// have the header that the script's place demands, so that their rows reach the copies. Whatever
+// have the header that the script's place demands, so that their rows reach the table. Whatever
 // the members say, a search finds only records of known holders and of the digests asked for.
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/copies.h"
+#include "directory/record_table.h"
 #include "transfer/tcp/frames.h"
 
 using namespace peercached;
@@ -50,7 +50,7 @@ void narrow(std::vector<RecordRow>& rows) {
   for (RecordRow& row : rows) row.digest.lo = row.digest.hi = row.digest.lo % 16;
 }
 
-void follow(Copies& copies, HolderIndex holder, std::span<const std::byte> body) {
+void follow(RecordTable& table, HolderIndex holder, std::span<const std::byte> body) {
   uint64_t request = 0;
   if (body.size() < sizeof request) return;
   std::memcpy(&request, body.data(), sizeof request);
@@ -58,9 +58,19 @@ void follow(Copies& copies, HolderIndex holder, std::span<const std::byte> body)
   std::vector<RecordRow> rows;
   if (tcp::parse_followed(body, request, part, rows) != nullptr) return;
   narrow(rows);
-  const bool has_room = (!part.anew || copies.begins(holder)) &&
-                        (part.rows.empty() || copies.changes(holder, part.rows));
-  if (has_room && !part.more) copies.is_up_to_date(holder, copies.asks(), Clock::now());
+  table.ask(holder, Clock::now());
+  table.take(holder, part);
+}
+
+void push(RecordTable& table, HolderIndex holder, std::span<const std::byte> body) {
+  uint64_t request = 0;
+  FeedPart part;
+  std::vector<RecordRow> rows;
+  if (tcp::parse_push(body, request, part, rows) != nullptr) return;
+  narrow(rows);
+  const uint64_t position = table.push(holder, part);
+  const bool fits = part.to - part.from == rows.size() && position >= part.from;
+  require(position == 0 || !fits || position >= part.to);
 }
 
 void look_up(std::span<const std::byte> body) {
@@ -72,13 +82,13 @@ void look_up(std::span<const std::byte> body) {
   for (const RecordRow& row : located.rows) require(row.holder < located.holders.size());
 }
 
-void search(const Copies& copies, bool all) {
+void search(const RecordTable& table, bool all) {
   const auto digests = asked();
   std::vector<RecordRow> found;
   if (all) {
-    copies.find_all(digests, found);
+    table.find_all(digests, found);
   } else {
-    copies.find(digests, found);
+    table.find(digests, found);
     require(found.size() <= digests.size() * tcp::kRowsPerDigestMax);
   }
   for (const RecordRow& row : found) {
@@ -92,37 +102,40 @@ void search(const Copies& copies, bool all) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Script script(data, size);
-  Copies copies(1024, [] {});
+  RecordTable table(1024, [] {});
   while (!script.ended()) {
     const uint8_t step = script.byte();
     const HolderIndex holder = script.byte() % kHolders;
-    const auto digests = asked();
     switch (step % 8) {
       case 0:
-      case 1:
-        follow(copies, holder,
+        follow(table, holder,
                script.take(sizeof(tcp::FollowedHead) + script.byte() % 16 * sizeof(RecordRow)));
+        break;
+      case 1:
+        push(table, holder,
+             script.take(sizeof(tcp::PushHead) + script.byte() % 16 * sizeof(RecordRow)));
         break;
       case 2:
         look_up(script.take(sizeof(tcp::LocatedHead) + script.byte()));
         break;
       case 3:
-        copies.is_lost(holder);
+        table.is_lost(holder);
         break;
       case 4:
-        copies.forget(holder);
+        table.forget(holder);
         break;
       case 5:
-        copies.removed(std::span(digests).first(holder));
-        break;
-      case 6:
-        copies.sweep(64);
+        table.sweep(64);
+        if (holder != 0) {
+          table.store_only([holder](const Digest& digest) { return digest.lo % 4 != holder; },
+                           holder);
+        }
         break;
       default:
-        search(copies, holder % 2 == 0);
+        search(table, holder % 2 == 0);
     }
-    require(copies.stats().records <= copies.stats().records_max);
+    require(table.stats().records <= table.stats().records_max);
   }
-  search(copies, true);
+  search(table, true);
   return 0;
 }

@@ -1,5 +1,5 @@
 // Fuzzes the parsers of both ends of a TCP channel: the holder's (hello, read, hold, lookup,
-// publish, follow), and the reader's of the answers.
+// push, follow), and the reader's of the answers.
 //
 // The first byte chooses the parser. An accepted frame must stay within the protocol's bounds.
 // Written and parsed again, it must not change.
@@ -110,33 +110,39 @@ void fuzz_located(std::span<const std::byte> body) {
   }
 }
 
-void fuzz_publish(std::span<const std::byte> body) {
-  uint64_t request = 0, fence = 0;
+void fuzz_push(std::span<const std::byte> body) {
+  uint64_t request = 0;
+  FeedPart part;
   std::vector<RecordRow> rows;
-  if (parse_publish(body, request, fence, rows) != nullptr) return;
-  require(!rows.empty() && rows.size() <= kRowsPerRequestMax);
-  for (const RecordRow& row : rows) require(row.flags == kRecordResident);
+  if (parse_push(body, request, part, rows) != nullptr) return;
+  require(!part.rows.empty() && part.rows.size() <= kRowsPerRequestMax);
+  require(part.from != 0 && part.from <= part.to);
   std::vector<std::byte> again;
-  append_publish(again, request, fence, rows);
+  append_push(again, request, part);
   require(body_of(again).size() == body.size());
   require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
 }
 
-void fuzz_published(std::span<const std::byte> body) {
+void fuzz_pushed(std::span<const std::byte> body) {
   uint64_t request = 0;
   if (body.size() < sizeof request) return;
   std::memcpy(&request, body.data(), sizeof request);
-  bool taken = false;
-  parse_published(body, request, taken);
+  uint64_t position = 0;
+  if (parse_pushed(body, request, position) != nullptr) return;
+  std::vector<std::byte> again;
+  append_pushed(again, request, position);
+  require(body_of(again).size() == body.size());
+  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
 }
 
 void fuzz_follow(std::span<const std::byte> body) {
-  uint64_t request = 0, position = 0;
+  uint64_t request = 0;
+  FeedQuestion question;
   uint32_t wait_ms = 0;
   LifeSign sign;
-  if (parse_follow(body, request, position, wait_ms, sign) != nullptr) return;
+  if (parse_follow(body, request, question, wait_ms, sign) != nullptr) return;
   std::vector<std::byte> again;
-  append_follow(again, request, position, wait_ms, sign);
+  append_follow(again, request, question, wait_ms, sign);
   require(body_of(again).size() == body.size());
   require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
 }
@@ -158,10 +164,10 @@ void fuzz_followed(std::span<const std::byte> body) {
 void fuzz_header(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(FrameHeader)) return;
   FrameHeader header;
-  if (parse_header(bytes.first(sizeof(FrameHeader)),
-                   {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::publish,
-                    FrameKind::follow},
-                   kRequestBodyBytesMax, header) == nullptr) {
+  if (parse_header(
+          bytes.first(sizeof(FrameHeader)),
+          {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::push, FrameKind::follow},
+          kRequestBodyBytesMax, header) == nullptr) {
     require(header.body_bytes <= kRequestBodyBytesMax);
   }
 }
@@ -200,10 +206,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       fuzz_located(bytes);
       break;
     case 9:
-      fuzz_publish(bytes);
+      fuzz_push(bytes);
       break;
     case 10:
-      fuzz_published(bytes);
+      fuzz_pushed(bytes);
       break;
     case 11:
       fuzz_follow(bytes);

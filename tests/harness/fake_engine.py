@@ -1,5 +1,5 @@
-"""A fake data plane with the interface of _native.pyi, for the simulator and tests. The directory
-uses the real native tables; the pool is a dict."""
+"""A fake data plane with the interface of _native.pyi, for the simulator and tests. The pool is a
+dict."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from harness.fake_rows import RESIDENT, ROW, WITHDRAW, digest_of, unpack_rows, withdrawals_of
-from harness.native_directory import SHARD_CAPACITY, NativeDirectory
-from harness.shared_rings import RingTable, build_ring
+from harness.fake_rows import RESIDENT, ROW, WITHDRAW, digest_of, unpack_rows
+from harness.native_directory import NativeDirectory
+from harness.shared_rings import build_ring
 from peercached import _native
 from peercached.admin.status import Status
-from peercached.directory.layout import holders_of
 
 __all__ = [
     "RESIDENT",
     "ROW",
     "WITHDRAW",
     "FakeEngine",
-    "FakeNative",
     "build_ring",
     "digest_of",
     "unpack_rows",
@@ -55,20 +53,11 @@ def each(digests: bytes) -> list[bytes]:
     return [digests[at : at + 16] for at in range(0, len(digests), 16)]
 
 
-class FakeNative:
-    """The module functions of peercached._native that tests need, with the rings of rings.py."""
-
-    RingTable = RingTable
-    map_rows = staticmethod(_native.map_rows)
-    missing = staticmethod(_native.missing)
-    standing = staticmethod(_native.standing)
-    split_buckets = staticmethod(_native.split_buckets)
-
-
 class FakeEngine(NativeDirectory):
-    def __init__(self, shard_capacity: int = SHARD_CAPACITY) -> None:
-        super().__init__(shard_capacity)
+    def __init__(self) -> None:
+        super().__init__()
         self.pool: dict[bytes, tuple[int, int]] = {}  # digest -> (generation, length)
+        self.leaving: set[bytes] = set()  # withdrawn pages that the pool still has
         self.disk: dict[bytes, int] = {}
         self.hidden: dict[bytes, int] = {}  # digest -> length of pages that are held back
         self.journal: list[bytes] = []
@@ -82,7 +71,6 @@ class FakeEngine(NativeDirectory):
         self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
         self.readers: dict[tuple[str, int], bytes] = {}
         self.expelled: list[tuple[str, int]] = []
-        self.published: set[bytes] = set()
         self.answers: dict[int, Any] = {}  # None: the daemon gave up
         self.epochs: dict[bytes, int] = {}
         self.data_port = 7
@@ -106,21 +94,29 @@ class FakeEngine(NativeDirectory):
         self._generation += 1
         return self._generation
 
+    def tell(self, rows: bytes) -> None:
+        """Followers hear of these changes."""
+
     def set_page(self, digest: bytes, length: int = 64) -> bytes:
-        """Commits a page and returns its record, which the caller publishes."""
+        """Commits a page and returns its record."""
         generation = self.generation()
         self.pool[digest] = (generation, length)
-        return ROW.pack(digest, generation * 64, generation, 1, length, 0, RESIDENT)
+        self.leaving.discard(digest)
+        row = ROW.pack(digest, generation * 64, generation, 1, length, 0, RESIDENT)
+        self.tell(row)
+        return row
 
     def drop_page(self, digest: bytes) -> bytes:
         """Evicts a page and returns its withdrawal."""
         if self.pool.pop(digest, None) is None:
             return b""
-        self.published.discard(digest)
-        return self._withdrawal(digest)
+        self.leaving.discard(digest)
+        return self._withdraw(digest)
 
-    def _withdrawal(self, digest: bytes) -> bytes:
-        return ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW)
+    def _withdraw(self, digest: bytes) -> bytes:
+        row = ROW.pack(digest, 0, self.generation(), 0, 1, 0, WITHDRAW)
+        self.tell(row)
+        return row
 
     def post(self, name: str, *fields: Any, left_s: float = 0.0) -> int:
         """Queues an event. Returns its ticket, or 0 if `left_s` is 0."""
@@ -161,6 +157,9 @@ class FakeEngine(NativeDirectory):
         self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int, *_: bool
     ) -> None:
         self.connected[index] = (host, port, token, incarnation, rails)
+
+    def disconnect_node(self, index: int) -> None:
+        self.connected.pop(index, None)
 
     def transport(self) -> dict[str, Any]:
         return {
@@ -238,18 +237,6 @@ class FakeEngine(NativeDirectory):
         generation, length = self.pool[digest]
         return ROW.pack(digest, generation * 64, generation, 1, length, 0, RESIDENT)
 
-    def _rows(self) -> bytes:
-        return b"".join(map(self._row, self.pool))
-
-    def pool_summaries(self) -> tuple[int, dict[int, bytes]]:
-        return self._generation, self._ring().summaries(self._rows())
-
-    def pool_rows(self, owner: int, buckets: bytes) -> tuple[int, bytes]:
-        return self._generation, self._ring().rows_of(self._rows(), owner, buckets)
-
-    def mark_published(self, rows: bytes) -> None:
-        self.published |= {row[0] for row in ROW.iter_unpack(rows)}
-
     def drop_from_pool(self, digests: bytes) -> bytes:
         return b"".join(self.drop_page(digests[i : i + 16]) for i in range(0, len(digests), 16))
 
@@ -265,13 +252,15 @@ class FakeEngine(NativeDirectory):
 
     def give_away(self, records: bytes, unless_pinned: bool) -> int:
         del unless_pinned
-        leaving = self._still_here(records)
+        leaving = [digest for digest in self._still_here(records) if digest not in self.leaving]
         for digest in leaving:
-            self.post("publish", self._withdrawal(digest))
+            self._withdraw(digest)
+        self.leaving.update(leaving)
         return len(leaving)
 
     def drop_moved(self, records: bytes) -> None:
-        self.post("publish", self.drop_from_pool(b"".join(self._still_here(records))))
+        here = self._still_here(records)
+        self.drop_from_pool(b"".join(digest for digest in here if digest in self.leaving))
 
     # --- removals
 
@@ -283,14 +272,7 @@ class FakeEngine(NativeDirectory):
 
     def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
         self.removing.update(each(digests))
-        removed = self.remove_local(digests)
-        self.forget_records(digests)
-        return removed
-
-    def forget_records(self, digests: bytes) -> None:
-        while rows := self.shard_lookup(digests):
-            for holder in holders_of(rows):
-                self.shard_apply(holder, withdrawals_of(rows))
+        return self.remove_local(digests)
 
     def end_removal(self, digests: bytes) -> None:
         self.removing.subtract(each(digests))

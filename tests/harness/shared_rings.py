@@ -17,9 +17,7 @@ from weakref import WeakValueDictionary
 from peercached import _native
 from peercached.directory.ring import Ring
 
-NOBODY = 0xFFFF
 Members = tuple[tuple[str, int], ...]  # sorted (node id, pool size in bytes)
-Parts = list[tuple[int, bytes]]
 
 
 class _Table:
@@ -70,23 +68,9 @@ class RingTable:
         self._table = _tables[name]
         self.shared = self._table.native(replicas)
         self._indices = array("H", nodes)
-        self.rank = self.rank_of(0)  # this node's
-
-    def rank_of(self, index: int) -> int:
-        return self._indices.index(index) if index in self._indices else NOBODY
 
     def owners(self, digest: bytes) -> list[int]:
         return [self._indices[rank] for rank in self.shared.owners(digest)]
 
-    def split(self, items: bytes, stride: int, first_only: bool = False) -> Parts:
-        parts = self.shared.split(items, stride, first_only)
-        return [(self._indices[rank], part) for rank, part in parts]
-
     def shares(self, owners: int = 1) -> list[tuple[int, float]]:
         return [(self._indices[rank], share) for rank, share in self.shared.shares(owners)]
-
-    def summaries(self, rows: bytes) -> dict[int, bytes]:
-        return {self._indices[rank]: s for rank, s in self.shared.summaries(rows).items()}
-
-    def rows_of(self, rows: bytes, owner: int, buckets: bytes) -> bytes:
-        return self.shared.rows_of(rows, self.rank_of(owner), buckets)

@@ -44,7 +44,7 @@ def status_document() -> dict[str, Any]:
         "get_remote": 1,
         "bytes_set": 1 << 20,
         "bytes_got": 1 << 20,
-        "control": {"lookups": 3, "lookup_rpcs": 4},
+        "control": {"events_dropped": 3},
     }
     status["demand"] = {
         "asked": 100,
@@ -81,9 +81,7 @@ def status_document() -> dict[str, Any]:
             for name in "abc"
         ],
     }
-    status["streams"] = [
-        {"owner": peer, "state": "live", "queued": 1, "lag_s": 0.01, "resyncs": 1} for peer in "bc"
-    ]
+    status["followers"] = [{"node_id": peer, "state": "live", "behind": 1} for peer in "bc"]
     status["security"] |= {"tls": True, "tls_seconds_left": 3600, "refused_handshakes": 2}
     status["quotas"] = [{"namespace": "t/*", "bytes": 5, "quota_bytes": 10, "evictions": 1}]
     status["workers"] = [{"regions": 2, "region_bytes": 2 << 20, "connections": 1}]

@@ -62,7 +62,7 @@ def test_a_call_without_a_session_ends_at_its_headers(caplog: pytest.LogCaptureF
     async def claim(node: LoopNode) -> None:
         link = link_to(node)
         # The caller never sends its message, so a server that waited for it would never answer.
-        call = open_call(link, "Lookup")
+        call = open_call(link, "Promote")
         assert await asyncio.wait_for(call.code(), seconds(5)) is grpc.StatusCode.UNAUTHENTICATED
         await link.close()
         assert security(node)["unauthenticated_calls"] == 1

@@ -26,7 +26,6 @@ from peercached.peer.rpc.auth import (
 )
 from peercached.peer.rpc.client import PeerLink
 from peercached.peer.rpc.failures import Refused
-from peercached.peer.service.local_node import DIGESTS_MAX
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 
@@ -40,7 +39,6 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
     [
         ("Heartbeat", pb.HeartbeatRequest(sender=OTHER_MEMBER)),
         ("Probe", pb.ProbeRequest(target=OTHER)),
-        ("Lookup", pb.LookupRequest()),
         ("Remove", pb.RemoveRequest()),
         ("EndRemovals", pb.EndRemovalsRequest()),
         ("MissedRemovals", pb.MissedRemovalsRequest()),
@@ -95,25 +93,13 @@ def test_a_heartbeat_with_more_epochs_than_one_may_carry_is_refused() -> None:
     run(claim())
 
 
-def test_no_stream_is_taken_without_a_session() -> None:
-    async def claim() -> None:
-        a = free_port()
-        async with LoopNode("a", a, [a]) as node:
-            link = stranger(node)
-            call = link.stub.Publish()
-            assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
-            await link.close()
-
-    run(claim())
-
-
 def test_every_call_of_the_service_is_in_these_tests() -> None:
     calls = {name for name in vars(peer_pb2_grpc.PeerServicer) if name[0].isupper()}
     (parameters,) = (mark.args[1] for mark in test_no_call_is_answered_without_a_session.pytestmark)
-    assert calls == {name for name, _ in parameters} | {"Handshake", "Publish"}
+    assert calls == {name for name, _ in parameters} | {"Handshake"}
 
 
-def test_nobody_beats_or_publishes_for_another_node() -> None:
+def test_nobody_beats_for_another_node() -> None:
     async def claim() -> None:
         a = free_port()
         async with LoopNode("a", a, [a]) as node:
@@ -121,23 +107,6 @@ def test_nobody_beats_or_publishes_for_another_node() -> None:
             with pytest.raises(Refused, match="may not speak for b"):
                 await link.call("Heartbeat", pb.HeartbeatRequest(sender=OTHER_MEMBER))
             assert node.members == ["a"]
-            call = link.stub.Publish(metadata=link.metadata)
-            hello = pb.PublishBatch.Hello(node_id="b", incarnation=1, stream_epoch=1)
-            await call.write(pb.PublishBatch(sequence=1, hello=hello))
-            assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
-            await link.close()
-
-    run(claim())
-
-
-def test_a_lookup_of_too_many_digests_is_refused_with_the_number() -> None:
-    async def claim() -> None:
-        a = free_port()
-        async with LoopNode("a", a, [a]) as node:
-            link = stranger(node)
-            request = pb.LookupRequest(digests=bytes(16 * (DIGESTS_MAX + 1)))
-            with pytest.raises(Refused, match=str(DIGESTS_MAX + 1)):
-                await link.call("Lookup", request)
             await link.close()
 
     run(claim())

@@ -84,27 +84,6 @@ def test_a_node_that_missed_a_clear_learns_of_it_by_heartbeats() -> None:
     run(claim())
 
 
-def test_remote_removal_does_not_overtake_the_pages_record() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
-            await in_sync(first, second)
-            page = digest_of("x")
-            # The page is set, but the event loop has not handled its record yet.
-            ticket = first.engine.post("publish", first.engine.set_page(page), left_s=2.0)
-            request = pb.RemoveRequest(digests=page)
-            request.id.incarnation = request.id.number = 1
-            assert (
-                await first.daemon.removals.answer(second.daemon.placement.own.address, request)
-            ).digests == page
-            await eventually(lambda: ticket in first.engine.answers)
-            await eventually(first.daemon.streams.idle)
-            for node in (first, second):
-                assert page not in {digest for digest, _ in node.engine.shard}
-
-    run(claim())
-
-
 def test_only_the_process_that_began_a_removal_ends_it() -> None:
     async def claim() -> None:
         ports = [free_port() for _ in range(3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import time
 from dataclasses import fields, replace
@@ -12,8 +11,6 @@ import grpc
 import grpc.aio
 import pytest
 from harness.callers import stranger
-from harness.clock import now_s, seconds
-from harness.fake_engine import digest_of
 from harness.loop_node import (
     LoopNode,
     eventually,
@@ -24,8 +21,6 @@ from harness.loop_node import (
 
 from peercached.admin.status import Located, Status
 from peercached.daemon import StartRefused
-from peercached.directory import stream
-from peercached.directory.layout import ROW_BYTES
 from peercached.membership import NodeAddress
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY, AuthError, Claim, Secret
@@ -48,7 +43,6 @@ def test_pages_set_on_one_node_are_found_on_the_others() -> None:
             expected = {("x", "a"), ("y", "a"), ("y", "b"), ("z", "b")}
             for node in (first, second, third):
                 assert await node.find("x", "y", "z", "nowhere") == expected
-            assert first.engine.published == {digest_of("x"), digest_of("y")}
 
     run(claim())
 
@@ -138,8 +132,8 @@ def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
         async with LoopNode("a", a, [a]) as node:
             link = stranger(node)
             for method, request in (
-                ("Lookup", pb.LookupRequest(digests=b"x" * 17)),
                 ("Promote", pb.PromoteRequest(digests=b"x" * 17)),
+                ("PinPages", pb.PinPagesRequest(digests=b"x" * 17)),
             ):
                 with pytest.raises(Refused, match="17 bytes is not a multiple of 16") as error:
                     await link.call(method, request)
@@ -176,29 +170,6 @@ def test_unparseable_calls_are_refused_with_the_reason(
 
     run(claim())
     assert "Traceback" not in caplog.text
-
-
-def test_a_malformed_record_ends_that_stream_only() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
-            await in_sync(first, second)
-            link = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
-            call = link.stub.Publish(metadata=link.metadata)
-            hello = pb.PublishBatch.Hello(
-                node_id="b", incarnation=second.daemon.placement.own.address.incarnation
-            )
-            hello.stream_epoch = next(second.daemon.streams._epochs)
-            await call.write(pb.PublishBatch(sequence=1, hello=hello))
-            assert (await call.read()).sequence == 1
-            await call.write(pb.PublishBatch(sequence=2, rows=b"x" * 47))
-            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert "47 bytes is not a multiple of 48" in await call.details()
-            await second.set("x")
-            await eventually(lambda: first.daemon.servicer.malformed == 1)
-            assert await second.find("x") == {("x", "b")}
-
-    run(claim())
 
 
 def test_nobody_speaks_for_another_node() -> None:
@@ -319,31 +290,6 @@ def test_a_node_on_its_own_opens_no_port() -> None:
     run(claim())
 
 
-def test_a_dead_owner_costs_no_answer_and_becomes_suspect() -> None:
-    async def claim() -> None:
-        a, b, c = free_port(), free_port(), free_port()
-        names = [f"page {i}" for i in range(50)]
-        # A long TTL, so that only suspicion can make the difference.
-        patient: dict[str, Any] = {"member_ttl_s": 60.0}
-        async with (
-            LoopNode("a", a, [a], directory_replicas=2, **patient) as first,
-            LoopNode("b", b, [a], **patient) as second,
-        ):
-            third = LoopNode("c", c, [a], **patient)
-            await third.daemon.start()
-            await in_sync(first, second, third)
-            await second.set(*names)
-            await third.daemon.server.stop(0)  # like a kill: no goodbye
-            expected = {(name, "b") for name in names}
-            assert await first.find(*names) == expected
-            assert "is suspect" in first.sentences()
-            await second.set("later")
-            assert await first.find("later") == {("later", "b")}
-            await third.daemon.stop()
-
-    run(claim())
-
-
 def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
@@ -365,94 +311,6 @@ def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
     run(claim())
 
 
-def test_records_use_frames_only_for_synced_owners_that_keep_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as node, LoopNode("b", b, [a]) as other:
-            await in_sync(node, other)
-            is_open = node.engine.open_owners
-            own, peer = sorted(node.daemon.placement.nodes)
-            await eventually(lambda: is_open == {own: True, peer: True})
-
-            scanned_with = []
-            scan = node.engine.pool_summaries
-
-            def watched() -> tuple[int, dict[int, bytes]]:
-                scanned_with.append(dict(is_open))
-                return scan()
-
-            monkeypatch.setattr(node.engine, "pool_summaries", watched)
-            node.daemon.streams.resync_all()
-            await eventually(lambda: len(scanned_with) > 0 and all(is_open.values()))
-            assert all(not closed[peer] for closed in scanned_with)
-            assert not scanned_with[0][own]
-
-            monkeypatch.setattr(stream, "BEHIND_BYTES", ROW_BYTES)
-            node.daemon.streams.offer(peer, node.engine.set_page(digest_of("x")) * 2, 0)
-            assert is_open == {own: True, peer: False}
-            await eventually(lambda: is_open[peer])
-
-    run(claim())
-
-
-def test_misses_are_not_final_once_our_shard_refused_a_record_of_ours() -> None:
-    async def claim() -> None:
-        a = free_port()
-        async with LoopNode("a", a, [a]) as node:
-            await in_sync(node)
-            node.engine.shard_capacity = 1
-            await node.set("x", "y")
-            assert node.daemon.local.refused_full
-            assert not node.engine.shard_final
-
-    run(claim())
-
-
-@pytest.mark.parametrize("timeout_ms", [150, 20])
-def test_silent_owner_delays_one_set_only(timeout_ms: int) -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        settings: dict[str, Any] = {"publish_timeout_ms": timeout_ms}
-        async with (
-            LoopNode("a", a, [a], **settings) as first,
-            LoopNode("b", b, [a], **settings) as second,
-        ):
-            await in_sync(first, second)
-            second.daemon.node.batch = lambda holder, batch: None
-
-            def broken() -> NodeAddress:
-                raise RuntimeError("so that pings fail")
-
-            second.daemon.node.address = broken
-            before, waited = now_s(), time.monotonic()
-            await first.set("x")
-            assert now_s() - before < seconds(1.0)
-            assert time.monotonic() - waited > seconds(timeout_ms / 1500)
-            assert "did not take records in time" in first.sentences()
-            before = now_s()
-            for number in range(20):
-                await first.set(f"{number}")
-            assert now_s() - before < seconds(1.0)
-            assert await first.find("x") == {("x", "a")}
-
-    run(claim())
-
-
-def test_withdrawals_follow_their_records() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
-            await in_sync(first, second)
-            await first.set("x", "y")
-            first.engine.post("publish", first.engine.drop_page(digest_of("x")))
-            await eventually(lambda: digest_of("x") not in {d for d, _ in second.engine.shard})
-            assert await second.find("x", "y") == {("y", "a")}
-
-    run(claim())
-
-
 def test_nothing_is_kept_for_a_node_that_has_left() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
@@ -460,9 +318,7 @@ def test_nothing_is_kept_for_a_node_that_has_left() -> None:
             async with LoopNode("b", b, [a]) as other:
                 await in_sync(head, other)
                 assert f"127.0.0.1:{b}" in head.daemon.peers._links
-                assert head.daemon.node._senders
             await eventually(lambda: head.members == ["a"])
-            await eventually(lambda: not head.daemon.node._senders)
             assert f"127.0.0.1:{b}" not in head.daemon.peers._links
             assert head.engine.readers == {}
 
@@ -482,102 +338,16 @@ def test_links_to_heads_that_are_no_members_are_kept() -> None:
     run(claim())
 
 
-def test_lookup_ends_at_its_deadline_despite_a_hung_owner() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
-            await in_sync(first, second)
-            names = [f"page {i}" for i in range(20)]
-            await first.set(*names)
-
-            async def hangs(*_: object) -> None:
-                await asyncio.sleep(seconds(60))
-
-            second.daemon.servicer.Lookup = hangs  # type: ignore[assignment]
-            await second.daemon.server.stop(0)
-            await second.daemon.server.start("127.0.0.1", b)
-            before = now_s()
-            await first.ask("lookup", digest_of("not here"), left_s=0.3)
-            assert now_s() - before < seconds(0.6)
-
-    run(claim())
-
-
-def test_set_stops_waiting_for_an_owner_that_becomes_suspect() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with (
-            LoopNode("a", a, [a], publish_timeout_ms=60_000) as first,
-            LoopNode("b", b, [a]) as second,
-        ):
-            await in_sync(first, second)
-            second.daemon.node.batch = lambda holder, batch: None
-            ticket = first.engine.post(
-                "publish", first.engine.set_page(digest_of("x")), left_s=seconds(60)
-            )
-            await eventually(lambda: not first.daemon._pending.idle)
-            assert ticket not in first.engine.answers
-            (owner,) = (n for n in first.daemon.placement.nodes.values() if n.index)
-            first.daemon.failures.failed(owner, Disconnected("said by the test"))
-            assert ticket in first.engine.answers
-
-    run(claim())
-
-
-def test_hung_owner_delays_at_most_one_lookup() -> None:
-    """The RPC timeout is 10 s, so a lookup without hedging would wait that long."""
-
-    async def claim() -> None:
-        a, b, c = free_port(), free_port(), free_port()
-        async with (
-            LoopNode("a", a, [a], rpc_timeout_ms=10_000) as reader,
-            LoopNode("b", b, [a]) as hung,
-            LoopNode("c", c, [a]) as well,
-        ):
-            await in_sync(reader, hung, well)
-            members = {n.address.node_id: n for n in reader.daemon.placement.nodes.values()}
-            owners = {members["b"].index, members["c"].index}
-            names = [f"page {i}" for i in range(200)]
-            ours = [n for n in names if set(reader.engine.owners(digest_of(n))) == owners]
-            await hung.set(*ours)
-
-            async def hangs(*_: object) -> None:
-                await asyncio.sleep(seconds(60))
-
-            hung.daemon.servicer.Lookup = hangs  # type: ignore[assignment]
-            await hung.daemon.server.stop(0)
-            await hung.daemon.server.start("127.0.0.1", b)
-            await in_sync(reader, hung, well)
-            await eventually(lambda: not any(node.suspect for node in members.values()))
-
-            counters = reader.daemon.lookups.counters
-            members["c"].overdue = 1  # makes b the first choice
-            before = now_s()
-            assert {name for name, _ in await reader.find(*ours)} == set(ours)
-            members["c"].overdue = 0
-            assert counters.overdue >= 1
-            assert members["b"].overdue == 1
-            for _ in range(20):
-                assert {name for name, _ in await reader.find(*ours)} == set(ours)
-            assert now_s() - before < seconds(5), "more than one has waited for it"
-            reader.daemon.failures.failed(members["b"], Disconnected("said by the test"))
-            await eventually(lambda: members["b"].overdue == 0, 3)
-            assert members["b"] not in reader.daemon.lookups._calls
-
-    run(claim())
-
-
 def test_status_and_locate_fill_their_documents() -> None:
     async def claim() -> None:
         a, b = free_port(), free_port()
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
             await in_sync(first, second)
             page = first.engine.digest("model", b"key")
-            first.engine.post("publish", first.engine.set_page(page, length=4096), left_s=1.0)
-            await eventually(lambda: second.engine.shard)
+            first.engine.set_page(page, length=4096)
             status = Status.model_validate(second.daemon.status.document())
             assert [m.node_id for m in status.membership.members] == ["a", "b"]
-            assert [(s.owner, s.state) for s in status.streams] == [("a", "live")]
+            assert [(one.node_id, one.state) for one in status.followers] == [("a", "live")]
             assert any("not authenticated" in h.sentence for h in status.health)
             located = Located.model_validate(
                 dict(await second.daemon.operations.locate("model", b"key"))

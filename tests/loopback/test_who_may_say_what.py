@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,6 @@ from peercached.proto import peer_pb2_grpc
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (\w+) \| (\w+) \|", re.MULTILINE)
-HELLO = pb.PublishBatch(
-    sequence=1, hello=pb.PublishBatch.Hello(node_id="stranger", incarnation=5, stream_epoch=1)
-)
 EPOCH = pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)
 REFUSALS = {
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -63,17 +59,12 @@ def message(call: str, node: LoopNode) -> Any:
         "RaiseEpoch": pb.RaiseEpochRequest(epoch=EPOCH),
         "ForgetNode": pb.ForgetNodeRequest(node_id="gone"),
         "Operate": pb.OperateRequest(method="Status"),
-    }.get(call) or getattr(pb, f"{call}Request", pb.PublishBatch)()
+    }.get(call) or getattr(pb, f"{call}Request")()
 
 
 async def refused(link: PeerLink, call: str, request: Any) -> str:
     """ "refused" if the caller may not say it at all, whatever else may be wrong with it."""
     try:
-        if call == "Publish":
-            stream = link.stub.Publish(metadata=link.metadata)
-            await stream.write(HELLO)
-            await asyncio.wait({asyncio.ensure_future(stream.code())}, timeout=1.0)
-            return "refused" if stream.done() and await stream.code() in REFUSALS else "answered"
         await link.call(call, request, timeout_s=5)
     except Refused as error:
         return "refused" if error.code in REFUSALS else "answered"

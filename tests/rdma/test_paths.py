@@ -175,16 +175,11 @@ def test_while_no_tcp_connection_to_data_port_works_pages_come_by_rdma(
     make_cluster: MakeCluster, attach: Attach
 ) -> None:
     cluster, reading, keys = pair(make_cluster, attach, 1)
-    holder, reader = cluster.daemons
-    writing = attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30)
+    _, reader = cluster.daemons
     with barred(*(daemon.data_port for daemon in cluster.daemons)):
         before = rdma_bytes(reader)
         all_come(reading, keys)
         assert rdma_bytes(reader) >= before + ROUNDS * 8 * MIB
-        others = keys_of("others", 8)
-        assert all(writing.set(others)), "owners hear of them by gRPC"
-        all_come(reading, others)
-        assert "is suspect" not in sentences(reader)
 
 
 @pytest.mark.slow

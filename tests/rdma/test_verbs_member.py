@@ -16,6 +16,7 @@ from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercached.admin.client import AdminClient
+from peercached.admin.status import Located
 from peercached.peer.rpc.failures import Refused
 from rdma.rdma_devices import devices
 from rdma.verbs_member import Access, VerbsMember
@@ -24,20 +25,11 @@ from rdma.verbs_reader import ReadFailed, VerbsReader
 PAGE_BYTES = 100_000
 HEADER = struct.Struct("<16sQQQQIIQ")
 COMMITTED = 0x434F4D4D
-ROW = struct.Struct("<16sQQIIHB5x")
 
 
-def digest_of(daemon: Daemon, key: bytes) -> bytes:
+def located(daemon: Daemon, key: bytes) -> Located:
     with AdminClient(str(daemon.admin_path), timeout_s=20) as admin:
-        return bytes.fromhex(admin.locate("test", key).digest)
-
-
-async def row_of(member: VerbsMember, cluster: Cluster, digest: bytes) -> tuple[Any, ...]:
-    """The record of a page, from one of its owners."""
-    for daemon in cluster.daemons:
-        if row := await member.lookup(daemon, digest):
-            return ROW.unpack(row)
-    raise LookupError("no owner knows the page")
+        return admin.locate("test", key)
 
 
 @contextmanager
@@ -68,24 +60,25 @@ def test_a_member_reads_the_page_that_its_record_names(mixed: Cluster, attach: A
     holder = mixed[0]
     (key,) = keys_of("read by verbs", 1)
     assert all(attach(holder, page_bytes=PAGE_BYTES).set([key]))
-    digest = digest_of(holder, key)
+    found = located(holder, key)
+    (there,) = found.holders
 
     async def work() -> None:
         async with VerbsMember(mixed[0]) as member:
-            row = await row_of(member, mixed, digest)
             await member_of(member, holder)
             with reader() as reading:
                 access = await member.connect(holder, reading)
-                found, offset, generation, _, length, *_ = row
-                assert (found, length) == (digest, PAGE_BYTES)
+                assert there.length == PAGE_BYTES
                 slot = reading.read(
-                    access.address_of(offset), access.rkey_of(offset), HEADER.size + length
+                    access.address_of(there.offset),
+                    access.rkey_of(there.offset),
+                    HEADER.size + there.length,
                 )
             header = HEADER.unpack_from(slot)
             incarnation = holder.status()["node"]["incarnation"]
-            assert header[0] == digest
+            assert header[0] == bytes.fromhex(found.digest)
             assert header[1] == access.reply.incarnation == _number(incarnation)
-            assert header[2:4] == (generation, PAGE_BYTES)
+            assert header[2:4] == (there.generation, PAGE_BYTES)
             assert header[5] == COMMITTED
             assert slot[HEADER.size :] == Content().page(key, PAGE_BYTES)
 

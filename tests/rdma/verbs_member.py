@@ -80,13 +80,6 @@ class VerbsMember:
         self._beating = None
         await self._beat(Member(self.own, sequence=1, state=State.LEFT))
 
-    async def lookup(self, daemon: Daemon, digest: bytes) -> bytes:
-        """Packed rows of one digest at that owner."""
-        link = self.link(daemon)
-        self._links.append(link)
-        reply = await link.call("Lookup", pb.LookupRequest(digests=digest))
-        return bytes(reply.rows)
-
     async def connect(self, holder: Daemon, reader: VerbsReader) -> Access:
         """Makes `reader` one end of a channel to the holder's pool. Raises Refused."""
         link = self.link(holder)

@@ -7,30 +7,30 @@ import contextlib
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeVar, cast
 from unittest import mock
 
 import grpc.aio
-from harness.fake_engine import FakeNative, build_ring, unpack_rows
+from harness.fake_engine import build_ring, each, unpack_rows
 from harness.settings import fixed
 
 from peercached.config import Config
 from peercached.daemon import Daemon, StartRefused
-from peercached.directory.lookup import ROWS_PER_DIGEST_MAX, Lookup, LookupCounters
 from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
 from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.connection_limits import ConnectionLimits
 from sim.agreement import Agreement
-from sim.engine import SimEngine
+from sim.engine import SimEngine, packed
 from sim.loop import InProcess, Loop, Process
 from sim.members import DATA_PORT, PEER_PORT, TIMING
 from sim.net import Net, Work
+from sim.record_log import RecordLog
 from sim.rpc import Network
-from sim.sample import only_holders_tell
+from sim.sample import greets_only_holders
 
 C = TypeVar("C", bound="SimCluster")
 
@@ -46,11 +46,15 @@ DEAD_ARE_KNOWN_S = TIMING.takeover_after_s + 2 * TIMING.takeover_again_s + 2 * T
 # Nodes with different pool sizes own different shares of the ring.
 POOLS_BYTES = (1 << 30, 1 << 30, 2 << 30, 5 << 30)
 POOL_CHANGED = 0.1
+# native/shard/shard.h: kHoldersPerDigestMax
+ROWS_PER_DIGEST_MAX = 3
+QUIET_DELAY_S, QUIET_S = 0.1, 6.0
+# So many nodes ask every owner at the end of a story.
+OWNERS_ASKED_BY_MAX = 20
 
 
 class DataPlane(NamedTuple):
     engine: SimEngine
-    native: Any  # the functions of peercached._native
     ring: RingBuilder
 
 
@@ -74,7 +78,6 @@ class SimNode(InProcess):
         self.daemon = Daemon(
             fixed(config),
             cast(Any, self.engine),
-            plane.native,
             Secret(b"of them all"),
             None,
             incarnation,
@@ -84,7 +87,7 @@ class SimNode(InProcess):
         )
         self.address = self.daemon.placement.own.address
         if cluster.holders is not None:
-            only_holders_tell(self.daemon, cluster.holders)
+            greets_only_holders(self.daemon, cluster.holders)
         self.daemon.keeper.keep = self._took
         cluster.loop.create_task(self._start())
 
@@ -139,6 +142,14 @@ class SimNode(InProcess):
     def view(self) -> View:
         return self.daemon.placement.view
 
+    @property
+    def incarnation(self) -> int:
+        return self.address.incarnation
+
+    @property
+    def hosts(self) -> SimCluster:
+        return self.cluster
+
     def ask(self, work: Callable[[], Any]) -> Any:
         """Runs `work` at once in this process, even if it hangs."""
         return self.process.run(work)
@@ -164,33 +175,21 @@ class SimNode(InProcess):
         moment."""
         rows = self.find_now(digests)
         self.cluster.check_truth(self, rows)
-        found: dict[bytes, set[tuple[str, int]]] = {}
+        return {digest: set(holders) for digest, holders in self.named(rows).items()}
+
+    def named(self, rows: bytes) -> dict[bytes, dict[tuple[str, int], int]]:
+        """Generations by digest and holder."""
+        found: dict[bytes, dict[tuple[str, int], int]] = {}
         for row in unpack_rows(rows):
             address = self.daemon.placement.nodes[row[5]].address
-            found.setdefault(row[0], set()).add((address.node_id, address.incarnation))
+            found.setdefault(row[0], {})[address.node_id, address.incarnation] = row[2]
         return found
 
     def find_now(self, digests: bytes) -> bytes:
         """The records that a lookup would find if its messages took no time."""
-        daemon = self.daemon
-        engine, native = cast(Any, self.engine), cast(Any, FakeNative)
-        lookup = Lookup(
-            engine, native, daemon.placement, daemon.owner_side, LookupCounters(), digests,
-            self.clock,
-        )  # fmt: skip
-        asks = lookup.start()
-        while asks:
-            ask = asks.pop()
-            there = self.cluster.process(daemon.placement.nodes[ask.owner].address)
-            if there is None:
-                asks += lookup.failed(ask)
-                continue
-            table, rows, final, _ = there.daemon.node.lookup(
-                ask.digests, daemon.placement.view.number
-            )
-            asks += lookup.answered(ask, rows, table, final)
-        assert lookup.outstanding == 0
-        return lookup.rows()
+        log = self.engine.log
+        found = packed(log.run_now(log.find_all(each(digests))))
+        return self.engine.local_rows(digests) + found
 
 
 class SimCluster(Agreement):
@@ -256,7 +255,6 @@ class SimCluster(Agreement):
         for name, instead in (
             ("time.monotonic", self.loop.time),
             ("peercached.daemon.random", dice),
-            ("peercached.peer.directory.streams.random", dice),
             ("peercached.peer.rpc.client.secrets", secrets),
             ("peercached.peer.rpc.auth.secrets", secrets),
         ):
@@ -289,7 +287,7 @@ class SimCluster(Agreement):
 
     def data_plane(self, node: SimNode, config: Config, incarnation: int) -> DataPlane:
         del config, incarnation
-        return DataPlane(SimEngine(node), FakeNative, build_ring)
+        return DataPlane(SimEngine(node), build_ring)
 
     def pool_bytes(self, name: str, incarnation: int) -> int:
         """The node's usual pool size, or at some starts another one, as if an operator had changed
@@ -353,6 +351,10 @@ class SimCluster(Agreement):
         node = self.nodes.get(address.node_id)
         return node if node is not None and node.address.same_process(address) else None
 
+    def log_of(self, node_id: str, incarnation: int) -> RecordLog | None:
+        node = self.nodes.get(node_id)
+        return node.engine.log if node is not None and node.incarnation == incarnation else None
+
     # --- facts of the simulation
 
     def is_true(self, node: SimNode, rows: bytes) -> None:
@@ -396,29 +398,60 @@ class SimCluster(Agreement):
                     )
 
     def check_quiet(self) -> None:
-        """Must hold once the cluster is at rest. All nodes have one view. Every live node finds
-        every page of a live holder, and nothing else."""
+        """Must hold once the cluster is at rest. All nodes have one view, and exactly the records
+        of all others. Every live node finds every page of a live holder, and nothing else. So does
+        every owner."""
+        # With longer delays a lease is over before the next answer comes.
+        self.net.delay_s = min(self.net.delay_s, QUIET_DELAY_S)
+        self.run(QUIET_S)
+        settled_by = self.net.now + 2.0
+        while any(node.engine.leaving for node in self.nodes.values()):
+            assert self.net.now < settled_by, "a page that has moved stays"
+            self.run(0.1)
         assert self.agreed(), self.describe()
-        pages: dict[bytes, set[tuple[str, int]]] = {}
+        pages: dict[bytes, dict[tuple[str, int], int]] = {}
         for node in self.nodes.values():
-            for digest in node.engine.pool:
-                pages.setdefault(digest, set()).add((node.name, node.address.incarnation))
-        nothing = [digest for digest in self.visible if digest not in pages]
+            for digest, (generation, _) in node.engine.pool.items():
+                pages.setdefault(digest, {})[node.name, node.incarnation] = generation
+        everything = b"".join(dict.fromkeys([*self.visible, *pages]))
         for node in self.nodes.values():
-            for stream in node.ask(node.daemon.streams.status):
-                assert stream["state"] == "live", f"{node.name}: {stream}"
-            waits_for = node.daemon.owner_side.unsynced()
-            assert node.engine.shard_final, f"{node.name} waits for {waits_for}"
+            is_followed = node.engine.all_have_asked or not self.holds(node.name)
+            assert is_followed, f"{node.name} is not followed by all"
             suspects = node.daemon.failures.suspects.reasons()
             assert not suspects, f"{node.name} suspects {suspects}"
-            found = node.find(b"".join(pages))
-            for digest, holders in pages.items():
-                named = found.pop(digest, set())
-                assert named <= holders, f"{node.name} finds something else"
-                assert len(named) == min(len(holders), ROWS_PER_DIGEST_MAX)
-            assert not found, f"{node.name} finds something else"
-            assert not node.find(b"".join(nothing)), f"{node.name} finds what is nowhere"
+            log = node.engine.log
+            _, view_number = log.table.find(b"")
+            assert view_number == node.view.number, f"{node.name} does not hear all"
+            records = node.named(log.table.find_all(everything))
+            own = (node.name, node.incarnation)
+            of_others = {
+                digest: others
+                for digest, holders in pages.items()
+                if (others := {h: g for h, g in holders.items() if h != own})
+            }
+            assert records == of_others, f"{node.name} has other records"
+            found = node.find(everything)
+            assert found == {d: set(h) for d, h in pages.items()}, f"{node.name} finds other pages"
+        for node in list(self.nodes.values())[:OWNERS_ASKED_BY_MAX]:
+            self._check_owners(node, each(everything), pages)
         assert not self.wrong, "\n".join(self.wrong)
+
+    def _check_owners(
+        self, node: SimNode, digests: list[bytes], pages: Mapping[bytes, Collection[object]]
+    ) -> None:
+        owned: dict[int, list[bytes]] = defaultdict(list)
+        for digest in digests:
+            for owner in node.engine.owners(digest):
+                owned[owner].append(digest)
+        log = node.engine.log
+        for owner, part in owned.items():
+            rows, is_final = log.run_now(log.ask(owner, part, 1.0))
+            name = node.daemon.placement.nodes[owner].address.node_id
+            assert is_final, f"{name} is not final for {node.name}"
+            named = node.named(packed(rows))
+            for digest in part:
+                there = min(len(pages.get(digest, ())), ROWS_PER_DIGEST_MAX)
+                assert len(named.get(digest, ())) >= there, f"{name} lacks a record"
 
     def readers(self) -> list[SimNode]:
         """Members that serve workers and are not about to leave."""

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from harness.fake_engine import RESIDENT, FakeEngine, Heard, digest_of, unpack_rows
-from harness.native_directory import SWEEP_RECORDS
+from harness.fake_engine import RESIDENT, FakeEngine, Heard, digest_of, each, unpack_rows
+from harness.fake_rows import ROW
 
 from peercached.directory.placement import Node
+from sim.record_log import Answer, RecordLog
 from sim.signs import Signs
 
 if TYPE_CHECKING:
@@ -17,12 +18,9 @@ if TYPE_CHECKING:
 
 GET_TIMEOUT_S = 2.0
 READ_TIMEOUT_S = 2.0
-PUBLISH_TIMEOUT_S = 1.0
-# Delay before each round of sweeping a dropped node's records from the shard.
-JANITOR_S = 0.05
+# After a set whose owners did not all know of it at its end, they are told anew.
+TELL_AGAIN_S = 1.0
 PAGES_A_PART = 8
-
-Answer = Callable[[bytes], None]
 
 
 class SimEngine(FakeEngine):
@@ -31,11 +29,10 @@ class SimEngine(FakeEngine):
     def __init__(self, node: SimNode) -> None:
         super().__init__()
         super().stop()  # there is no event descriptor to wait for
-        self.swept_at_once = False
         self.taking = True
         self.serves = False  # workers can attach
         self._node = node
-        self._asked: dict[int, Answer] = {}
+        self.log = RecordLog(node, self)
         self._locations: dict[bytes, tuple[Node, int]] = {}  # location cache, which never evicts
         self.signs = Signs(node)
 
@@ -58,15 +55,6 @@ class SimEngine(FakeEngine):
             self._node.process.do(self._node.process.on_readable)
         return ticket
 
-    def ask(self, name: str, payload: bytes, left_s: float, done: Answer) -> None:
-        self._asked[self.post(name, payload, left_s=left_s)] = done
-
-    def answer(self, ticket: int, payload: bytes) -> None:
-        self._asked.pop(ticket)(payload)
-
-    def give_up(self, ticket: int) -> None:
-        del self._asked[ticket]
-
     def stats(self) -> dict[str, Any]:
         stats = super().stats()
         stats["pool"] |= {
@@ -76,14 +64,81 @@ class SimEngine(FakeEngine):
         }
         return stats
 
+    # --- nodes and the record log
+
     def drop_node(self, index: int) -> None:
         super().drop_node(index)
         self.connected.pop(index, None)
-        self._node.later(JANITOR_S, self._sweep)
+        self.log.forget(index)
 
-    def _sweep(self) -> None:
-        if self.shard_sweep(SWEEP_RECORDS):
-            self._node.later(JANITOR_S, self._sweep)
+    def connect_node(self, index: int, *where: Any) -> None:
+        super().connect_node(index, *where)
+        self.log.follow(index)
+
+    def disconnect_node(self, index: int) -> None:
+        super().disconnect_node(index)
+        self.log.leave(index)
+
+    def set_ring(self, positions: bytes, nodes: bytes, replicas: int, view_number: int = 0) -> None:
+        former = self.ring
+        super().set_ring(positions, nodes, replicas, view_number)
+        self.log.set_ring(former)
+
+    def begin_serving(self) -> None:
+        super().begin_serving()
+        self.log.open()
+
+    def end_serving(self) -> None:
+        super().end_serving()
+        self.log.close()
+
+    def stop(self) -> None:
+        self.log.close()
+
+    def tell(self, rows: bytes) -> None:
+        self._node.cluster.is_true(self._node, rows)
+        self.log.append(rows)
+
+    def find_records(self, digests: bytes, timeout_ms: int) -> asyncio.Future[bytes]:  # type: ignore[override]
+        """Returns a future, for which the simulated thread waits."""
+        found: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        search = self.log.find_all(each(digests))
+        self.log.run(search, timeout_ms / 1000, lambda rows: found.set_result(packed(rows)))
+        return found
+
+    def ask_owner(  # type: ignore[override]
+        self, owner: int, digests: bytes, timeout_ms: int
+    ) -> asyncio.Future[tuple[bytes, bool] | None]:
+        told: asyncio.Future[tuple[bytes, bool] | None]
+        told = asyncio.get_running_loop().create_future()
+
+        def done(answer: Answer) -> None:
+            told.set_result(answer and (packed(answer[0]), answer[1]))
+
+        seconds = timeout_ms / 1000
+        self.log.run(self.log.ask(owner, each(digests), seconds), seconds, done)
+        return told
+
+    def followed(self) -> list[int]:
+        return self.log.table.holders()
+
+    @property
+    def final_view(self) -> int:
+        return self.log.table.find(b"")[1]
+
+    @property
+    def all_have_asked(self) -> bool:
+        return self.log.feed.all_have_asked
+
+    def tell_followers(self, digests: bytes) -> int:
+        return self.log.tell_now(digests)
+
+    def followers_behind(self, position: int) -> list[tuple[int, float]]:
+        return self.log.behind(position)
+
+    def release_held(self) -> None:
+        super().release_held()
+        self.log.feed.forget()
 
     def set_taking(self, taking: bool) -> None:
         self.taking = taking
@@ -91,20 +146,27 @@ class SimEngine(FakeEngine):
     # --- sets, evictions and hand-overs
 
     def publish(self, rows: bytes, done: Callable[[], object]) -> None:
-        self._node.cluster.is_true(self._node, rows)
-        digests = [row[0] for row in unpack_rows(rows)]
+        """Waits as a set does. Readers find these pages once the owners were told."""
+        pages = [(row[0], row[2]) for row in unpack_rows(rows)]
 
-        def answered(_: bytes) -> None:
-            for digest in digests:
-                if digest in self.published:
-                    self._node.cluster.shows(digest, self._node)
+        def told(well: bool) -> None:
+            here = [d for d, generation in pages if self.pool.get(d, (0, 0))[0] == generation]
+            if well:
+                for digest in here:
+                    if digest not in self.leaving:
+                        self._node.cluster.shows(digest, self._node)
+            elif here:
+                self._node.later(TELL_AGAIN_S, lambda: self.log.wait_told(b"".join(here), told))
+
+        def first(well: bool) -> None:
+            told(well)
             done()
 
-        self.ask("publish", rows, PUBLISH_TIMEOUT_S, answered)
+        self.log.wait_told(b"".join(digest for digest, _ in pages), first)
 
     def evict(self, digest: bytes) -> None:
         self._node.cluster.hides(digest, self._node)
-        self.post("publish", self.drop_page(digest))
+        self.drop_page(digest)
 
     def _hide(self, digests: bytes) -> None:
         for at in range(0, len(digests), 16):
@@ -199,11 +261,11 @@ class SimEngine(FakeEngine):
             done(got)
             return
 
-        def located(rows: bytes) -> None:
-            self._node.cluster.check_truth(self._node, rows)
+        def located(rows: list[tuple[Any, ...]]) -> None:
+            self._node.cluster.check_truth(self._node, packed(rows))
             placement = self._node.daemon.placement
-            chosen, own = dict(cached), set[bytes]()
-            for digest, _, generation, _, _, holder, flags in unpack_rows(rows):
+            chosen, own = dict[bytes, tuple[Node, int]](), set[bytes]()
+            for digest, _, generation, _, _, holder, flags in rows:
                 node = placement.nodes.get(holder)
                 if node is placement.own and flags & RESIDENT:
                     own.add(digest)
@@ -212,6 +274,7 @@ class SimEngine(FakeEngine):
                 before = chosen.get(digest)
                 if before is None or (failed is not None and failed.get(digest) is before[0]):
                     chosen[digest] = self._locations[digest] = (node, generation)
+            chosen = {**cached, **chosen}
             left = dict(chosen)
 
             def read(digest: bytes, well: bool) -> None:
@@ -239,10 +302,9 @@ class SimEngine(FakeEngine):
             for digest, (node, generation) in chosen.items():
                 self._read(node, digest, generation, read)
 
-        if order := sorted(wanted - cached.keys()):
-            self.ask("lookup", b"".join(order), GET_TIMEOUT_S, located)
-        else:
-            located(b"")
+        misled = None if failed is None else {node.index for node in failed.values()}
+        search = self.log.search(sorted(wanted), misled, cached)
+        self.log.run(search, GET_TIMEOUT_S, located)
 
     def _read(
         self, node: Node | None, digest: bytes, generation: int, done: Callable[[bytes, bool], None]
@@ -287,3 +349,7 @@ class SimEngine(FakeEngine):
 
         net.carry(us.name, to, asked)
         us.later(READ_TIMEOUT_S, late)
+
+
+def packed(rows: list[tuple[Any, ...]]) -> bytes:
+    return b"".join(ROW.pack(*row) for row in rows)

@@ -3,9 +3,8 @@
     PYTHONPATH=tests .venv/bin/python -m sim.large 300 1000 2000
     PYTHONPATH=tests .venv/bin/python -m sim.large 1000 planned hung
 
-From 150 nodes on, only 30 of them hold pages and have streams to all; from 1500 on, only 15. All
-others are members, masters, owners and readers (sim/sample.py). Memory and time grow with the
-number of streams, each about 50 KB.
+From 150 nodes on, only 30 of them may hold pages and are followed; from 1500 on, only 15. All
+others are members, masters, owners and readers (sim/sample.py).
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from unittest import mock
 from peercached.membership.updates import History, ViewUpdate
 from peercached.membership.view import View
 from sim import stories
+from sim.logs import Logs
 
 SEED = 1
 VIEWS_SHARED = 64
@@ -48,6 +48,7 @@ def tell(kind: str, size: int) -> None:
     began = time.process_time()
     with shared_views():
         cluster = stories.KINDS[kind](SEED, size)
+    assert not isinstance(cluster, Logs)
     memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
     print(
         f"{kind:>8} {size:5} nodes: {cluster.net.now:6.0f} s of theirs, "
@@ -61,7 +62,8 @@ def main(arguments: list[str]) -> None:
     # Nearly all objects live as long as the cluster. A full garbage collection would take longer
     # than the story.
     gc.set_threshold(100_000, 50, 1000)
-    kinds = [kind for kind in arguments if kind in stories.KINDS] or list(stories.KINDS)
+    of_daemons = [kind for kind in stories.KINDS if kind != "logs"]
+    kinds = [kind for kind in arguments if kind in stories.KINDS] or of_daemons
     for size in [int(size) for size in arguments if size.isdigit()] or [300]:
         for kind in kinds:
             tell(kind, size)

@@ -114,6 +114,7 @@ class Loop(asyncio.AbstractEventLoop):
     def __init__(self, net: Net) -> None:
         self.net = net
         self.problems: list[str] = []
+        self.thread_s = THREAD_S
         # Waits for native threads that work in real time (real_time.py). Returns whether they
         # produced work.
         self.wait_outside: Callable[[], bool] = lambda: False
@@ -252,7 +253,7 @@ class Loop(asyncio.AbstractEventLoop):
             if isinstance(found, asyncio.Future):
                 found.add_done_callback(lambda inner: done(inner.result()))
             else:
-                self.call_later(rng.uniform(0, THREAD_S), end, future.set_result, found)
+                self.call_later(rng.uniform(0, self.thread_s), end, future.set_result, found)
 
         def run() -> None:
             try:
@@ -262,7 +263,7 @@ class Loop(asyncio.AbstractEventLoop):
             else:
                 done(found)
 
-        self.call_later(rng.uniform(0, THREAD_S), run)
+        self.call_later(rng.uniform(0, self.thread_s), run)
         return future
 
     def add_reader(  # type: ignore[override]

@@ -110,8 +110,12 @@ class RealEngine:
         return self._living.removals_last
 
     @property
-    def fence(self) -> int:
-        return self._living.fence
+    def all_have_asked(self) -> bool:
+        return self._living.all_have_asked
+
+    @property
+    def final_view(self) -> int:
+        return self._living.final_view
 
     @property
     def state_is_old(self) -> bool:

@@ -26,7 +26,6 @@ from harness.history import History, Span
 from harness.raw_worker import Reply
 from harness.warm_pools import TMPFS
 
-from peercached import _native
 from peercached.config import Config
 from peercached.directory.ring import Ring
 from peercached.peer.removals.driver import OK, REMOVING
@@ -117,7 +116,6 @@ class RealRemovals(SimCluster):
         ring = Ring()
         return DataPlane(
             cast(Any, engine),
-            _native,
             lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
         )
 

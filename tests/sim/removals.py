@@ -180,7 +180,7 @@ class RemovalsCluster(SimCluster):
             self._read_there(node, known.address, digest, 0, began, one_sided)
 
         async def look() -> None:
-            rows = await node.daemon.lookups.find(digest, ANSWER_S)
+            rows = await node.daemon.records.find(digest, ANSWER_S)
             for _, _, generation, _, _, holder, flags in unpack_rows(rows):
                 named = node.daemon.placement.nodes.get(holder)
                 if named is not None and flags & RESIDENT and holder not in engine.owing:

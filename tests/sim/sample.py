@@ -1,17 +1,16 @@
 """Large clusters in which only some nodes may hold pages.
 
-A daemon has a stream to every other, even while it has no pages. A thousand daemons would need a
-million streams. Here nodes that may hold no pages have no streams, nobody waits for their records,
-and handshakes go to holders only. All nodes are members, masters, owners of records and readers.
+A daemon follows every other, even one without pages. A thousand daemons would need a million
+channels. Here nobody follows nodes that may hold no pages (RecordLog.follow), and handshakes go to
+holders only. All nodes are members, masters, owners of records and readers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from typing import Any
 
 from peercached.daemon import Daemon
-from peercached.directory.messages import Ack
 from peercached.directory.placement import Node
 
 FROM_NODES = 150
@@ -30,27 +29,12 @@ def holders_of(size: int) -> set[str] | None:
     return some | {f"x{newcomer}" for newcomer in range(10)}
 
 
-def only_holders_tell(daemon: Daemon, holders: Container[str]) -> None:
-    streams, side, links, nodes = (
-        daemon.streams, daemon.owner_side, daemon.links, daemon.placement.nodes
-    )  # fmt: skip
-    tells = daemon.placement.own.address.node_id in holders
-    set_streams, set_side, greet = streams.set_view, side.set_view, links._greet
-
-    def streams_to_all(number: int, added: list[Node], removed: list[Node]) -> None:
-        set_streams(number, added if tells else [], removed if tells else [])
-
-    def wait_for_holders(number: int, members: Iterable[int]) -> list[tuple[int, int, Ack]]:
-        told_by = (i for i in members if nodes[i].address.node_id in holders)
-        return set_side(number, told_by)
+def greets_only_holders(daemon: Daemon, holders: Container[str]) -> None:
+    links: Any = daemon.links
+    greet = links._greet
 
     async def greet_holder(node: Node) -> None:
         if node.address.node_id in holders:
             await greet(node)
 
-    replaced: Any = streams
-    replaced.set_view = streams_to_all
-    replaced = side
-    replaced.set_view = wait_for_holders
-    replaced = links
-    replaced._greet = greet_holder
+    links._greet = greet_holder

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.fake_engine import FakeNative, build_ring, digest_of, unpack_rows
+from harness.fake_engine import build_ring, digest_of, unpack_rows
 
 from peercached.config import Config
 from peercached.peer.handover.giver import ELSEWHERE
@@ -20,6 +20,8 @@ POOL_PAGES = 64
 BYTES_PER_S = 2 << 20
 IDLE_TIMES = 1.2  # native/engine/handover.h
 MOVES_MAX = 2
+# A node that spills looks up every page on a thread. Longer delays would limit how much it spills.
+THREAD_S = 0.005
 
 
 @dataclass(slots=True)
@@ -114,6 +116,7 @@ class SpillCluster(SimCluster):
 
     def __init__(self, seed: int, nodes: int, **more: Any) -> None:
         super().__init__(seed, nodes, pools=(POOL_PAGES * PAGE_BYTES,), **more)
+        self.loop.thread_s = THREAD_S
         self.lost = self.evicted = 0
 
     def settings(self, name: str) -> dict[str, Any]:
@@ -121,7 +124,7 @@ class SpillCluster(SimCluster):
 
     def data_plane(self, node: SimNode, config: Config, incarnation: int) -> DataPlane:
         del config, incarnation
-        return DataPlane(SmallPool(node), FakeNative, build_ring)
+        return DataPlane(SmallPool(node), build_ring)
 
     def evicts(self, node: SimNode, digest: bytes) -> None:
         self.evicted += 1

@@ -9,6 +9,7 @@ planned   joins, drains, leaves and restarts: no reader misses a page that was a
 hung      a master hangs: only that node may be removed, and no page of the others is missed
 parted    a partition: each part keeps finding its own pages, also after healing
 removed   pages are set, removed and read under random faults (removals.py)
+logs      holders' logs and their followers alone, under random faults (logs.py)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 
 from harness.fake_engine import digest_of
 
-from sim import removals
+from sim import logs, removals
 from sim.chaos import chaos, members_trouble
 from sim.cluster import SimCluster, SimNode
 from sim.members import TIMING, Members
@@ -293,13 +294,14 @@ def one_of(names: set[str]) -> Callable[[SimNode], bool]:
     return lambda node: node.name in names
 
 
-KINDS: dict[str, Callable[..., Members | SimCluster]] = {
+KINDS: dict[str, Callable[..., Members | SimCluster | logs.Logs]] = {
     "members": members,
     "pages": pages,
     "planned": planned,
     "hung": hung,
     "parted": parted,
     "removed": removals.removed,
+    "logs": logs.play,
 }
 
 

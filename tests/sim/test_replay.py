@@ -15,13 +15,21 @@ from sim.members import Members
 
 TESTS = Path(__file__).parent.parent
 # The `pages` seeds once depended on memory addresses, because lookups were ended in that order.
-FEW = {"members": [3], "pages": [25, 112], "planned": [7], "hung": [5], "parted": [7]}
+FEW = {
+    "members": [3],
+    "pages": [25, 112],
+    "planned": [7],
+    "hung": [5],
+    "parted": [7],
+    "logs": [3],
+}
 MANY = {
     "members": [3, 77],
     "pages": [0, 19, 25, 52, 80, 112],
     "planned": [7, 19],
     "hung": [5, 19],
     "parted": [0, 7],
+    "logs": [*range(2, 12)],
 }
 
 

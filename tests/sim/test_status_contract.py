@@ -16,7 +16,7 @@ from sim.test_real_engine import worker
 # Filled by the reader, or only with TLS.
 OPTIONAL = {"schema_version", "tls", "tls_not_after", "tls_seconds_left", "tls_reloads"}
 # Lists whose entries this test checks. The others may be empty here, too.
-FULL = {"pool.classes", "quotas", "workers", "transfer", "membership.members", "streams"}
+FULL = {"pool.classes", "quotas", "workers", "transfer", "membership.members", "followers"}
 
 
 def differences(model: type[BaseModel], found: Mapping[str, Any], at: str = "") -> Iterator[str]:

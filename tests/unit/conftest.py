@@ -1,4 +1,4 @@
-"""Fixtures: a stand-in daemon for most tests of the client, a client of it, and a record stream."""
+"""Fixtures: a stand-in daemon for most tests of the client, and a client of it."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from harness.clock import seconds
 from harness.ipc_stand_in import IpcStandIn
-from harness.record_stream import Pair
 from hypothesis import settings
 
 from peercache_client import Client
@@ -29,12 +28,3 @@ def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
 def client(daemon: IpcStandIn) -> Iterator[Client]:
     with Client(daemon.path, "space", timeout_s=seconds(10)) as one:
         yield one
-
-
-@pytest.fixture
-def pair() -> Pair:
-    """A stream and its owner in sync, without records."""
-    pair = Pair()
-    pair.connect()
-    pair.settle()
-    return pair

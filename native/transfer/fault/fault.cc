@@ -163,9 +163,8 @@ class FaultyEngine final : public TransferEngine {
   void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) override {
     inner_->lookup(batches, view_number, deadline);
   }
-  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
-               Deadline deadline) override {
-    inner_->publish(batches, fence, deadline);
+  void push(std::span<PushBatch> batches, Deadline deadline) override {
+    inner_->push(batches, deadline);
   }
 
   void read(std::span<ReadBatch> batches, Deadline deadline, WriteGate& gate,

@@ -94,9 +94,8 @@ class RoutedEngine final : public TransferEngine {
   void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) override {
     other_->lookup(batches, view_number, deadline);
   }
-  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
-               Deadline deadline) override {
-    other_->publish(batches, fence, deadline);
+  void push(std::span<PushBatch> batches, Deadline deadline) override {
+    other_->push(batches, deadline);
   }
 
  private:

@@ -16,9 +16,7 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr auto kConnectAgain = std::chrono::seconds(1);
 // Pause after the records of a holder did not fit.
-constexpr auto kRoomAgain = std::chrono::seconds(60);
-// The server reserves as many channels for followers (TcpServerConfig::channels_max).
-constexpr unsigned kHoldersMax = 128;
+constexpr auto kRoomAgain = std::chrono::seconds(30);
 // Frames read from one holder before the others get their turn.
 constexpr unsigned kFramesPerTurn = 16;
 
@@ -36,8 +34,9 @@ class Follower::Lane {
   Lane(HolderIndex holder, Dial dial, const Follower& follower)
       : holder_(holder),
         dial_(std::move(dial)),
-        reader_(follower.reader_),
+        table_(follower.table_),
         signs_(follower.signs_),
+        watcher_(follower.watcher_),
         wait_(follower.wait_) {}
 
   void proceed(TimePoint now) {
@@ -47,8 +46,11 @@ class Follower::Lane {
     }
     channel_->catch_up();
     if (channel_->state() == Channel::State::broken) {
+      // A channel that ends is no trouble if the next one works: the holder may be leaving.
+      if (!greeted_) report(channel_->trouble());
       lose(now);
     } else if (channel_->state() == Channel::State::ready) {
+      greeted_ = true;
       converse(now);
     } else {
       due_ = channel_->greeted_by();
@@ -70,7 +72,13 @@ class Follower::Lane {
     for (unsigned frames = 0; channel_ && frames < kFramesPerTurn && receive(now); ++frames) {
       if (!asked_) ask(now);
     }
-    if (channel_ && now >= due_) lose(now);
+    if (!channel_ || now < due_) return;
+    report("it does not answer questions about its records");
+    lose(now);
+  }
+
+  void report(const Trouble& trouble) {
+    if (!trouble.empty()) watcher_.peer_trouble(holder_, dial_.hello.expected, trouble);
   }
 
   // Data has arrived that poll() does not report.
@@ -79,10 +87,8 @@ class Follower::Lane {
   void ask(TimePoint now) {
     frame_.clear();
     request_ = channel_->next_request();
-    append_follow(frame_, request_, position_, static_cast<uint32_t>(wait_.count()),
+    append_follow(frame_, request_, table_.ask(holder_, now), static_cast<uint32_t>(wait_.count()),
                   signs_.own(now));
-    number_ = reader_.asks();
-    asked_at_ = now;
     due_ = now + wait_ + kPatience;
     // A few bytes always fit into an empty socket buffer.
     if (channel_->stream().send(frame_) != static_cast<ssize_t>(frame_.size())) {
@@ -124,22 +130,18 @@ class Follower::Lane {
     Followed part;
     const auto body = std::span<const std::byte>(frame_).subspan(sizeof(FrameHeader));
     if (parse_followed(body, request_, part, rows_) != nullptr) return lose(now);
-    const bool has_room = (!part.anew || reader_.begins(holder_)) &&
-                          (part.rows.empty() || reader_.changes(holder_, part.rows));
-    if (!has_room) {
-      position_ = 0;
-      return lose(now, kRoomAgain);
-    }
+    const RecordTable::Taken taken = table_.take(holder_, part);
+    if (taken == RecordTable::Taken::no_room) return lose(now, kRoomAgain);
+    if (taken == RecordTable::Taken::does_not_fit) return lose(now);
     if (part.more) {
       await_frame();
       return true;
     }
-    position_ = part.position;
     asked_ = false;
-    reader_.is_up_to_date(holder_, number_, asked_at_);
     signs_.hear(dial_.hello.expected, part.sign, now, true);
     if (channel_->stream().is_worn()) {
       channel_.reset();
+      greeted_ = false;
       due_ = now;
       return false;
     }
@@ -149,32 +151,32 @@ class Follower::Lane {
   // False, for the callers to return.
   bool lose(TimePoint now, Clock::duration pause = kConnectAgain) {
     channel_.reset();
-    asked_ = false;
+    asked_ = greeted_ = false;
     due_ = now + pause;
-    reader_.is_lost(holder_);
+    table_.is_lost(holder_);
     return false;
   }
 
   const HolderIndex holder_;
   const Dial dial_;
-  FeedReader& reader_;
+  RecordTable& table_;
   LifeSigns& signs_;
+  PeerWatcher& watcher_;
   const std::chrono::milliseconds wait_;
   std::unique_ptr<Channel> channel_;
-  TimePoint due_{};  // proceed() must run then, even without a socket event
-  uint64_t position_ = 0;
+  bool greeted_ = false;  // the channel works
+  TimePoint due_{};       // proceed() must run then, even without a socket event
 
   bool asked_ = false;
-  uint64_t request_ = 0, number_ = 0;
-  TimePoint asked_at_{};
+  uint64_t request_ = 0;
   std::vector<std::byte> frame_;
   size_t have_ = 0;
   std::vector<RecordRow> rows_;
 };
 
-Follower::Follower(FeedReader& reader, LifeSigns& signs, const TcpEngineConfig& config,
-                   std::chrono::milliseconds wait)
-    : reader_(reader), signs_(signs), dial_(config), wait_(wait) {
+Follower::Follower(RecordTable& table, LifeSigns& signs, PeerWatcher& watcher,
+                   const TcpEngineConfig& config, std::chrono::milliseconds wait)
+    : table_(table), signs_(signs), watcher_(watcher), dial_(config), wait_(wait) {
   thread_ = named_thread("follow", [this] {
     run_as_batch();
     run();
@@ -197,6 +199,14 @@ void Follower::follow(HolderIndex holder, const PeerEndpoint& endpoint) {
     std::unique_ptr<Lane>& lane = lanes_[holder];
     if (lane && same(lane->dial(), dial)) return;
     lane = std::make_unique<Lane>(holder, std::move(dial), *this);
+  }
+  ring(wake_.get());
+}
+
+void Follower::follow_at_most(unsigned holders) {
+  {
+    MutexLock lock(mutex_);
+    holders_max_ = holders;
   }
   ring(wake_.get());
 }
@@ -224,7 +234,7 @@ void Follower::run() {
       polled.clear();
       unsigned followed = 0;
       for (auto& [holder, lane] : lanes_) {
-        if (++followed > kHoldersMax) {
+        if (++followed > holders_max_) {
           lane->rest(now);
           continue;
         }

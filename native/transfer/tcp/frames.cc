@@ -131,26 +131,27 @@ void append_located(std::vector<std::byte>& out, uint64_t request, const Located
   append_bytes(out, rows.data(), rows.size_bytes());
 }
 
-void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t fence,
-                    std::span<const RecordRow> rows) {
-  assert(!rows.empty() && rows.size() <= kRowsPerRequestMax);
-  const PublishHead head{request, fence, static_cast<uint32_t>(rows.size()), 0};
-  append_frame(out, FrameKind::publish, head, rows);
+void append_push(std::vector<std::byte>& out, uint64_t request, const FeedPart& part) {
+  assert(part.rows.size() <= kRowsPerRequestMax);
+  const PushHead head{request, part.from, part.to, static_cast<uint32_t>(part.rows.size()), 0};
+  append_frame(out, FrameKind::push, head, part.rows);
 }
 
-void append_published(std::vector<std::byte>& out, uint64_t request, bool taken) {
-  append_frame(out, FrameKind::published, PublishedHead{request, uint32_t{taken}, 0});
+void append_pushed(std::vector<std::byte>& out, uint64_t request, uint64_t position) {
+  append_frame(out, FrameKind::pushed, PushedHead{request, position});
 }
 
-void append_follow(std::vector<std::byte>& out, uint64_t request, uint64_t position,
+void append_follow(std::vector<std::byte>& out, uint64_t request, const FeedQuestion& question,
                    uint32_t wait_ms, const LifeSign& sign) {
-  append_frame(out, FrameKind::follow, FollowHead{request, position, wait_ms, 0, sign});
+  append_frame(out, FrameKind::follow, FollowHead{request, question, wait_ms, 0, sign});
 }
 
 void append_followed(std::vector<std::byte>& out, uint64_t request, const Followed& part) {
   assert(part.rows.size() <= kRowsPerFollowedMax);
   const FollowedHead head{request,
-                          part.position,
+                          part.from,
+                          part.to,
+                          part.lease_view,
                           static_cast<uint32_t>(part.rows.size()),
                           uint16_t{part.anew},
                           uint16_t{part.more},
@@ -294,36 +295,33 @@ const char* parse_located(std::span<const std::byte> body, uint64_t request, Loc
   return nullptr;
 }
 
-const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& fence,
-                          std::vector<RecordRow>& rows) {
-  PublishHead head;
+const char* parse_push(std::span<const std::byte> body, uint64_t& request, FeedPart& part,
+                       std::vector<RecordRow>& rows) {
+  PushHead head;
   if (const char* wrong = take_request(body, kRowsPerRequestMax, head, rows)) return wrong;
-  if (head.reserved != 0) return "reserved bits are set in a publish";
-  const bool additions = std::all_of(
-      rows.begin(), rows.end(), [](const RecordRow& row) { return row.flags == kRecordResident; });
-  if (!additions) return "a publish of records of pages that are not in the pool";
+  if (head.reserved != 0) return "reserved bits are set in a push";
+  if (head.from == 0 || head.to < head.from) return "a push from nowhere";
   request = head.request;
-  fence = head.fence;
+  part = {.rows = rows, .from = head.from, .to = head.to};
   return nullptr;
 }
 
-const char* parse_published(std::span<const std::byte> body, uint64_t request, bool& taken) {
-  if (body.size() != sizeof(PublishedHead)) return "answer to a publish has a wrong length";
-  auto head = take<PublishedHead>(body);
-  if (head.request != request) return "answer to another publish";
-  if (head.taken > 1 || head.reserved != 0) return "answer to a publish that is neither";
-  taken = head.taken == 1;
+const char* parse_pushed(std::span<const std::byte> body, uint64_t request, uint64_t& position) {
+  if (body.size() != sizeof(PushedHead)) return "answer to a push has a wrong length";
+  auto head = take<PushedHead>(body);
+  if (head.request != request) return "answer to another push";
+  position = head.position;
   return nullptr;
 }
 
-const char* parse_follow(std::span<const std::byte> body, uint64_t& request, uint64_t& position,
+const char* parse_follow(std::span<const std::byte> body, uint64_t& request, FeedQuestion& question,
                          uint32_t& wait_ms, LifeSign& sign) {
   if (body.size() != sizeof(FollowHead)) return "follow has a wrong length";
   auto head = take<FollowHead>(body);
   if (head.reserved != 0) return "reserved bits are set in a follow";
   if (!is_a_sign(head.sign)) return "follow with a sign of life that cannot be";
   request = head.request;
-  position = head.position;
+  question = head.question;
   wait_ms = head.wait_ms;
   sign = head.sign;
   return nullptr;
@@ -340,7 +338,7 @@ const char* parse_followed(std::span<const std::byte> body, uint64_t request, Fo
   if (body.size() != head.count * sizeof(RecordRow)) return "answer to a follow has a wrong length";
   rows.resize(head.count);
   if (head.count != 0) std::memcpy(rows.data(), body.data(), body.size());
-  part = {rows, head.position, head.anew == 1, head.more == 1, head.sign};
+  part = {{rows, head.from, head.to, head.anew == 1, head.more == 1, head.lease_view}, head.sign};
   return nullptr;
 }
 

@@ -12,8 +12,8 @@
 //   lookup        LookupHead, count x Digest               reader -> owner
 //   located       LocatedHead, holders x Incarnation,      owner -> reader
 //                 rows x RecordRow
-//   publish       PublishHead, count x RecordRow           holder -> owner
-//   published     PublishedHead                            owner -> holder
+//   push          PushHead, count x RecordRow              holder -> owner
+//   pushed        PushedHead                               owner -> holder
 //   follow        FollowHead                               follower -> holder
 //   followed      FollowedHead, count x RecordRow          holder -> follower, once or more
 //
@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "common/types.h"
+#include "directory/feed.h"
 #include "transfer/messages.h"
 
 namespace peercached::tcp {
@@ -40,7 +41,7 @@ namespace peercached::tcp {
 static_assert(std::endian::native == std::endian::little, "frames are copied, not converted");
 
 inline constexpr uint32_t kFrameMagic = 0x54504350;  // "PCPT"
-inline constexpr uint16_t kFrameVersion = 1;
+inline constexpr uint16_t kFrameVersion = 2;
 inline constexpr uint32_t kPagesPerRequestMax = 256;
 // Payload bytes of one request. A single page may be larger, up to kPageBytesMax.
 inline constexpr uint64_t kBytesPerRequestMax = 32ull << 20;
@@ -51,11 +52,11 @@ inline constexpr size_t kRefusalTextBytesMax = 512;
 
 // Limit of one hold or lookup frame; longer lists are split.
 inline constexpr uint32_t kDigestsPerRequestMax = 4096;
-inline constexpr size_t kRowsPerDigestMax = 3;
-// Limit of one publish frame; longer lists are split.
+inline constexpr size_t kRowsPerDigestMax = 4;  // of three others, and of the owner itself
+// Limit of one push frame.
 inline constexpr uint32_t kRowsPerRequestMax = 1024;
 // Limit of one frame of the answer to a follow.
-inline constexpr uint32_t kRowsPerFollowedMax = 4096;
+inline constexpr uint32_t kRowsPerFollowedMax = kChangesPerPart;
 
 enum class FrameKind : uint16_t {
   hello = 1,
@@ -67,8 +68,8 @@ enum class FrameKind : uint16_t {
   held = 7,
   lookup = 8,
   located = 9,
-  publish = 10,
-  published = 11,
+  push = 10,
+  pushed = 11,
   follow = 12,
   followed = 13,
   challenge = 14,
@@ -167,20 +168,19 @@ struct LocatedHead {
 };
 static_assert(sizeof(LocatedHead) == 16);
 
-struct PublishHead {
+struct PushHead {
   uint64_t request = 0;
-  uint64_t fence = 0;  // of the holder at sending time; it may have risen since (engine/fences.h)
+  uint64_t from = 0, to = 0;  // positions in the holder's log
   uint32_t count = 0;
   uint32_t reserved = 0;
 };
-static_assert(sizeof(PublishHead) == 24);
+static_assert(sizeof(PushHead) == 32);
 
-struct PublishedHead {
+struct PushedHead {
   uint64_t request = 0;
-  uint32_t taken = 0;  // 1: all records are in the owner's shard
-  uint32_t reserved = 0;
+  uint64_t position = 0;  // where the owner stands now; 0: it has no records of this holder
 };
-static_assert(sizeof(PublishedHead) == 16);
+static_assert(sizeof(PushedHead) == 16);
 
 // A node's statement about itself (transfer/tcp/life_signs.h).
 struct LifeSign {
@@ -196,28 +196,29 @@ static_assert(sizeof(LifeSign) == 32);
 
 struct FollowHead {
   uint64_t request = 0;
-  uint64_t position = 0;  // in the holder's feed, from its last answer; 0: none yet
-  uint32_t wait_ms = 0;   // wait for news; the holder limits it to its own maximum
+  FeedQuestion question;
+  uint32_t wait_ms = 0;  // wait for news; the holder limits it to its own maximum
   uint32_t reserved = 0;
   LifeSign sign;  // of the follower
 };
-static_assert(sizeof(FollowHead) == 56);
+static_assert(sizeof(FollowHead) == 88);
 
 struct FollowedHead {
   uint64_t request = 0;
-  uint64_t position = 0;  // after these rows; valid if `more` is 0
+  uint64_t from = 0, to = 0;  // positions in the holder's log; 0: these are rows of a scan
+  uint64_t lease_view = 0;    // 0: no lease
   uint32_t count = 0;
-  uint16_t anew = 0;  // 1: all earlier records of the holder are void
+  uint16_t anew = 0;  // 1: a scan begins; all earlier records of the holder are void
   uint16_t more = 0;  // 1: another frame of this answer follows
   LifeSign sign;      // of the holder
 };
-static_assert(sizeof(FollowedHead) == 56);
+static_assert(sizeof(FollowedHead) == 72);
 
 inline constexpr size_t kRequestBodyBytesMax =
     std::max({sizeof(ReadHead) + kPagesPerRequestMax * sizeof(PageWanted),
               sizeof(HoldHead) + kDigestsPerRequestMax * sizeof(Digest),
               sizeof(LookupHead) + kDigestsPerRequestMax * sizeof(Digest),
-              sizeof(PublishHead) + kRowsPerRequestMax * sizeof(RecordRow), sizeof(FollowHead)});
+              sizeof(PushHead) + kRowsPerRequestMax * sizeof(RecordRow), sizeof(FollowHead)});
 inline constexpr size_t kFollowedBodyBytesMax =
     sizeof(FollowedHead) + kRowsPerFollowedMax * sizeof(RecordRow);
 inline constexpr size_t kHelloBodyBytesMax = sizeof(HelloHead) + kNodeIdBytesMax;
@@ -242,12 +243,9 @@ struct Hello {
   std::array<char, kProofBytes> proof = {};
 };
 
-// A part of the answer to a follow: changes of a holder's records, in order.
-struct Followed {
-  std::span<const RecordRow> rows;
-  uint64_t position = 0;
-  bool anew = false, more = false;
-  LifeSign sign;  // of the holder
+// One frame of the answer to a follow.
+struct Followed : FeedPart {
+  LifeSign sign;  // of the holder; with the last frame
 };
 
 struct HelloReply {
@@ -271,10 +269,9 @@ void append_held(std::vector<std::byte>& out, uint64_t request, std::span<const 
 void append_lookup(std::vector<std::byte>& out, uint64_t request, uint64_t view_number,
                    std::span<const Digest> digests);
 void append_located(std::vector<std::byte>& out, uint64_t request, const Located& located);
-void append_publish(std::vector<std::byte>& out, uint64_t request, uint64_t fence,
-                    std::span<const RecordRow> rows);
-void append_published(std::vector<std::byte>& out, uint64_t request, bool taken);
-void append_follow(std::vector<std::byte>& out, uint64_t request, uint64_t position,
+void append_push(std::vector<std::byte>& out, uint64_t request, const FeedPart& part);
+void append_pushed(std::vector<std::byte>& out, uint64_t request, uint64_t position);
+void append_follow(std::vector<std::byte>& out, uint64_t request, const FeedQuestion& question,
                    uint32_t wait_ms, const LifeSign& sign);
 void append_followed(std::vector<std::byte>& out, uint64_t request, const Followed& part);
 
@@ -302,11 +299,11 @@ const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uin
 // Parses the answer to `request` and appends it to `located`, so several answers can be collected
 // there with one table of holders. `located.final` stays true only if each answer is final.
 const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located);
-// Accepts only records of resident pages: withdrawals never travel in publish frames.
-const char* parse_publish(std::span<const std::byte> body, uint64_t& request, uint64_t& fence,
-                          std::vector<RecordRow>& rows);
-const char* parse_published(std::span<const std::byte> body, uint64_t request, bool& taken);
-const char* parse_follow(std::span<const std::byte> body, uint64_t& request, uint64_t& position,
+// `part.rows` points into `rows`.
+const char* parse_push(std::span<const std::byte> body, uint64_t& request, FeedPart& part,
+                       std::vector<RecordRow>& rows);
+const char* parse_pushed(std::span<const std::byte> body, uint64_t request, uint64_t& position);
+const char* parse_follow(std::span<const std::byte> body, uint64_t& request, FeedQuestion& question,
                          uint32_t& wait_ms, LifeSign& sign);
 // `part.rows` points into `rows`.
 const char* parse_followed(std::span<const std::byte> body, uint64_t request, Followed& part,

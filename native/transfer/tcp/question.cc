@@ -46,20 +46,16 @@ const char* LookupQuestion::answered(uint64_t request, std::span<const std::byte
   return parse_located(body, request, batch_.located);
 }
 
-bool PublishQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
-  const auto some = next_of(batch_.rows, answered_, kRowsPerRequestMax);
-  asked_ = some.size();
-  if (some.empty() || !taken_) {
-    batch_.answer = taken_ ? PublishAnswer::taken : PublishAnswer::refused;
-    return false;
-  }
-  append_publish(out, request, fence_.load(), some);
+bool PushQuestion::ask(uint64_t request, std::vector<std::byte>& out) {
+  if (batch_.answered) return false;
+  append_push(out, request, {.rows = batch_.rows, .from = batch_.from, .to = batch_.to});
   return true;
 }
 
-const char* PublishQuestion::answered(uint64_t request, std::span<const std::byte> body) {
-  answered_ += asked_;
-  return parse_published(body, request, taken_);
+const char* PushQuestion::answered(uint64_t request, std::span<const std::byte> body) {
+  const char* wrong = parse_pushed(body, request, batch_.stands_at);
+  batch_.answered = wrong == nullptr;
+  return wrong;
 }
 
 }  // namespace peercached::tcp

@@ -1,4 +1,4 @@
-// Questions to one peer without pages in the answer: hold pages, look up pages, store records. A
+// Questions to one peer without pages in the answer: hold pages, look up pages, take records. A
 // question may need several frames. Each frame is answered before the next one is sent.
 #pragma once
 
@@ -22,9 +22,6 @@ class Question {
   virtual FrameKind answer_kind() const = 0;
   virtual size_t answer_bytes_max() const = 0;
   virtual const char* answered(uint64_t request, std::span<const std::byte> body) = 0;
-  // The answer to that frame is lost. The peer may still have received the frame. The same question
-  // may be asked again.
-  virtual void unanswered() {}
 
  protected:
   size_t answered_ = 0, asked_ = 0;  // digests or rows; asked_: of the last frame
@@ -60,21 +57,18 @@ class LookupQuestion final : public Question {
   const uint64_t view_number_;
 };
 
-class PublishQuestion final : public Question {
+class PushQuestion final : public Question {
  public:
-  PublishQuestion(PublishBatch& batch, std::atomic<uint64_t>& fence)
-      : Question(batch.peer, batch.incarnation), batch_(batch), fence_(fence) {}
+  explicit PushQuestion(PushBatch& batch)
+      : Question(batch.peer, batch.incarnation), batch_(batch) {}
 
   bool ask(uint64_t request, std::vector<std::byte>& out) override;
-  FrameKind answer_kind() const override { return FrameKind::published; }
-  size_t answer_bytes_max() const override { return sizeof(PublishedHead); }
+  FrameKind answer_kind() const override { return FrameKind::pushed; }
+  size_t answer_bytes_max() const override { return sizeof(PushedHead); }
   const char* answered(uint64_t request, std::span<const std::byte> body) override;
-  void unanswered() override { fence_.fetch_add(1); }
 
  private:
-  PublishBatch& batch_;
-  std::atomic<uint64_t>& fence_;
-  bool taken_ = true;
+  PushBatch& batch_;
 };
 
 }  // namespace peercached::tcp

@@ -89,7 +89,6 @@ bool QuestionLane::receive() {
 
 void QuestionLane::broken(const Trouble& trouble) {
   const bool heard = answer_have_ != 0;
-  if (!answer_.empty()) question_.unanswered();
   answer_.clear();
   answer_have_ = 0;
   if (!channel_->pooled() || heard || answers_ != 0) return end(false, trouble);
@@ -100,7 +99,6 @@ void QuestionLane::broken(const Trouble& trouble) {
 
 void QuestionLane::end(bool reusable, Trouble trouble) {
   finished_ = true;
-  if (!answer_.empty()) question_.unanswered();
   trouble_ = std::move(trouble);
   if (channel_ != nullptr) channels_->give_back(channel_, reusable);
   channel_ = nullptr;

@@ -246,7 +246,7 @@ bool ServerChannel::serve_request() {
   FrameKind kind{};
   const char* wrong = nullptr;
   const Got got = receive_frame(
-      {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::publish, FrameKind::follow},
+      {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::push, FrameKind::follow},
       kRequestBodyBytesMax, deadline, kind, wrong);
   // A reader that closes in mid-frame has given up; the frame was not malformed.
   if (got == Got::closed) return false;
@@ -256,8 +256,8 @@ bool ServerChannel::serve_request() {
       return answer_hold();
     case FrameKind::lookup:
       return answer_lookup();
-    case FrameKind::publish:
-      return answer_publish();
+    case FrameKind::push:
+      return answer_push();
     case FrameKind::follow:
       return answer_follow();
     default:
@@ -282,22 +282,24 @@ bool ServerChannel::answer_lookup() {
   return send_answer();
 }
 
-bool ServerChannel::answer_publish() {
-  uint64_t request = 0, fence = 0;
-  if (parse_publish(frame_, request, fence, rows_) != nullptr) return bad_frame();
-  const bool taken = answers_.publish(incarnation(), fence, rows_);
+bool ServerChannel::answer_push() {
+  uint64_t request = 0;
+  FeedPart part;
+  if (parse_push(frame_, request, part, rows_) != nullptr) return bad_frame();
+  const uint64_t position = answers_.push(incarnation(), part);
   frame_.clear();
-  append_published(frame_, request, taken);
+  append_pushed(frame_, request, position);
   return send_answer();
 }
 
 bool ServerChannel::answer_follow() {
-  uint64_t request = 0, position = 0;
+  uint64_t request = 0;
+  FeedQuestion question;
   uint32_t wait_ms = 0;
   LifeSign sign;
-  if (parse_follow(frame_, request, position, wait_ms, sign) != nullptr) return bad_frame();
+  if (parse_follow(frame_, request, question, wait_ms, sign) != nullptr) return bad_frame();
   if (!std::exchange(is_followed_, true)) run_as_batch();
-  return answers_.follow(incarnation(), sign, position, wait_ms, [&](const Followed& part) {
+  return answers_.follow(incarnation(), sign, question, wait_ms, [&](const Followed& part) {
     frame_.clear();
     append_followed(frame_, request, part);
     return send_answer();

@@ -53,7 +53,7 @@ class ServerChannel {
   bool answer_read();
   bool answer_hold();
   bool answer_lookup();
-  bool answer_publish();
+  bool answer_push();
   bool answer_follow();
   // Receives one frame of these kinds; its body is then in frame_. `wrong`: the error in its
   // header.

@@ -22,7 +22,7 @@ using tcp::Lane;
 using tcp::LookupQuestion;
 using tcp::PeerChannels;
 using tcp::PeerRead;
-using tcp::PublishQuestion;
+using tcp::PushQuestion;
 using tcp::QuestionLane;
 using tcp::ReadCall;
 
@@ -102,10 +102,9 @@ class TcpEngine final : public TransferEngine {
     ask_all(questions, deadline, false);
   }
 
-  void publish(std::span<PublishBatch> batches, std::atomic<uint64_t>& fence,
-               Deadline deadline) override {
-    std::deque<PublishQuestion> questions;
-    for (PublishBatch& batch : batches) questions.emplace_back(batch, fence);
+  void push(std::span<PushBatch> batches, Deadline deadline) override {
+    std::deque<PushQuestion> questions;
+    for (PushBatch& batch : batches) questions.emplace_back(batch);
     ask_all(questions, deadline, false);
   }
 

@@ -65,17 +65,15 @@ class TcpServer {
   using Lookup =
       std::function<void(std::span<const Digest>, uint64_t view_number, Located& located)>;
 
-  // Stores records of that holder's pages in this node's shard. Returns whether all of them are
-  // there now.
-  using Publish =
-      std::function<bool(Incarnation holder, uint64_t fence, std::span<const RecordRow>)>;
+  // Takes changes of that holder's records. Returns where this node stands in the holder's log.
+  using Push = std::function<uint64_t(Incarnation holder, const FeedPart&)>;
 
-  // Answers a follower: passes the changes of this node's records since `position` to `tell`, in
+  // Answers a follower: passes the changes of this node's records since its position to `tell`, in
   // parts. If there are none yet, waits for them up to `wait_ms`. `sign`: the follower's sign of
   // life. `tell` returns false if it could not send; then Follow must stop and return false, too.
   // If Follow returns false, the channel ends.
   using Follow =
-      std::function<bool(Incarnation follower, const tcp::LifeSign& sign, uint64_t position,
+      std::function<bool(Incarnation follower, const tcp::LifeSign& sign, const FeedQuestion&,
                          uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell)>;
 
   // `may_read`: whether peers may still read pages. The others answer all other requests.
@@ -83,7 +81,7 @@ class TcpServer {
     std::function<bool()> may_read = [] { return true; };
     Hold hold;
     Lookup lookup;
-    Publish publish;
+    Push push;
     Follow follow{};
   };
 

@@ -11,9 +11,8 @@ import grpc
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
 from peercached.directory.layout import RESIDENT, ROW_BYTES, SELF
-from peercached.directory.owner import OwnerSide
 from peercached.directory.placement import Node, Placement
-from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.records import Records
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
@@ -37,8 +36,7 @@ class ClusterWide:
         engine: Engine,
         placement: Placement,
         peers: Peers,
-        lookups: Lookups,
-        owner_side: OwnerSide,
+        records: Records,
         failures: FailureDetector,
         epochs: Epochs,
         removal_driver: RemovalDriver,
@@ -47,8 +45,7 @@ class ClusterWide:
         self._engine = engine
         self._placement = placement
         self._peers = peers
-        self._lookups = lookups
-        self._owner_side = owner_side
+        self._records = records
         self._failures = failures
         self._epochs = epochs
         self._removal_driver = removal_driver
@@ -158,44 +155,37 @@ class ClusterWide:
             ],
             "holders": list(holders.values()),
             "cached": self._engine.location_cached(digest),
+            "suspects": sorted(node.address.node_id for node in nodes.values() if node.suspect),
         }
 
     async def _records_at(
         self, owner: Node, digest: bytes
     ) -> tuple[list[dict[str, Any]], bool, str]:
         """The records, whether they are all, and why the owner did not answer."""
-        if owner.index == SELF:
-            nodes = self._placement.nodes.values()
-            table = {n.index: (n.address.node_id, n.address.incarnation) for n in nodes}
-            final = self._owner_side.final(self._placement.view.number)
-            return self._explain(self._engine.shard_lookup(digest), table), final, ""
-        reply = await self._lookups.ask_owner(owner, digest, self._timeout_s)
-        if isinstance(reply, str):
-            return [], False, reply
-        table = dict(enumerate((h.node_id, h.incarnation) for h in reply.holders))
-        return self._explain(reply.rows, table), reply.final, ""
+        answer = await self._records.at_owner(owner.index, digest, self._timeout_s)
+        if answer is None:
+            return [], False, f"no answer within {self._timeout_s:g} s"
+        rows, is_all = answer
+        return [one for row in _rows_in(rows) if (one := self._explain(row))], is_all, ""
 
-    def _explain(self, rows: bytes, table: dict[int, tuple[str, int]]) -> list[dict[str, Any]]:
-        records = []
-        for at in range(0, len(rows) - len(rows) % ROW_BYTES, ROW_BYTES):
-            row = rows[at : at + ROW_BYTES]
-            holder = table.get(int.from_bytes(row[40:42], "little"))
-            if holder is None:
-                continue
-            node = self._placement.find(*holder)
-            records.append(
-                {
-                    "node_id": holder[0],
-                    "incarnation": holder[1],
-                    "is_self": node is self._placement.own,
-                    "suspect": node is None or node.suspect,
-                    "resident": bool(row[42] & RESIDENT),
-                    "length": int.from_bytes(row[36:40], "little"),
-                    "offset": int.from_bytes(row[16:24], "little"),
-                    "generation": int.from_bytes(row[24:32], "little"),
-                }
-            )
-        return records
+    def _explain(self, row: bytes) -> dict[str, Any] | None:
+        node = self._placement.nodes.get(int.from_bytes(row[40:42], "little"))
+        if node is None:
+            return None
+        return {
+            "node_id": node.address.node_id,
+            "incarnation": node.address.incarnation,
+            "is_self": node is self._placement.own,
+            "suspect": node.suspect,
+            "resident": bool(row[42] & RESIDENT),
+            "length": int.from_bytes(row[36:40], "little"),
+            "offset": int.from_bytes(row[16:24], "little"),
+            "generation": int.from_bytes(row[24:32], "little"),
+        }
+
+
+def _rows_in(packed: bytes) -> list[bytes]:
+    return [packed[at : at + ROW_BYTES] for at in range(0, len(packed), ROW_BYTES)]
 
 
 def describe_unreached(unreached: list[str]) -> str:

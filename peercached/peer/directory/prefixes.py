@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from peercached.directory.layout import DIGEST_BYTES, SELF, check_packed
 from peercached.directory.placement import Placement
-from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.records import Records
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -33,10 +33,10 @@ class ClusterPrefix:
 class Prefixes:
     """Use it on the event loop's thread. Suspect nodes are left out: their pages are misses."""
 
-    def __init__(self, engine: Engine, placement: Placement, lookups: Lookups) -> None:
+    def __init__(self, engine: Engine, placement: Placement, records: Records) -> None:
         self._engine = engine
         self._placement = placement
-        self._lookups = lookups
+        self._records = records
 
     def digests(self, namespace: str, keys: list[str]) -> bytes:
         """Packed digests. ValueError names a key that is none."""
@@ -46,29 +46,28 @@ class Prefixes:
         """Answers within `left_s`, with what is known by then."""
         check_packed(digests, DIGEST_BYTES, "digests")
         until = time.monotonic() + left_s
-        rows = b""
-        present, nodes = self._engine.prefixes(digests, rows)
-        if not self._all_copied():
-            rows = await self._lookups.find(digests, left_s)
-        else:
-            # Copies do not prove absence, and they lag. Mostly the first missing page is nowhere,
-            # and one owner can say so.
-            missing = digests[DIGEST_BYTES * present :]
-            rows = await self._rows(missing[:DIGEST_BYTES], until)
-            if rows:
-                rows += await self._rows(missing[DIGEST_BYTES:], until)
+        if not self._all_followed():
+            rows = await self._records.find(digests, left_s)
+            present, nodes = self._engine.prefixes(digests, rows)
+            return ClusterPrefix(present, self._named(nodes))
+        present, nodes = self._engine.prefixes(digests, b"")
+        # Our records do not prove absence, and they lag. Mostly the first missing page is nowhere,
+        # and one owner can say so.
+        missing = digests[DIGEST_BYTES * present :]
+        rows = await self._rows(missing[:DIGEST_BYTES], until)
         if rows:
+            rows += await self._rows(missing[DIGEST_BYTES:], until)
             present, nodes = self._engine.prefixes(digests, rows)
         return ClusterPrefix(present, self._named(nodes))
 
     async def _rows(self, digests: bytes, until: float) -> bytes:
         left_s = until - time.monotonic()
-        return await self._lookups.find(digests, left_s) if digests and left_s > 0 else b""
+        return await self._records.find(digests, left_s) if left_s > 0 else b""
 
-    def _all_copied(self) -> bool:
+    def _all_followed(self) -> bool:
         nodes = self._placement.nodes.items()
         others = {index for index, node in nodes if index != SELF and not node.suspect}
-        return others <= set(self._engine.copied())
+        return self._engine.stores_all and others <= set(self._engine.followed())
 
     def _named(self, found: list[tuple[int, int, int]]) -> list[NodePrefix]:
         nodes = self._placement.nodes

@@ -12,8 +12,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, SELF, check_digests, pack_mapping
-from peercached.directory.native import Native
+from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_digests, of_holder
 from peercached.directory.placement import Node, Placement
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
@@ -44,14 +43,12 @@ class Promotes:
     def __init__(
         self,
         engine: Engine,
-        native: Native,
         placement: Placement,
         peers: Peers,
         failures: FailureDetector,
         timeout_s: float,
     ) -> None:
         self._engine = engine
-        self._native = native
         self._placement = placement
         self._peers = peers
         self._failures = failures
@@ -76,14 +73,7 @@ class Promotes:
         self.asked += 1
         timeout_s = min(left_s * SHARE, self._timeout_s)
         request = pb.PromoteRequest(digests=digests, timeout_ms=max(round(timeout_s * 1000), 1))
-        rows = await self._call(node, request, left_s)
-        try:
-            return self._native.map_rows(rows, pack_mapping({SELF: index})) if rows else b""
-        except ValueError as error:
-            log.warning(
-                "malformed promote answer from %s: %s (ignored)", node.address.node_id, error
-            )
-            return b""
+        return of_holder(await self._call(node, request, left_s), index)
 
     def warm(self, index: int, digests: bytes) -> None:
         """Tells a holder that its pages are used: it may promote them when it has time. Returns at

@@ -3,85 +3,57 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
-from peercached.directory.owner import OwnerSide
-from peercached.directory.pending import PendingBatches
-from peercached.directory.publisher import Publisher
+from peercached.directory.followers import followers_of
+from peercached.directory.placement import Node, Placement
 from peercached.health import Say, kinds
 from peercached.health.lately import Lately
-from peercached.peer.directory.lookups import Lookups
-from peercached.peer.directory.streams import Streams
 
-# A stream that is out of sync for less than this is usually just starting: no finding.
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+# A member that has not all records for less than this is usually just starting: no finding.
 BEHIND_S = 10.0
-UNREACHED_S = 600.0
+UNTOLD_S = 600.0
 
 
 class DirectoryStatus(Component):
-    def __init__(
-        self,
-        publisher: Publisher,
-        pending: PendingBatches,
-        streams: Streams,
-        lookups: Lookups,
-        owner_side: OwnerSide,
-    ) -> None:
-        self._publisher = publisher
-        self._pending = pending
-        self._streams = streams
-        self._lookups = lookups
-        self._owner_side = owner_side
-        self._behind_since: dict[str, float] = {}
+    def __init__(self, engine: Engine, placement: Placement) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._behind_since: dict[Node, float] = {}
         self._lately = Lately()
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
-        return {"streams": self._streams.status()}
+        return {
+            "followers": [
+                {"node_id": node.address.node_id, "state": one.state, "behind": one.behind}
+                for node, one in followers_of(self._engine, self._placement).items()
+            ]
+        }
 
     def control_counters(self, stats: Stats) -> dict[str, int]:
-        lookups = self._lookups.counters
-        return {
-            "publish_batches": self._publisher.batches,
-            "publish_timeouts": self._pending.timeouts,
-            "publish_unreached": self._pending.unreached,
-            "lookups": lookups.lookups,
-            "lookup_rpcs": lookups.asked,
-            "lookups_fell_through": lookups.fell_through,
-            "lookups_overdue": lookups.overdue,
-            "foreign_holders": lookups.foreign_holders,
-            "stream_gaps": self._owner_side.gaps,
-            "events_dropped": int(stats.get("events_dropped", 0)),
-        }
+        return {"events_dropped": int(stats.get("events_dropped", 0))}
 
     def say(self, say: Say, stats: Stats) -> None:
         self._say_behind(say)
-        unreached = self._lately.grown("unreached", self._pending.unreached, UNREACHED_S)
-        if unreached:
+        untold = stats.get("operations", {}).get("unpublished", 0)
+        if untold := self._lately.grown("untold", untold, UNTOLD_S):
             say(
                 kinds.SET_WITHOUT_OWNERS,
-                f"No owner could be reached for {unreached} set batches. Their records follow when "
-                "an owner is back. Until then other nodes cannot find these pages.",
+                f"Not every owner took the records of {untold} set batches in time. They follow. "
+                "Until then other nodes may not find these pages.",
             )
-        shard = stats.get("shard", {})
-        if full := self._lately.grown("full", shard.get("full", 0)):
+        copies = stats.get("copies", {})
+        if no_room := self._lately.grown("no room", copies.get("no_room", 0)):
             say(
                 kinds.DIRECTORY_FULL,
-                f"The directory shard refused {full} records in the last hour because it was full: "
-                f"{shard.get('entries')} of {shard.get('capacity_entries')} are in use.",
-                "Raise directory_capacity; until then those pages are found only on their holder.",
-            )
-        refusals = {
-            s["owner"]: s["refused_full"] for s in self._streams.status() if s["refused_full"]
-        }
-        if refused := self._lately.grown("refused", sum(refusals.values())):
-            say(
-                kinds.RECORDS_REFUSED,
-                f"Owners refused {refused} records of this node in the last hour because their "
-                f"directory shards were full: {', '.join(sorted(refusals))}.",
-                "Raise directory_capacity on all nodes; until then some of this node's pages are "
-                "found only here.",
+                f"The records of other nodes had no room here, {no_room} times in the last hour: "
+                f"{copies.get('records')} of {copies.get('records_max')} are in use.",
+                "Raise directory_capacity; until then this node asks owners for their pages.",
             )
         if dropped := self._lately.grown("dropped", stats.get("events_dropped", 0)):
             say(
@@ -93,17 +65,16 @@ class DirectoryStatus(Component):
 
     def _say_behind(self, say: Say) -> None:
         now = time.monotonic()
-        streams = self._streams.status()
-        behind = {stream["owner"]: stream for stream in streams if stream["state"] != "live"}
-        self._behind_since = {owner: self._behind_since.get(owner, now) for owner in behind}
-        for owner, since in self._behind_since.items():
-            problem = behind[owner]["problem"]
-            if problem or now - since > BEHIND_S:
+        followers = followers_of(self._engine, self._placement)
+        states = {node: one.state for node, one in followers.items() if one.state != "live"}
+        self._behind_since = {node: self._behind_since.get(node, now) for node in states}
+        for node, since in self._behind_since.items():
+            if now - since > BEHIND_S:
+                name = node.address.node_id
                 say(
                     kinds.RECORDS_WAIT,
-                    f"Owner {owner} does not have all records of this node "
-                    f"({behind[owner]['state']}{': ' + problem if problem else ''}).",
-                    "Pages set here are still found through their other owners. If this lasts, "
-                    f"check the daemon on {owner}.",
-                    about=owner,
+                    f"{name} does not have the records of this node ({states[node]}).",
+                    "Pages set here may be misses there. If this lasts, check the daemon on "
+                    f"{name}, and whether it reaches this node's data_port.",
+                    about=name,
                 )

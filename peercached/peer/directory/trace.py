@@ -1,4 +1,4 @@
-"""Follows one get: the data plane times its steps, the lookups list the owners that they asked."""
+"""Follows one get: the data plane times its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from peercache_client.status import Status
 from peercached.directory.layout import SELF
 from peercached.directory.placement import Placement
 from peercached.peer.directory.cluster_wide import ClusterWide
-from peercached.peer.directory.lookups import Asked, Lookups
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -21,7 +20,6 @@ _LENGTH_AT = slice(36, 40)  # of a RecordRow
 async def follow_get(
     engine: Engine,
     placement: Placement,
-    lookups: Lookups,
     cluster_wide: ClusterWide,
     namespace: str,
     key: bytes,
@@ -34,21 +32,16 @@ async def follow_get(
     digest = engine.digest(namespace, key)
     # A get must name the page's length, so ask for it before the clock starts.
     length = await _length_of(engine, cluster_wide, namespace, key, digest)
-    watched = lookups.watched.setdefault(digest, [])
-    loop = asyncio.get_running_loop()
-    try:
-        status, began, ended, steps = await loop.run_in_executor(
-            None, engine.trace_get, namespace, key, length or 1, round(seconds * 1000)
-        )
-    finally:
-        lookups.watched.pop(digest, None)
+    status, began, ended, steps = await asyncio.get_running_loop().run_in_executor(
+        None, engine.trace_get, namespace, key, length or 1, round(seconds * 1000)
+    )
     return {
         "namespace": namespace,
         "digest": digest,
         "length": length,
         "outcome": _word(status),
         "total_us": _us(ended - began),
-        "steps": list(_steps(placement, steps, watched, began, ended)),
+        "steps": list(_steps(placement, steps, began)),
     }
 
 
@@ -66,9 +59,7 @@ async def _length_of(
 def _steps(
     placement: Placement,
     steps: list[tuple[str, float, float, int, int]],
-    watched: list[Asked],
     began: float,
-    ended: float,
 ) -> Any:
     own = placement.own.address
     # A step is listed when it ends, so each owner comes before the step that it is part of.
@@ -85,16 +76,6 @@ def _steps(
         if name == "read" and node is not None and holder != SELF:
             step["transport"] = "rdma" if own.rails and node.address.rails else "tcp"
         yield step
-        for asked in watched if name == "control plane" else ():
-            if begin <= asked.began <= end:
-                yield {
-                    "name": "owner",
-                    "at_us": _us(asked.began - began),
-                    "took_us": _us((asked.ended or ended) - asked.began),
-                    "node_id": asked.node.address.node_id,
-                    "outcome": asked.outcome or "not answered yet",
-                    "within": True,
-                }
 
 
 def _word(status: int) -> str:

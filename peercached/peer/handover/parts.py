@@ -11,7 +11,7 @@ import grpc
 
 from peercached.directory.layout import DIGEST_BYTES, RESIDENT, ROW_BYTES
 from peercached.directory.placement import Node
-from peercached.peer.directory.lookups import Lookups
+from peercached.peer.directory.records import Records
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, Refused, Unreachable
@@ -59,10 +59,10 @@ class Offers:
     """Use it on the event loop's thread. `timeout_s` bounds each call."""
 
     def __init__(
-        self, peers: Peers, lookups: Lookups, failures: FailureDetector, timeout_s: float
+        self, peers: Peers, records: Records, failures: FailureDetector, timeout_s: float
     ) -> None:
         self._peers = peers
-        self._lookups = lookups
+        self._records = records
         self._failures = failures
         self._timeout_s = timeout_s
 
@@ -70,7 +70,7 @@ class Offers:
         self, part: Part, nodes: Sequence[Node], in_memory: bool = False
     ) -> Mapping[Node, dict[bytes, bytes]]:
         """Our rows of pages that these nodes already hold, perhaps on disk, by the node."""
-        found = await self._lookups.find(b"".join(part.rows), self._timeout_s)
+        found = await self._records.find(b"".join(part.rows), self._timeout_s)
         by_index = {node.index: node for node in nodes}
         held: defaultdict[Node, dict[bytes, bytes]] = defaultdict(dict)
         for digest, row in rows_in(found):

@@ -19,8 +19,8 @@ import grpc
 from peercached.component import Component, Stats
 from peercached.directory.layout import DIGEST_BYTES, RESIDENT, SELF, check_digests
 from peercached.directory.placement import Node, Placement
-from peercached.peer.directory.lookups import Lookups
 from peercached.peer.directory.promotes import Promotes
+from peercached.peer.directory.records import Records
 from peercached.peer.handover.parts import bytes_of, rows_in
 from peercached.peer.pins.prefetch import Prefetch
 from peercached.peer.rpc.client import Peers
@@ -91,7 +91,7 @@ class Pinned:
             self.why[why] = None
 
 
-Records = dict[bytes, list[tuple[Node, bytes]]]  # by digest, the best holder first
+Holders = dict[bytes, list[tuple[Node, bytes]]]  # by digest, the best holder first
 
 
 class Pins(Component):
@@ -102,7 +102,7 @@ class Pins(Component):
         self,
         engine: Engine,
         placement: Placement,
-        lookups: Lookups,
+        records: Records,
         promotes: Promotes,
         prefetch: Prefetch,
         peers: Peers,
@@ -112,7 +112,7 @@ class Pins(Component):
     ) -> None:
         self._engine = engine
         self._placement = placement
-        self._lookups = lookups
+        self._records = records
         self._promotes = promotes
         self._prefetch = prefetch
         self._peers = peers
@@ -169,7 +169,7 @@ class Pins(Component):
     async def _pin_there(
         self,
         wish: Wish,
-        found: Records,
+        found: Holders,
         done: Pinned,
         asked: set[tuple[bytes, Node]],
         until: float,
@@ -186,28 +186,25 @@ class Pins(Component):
             *(self._ask(node, each, for_ms, done, until) for node, each in at.items())
         )
 
-    async def _find(self, digests: list[bytes], left_s: float) -> Records:
+    async def _find(self, digests: list[bytes], left_s: float) -> Holders:
         """Who holds these pages: our pool first, then other pools, our disk, other disks. Suspect
         nodes are among them."""
         packed = b"".join(digests)
-        own, nodes = self._placement.own, self._placement.nodes
+        nodes = self._placement.nodes
         here = dict(rows_in(self._engine.local_rows(packed)))
         ranked: defaultdict[bytes, list[tuple[int, int, bytes]]] = defaultdict(list)
         for digest, row in here.items():
-            ranked[digest].append((0, SELF, row))
-        for digest, row in rows_in(await self._lookups.find(packed, left_s)):
+            ranked[digest].append((0 if row[42] & RESIDENT else 2, SELF, row))
+        for digest, row in rows_in(await self._records.find(packed, left_s)):
             index = int.from_bytes(row[40:42], "little")
-            node = nodes.get(index)
-            resident = bool(row[42] & RESIDENT)
-            if node is None or (node is own and (resident or digest in here)):
-                continue
-            ranked[digest].append((1 if resident else 2 + (node is not own), index, row))
+            if index in nodes:
+                ranked[digest].append((1 if row[42] & RESIDENT else 3, index, row))
         return {
             digest: [(nodes[index], row) for _, index, row in sorted(holders)]
             for digest, holders in ranked.items()
         }
 
-    async def _unpin(self, records: Records, done: Pinned, until: float) -> None:
+    async def _unpin(self, records: Holders, done: Pinned, until: float) -> None:
         """At all nodes: a lookup names a few holders only, and pages move."""
         digests = list(done.statuses)
         _answering(records, done, every=True)
@@ -263,7 +260,7 @@ class Pins(Component):
         return bytes(reply.statuses), why
 
     async def _pin_here(
-        self, wish: Wish, found: Records, done: Pinned, learnt_at: int, until: float
+        self, wish: Wish, found: Holders, done: Pinned, learnt_at: int, until: float
     ) -> None:
         """A part at a time, so that at most a part is brought here for nothing if a bound is
         met."""
@@ -315,10 +312,10 @@ class Pins(Component):
         return bytes(merged), why
 
 
-def _answering(records: Records, done: Pinned, every: bool) -> Records:
+def _answering(records: Holders, done: Pinned, every: bool) -> Holders:
     """Without the suspect holders. A page that only they have is SUSPECT; with `every`, so is one
     that they also have."""
-    answering: Records = {}
+    answering: Holders = {}
     for digest, holders in records.items():
         usable = [(node, row) for node, row in holders if not node.suspect]
         if usable:
@@ -334,8 +331,8 @@ def _for_ms(wish: Wish) -> int:
     return max(round(1000 * wish.seconds), 1)
 
 
-def _parts(found: Records) -> Iterator[Mapping[bytes, list[tuple[Node, bytes]]]]:
-    part: Records = {}
+def _parts(found: Holders) -> Iterator[Mapping[bytes, list[tuple[Node, bytes]]]]:
+    part: Holders = {}
     part_bytes = 0
     for digest, holders in found.items():
         length = bytes_of(holders[0][1])

@@ -64,11 +64,10 @@ class RemovalCatchUp:
         removals: Removals,
         timeout_s: float,
         wait_s: float,
-        on_release: Callable[[], None],
         waits: Callable[[], str],
     ) -> None:
-        """`timeout_s` bounds each call, `wait_s` bounds run(). `on_release` is called when held
-        pages can be found again. `waits` is Cluster.waits (peer/membership/cluster.py)."""
+        """`timeout_s` bounds each call, `wait_s` bounds run(). `waits` is Cluster.waits
+        (peer/membership/cluster.py)."""
         self._waits = waits
         # True while the members have not taken us in, or say that we owe, and then until we have
         # asked them. The daemon takes no sets meanwhile: their answers may make us drop pages, and
@@ -83,7 +82,6 @@ class RemovalCatchUp:
         self._removals = removals
         self._timeout_s = timeout_s
         self._wait_s = wait_s
-        self._on_release = on_release
         self._journal_from = engine.removals_last  # position before our entries of this start
         # Our last start that owed nobody, and our journal's position when it ended.
         self._ended, self._ended_at = removals.life, removals.ended_at
@@ -263,7 +261,6 @@ class RemovalCatchUp:
         await self._try_until(float("inf"))
         self._is_held_back = False
         self._engine.release_held()
-        self._on_release()
 
     async def _try_until(self, deadline: float) -> bool:
         """Asks again and again until `deadline`. Returns whether this node owes nobody now."""

@@ -35,16 +35,15 @@ ORPHANED_S = 10.0
 
 
 class Removals:
-    """Use it on the event loop's thread. `publish` sends rows to the owners. It returns within the
-    call deadline, with the node ids of owners that may not have them yet. `last_view`: of an
-    earlier start, if membership remembers one."""
+    """Use it on the event loop's thread. `told`: see Followers.told(). `last_view`: of an earlier
+    start, if membership remembers one."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         store: RemovalStore,
-        publish: Callable[[bytes], Awaitable[list[str]]],
+        told: Callable[[bytes], Awaitable[set[str]]],
         has_left: HasLeft,
         epochs: Epochs,
         last_view: View | None,
@@ -53,7 +52,7 @@ class Removals:
         self._epochs = epochs
         self._placement = placement
         self._store = store
-        self._publish = publish
+        self._told = told
         self._has_left = has_left
         found = store.load()
         # A state_dir older than the disk or pool file misses removals: do not use it.
@@ -290,18 +289,19 @@ class Removals:
             rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
         if entry.kept:
             entry.reached = self._engine.removals_last
-        # Even without rows: a page may have just been evicted, and owners may not know that yet.
-        entry.told = await self.tell(rows)
+        # Even without rows: a page may have just been evicted, and others may not know that yet.
+        entry.told = await self.tell(entry.digests)
         if (answered := self.ledger.early_end(id)) is not None:
             self.over([id], answered)
         return entry
 
-    async def tell(self, rows: bytes = b"") -> Told:
-        """Sends withdrawals to the owners and waits until they have these and all earlier ones. A
-        member that joins during the call may have old records: the next call covers it. Whoever is
-        told a view may rely on it that this node remembers who is in it, and who misses what."""
+    async def tell(self, digests: bytes = b"") -> Told:
+        """Waits until no follower names these digests any more; without digests, any page that is
+        gone. A member that joins during the call may have old records: the next call covers it.
+        Whoever is told a view may rely on it that this node remembers who is in it, and who misses
+        what."""
         view = self._placement.view.number
-        untold = await self._publish(rows)
+        untold = sorted(await self._told(digests))
         await self.kept()
         return Told(view, untold)
 

@@ -7,7 +7,6 @@ repeats the handshake. A unary call that raises is refused by the interceptor (_
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,13 +14,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from grpc.aio import EOF, BaseError  # type: ignore[attr-defined]
+from grpc.aio import BaseError
 
 from peercached.config.shared import difference
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
-from peercached.directory.messages import Ack
-from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
 from peercached.peer.channels import ends as channel_ends
 from peercached.peer.membership.embedded import wire as member_wire
@@ -203,51 +200,6 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         self._session(context)
         target = wire.address_of(request.target)
         return pb.ProbeReply(alive=await self._node.probe(target))
-
-    async def Publish(self, request_iterator: Any, context: Any) -> None:
-        del request_iterator  # context.read() is cheaper, and one loop serves both directions
-        holder: Node | None = None
-        epoch = 0
-        # An acknowledgement that waited for our view may coincide with a batch's.
-        sending = asyncio.Lock()
-
-        async def send(ack: Ack) -> None:
-            async with sending:
-                await context.write(wire.ack_message(ack))
-
-        try:
-            session = self._session(context)
-            caller = session.caller
-            while (message := await context.read()) is not EOF:
-                if self._sessions.find(session.token) is not session:
-                    raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session has ended")
-                batch = wire.batch_of(message, epoch)
-                if holder is None or batch.epoch != epoch:
-                    if not message.HasField("hello"):
-                        raise ValueError("a stream begins with a hello")
-                    _must_be(caller, message.hello.node_id, message.hello.incarnation)
-                    epoch = batch.epoch
-                    holder = self._node.open_stream(caller, epoch, send)
-                ack = self._node.batch(holder, batch)
-                if ack is not None:
-                    await send(ack)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            await self._refuse(context, error)
-        finally:
-            if holder is not None:
-                self._node.close_stream(holder, epoch)
-
-    async def Lookup(self, request: Any, context: Any) -> Any:
-        self._session(context)
-        holders, rows, final, number = self._node.lookup(request.digests, request.view_number)
-        return pb.LookupReply(
-            holders=[pb.LookupReply.Holder(node_id=n, incarnation=i) for n, i in holders],
-            rows=rows,
-            final=final,
-            view_number=number,
-        )
 
     async def ConnectChannel(self, request: Any, context: Any) -> Any:
         caller = self._session(context).caller

@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "common/copy.h"
-#include "common/summary.h"
 #include "engine/cold_pages.h"
 #include "engine/memory_tier.h"
 #include "engine/promoter.h"

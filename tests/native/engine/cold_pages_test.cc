@@ -260,7 +260,8 @@ TEST_F(ColdPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
       EXPECT_EQ(rows[0].generation, known->second.generation);
     }
     if (!rows.empty()) {
-      EXPECT_EQ(summary_term(rows[0]), summary_term(known->second)) << n;
+      EXPECT_EQ(rows[0].length, known->second.length) << n;
+      EXPECT_EQ(rows[0].check, known->second.check) << n;
     }
   }
 }

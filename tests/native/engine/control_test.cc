@@ -27,7 +27,7 @@ TEST(ControlQueue, AnswerReachesItsAsker) {
     poll(&one, 1, 10'000);
     for (const Event& event : queue.take(16)) queue.answer(event.ticket, event.payload);
   });
-  auto answer = queue.ask(EventKind::lookup, payload("hello"), Deadline::after_ms(10'000));
+  auto answer = queue.ask(EventKind::pin, payload("hello"), Deadline::after_ms(10'000));
   plane.join();
   ASSERT_TRUE(answer);
   EXPECT_EQ(*answer, payload("hello"));
@@ -48,42 +48,40 @@ TEST(ControlQueue, GivenUpQuestionReturnsBeforeItsDeadline) {
 
 TEST(ControlQueue, UnansweredQuestionHasNoAnswerAtItsDeadline) {
   ControlQueue queue(16, 1 << 20);
-  EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(5)));
+  EXPECT_FALSE(queue.ask(EventKind::pin, payload("x"), Deadline::after_ms(5)));
   queue.give_up(1);
   queue.answer(1, payload("late"));  // the ticket has ended: ignored
 }
 
-TEST(ControlQueue, FullQueueRefusesAndDemandsAResync) {
+TEST(ControlQueue, FullQueueRefusesEventsAndQuestions) {
   ControlQueue queue(2, 1 << 20);
-  queue.post(EventKind::promote, payload("1"));
-  queue.post(EventKind::promote, payload("2"));
-  queue.tell(payload("3"));
-  EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(10'000)));
+  EXPECT_TRUE(queue.post(EventKind::promote, payload("1")));
+  EXPECT_TRUE(queue.post(EventKind::promote, payload("2")));
+  EXPECT_FALSE(queue.post(EventKind::promote, payload("3")));
+  EXPECT_FALSE(queue.ask(EventKind::pin, payload("x"), Deadline::after_ms(10'000)));
   EXPECT_EQ(queue.dropped(), 2u);
+  EXPECT_EQ(queue.posted(), 2u);
   auto events = queue.take(16);
-  ASSERT_EQ(events.size(), 3u);
-  EXPECT_EQ(events[0].kind, EventKind::lost_updates);
-  EXPECT_EQ(events[1].payload, payload("1"));
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].payload, payload("1"));
   EXPECT_FALSE(readable(queue.event_fd()));
 }
 
 TEST(ControlQueue, IsBoundedInBytesButLetsOneLargeEventThrough) {
   ControlQueue queue(16, 8);
-  queue.tell(payload("larger than eight"));
-  queue.tell(payload("x"));
-  EXPECT_EQ(queue.dropped(), 1u);
-  EXPECT_EQ(queue.take(16).size(), 2u);  // lost_updates and the large one
-  queue.tell(payload("x"));
+  EXPECT_TRUE(queue.post(EventKind::promote, payload("larger than eight")));
+  EXPECT_FALSE(queue.post(EventKind::promote, payload("x")));
   EXPECT_EQ(queue.take(16).size(), 1u);
+  EXPECT_TRUE(queue.post(EventKind::promote, payload("x")));
 }
 
-TEST(ControlQueue, ExpiredQuestionsAreDroppedExceptPublishes) {
+TEST(ControlQueue, ExpiredQuestionsAreDropped) {
   ControlQueue queue(16, 1 << 20);
-  EXPECT_FALSE(queue.ask(EventKind::lookup, payload("l"), Deadline::after_ms(1)));
-  EXPECT_FALSE(queue.ask(EventKind::publish, payload("p"), Deadline::after_ms(1)));
+  EXPECT_FALSE(queue.ask(EventKind::pin, payload("p"), Deadline::after_ms(1)));
+  queue.post(EventKind::promote, payload("nobody waits"));
   auto events = queue.take(16);
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].kind, EventKind::publish);
+  EXPECT_EQ(events[0].kind, EventKind::promote);
 }
 
 TEST(ControlQueue, StaysReadableWhileEventsAreLeft) {
@@ -95,53 +93,10 @@ TEST(ControlQueue, StaysReadableWhileEventsAreLeft) {
   EXPECT_FALSE(readable(queue.event_fd()));
 }
 
-TEST(ControlQueue, ToldPayloadsMergeIntoOneEvent) {
-  ControlQueue queue(16, 1 << 20);
-  queue.tell(payload("a"));
-  queue.tell(payload("b"));
-  EXPECT_TRUE(readable(queue.event_fd(), 60'000));
-  auto events = queue.take(16);
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].payload, payload("ab"));
-  queue.tell(payload("c"));
-  EXPECT_TRUE(readable(queue.event_fd(), 60'000)) << "again";
-}
-
-TEST(ControlQueue, ToldPayloadsKeepTheirOrderAmongQuestions) {
-  ControlQueue queue(16, 1 << 20);
-  queue.tell(payload("before"));
-  ControlQueue::Question question(queue, EventKind::publish, payload("between"),
-                                  Deadline::after_ms(1));
-  queue.tell(payload("behind"));
-  auto events = queue.take(16);
-  ASSERT_EQ(events.size(), 3u);
-  EXPECT_EQ(events[0].payload, payload("before"));
-  EXPECT_EQ(events[1].payload, payload("between"));
-  EXPECT_EQ(events[2].payload, payload("behind"));
-}
-
-TEST(ControlQueue, MergedEventIsBoundedInBytes) {
-  ControlQueue queue(16, 1 << 20);
-  const std::vector<std::byte> much(kToldTogether);
-  queue.tell(much);
-  queue.tell(payload("x"));
-  EXPECT_EQ(queue.take(16).size(), 2u);
-}
-
-TEST(ControlQueue, IsBehindByBytesToo) {
-  ControlQueue queue(16, 1 << 20);
-  queue.tell(std::vector<std::byte>(kBehindBytes));
-  EXPECT_FALSE(queue.behind());
-  queue.tell(payload("x"));
-  EXPECT_TRUE(queue.behind());
-  queue.take(16);
-  EXPECT_FALSE(queue.behind());
-}
-
 TEST(ControlQueue, CloseWakesWaiters) {
   ControlQueue queue(16, 1 << 20);
   std::thread closer([&] { queue.close(); });
-  EXPECT_FALSE(queue.ask(EventKind::lookup, payload("x"), Deadline::after_ms(60'000)));
+  EXPECT_FALSE(queue.ask(EventKind::pin, payload("x"), Deadline::after_ms(60'000)));
   closer.join();
 }
 

@@ -83,6 +83,7 @@ TEST_F(Crowded, WhatComesInSlicesIsKeptAndGivenToOthers) {
   EXPECT_EQ(b_->engine.storage().pool().stats().pins, 0u) << "replicas can be evicted";
   Pages at_a("k", kManyPages, kSmallPage);
   a_->remove(out);  // only there, so a reads from b
+  EXPECT_TRUE(comes_true([&] { return a_->records().stats().records == kManyPages; }));
   EXPECT_EQ(a_->get(at_a), std::vector(kManyPages, PageStatus::ok));
   EXPECT_EQ(at_a.memory, out.memory);
 }
@@ -92,16 +93,10 @@ TEST_F(Crowded, WhatTheOwnersNoLongerKnowIsReadByTheRecordsThatItHad) {
   hold(out, "seed=3,delay=1");
   Pages in("k", kManyPages, kSmallPage);
   EXPECT_EQ(b_->get(in), std::vector(kManyPages, PageStatus::ok));  // b has their locations now
-  for (Handover& part : a_->engine.local_pages().handovers(1 << 30).parts) {
-    for (RecordRow& row : part.rows) {
-      row.flags = kRecordWithdraw;
-      ++row.generation;
-    }
-    b_->engine.directory().shard().apply(b_->peer_index, part.rows);
-    a_->engine.directory().shard().apply(kSelfHolder, part.rows);
-  }
+  owns_all(*b_, kFirstView + 1);
   all_is_slow();
   std::ranges::fill(in.memory, std::byte{0});
+  follow_no_more(*b_);
   EXPECT_EQ(b_->get(in), std::vector(kManyPages, PageStatus::ok));
   EXPECT_EQ(in.memory, out.memory);
 }

@@ -1,4 +1,4 @@
-// This node as an owner: the records that it takes from peers, and its answers to their lookups.
+// This node as an owner: the changes that it takes from holders, and its answers to lookups.
 
 #include "engine/directory.h"
 
@@ -9,83 +9,115 @@ namespace {
 
 constexpr uint64_t kOwnView = 3;
 constexpr Incarnation kHolder = 'b';
+constexpr Digest kPage{5, 6};
 
 class DirectoryTest : public ::testing::Test {
  protected:
-  DirectoryTest() : holder_(nodes_.add("b", kHolder, [](HolderIndex) { return true; }).first) {
-    directory_.add_holder(holder_);
+  DirectoryTest() : holder_(nodes_.add("b", kHolder)) {
+    directory_.set_own_records([this](std::span<const Digest>) {
+      std::vector<RecordRow> rows;
+      if (own_after_ == 0) rows.push_back(row_of(9));
+      if (own_after_ >= 0) --own_after_;
+      return rows;
+    });
   }
 
-  static std::vector<RecordRow> rows_of(uint64_t generation) {
-    RecordRow row{.digest = {5, 6}, .offset = 4096, .generation = generation, .length = 100};
-    row.flags = kRecordResident;
-    return {row};
+  static RecordRow row_of(uint64_t generation, uint8_t flags = kRecordResident) {
+    RecordRow row{.digest = kPage, .offset = 4096, .generation = generation, .length = 100};
+    row.flags = flags;
+    row.holder = kSelfHolder;
+    return row;
   }
-  Located look() {
-    const Digest digest{5, 6};
+  static FeedPart part_of(uint64_t from, std::span<const RecordRow> rows) {
+    return {.rows = rows, .from = from, .to = from + rows.size()};
+  }
+  // All records of the holder, up to position 7, and a lease.
+  void follow(uint64_t lease_view = kOwnView) {
+    RecordTable& records = directory_.records();
+    records.ask(holder_, Clock::now());
+    ASSERT_EQ(records.take(holder_, {.from = 7, .to = 7, .anew = true}), RecordTable::Taken::ok);
+    records.ask(holder_, Clock::now());
+    ASSERT_EQ(records.take(holder_, {.from = 7, .to = 7, .lease_view = lease_view}),
+              RecordTable::Taken::ok);
+  }
+  // This node owns the digest if it is the first of two.
+  void set_ring(HolderIndex first, HolderIndex second) {
+    directory_.set_ring(std::make_shared<const Ring>(std::vector<uint64_t>{1ull << 62, 1ull << 63},
+                                                     std::vector{first, second}, 1, kOwnView));
+  }
+  Located look(uint64_t view_number = kOwnView) {
     Located located;
-    directory_.lookup({&digest, 1}, kOwnView, located);
+    directory_.lookup({&kPage, 1}, view_number, located);
     return located;
   }
   bool knows_it() { return !look().rows.empty(); }
 
   OperationCounters counters_;
   NodeTable nodes_{"a", 'a'};
-  Directory directory_{1000, {}, nodes_, counters_};
+  Running running_;
+  Directory directory_{1000, {}, nodes_, running_, counters_};
   HolderIndex holder_;
+  int own_after_ = -1;  // so many looks come before our pool has the page; -1: it never has it
 };
 
-TEST_F(DirectoryTest, AFrameThatComesLateIsNotTaken) {
-  EXPECT_TRUE(directory_.store(kHolder, 1, rows_of(1)));
+TEST_F(DirectoryTest, PushedChangesAreNamedAndWithdrawn) {
+  const RecordRow came = row_of(1), gone = row_of(2, kRecordWithdraw);
+  EXPECT_EQ(directory_.take(kHolder, part_of(7, {&came, 1})), 0u) << "we do not follow it yet";
+  follow();
+  EXPECT_EQ(directory_.take(kHolder, part_of(7, {&came, 1})), 8u);
   EXPECT_TRUE(knows_it());
-  auto withdrawal = rows_of(2);
-  withdrawal[0].flags = kRecordWithdraw;
-  directory_.raise_fence(holder_, 2);
-  directory_.shard().apply(holder_, withdrawal);
-  EXPECT_FALSE(directory_.store(kHolder, 1, rows_of(1)));
+  EXPECT_EQ(directory_.take(kHolder, part_of(8, {&gone, 1})), 9u);
+  EXPECT_EQ(directory_.take(kHolder, part_of(7, {&came, 1})), 9u) << "it came late";
   EXPECT_FALSE(knows_it());
-  directory_.raise_fence(holder_, 1);
-  EXPECT_FALSE(directory_.store(kHolder, 1, rows_of(1))) << "it never falls";
-  EXPECT_TRUE(directory_.store(kHolder, 2, rows_of(3)));
-}
-
-TEST_F(DirectoryTest, RecordsOfStrangersAndInvalidRecordsAreRefused) {
-  EXPECT_FALSE(directory_.store('c', 1, rows_of(1)));
-  auto odd = rows_of(1);
-  odd[0].offset = 1;
-  EXPECT_FALSE(directory_.store(kHolder, 1, odd));
+  EXPECT_EQ(directory_.take('c', part_of(9, {&came, 1})), 0u) << "a stranger";
+  nodes_.drop(holder_);
+  EXPECT_EQ(directory_.take(kHolder, part_of(9, {&came, 1})), 0u);
   EXPECT_FALSE(knows_it());
-  directory_.drop_holder(holder_);
-  EXPECT_FALSE(directory_.store(kHolder, 1, rows_of(1)));
 }
 
 TEST_F(DirectoryTest, AnswersNameTheHolderOnlyWhileItIsInTheView) {
-  ASSERT_TRUE(directory_.store(kHolder, 1, rows_of(1)));
+  follow();
+  const RecordRow came = row_of(1);
+  ASSERT_EQ(directory_.take(kHolder, part_of(7, {&came, 1})), 8u);
   EXPECT_EQ(look().holders, std::vector{kHolder});
   nodes_.drop(holder_);
   EXPECT_FALSE(knows_it());
 }
 
-TEST_F(DirectoryTest, AnswersAreFinalOnlyForTheViewInSync) {
-  EXPECT_FALSE(look().final);
-  directory_.finality().keep(Clock::now() + std::chrono::hours(1));
-  directory_.finality().set(true, kOwnView + 1);
-  EXPECT_FALSE(look().final);
-  directory_.finality().set(true, kOwnView);
+TEST_F(DirectoryTest, AnswersAreFinalInTheViewOfAllLeases) {
+  set_ring(kSelfHolder, holder_);
+  EXPECT_FALSE(look().final) << "the other member may have the page";
+  follow(kOwnView - 1);
+  EXPECT_FALSE(look().final) << "it may have given it to the owners of its view";
+  follow();
   EXPECT_TRUE(look().final);
+  EXPECT_FALSE(look(kOwnView - 1).final) << "the reader may know members that have left";
+  EXPECT_FALSE(look(kOwnView + 1).final);
+  set_ring(holder_, kSelfHolder);
+  EXPECT_FALSE(look().final) << "somebody else owns the digest";
+  set_ring(kSelfHolder, holder_);
+  EXPECT_TRUE(look().final);
+  directory_.records().is_lost(holder_);
+  EXPECT_FALSE(look().final);
 }
 
-TEST_F(DirectoryTest, ARingClosesOwnersAndTellsWhetherWeAreAlone) {
-  nodes_.open_owner(holder_, true);
-  const std::vector<uint64_t> positions{1ull << 62, 1ull << 63};
-  const auto ring_of = [&](HolderIndex first, HolderIndex second) {
-    return std::make_shared<const Ring>(positions, std::vector{first, second}, 1, kOwnView);
-  };
-  directory_.set_ring(ring_of(kSelfHolder, holder_));
-  EXPECT_FALSE(directory_.alone());
-  EXPECT_FALSE(nodes_.open_owner(holder_));
-  directory_.set_ring(ring_of(kSelfHolder, kSelfHolder));
+TEST_F(DirectoryTest, OurOwnPageIsNamedEvenIfItComesMeanwhile) {
+  own_after_ = 0;
+  EXPECT_EQ(look().holders, std::vector<Incarnation>{'a'});
+  EXPECT_FALSE(knows_it());
+  own_after_ = 1;
+  EXPECT_EQ(look().holders, std::vector<Incarnation>{'a'}) << "it has moved here during the lookup";
+}
+
+TEST_F(DirectoryTest, ARingTellsWhetherWeAreAloneAndRemembersTheOneBefore) {
   EXPECT_TRUE(directory_.alone());
+  set_ring(kSelfHolder, holder_);
+  EXPECT_FALSE(directory_.alone());
+  const auto before = directory_.ring();
+  EXPECT_EQ(directory_.former_ring(), nullptr);
+  set_ring(kSelfHolder, kSelfHolder);
+  EXPECT_TRUE(directory_.alone());
+  EXPECT_EQ(directory_.former_ring(), before);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Two engines in one process that read from each other over loopback. A thread that knows both
-// plays the control plane. It fakes the ring's owners; the rest is real.
+// Two engines in one process that follow each other and read from each other over loopback. A
+// thread that knows both plays the control plane.
 
 #pragma once
 
@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -20,6 +19,17 @@
 namespace peercached {
 
 inline constexpr int64_t kPatienceMs = 20'000;
+inline constexpr uint64_t kFirstView = 1;
+
+template <typename Condition>
+bool comes_true(const Condition& condition) {
+  const Deadline deadline = Deadline::after_ms(kPatienceMs);
+  while (!condition()) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
 
 struct Pages {
   std::vector<std::string> keys;
@@ -52,8 +62,9 @@ struct Pages {
 class Side {
  public:
   Side(const char* name, const std::filesystem::path& folder, uint64_t pool_bytes,
-       const std::string& faults, uint64_t copied_records)
-      : engine(config(name, folder, pool_bytes, faults, copied_records)) {
+       const std::string& faults)
+      : engine(config(name, folder, pool_bytes, faults)) {
+    engine.publisher().set_patience(std::chrono::milliseconds(kPatienceMs));
     engine.start();
   }
 
@@ -71,6 +82,32 @@ class Side {
   void fence(bool on) { gate_page_.fence = on ? 1 : 0; }
   bool copying() const { return gate_page_.writers != 0; }
 
+  // A number of status_json().
+  uint64_t counter(const std::string& name) {
+    const std::string status = engine.operator_view().status_json();
+    const size_t at = status.find('"' + name + "\":");
+    if (at == std::string::npos) {
+      ADD_FAILURE() << "no counter " << name << " in " << status;
+      return 0;
+    }
+    return std::stoull(status.substr(at + name.size() + 3));
+  }
+  RecordTable& records() { return engine.directory().records(); }
+  // Whether it has leases of all members in this view.
+  bool knows_all(uint64_t view_number) {
+    std::vector<RecordRow> none;
+    return records().find({}, none) == view_number;
+  }
+  // As if `holder`, which it does not follow, had told these records.
+  void hears(HolderIndex holder, std::span<const RecordRow> rows) {
+    using Taken = RecordTable::Taken;
+    records().ask(holder, Clock::now());
+    EXPECT_EQ(records().take(holder, {.rows = rows, .anew = true, .more = true}), Taken::ok);
+    EXPECT_EQ(records().take(holder, {.from = 1, .to = 1}), Taken::ok);
+    records().ask(holder, Clock::now());
+    EXPECT_EQ(records().take(holder, {.from = 1, .to = 1, .lease_view = kFirstView}), Taken::ok);
+  }
+
   int64_t patience_ms = kPatienceMs;
   Engine engine;
   Side* peer = nullptr;
@@ -78,15 +115,14 @@ class Side {
 
  private:
   static EngineConfig config(const char* name, const std::filesystem::path& folder,
-                             uint64_t pool_bytes, const std::string& faults,
-                             uint64_t copied_records) {
+                             uint64_t pool_bytes, const std::string& faults) {
     EngineConfig config;
     config.node_id = name;
     config.incarnation = name[0];
     config.socket_path = folder / (std::string(name) + ".sock");
     config.pool_bytes = pool_bytes;
     config.shard_entries = 100'000;
-    config.copied_records = copied_records;
+    config.copied_records = 100'000;
     config.location_cache_entries = 4096;
     config.data_host = "127.0.0.1";
     config.connect_timeout_ms = kPatienceMs;  // a busy machine is no dead peer
@@ -107,20 +143,25 @@ class Side {
   WriteGate gate_{&gate_page_};
 };
 
-// Both sides own every digest; records are applied to both shards.
 class EnginePair : public ::testing::Test {
  protected:
-  void open(uint64_t pool_bytes, const std::string& faults = "", uint64_t copied_records = 0) {
+  void open(uint64_t pool_bytes, const std::string& faults = "") {
     char name[] = "/tmp/peercached-engine-XXXXXX";
     folder_ = mkdtemp(name);
-    a_ = std::make_unique<Side>("a", folder_, pool_bytes, faults, copied_records);
-    b_ = std::make_unique<Side>("b", folder_, pool_bytes, faults, copied_records);
-    join(*a_, *b_);
-    join(*b_, *a_);
+    a_ = std::make_unique<Side>("a", folder_, pool_bytes, faults);
+    b_ = std::make_unique<Side>("b", folder_, pool_bytes, faults);
+    for (auto [side, other] : {std::pair(a_.get(), b_.get()), std::pair(b_.get(), a_.get())}) {
+      side->peer = other;
+      side->peer_index = side->engine.peers().add(name_of(*other), incarnation_of(*other));
+      side->engine.readers().admit(name_of(*other), incarnation_of(*other), kToken);
+      set_first_ring(*side);
+    }
     for (Side* side : {a_.get(), b_.get()}) {
       if (begin_serving_) side->engine.begin_serving();
       threads_.emplace_back([this, side] { control(*side); });
+      connect(*side);
     }
+    if (begin_serving_) all_know(kFirstView);
   }
   void TearDown() override {
     stopping_ = true;
@@ -133,90 +174,90 @@ class EnginePair : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  void join(Side& side, Side& other) {
-    const std::string token(32, 't');
-    const char* name = &other == a_.get() ? "a" : "b";
-    const Incarnation incarnation = static_cast<Incarnation>(name[0]);
-    side.peer = &other;
-    side.peer_index = side.engine.peers().add(name, incarnation);
-    side.engine.readers().admit(name, incarnation, token);
-    side.engine.peers().connect(side.peer_index,
-                                {"127.0.0.1", other.engine.readers().port(), token, incarnation});
-    side.engine.directory().set_ring(
-        std::make_shared<const Ring>(std::vector<uint64_t>{1ull << 62, 1ull << 63},
-                                     std::vector<HolderIndex>{kSelfHolder, side.peer_index}, 2));
+  const char* name_of(const Side& side) const { return &side == a_.get() ? "a" : "b"; }
+  Incarnation incarnation_of(const Side& side) const {
+    return static_cast<Incarnation>(*name_of(side));
+  }
+  PeerEndpoint endpoint_of(Side& side) const {
+    return {"127.0.0.1", side.engine.readers().port(), kToken, incarnation_of(side)};
+  }
+  void connect(Side& side) {
+    side.engine.peers().connect(side.peer_index, endpoint_of(*side.peer));
+  }
+  // `side` follows the other one no more, and has lost its records.
+  static void forget_peer(Side& side) {
+    side.engine.peers().disconnect(side.peer_index);
+    side.records().forget(side.peer_index);
   }
 
+  // Likewise, but it still reads from there.
+  void follow_no_more(Side& side) {
+    forget_peer(side);
+    side.engine.transports().engine().add_peer(side.peer_index, endpoint_of(*side.peer));
+    side.engine.nodes().set_connected(side.peer_index, true);
+  }
+
+  // Both sides own every digest.
+  virtual void set_first_ring(Side& side) {
+    side.engine.set_ring(std::make_shared<const Ring>(
+        std::vector<uint64_t>{1ull << 62, 1ull << 63},
+        std::vector<HolderIndex>{kSelfHolder, side.peer_index}, 2, kFirstView));
+  }
   // `owner` owns all digests except one place, which `other` owns.
   static void set_ring(Side& side, HolderIndex owner, HolderIndex other, uint64_t view_number) {
     constexpr uint64_t kPlace = 1ull << 62;
-    side.engine.directory().set_ring(
-        std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
-                                     std::vector<HolderIndex>{owner, other}, 1, view_number));
+    side.engine.set_ring(std::make_shared<const Ring>(std::vector<uint64_t>{kPlace, kPlace + 1},
+                                                      std::vector<HolderIndex>{owner, other}, 1,
+                                                      view_number));
   }
-  void a_owns_all(uint64_t view_number) {
-    set_ring(*a_, kSelfHolder, a_->peer_index, view_number);
-    set_ring(*b_, b_->peer_index, kSelfHolder, view_number);
+  void owns_all(Side& side, uint64_t view_number) {
+    set_ring(side, kSelfHolder, side.peer_index, view_number);
+    set_ring(*side.peer, side.peer->peer_index, kSelfHolder, view_number);
+    all_know(view_number);
+  }
+  // Waits until both sides have all leases of that view.
+  void all_know(uint64_t view_number) {
+    ASSERT_TRUE(
+        comes_true([&] { return a_->knows_all(view_number) && b_->knows_all(view_number); }));
   }
 
   void control(Side& side) {
     while (!stopping_) {
       pollfd one{side.engine.control().event_fd(), POLLIN, 0};
-      if (poll(&one, 1, 20) != 1 || deaf_) continue;
-      std::deque<Event> removals;
-      handle_events(side, removals);
-      for (; !removals.empty(); removals.pop_front()) {
-        const auto digests =
-            std::span<const std::byte>(removals.front().payload).subspan(sizeof(RemovalQuestion));
-        auto answer = remove_here(side, digests, removals);
-        side.engine.control().answer(removals.front().ticket, std::move(answer));
+      if (poll(&one, 1, 20) != 1) continue;
+      for (Event& event : side.engine.control().take(256)) {
+        auto answer = answer_to(side, event);
+        if (event.ticket != 0) side.engine.control().answer(event.ticket, std::move(answer));
       }
     }
   }
 
-  // Appends removals to `removals`, for the caller to handle next.
-  void handle_events(Side& side, std::deque<Event>& removals) {
-    for (Event& event : side.engine.control().take(256)) {
-      if (event.kind == EventKind::remove) {
-        removals.push_back(std::move(event));
-        continue;
-      }
-      std::vector<std::byte> answer;
-      if (event.kind == EventKind::publish) {
-        std::vector<RecordRow> rows(event.payload.size() / sizeof(RecordRow));
-        std::ranges::copy(event.payload, std::as_writable_bytes(std::span(rows)).begin());
-        publish(side, rows);
-      } else if (event.kind == EventKind::peer_trouble) {
-        side.engine.nodes().set_suspect(side.peer_index, false);  // the probe succeeded
-      } else if (event.kind == EventKind::lookup && &side == b_.get() && while_b_looks_up_) {
-        while_b_looks_up_();
-      } else if (event.kind == EventKind::promote && promoted_) {
-        const std::vector<RecordRow> rows = promoted_();
-        const auto bytes = std::as_bytes(std::span(rows));
-        answer.assign(bytes.begin(), bytes.end());
-      }
-      if (event.ticket != 0) side.engine.control().answer(event.ticket, std::move(answer));
+  std::vector<std::byte> answer_to(Side& side, const Event& event) {
+    if (event.kind == EventKind::remove) {
+      return remove_here(
+          side, std::span<const std::byte>(event.payload).subspan(sizeof(RemovalQuestion)));
     }
-  }
-
-  void publish(Side& side, std::span<const RecordRow> rows) {
-    side.engine.directory().shard().apply(kSelfHolder, rows);
-    if (tell_owners_) side.peer->engine.directory().shard().apply(side.peer->peer_index, rows);
-    side.engine.storage().pool().mark_published(rows);
+    if (event.kind == EventKind::peer_trouble) {
+      side.engine.nodes().set_suspect(side.peer_index, false);  // the probe succeeded
+    } else if (event.kind == EventKind::promote && promoted_) {
+      const std::vector<RecordRow> rows = promoted_();
+      const auto bytes = std::as_bytes(std::span(rows));
+      return {bytes.begin(), bytes.end()};
+    }
+    return {};
   }
 
   // Removes as if the other side had no pages.
-  std::vector<std::byte> remove_here(Side& side, std::span<const std::byte> payload,
-                                     std::deque<Event>& later) {
+  static std::vector<std::byte> remove_here(Side& side, std::span<const std::byte> payload) {
     std::vector<Digest> digests(payload.size() / sizeof(Digest));
     std::memcpy(digests.data(), payload.data(), payload.size());
     std::vector<RecordRow> rows;
     RemovalAnswer head{0, 0};
     if (side.engine.removals().begin(digests, rows) != Removals::Begun::kept)
       head.status = static_cast<uint32_t>(PageStatus::error);
-    // Publishes of these pages may be in flight: handle them first.
-    handle_events(side, later);
-    publish(side, rows);
+    RecordFeed& feed = side.engine.publisher().feed();
+    const uint64_t position = feed.tell_now(digests);
+    while (!feed.behind(position).empty()) std::this_thread::yield();
     side.engine.removals().end(digests);
     head.held = static_cast<uint32_t>(rows.size());
     std::vector<std::byte> answer(sizeof head + rows.size() * sizeof(Digest));
@@ -228,15 +269,13 @@ class EnginePair : public ::testing::Test {
     return answer;
   }
 
+  inline static const std::string kToken = std::string(32, 't');
   std::filesystem::path folder_;
   std::unique_ptr<Side> a_, b_;
   std::vector<std::thread> threads_;
-  std::function<void()> while_b_looks_up_;  // on the thread that answers b's requests
   // The other side's answer to a request to bring pages from its disk.
   std::function<std::vector<RecordRow>()> promoted_;
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> deaf_{false};  // the control planes get no events
-  std::atomic<bool> tell_owners_{true};
   bool begin_serving_ = true;
 };
 

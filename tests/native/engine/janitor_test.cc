@@ -23,7 +23,7 @@ class JanitorTest : private JournalOnDisk, public ColdTest {
     ColdTest::TearDown();
   }
 
-  void start() { janitor_.start({*pool_, *cold_, *holds_, shard_, nullptr}); }
+  void start() { janitor_.start({*pool_, *cold_, *holds_, records_}); }
   static bool eventually(const std::function<bool()>& condition) {
     const Deadline deadline = Deadline::after_ms(20'000);
     while (!condition()) {
@@ -34,6 +34,7 @@ class JanitorTest : private JournalOnDisk, public ColdTest {
   }
 
   std::unique_ptr<HoldTable> holds_;
+  RecordTable records_{1000, [] {}};
   Janitor janitor_;
 };
 
@@ -73,16 +74,18 @@ TEST_F(JanitorTest, HoldsEndWhenTheirTimeIsOver) {
   EXPECT_TRUE(eventually([&] { return holds_->stats().pages == 1; }));
 }
 
-TEST_F(JanitorTest, RecordsOfADroppedHolderAreSwept) {
-  constexpr HolderIndex kDropped = 5;
-  shard_.add_holder(kDropped);
+TEST_F(JanitorTest, RecordsOfAHolderThatHasLeftAreSwept) {
+  constexpr HolderIndex kGone = 5;
   RecordRow row{.digest = {5, 6}, .offset = 4096, .generation = 1, .length = 100};
   row.flags = kRecordResident;
-  ASSERT_EQ(shard_.apply(kDropped, {&row, 1}).added, 1u);
-  shard_.drop_holder(kDropped);
+  records_.ask(kGone, Clock::now());
+  ASSERT_EQ(records_.take(kGone, {.rows = {&row, 1}, .anew = true, .more = true}),
+            RecordTable::Taken::ok);
+  records_.forget(kGone);
+  ASSERT_EQ(records_.shard_stats().dead_entries, 1u);
   start();
   janitor_.sweep_records();
-  EXPECT_TRUE(eventually([&] { return shard_.swept(kDropped); }));
+  EXPECT_TRUE(eventually([&] { return records_.shard_stats().dead_entries == 0; }));
 }
 
 TEST_F(JanitorTest, WaitingJournalEntriesAreWrittenOnceThereIsRoom) {

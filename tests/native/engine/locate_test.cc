@@ -1,4 +1,4 @@
-// Lookups at owners: frames answer some, and the control plane must answer the others.
+// Lookups at owners: a final answer is enough, and after any other one all who may know are asked.
 #include "engine_fixture.h"
 
 namespace peercached {
@@ -11,67 +11,70 @@ class Locate : public EnginePair {
  protected:
   void SetUp() override {
     open(16 << 20);
-    a_owns_all(kView);
-    a_->engine.directory().finality().set(true, kView);
-    a_->engine.directory().finality().keep(Deadline::after_ms(600'000).at);
-    Pages in("first", 1, 1000);
-    in.fill();
-    EXPECT_EQ(a_->set(in), std::vector{PageStatus::ok});
+    owns_all(*a_, kView);
   }
 
-  // Returns how often b asks its control plane in a lookup that finds `there` pages.
-  uint64_t questions_for(const std::string& label, size_t there) {
-    Pages in(label, there, 1000), all(label, there + 2, 1000);
+  void set_at_a(const std::string& label, size_t count) {
+    Pages in(label, count, 1000);
     in.fill();
-    EXPECT_EQ(a_->set(in), std::vector(there, PageStatus::ok));
-    const uint64_t before = b_->engine.control().posted();
+    EXPECT_EQ(a_->set(in), std::vector(count, PageStatus::ok));
+  }
+  // Looks `there` pages up from b, and some that are nowhere. Returns how often b had to ask more
+  // than the owners that it asks first.
+  uint64_t passed_on(const std::string& label, size_t there) {
+    set_at_a(label, there);
+    Pages all(label, there + 2, 1000), out(label, there, 1000), in(label, there, 1000);
+    const uint64_t before = b_->counter("lookups_passed_on");
     EXPECT_EQ(b_->exists(all).prefix, there);
-    const uint64_t asked = b_->engine.control().posted() - before;
-    Pages out(label, there, 1000);
+    const uint64_t more = b_->counter("lookups_passed_on") - before;
     EXPECT_EQ(b_->get(out), std::vector(there, PageStatus::ok));
+    in.fill();
     EXPECT_EQ(out.memory, in.memory);
-    return asked;
+    return more;
   }
 };
 
-TEST_F(Locate, FinalOwnerAnswerNeedsNoControlPlane) {
-  EXPECT_EQ(questions_for("settled", 20), 0u);
-  EXPECT_EQ(questions_for("absent", 0), 0u);
+TEST_F(Locate, FinalAnswerIsEnough) {
+  EXPECT_EQ(passed_on("settled", 20), 0u);
+  EXPECT_EQ(passed_on("absent", 0), 0u);
+  owns_all(*b_, kView + 1);
+  const uint64_t before = b_->counter("lookups_asked");
+  EXPECT_EQ(passed_on("known here", 20), 0u);
+  EXPECT_EQ(b_->counter("lookups_asked"), before) << "our own table needs no message";
 }
 
-TEST_F(Locate, NonFinalOwnerAnswerAsksTheControlPlane) {
-  a_->engine.directory().finality().set(false, kView);
-  EXPECT_EQ(questions_for("not in sync", 20), 1u);
-  a_->engine.directory().finality().set(true, kView + 1);
-  EXPECT_EQ(questions_for("of another view", 20), 1u);
-  a_->engine.directory().finality().set(true, kView);
-  EXPECT_EQ(questions_for("in sync", 20), 0u);
-  a_->engine.directory().finality().keep(Deadline::after_ms(0).at);
-  EXPECT_EQ(questions_for("it stood still", 20), 1u);
+TEST_F(Locate, OwnerInAnotherViewOrWithoutALeaseOfEachMemberIsNotFinal) {
+  set_ring(*a_, kSelfHolder, a_->peer_index, kView + 1);
+  EXPECT_EQ(passed_on("of another view", 20), 1u);
+  set_ring(*b_, b_->peer_index, kSelfHolder, kView + 1);
+  all_know(kView + 1);
+  EXPECT_EQ(passed_on("of the same view", 20), 0u);
+  forget_peer(*a_);
+  EXPECT_EQ(passed_on("no lease", 20), 1u);
 }
 
-TEST_F(Locate, ASuspectOwnerIsNotAsked) {
-  Pages out("first", 1, 1000);
+TEST_F(Locate, ASuspectOwnerIsNotAskedAndASlowOneIfNobodyElseKnows) {
   b_->engine.nodes().set_suspect(b_->peer_index, true);
-  const uint64_t before = b_->engine.control().posted();
+  set_at_a("page", 20);
+  Pages out("page", 20, 1000);
+  const uint64_t frames = b_->counter("lookup_frames");
   EXPECT_EQ(b_->exists(out).prefix, 0u);
-  EXPECT_EQ(b_->engine.control().posted() - before, 1u);
+  EXPECT_EQ(b_->counter("lookup_frames"), frames);
+  b_->engine.nodes().set_suspect(b_->peer_index, false);
+  b_->engine.nodes().set_slow(b_->peer_index, TimePoint::max());
+  follow_no_more(*b_);
+  const uint64_t before = b_->counter("lookups_passed_on");
+  EXPECT_EQ(b_->exists(out).prefix, 20u);
+  EXPECT_EQ(b_->counter("lookups_passed_on") - before, 1u);
 }
 
-TEST(Finality, CountsOnlyWithinOneTerm) {
-  Finality finality;
-  EXPECT_FALSE(finality.lasts(finality.term(0)));
-  finality.set(true, 7);
-  EXPECT_EQ(finality.term(7), 0u) << "nobody has said that it is up to date";
-  finality.keep(Clock::now() + std::chrono::hours(1));
-  EXPECT_EQ(finality.term(6), 0u);
-  const uint64_t term = finality.term(7);
-  EXPECT_TRUE(finality.lasts(term));
-  finality.set(false, 7);
-  EXPECT_FALSE(finality.lasts(term));
-  finality.set(true, 7);
-  EXPECT_FALSE(finality.lasts(term)) << "what was looked up before may be of in between";
-  EXPECT_TRUE(finality.lasts(finality.term(7)));
+TEST_F(Locate, OwnersOfTheRingBeforeAreAskedWhileTheNewOnesDoNotKnowAll) {
+  set_at_a("page", 20);
+  Pages out("page", 20, 1000);
+  set_ring(*b_, kSelfHolder, b_->peer_index, kView + 1);  // a has not heard of this view
+  follow_no_more(*b_);
+  EXPECT_EQ(b_->exists(out).prefix, 20u);
+  EXPECT_EQ(b_->get(out), std::vector(20, PageStatus::ok));
 }
 
 }  // namespace

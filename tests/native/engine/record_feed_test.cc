@@ -8,7 +8,7 @@
 namespace peercached {
 namespace {
 
-using Told = RecordFeed::Told;
+constexpr Incarnation kFollower = 0xf;
 
 std::vector<RecordRow> rows_of(std::initializer_list<uint64_t> generations) {
   std::vector<RecordRow> rows;
@@ -17,99 +17,117 @@ std::vector<RecordRow> rows_of(std::initializer_list<uint64_t> generations) {
 }
 
 struct OpenFeed : RecordFeed {
-  explicit OpenFeed(size_t changes_max) : RecordFeed(changes_max) { open(); }
+  explicit OpenFeed(std::function<void()> on_moved = [] {}) : RecordFeed(4, std::move(on_moved)) {
+    set_view(1, {});
+    open();
+  }
 };
 
 struct Follower {
   RecordFeed& feed;
-  uint64_t position = 0;
+  FeedQuestion next{.number = 1};
   std::vector<uint64_t> heard{};
 
-  Told read(int64_t wait_ms = 20'000) {
+  // False: closed.
+  bool read(int64_t wait_ms = 20'000) {
     std::vector<RecordRow> changes;
-    const Told told = feed.read(position, Deadline::after_ms(wait_ms), changes);
+    const auto part = feed.answer(kFollower, next, Deadline::after_ms(wait_ms), changes);
     for (const RecordRow& row : changes) heard.push_back(row.generation);
-    return told;
+    if (part) next = {next.number + 1, part->to, part->lease_view};
+    return part.has_value();
+  }
+  // Reads until it has a lease.
+  void join() {
+    while (next.lease_view == 0) ASSERT_TRUE(read());
   }
 };
 
-TEST(RecordFeed, FollowerGetsAllLaterRecordsInOrder) {
-  OpenFeed feed(8);
-  feed.append(rows_of({1, 2}));
-  Follower one{feed};
-  EXPECT_EQ(one.read(), Told::forgotten) << "it begins with a scan";
-  feed.append(rows_of({3}));
-  feed.append(rows_of({4, 5}));
-  while (one.heard.size() < 3) EXPECT_EQ(one.read(), Told::news);
-  feed.append(rows_of({6, 7, 8, 9, 10, 11, 12, 13}));  // fills the whole ring of records
-  while (one.heard.size() < 11) EXPECT_EQ(one.read(), Told::news);
-  EXPECT_EQ(one.heard, (std::vector<uint64_t>{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}));
-}
-
-TEST(RecordFeed, FollowerTooFarBehindStartsOver) {
-  OpenFeed feed(4);
-  Follower one{feed};
-  one.read();
-  feed.append(rows_of({1, 2, 3, 4, 5}));
-  EXPECT_EQ(one.read(), Told::forgotten);
-  EXPECT_TRUE(one.heard.empty());
-  feed.append(rows_of({6}));
-  EXPECT_EQ(one.read(), Told::news);
-  EXPECT_EQ(one.heard, std::vector<uint64_t>{6});
-  one.position += 100;  // as if from an earlier run of this node
-  EXPECT_EQ(one.read(), Told::forgotten);
-}
-
 TEST(RecordFeed, FollowerWaitsForNewsUntilItsDeadline) {
-  OpenFeed feed(4);
+  OpenFeed feed;
   Follower one{feed};
-  one.read();
-  EXPECT_EQ(one.read(1), Told::news);
+  one.join();
+  EXPECT_TRUE(one.read(1));
   EXPECT_TRUE(one.heard.empty());
   auto told = std::async(std::launch::async, [&] { return one.read(); });
   feed.append(rows_of({1}));
-  EXPECT_EQ(told.get(), Told::news);
+  EXPECT_TRUE(told.get());
   EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
 }
 
 TEST(RecordFeed, ReadReturnsRecordsAppendedBeforeIt) {
-  OpenFeed feed(4);
+  OpenFeed feed;
   Follower one{feed};
-  one.read();
+  one.join();
   feed.append(rows_of({1}));  // the feed announces it to followers a moment later
   one.read(0);
   EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
 }
 
 TEST(RecordFeed, UnopenedFeedGivesNoRecords) {
-  RecordFeed feed(4);
+  RecordFeed feed(4, [] {});
   Follower one{feed};
   feed.append(rows_of({1}));
-  EXPECT_EQ(one.read(1), Told::closed);
+  EXPECT_FALSE(one.read(1));
+  ++one.next.number;
   auto told = std::async(std::launch::async, [&] { return one.read(); });
   feed.open();
-  EXPECT_EQ(told.get(), Told::forgotten);
+  EXPECT_TRUE(told.get());
 }
 
-TEST(RecordFeed, ForgetMakesFollowersStartOver) {
-  OpenFeed feed(4);
+TEST(RecordFeed, AnotherViewAndLostChangesWakeWaitingFollowers) {
+  OpenFeed feed;
   Follower one{feed};
-  one.read();
+  one.join();
   auto told = std::async(std::launch::async, [&] { return one.read(); });
+  feed.set_view(2, {});
+  EXPECT_TRUE(told.get());
+  EXPECT_EQ(one.next.lease_view, 2u);
+  told = std::async(std::launch::async, [&] { return one.read(); });
   feed.forget();
-  EXPECT_EQ(told.get(), Told::forgotten);
+  EXPECT_TRUE(told.get());
+  EXPECT_EQ(one.next.lease_view, 0u);
+}
+
+TEST(RecordFeed, WhoeverWaitsForAFollowerHearsWhenItAsksAgain) {
+  std::atomic<unsigned> moved{0};
+  OpenFeed feed([&] { ++moved; });
+  Follower one{feed};
+  one.join();
+  EXPECT_EQ(moved, 0u) << "nobody waits";
   feed.append(rows_of({1}));
-  EXPECT_EQ(one.read(), Told::news);
-  EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
+  const uint64_t position = feed.tell_now({});
+  EXPECT_EQ(feed.behind(position).size(), 1u);
+  EXPECT_TRUE(one.read()) << "told at once";
+  one.read(1);
+  EXPECT_GE(moved, 1u);
+  EXPECT_EQ(feed.behind(position).size(), 0u);
 }
 
 TEST(RecordFeed, CloseWakesWaitingFollowers) {
-  OpenFeed feed(4);
+  OpenFeed feed;
   Follower one{feed};
-  one.read();
+  one.join();
   auto told = std::async(std::launch::async, [&] { return one.read(); });
   feed.close();
-  EXPECT_EQ(told.get(), Told::closed);
+  EXPECT_FALSE(told.get());
+}
+
+TEST(RecordFeed, WhoeverWaitsForAMoveHearsOfQuestionsAndOfAnswersToPushes) {
+  OpenFeed feed;
+  Follower one{feed};
+  const TimePoint patience = Clock::now() + std::chrono::seconds(60);
+  const auto wakes = [&](const auto& move) {
+    const uint64_t seen = feed.moves();
+    auto waiting = std::async(std::launch::async, [&] { feed.wait_moved(seen, patience); });
+    move();
+    waiting.get();
+  };
+  wakes([&] { one.join(); });
+  wakes([&] { feed.stands(kFollower, 1); });
+  wakes([&] { feed.close(); });
+  EXPECT_LT(Clock::now(), patience);
+  const uint64_t seen = feed.moves();
+  EXPECT_FALSE(feed.wait_moved(seen, patience)) << "nobody moves any more";
 }
 
 }  // namespace

@@ -41,7 +41,6 @@ class PoolHammer : public PageFixture {
     }
     std::vector<RecordRow> rows(fresh.size());
     pool->commit(fresh, rows);
-    pool->mark_published(rows);
     sets += rows.size();
     pool->unpin(all);
   }

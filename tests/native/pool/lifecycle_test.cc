@@ -230,28 +230,14 @@ TEST_F(PoolLifecycle, GenerationsNeverRepeatAndRowsCarryThem) {
   EXPECT_GT(pool->next_generation(), last);
 }
 
-TEST_F(PoolLifecycle, PublicationIsRememberedForThatUseOnly) {
+TEST_F(PoolLifecycle, RecordOfAPinnedPageIsThatOfItsCommit) {
   open(4 * kMiB);
   const RecordRow row = set(1, 4096);
   PinnedPage page = pin(1);
-  EXPECT_FALSE(pool->is_published(page));
-  RecordRow other_use = row;
-  ++other_use.generation;
-  pool->mark_published({&other_use, 1});
-  EXPECT_FALSE(pool->is_published(page));
-  pool->mark_published({&row, 1});
-  EXPECT_TRUE(pool->is_published(page));
   RecordRow same;
   pool->rows_of({&page, 1}, {&same, 1});
   EXPECT_EQ(same.generation, row.generation);
   EXPECT_EQ(same.offset, row.offset);
-  unpin(page);
-
-  std::vector<RecordRow> rows;
-  remove(1, rows);
-  set(1, 4096);
-  page = pin(1);
-  EXPECT_FALSE(pool->is_published(page));
   unpin(page);
 }
 

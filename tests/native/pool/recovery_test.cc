@@ -107,15 +107,6 @@ TEST_F(Recovery, WithoutANamespaceAPageEndsWithTheProcess) {
   EXPECT_EQ(pool->recovery().unfinished, 1u);
 }
 
-TEST_F(Recovery, NothingCountsAsPublished) {
-  const RecordRow row = set_page(1, 8192);
-  pool->mark_published({&row, 1});
-  reopen();
-  const PinnedPage page = pin(1);
-  EXPECT_FALSE(pool->is_published(page));
-  unpin(page);
-}
-
 TEST_F(Recovery, EvictionGoesOnInTheOrderOfUse) {
   config.size_bytes = 2 * kMiB;
   reopen();

@@ -4,7 +4,6 @@
 
 #include <random>
 
-#include "common/summary.h"
 #include "records.h"
 
 namespace peercached {
@@ -60,47 +59,6 @@ TEST(PackedRecord, OutOfRangeRecordIsNotRepresentable) {
   EXPECT_FALSE(with([](RecordRow& row) { row.flags = 4; }));
   // A withdrawal has no place in the pool.
   EXPECT_TRUE(with([](RecordRow& row) { row = {.digest = {1, 2}, .flags = kRecordWithdraw}; }));
-}
-
-TEST(Summary, ATermDependsOnDigestGenerationAndResidenceAlone) {
-  const RecordRow row = record({0x0102030405060708, 0x1112131415161718}, 9);
-  const auto changed = [&](auto change) {
-    RecordRow other = row;
-    change(other);
-    return summary_term(other) != summary_term(row);
-  };
-  EXPECT_TRUE(changed([](RecordRow& r) { ++r.digest.hi; }));
-  EXPECT_TRUE(changed([](RecordRow& r) { ++r.digest.lo; }));
-  EXPECT_TRUE(changed([](RecordRow& r) { std::swap(r.digest.lo, r.digest.hi); }));
-  EXPECT_TRUE(changed([](RecordRow& r) { ++r.generation; }));
-  EXPECT_TRUE(changed([](RecordRow& r) { r.flags = 0; }));
-  EXPECT_FALSE(changed([](RecordRow& r) { r.holder = 7; }));
-  EXPECT_FALSE(changed([](RecordRow& r) { r.offset += 64; }));
-  EXPECT_FALSE(changed([](RecordRow& r) { r.length += 64; }));
-  EXPECT_FALSE(changed([](RecordRow& r) { ++r.check; }));
-  EXPECT_FALSE(changed([](RecordRow& r) { r.generation |= uint64_t{1} << 48; }));
-}
-
-TEST(Summary, DiskPageTermDependsOnContentNotGeneration) {
-  RecordRow row = record({0x0102030405060708, 0x1112131415161718}, 9);
-  row.flags = 0;
-  const auto changed = [&](auto change) {
-    RecordRow other = row;
-    change(other);
-    return summary_term(other) != summary_term(row);
-  };
-  EXPECT_TRUE(changed([](RecordRow& r) { ++r.digest.hi; }));
-  EXPECT_TRUE(changed([](RecordRow& r) { r.length += 64; }));
-  EXPECT_TRUE(changed([](RecordRow& r) { ++r.check; }));
-  EXPECT_TRUE(changed([](RecordRow& r) { r.flags = kRecordResident; }));
-  EXPECT_FALSE(changed([](RecordRow& r) { ++r.generation; }));
-  EXPECT_FALSE(changed([](RecordRow& r) { r.offset += 64; }));
-}
-
-TEST(Summary, ABucketIsTheFirstByteInMemory) {
-  Digest digest;
-  reinterpret_cast<unsigned char*>(&digest)[0] = 0xab;
-  EXPECT_EQ(bucket_of(digest), 0xabu);
 }
 
 }  // namespace

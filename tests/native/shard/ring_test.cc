@@ -89,7 +89,6 @@ TEST(Ring, AnEmptyRingOwnsNothing) {
   EXPECT_FALSE(ring.owned_by({0, 5}, 0));
   EXPECT_TRUE(ring.shares().empty());
   const Digest digest;
-  EXPECT_TRUE(ring.split(std::as_bytes(std::span(&digest, 1)), 16, false).empty());
 }
 
 TEST(Ring, PositionsThatCoincideKeepTheirOrder) {
@@ -137,45 +136,6 @@ TEST(Ring, ASinglePositionHasTheWholeCircle) {
   const auto shares = Ring({7}, {3}, 1).shares();
   ASSERT_EQ(shares.size(), 1u);
   EXPECT_EQ(shares[0], (std::pair<HolderIndex, double>{3, 1.0}));
-}
-
-TEST(Ring, SplitGivesEachOwnerItsItemsInOrder) {
-  std::mt19937_64 random(4);
-  for (size_t stride : {16u, 20u, 48u}) {
-    for (bool first_only : {false, true}) {
-      const Ring ring = ring_of(random_table(9, 30, 4), 3);
-      std::vector<std::byte> items(stride * 700);
-      for (auto& byte : items) byte = static_cast<std::byte>(random());
-
-      std::vector<HolderIndex> order;
-      std::map<HolderIndex, std::vector<std::byte>> expected;
-      for (size_t at = 0; at < items.size(); at += stride) {
-        Digest digest;
-        std::memcpy(&digest, items.data() + at, sizeof digest);
-        HolderIndex owners[kOwnersMax];
-        const unsigned count = ring.owners(digest, owners);
-        for (unsigned c = 0; c < (first_only ? 1 : count); ++c) {
-          if (!expected.contains(owners[c])) order.push_back(owners[c]);
-          auto& part = expected[owners[c]];
-          part.insert(part.end(), items.begin() + at, items.begin() + at + stride);
-        }
-      }
-      const auto parts = ring.split(items, stride, first_only);
-      ASSERT_EQ(parts.size(), order.size());
-      for (size_t p = 0; p < parts.size(); ++p) {
-        EXPECT_EQ(parts[p].owner, order[p]);
-        EXPECT_EQ(parts[p].items, expected[order[p]]);
-      }
-    }
-  }
-}
-
-TEST(Ring, SplitRefusesHalfItems) {
-  const Ring ring({1}, {0}, 1);
-  const std::vector<std::byte> items(47);
-  EXPECT_THROW(ring.split(items, 48, false), std::invalid_argument);
-  EXPECT_THROW(ring.split(items, 0, false), std::invalid_argument);
-  EXPECT_THROW(ring.split(std::span(items).first(45), 15, false), std::invalid_argument);
 }
 
 }  // namespace

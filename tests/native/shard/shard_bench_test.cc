@@ -126,23 +126,6 @@ TEST(ShardBench, DISABLED_Figures) {
     sum += owners[0];
   }
   std::printf("  owners: %.1f ns (%lu)\n", now_ms() - begin, static_cast<unsigned long>(sum % 10));
-  begin = now_ms();
-  for (size_t i = 0; i < kMillion; i += 128) {
-    auto parts = ring.split(std::as_bytes(all.subspan(i, 128)), sizeof(RecordRow), false);
-    sum += parts.size();
-  }
-  std::printf("  split of 128 records to 2 owners each: %.1f ns per record\n", now_ms() - begin);
-
-  begin = now_ms();
-  std::vector<BucketSummary> summary(kSummaryBuckets);
-  shard.summary(1, ring, 5, summary);
-  std::printf("10 M records: summary %.0f ms, ", now_ms() - begin);
-  begin = now_ms();
-  shard.replace(1, 7, 0, ring, 5, {});
-  std::printf("replace of one bucket %.2f ms, ", now_ms() - begin);
-  begin = now_ms();
-  const size_t trimmed = shard.trim(ring, 5);
-  std::printf("trim of %zu records %.0f ms\n", trimmed, now_ms() - begin);
 }
 
 }  // namespace

@@ -167,24 +167,6 @@ TEST(Shard, ThreeOfManyHoldersAreNamedAndAllAreKept) {
   }
 }
 
-TEST(Shard, ForgottenDigestsHaveNoHolders) {
-  Shard shard(1000);
-  const std::vector<RecordRow> rows = random_records(3, 1);
-  for (HolderIndex holder = 0; holder < 8; ++holder) {
-    shard.add_holder(holder);
-    ASSERT_EQ(shard.apply(holder, rows).added, 3u);
-  }
-  const std::vector<Digest> gone = {rows[0].digest, rows[2].digest};
-  shard.forget(gone);
-  EXPECT_EQ(shard.stats().lookups, 0u) << "nobody has asked";
-  EXPECT_EQ(shard.stats().entries, 8u);
-  std::vector<RecordRow> found;
-  shard.lookup(gone, found);
-  EXPECT_TRUE(found.empty());
-  shard.lookup({&rows[1].digest, 1}, found);
-  EXPECT_EQ(found.size(), 3u);
-}
-
 TEST(Shard, FourthHolderCanChangeAndWithdrawItsRecord) {
   Shard shard(1000);
   for (HolderIndex holder = 1; holder <= 4; ++holder) {

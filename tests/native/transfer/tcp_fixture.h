@@ -35,12 +35,12 @@ class Holder : public PagePool {
             [this](std::span<const Digest> digests, uint64_t view_number, Located& located) {
               if (lookup) lookup(digests, view_number, located);
             },
-            [this](Incarnation peer, uint64_t fence, std::span<const RecordRow> rows) {
-              return publish && publish(peer, fence, rows);
+            [this](Incarnation peer, const FeedPart& part) {
+              return push ? push(peer, part) : uint64_t{0};
             },
-            [this](Incarnation peer, const tcp::LifeSign& sign, uint64_t position, uint32_t wait_ms,
-                   const auto& answer) {
-              return follow && follow(peer, sign, position, wait_ms, answer);
+            [this](Incarnation peer, const tcp::LifeSign& sign, const FeedQuestion& question,
+                   uint32_t wait_ms, const auto& answer) {
+              return follow && follow(peer, sign, question, wait_ms, answer);
             }});
   }
 
@@ -53,7 +53,7 @@ class Holder : public PagePool {
   bool sealed = false;
   // Set before the first request.
   TcpServer::Lookup lookup;
-  TcpServer::Publish publish;
+  TcpServer::Push push;
   TcpServer::Follow follow;
   std::unique_ptr<TcpServer> server;
 };

@@ -51,7 +51,7 @@ DOCUMENT = {
                     "pool_bytes": 1 << 29, "quota_bytes": 1 << 30,
                     "demand": {"asked": 1000, "found": {"pool": 89}, "evicted": {"2x": 200}}}],
     "namespaces_open": 3,
-    "streams": [{"owner": "b", "state": "resync", "queued": 2}],
+    "followers": [{"node_id": "b", "state": "scan", "behind": 2}],
     "operations": {"get": {"ok": 10, "absent": 2}, "set": {"ok": 0}, "stale_retries": 1},
 }  # fmt: skip
 LOCATED = {
@@ -112,7 +112,7 @@ def test_status_starts_with_health_findings_and_remedies(ctl: Bench) -> None:
     for part in (
         "a at 10.0.0.1:31998", "up 1 h 2 min", "2 nodes in view 9, kept by b, 1 suspect",
         "512 MiB of 1 GiB used (50.0 %), 12,345 pages, 7 evicted", "3 refused: full",
-        "2 batches waiting for 1 owner", "12 pages: 10 ok, 2 absent", "stale retries 1",
+        "12 pages: 10 ok, 2 absent", "stale retries 1",
         "b: 10 pages, 2 MiB on 4 channels (tcp), 1 error",
         "8.9 % of 1,000 keys looked for (found: 80 pool, 9 peer), 28.9 % with 2x the pool, ",
         "5,696 tokens saved",

@@ -75,7 +75,6 @@ def test_the_stub_file_declares_the_calls_that_there_are() -> None:
 def test_every_event_reaches_its_handler_with_its_fields() -> None:
     digest = bytes(range(16))
     parts = Mock()
-    parts.lookups.find = AsyncMock(return_value=b"rows")
     parts.removals.remove = AsyncMock(return_value=(0, b"held", "text"))
     parts.cluster_wide.clear = AsyncMock(return_value=[])
     parts.promotes.ask = AsyncMock(return_value=b"promoted")
@@ -86,12 +85,10 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
     events = Events(
         parts.engine,
         cast(Any, placement),
-        parts.publisher,
-        parts.streams,
-        parts.lookups,
         parts.cluster_wide,
         parts.failures,
         parts.connects,
+        parts.followers,
         parts.promotes,
         parts.removals,
         parts.pins,
@@ -104,14 +101,11 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
 
     asyncio.run(drain())
     assert {event[0] for event in _native.sample_events()} == events.handlers.keys()
-    (published,) = parts.publisher.publish.call_args_list
-    assert ROW.unpack(published.args[0])[0] == digest
-    parts.lookups.find.assert_called_once_with(digest, 2.0)
+    parts.followers.moved.assert_called_once_with()
     parts.removals.remove.assert_called_once_with(2 * digest, 2.0, (digest, 5))
     parts.cluster_wide.clear.assert_called_once_with("text", "user 1000")
     (failed,) = parts.failures.failed.call_args_list
     assert failed.args[0] is node and str(failed.args[1]).endswith("text")
-    parts.streams.resync_all.assert_called_once_with()
     (wish,) = parts.connects.wish.call_args_list
     holder, connect_id, end, closed = wish.args
     assert (holder, connect_id, channel_ends.rail_of(end), closed) == (7, 3, 2, b"\1\0\0\0")
@@ -121,7 +115,6 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
     assert parts.engine.give_up.call_args_list == []
     parts.engine.answer_removal.assert_called_once_with(1, 0, b"held", "text")
     assert parts.engine.answer.call_args_list == [
-        call(1, b"rows"),
         call(1, b""),
         call(1, b"promoted"),
         call(1, b"\6\6full"),
@@ -147,11 +140,8 @@ def test_records_have_the_layout_of_the_data_plane() -> None:
     assert ROW.size == layout.ROW_BYTES == _native.ROW_BYTES
     assert layout.DIGEST_BYTES == _native.DIGEST_BYTES
     assert _native.RECORD_ROW["holder"][0] == 2 * layout._HOLDER_AT_U16
-    assert _native.RECORD_ROW["flags"][0] == layout._FLAGS_AT
     assert (layout.RESIDENT, WITHDRAW) == (_native.RESIDENT, _native.WITHDRAW)
-    assert (layout.SELF, layout.NO_HOLDER) == (_native.SELF_HOLDER, _native.NO_HOLDER)
-    assert layout.BUCKETS == _native.SUMMARY_BUCKETS
-    assert layout.SUMMARY_BYTES == _native.SUMMARY_BYTES
+    assert layout.SELF == _native.SELF_HOLDER
 
 
 def test_channel_ends_have_the_layout_of_the_data_plane() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from harness.fake_engine import FakeEngine, FakeNative, build_ring, digest_of
+from harness.fake_engine import FakeEngine, build_ring, digest_of
 
 from peercached.directory.owner_choice import choose_owners, owners_in
 from peercached.directory.placement import Placement
@@ -20,9 +20,7 @@ class Observer:
     def __init__(self, node_id: str) -> None:
         self.engine = FakeEngine()
         self.own = address(node_id)
-        self.placement = Placement(
-            cast(Any, self.engine), self.own, build_ring, cast(Any, FakeNative), 2
-        )
+        self.placement = Placement(cast(Any, self.engine), self.own, build_ring, 2)
 
     def view(self, number: int, since: dict[str, int]) -> None:
         members = [Member(address(node_id)) for node_id in since]

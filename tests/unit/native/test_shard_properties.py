@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from peercached import _native
-from peercached.directory.lookup import ROWS_PER_DIGEST_MAX
 
 _ROW = struct.Struct("<16sQQIIHB5x")
 _RESIDENT, _WITHDRAW = 1, 2
+ROWS_PER_DIGEST_MAX = 3  # native/shard/shard.h
 _HOLDERS = (1, 2, 3, 4, 5)
 _DIGESTS = [hashlib.blake2b(bytes([n]), digest_size=16).digest() for n in range(40)]
 

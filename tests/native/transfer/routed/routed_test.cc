@@ -38,7 +38,7 @@ class AnsweringTcp final : public Answering<TransferEngine> {
  public:
   void hold(std::span<HoldBatch>, uint32_t, Deadline) override {}
   void lookup(std::span<LookupBatch>, uint64_t, Deadline) override {}
-  void publish(std::span<PublishBatch>, std::atomic<uint64_t>&, Deadline) override {}
+  void push(std::span<PushBatch>, Deadline) override {}
 };
 
 class AnsweringRdma final : public Answering<rdma::RdmaEngine> {

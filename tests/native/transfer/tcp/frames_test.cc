@@ -121,47 +121,85 @@ TEST(TransferFrames, ALookupAndItsAnswersArriveAsTheyWereSent) {
   EXPECT_NE(parse_located(body_of(frame), 78, found), nullptr) << "of another request";
 }
 
-TEST(TransferFrames, APublishAndItsAnswerArriveAsTheyWereSent) {
+TEST(TransferFrames, APushAndItsAnswerArriveAsTheyWereSent) {
   std::vector<std::byte> frame;
   std::vector<RecordRow> sent(kRowsPerRequestMax);
   for (uint64_t i = 0; i < sent.size(); ++i) {
     sent[i].digest = {i, ~i};
-    sent[i].flags = kRecordResident;
+    sent[i].flags = i % 2 == 0 ? kRecordResident : kRecordWithdraw;
   }
-  append_publish(frame, 78, 5, sent);
-  EXPECT_LE(header_of(frame, FrameKind::publish).body_bytes, kRequestBodyBytesMax);
-  uint64_t request = 0, fence = 0;
+  append_push(frame, 78, {.rows = sent, .from = 5, .to = 5 + sent.size()});
+  EXPECT_LE(header_of(frame, FrameKind::push).body_bytes, kRequestBodyBytesMax);
+  uint64_t request = 0;
+  FeedPart part;
   std::vector<RecordRow> rows;
-  ASSERT_EQ(parse_publish(body_of(frame), request, fence, rows), nullptr);
+  ASSERT_EQ(parse_push(body_of(frame), request, part, rows), nullptr);
   EXPECT_EQ(request, 78u);
-  EXPECT_EQ(fence, 5u);
-  ASSERT_EQ(rows.size(), sent.size());
-  EXPECT_EQ(std::memcmp(rows.data(), sent.data(), sent.size() * sizeof(RecordRow)), 0);
-  for (const int flags : {0, int{kRecordWithdraw}, kRecordResident | kRecordWithdraw}) {
-    frame.clear();
-    sent[9].flags = static_cast<uint8_t>(flags);
-    append_publish(frame, 78, 5, sent);
-    EXPECT_NE(parse_publish(body_of(frame), request, fence, rows), nullptr)
-        << "only the stream keeps withdrawals in order";
-  }
+  EXPECT_EQ(std::pair(part.from, part.to), std::pair(uint64_t{5}, 5 + sent.size()));
+  EXPECT_FALSE(part.anew || part.more || part.lease_view != 0);
+  ASSERT_EQ(part.rows.size(), sent.size());
+  EXPECT_EQ(std::memcmp(part.rows.data(), sent.data(), sent.size() * sizeof(RecordRow)), 0);
 
   frame.clear();
-  append_publish(frame, 78, 5, std::span(sent).first(2));
-  for (const uint32_t count : {0u, 1u, 3u, kRowsPerRequestMax + 1, UINT32_MAX}) {
-    auto wrong = frame;
-    std::memcpy(wrong.data() + sizeof(FrameHeader) + offsetof(PublishHead, count), &count,
-                sizeof count);
-    EXPECT_NE(parse_publish(body_of(wrong), request, fence, rows), nullptr) << count;
-  }
+  append_pushed(frame, 78, 9);
+  header_of(frame, FrameKind::pushed);
+  uint64_t position = 0;
+  ASSERT_EQ(parse_pushed(body_of(frame), 78, position), nullptr);
+  EXPECT_EQ(position, 9u);
+  EXPECT_NE(parse_pushed(body_of(frame), 79, position), nullptr) << "of another request";
 
-  for (const bool said : {true, false}) {
+  const auto wrong = [](size_t at, auto value) {
+    const std::vector<RecordRow> two(2);
+    std::vector<std::byte> bad;
+    append_push(bad, 78, {.rows = two, .from = 5, .to = 7});
+    std::memcpy(bad.data() + sizeof(FrameHeader) + at, &value, sizeof value);
+    uint64_t number = 0;
+    FeedPart taken;
+    std::vector<RecordRow> changes;
+    return parse_push(body_of(bad), number, taken, changes) != nullptr;
+  };
+  EXPECT_FALSE(wrong(offsetof(PushHead, from), uint64_t{5}));
+  EXPECT_TRUE(wrong(offsetof(PushHead, from), uint64_t{0}));
+  EXPECT_TRUE(wrong(offsetof(PushHead, to), uint64_t{4}));
+  EXPECT_TRUE(wrong(offsetof(PushHead, reserved), 1));
+  for (const uint32_t count : {0u, 1u, 3u, kRowsPerRequestMax + 1, UINT32_MAX})
+    EXPECT_TRUE(wrong(offsetof(PushHead, count), count)) << count;
+}
+
+TEST(TransferFrames, AFollowAndItsAnswersArriveAsTheyWereSent) {
+  const LifeSign sign{7, 8, 9, 1, 0};
+  std::vector<std::byte> frame;
+  append_follow(frame, 78, {3, 44, 12, 5, 1}, 2000, sign);
+  EXPECT_LE(header_of(frame, FrameKind::follow).body_bytes, kRequestBodyBytesMax);
+  uint64_t request = 0;
+  FeedQuestion question;
+  uint32_t wait_ms = 0;
+  LifeSign heard;
+  ASSERT_EQ(parse_follow(body_of(frame), request, question, wait_ms, heard), nullptr);
+  EXPECT_EQ(request, 78u);
+  EXPECT_EQ(question.number, 3u);
+  EXPECT_EQ(question.position, 44u);
+  EXPECT_EQ(question.lease_view, 12u);
+  EXPECT_EQ(std::pair(question.ring, question.scans), std::pair(uint64_t{5}, uint64_t{1}));
+  EXPECT_EQ(wait_ms, 2000u);
+  EXPECT_EQ(heard, sign);
+
+  const std::vector<RecordRow> sent(2);
+  const Followed parts[] = {{{.rows = sent, .anew = true, .more = true}, {}},
+                            {{.rows = sent, .from = 44, .to = 46, .lease_view = 12}, sign}};
+  for (const Followed& part : parts) {
     frame.clear();
-    append_published(frame, 78, said);
-    header_of(frame, FrameKind::published);
-    bool taken = !said;
-    ASSERT_EQ(parse_published(body_of(frame), 78, taken), nullptr);
-    EXPECT_EQ(taken, said);
-    EXPECT_NE(parse_published(body_of(frame), 79, taken), nullptr) << "of another request";
+    append_followed(frame, 78, part);
+    EXPECT_LE(header_of(frame, FrameKind::followed).body_bytes, kFollowedBodyBytesMax);
+    Followed same;
+    std::vector<RecordRow> rows;
+    ASSERT_EQ(parse_followed(body_of(frame), 78, same, rows), nullptr);
+    EXPECT_EQ(same.rows.size(), 2u);
+    EXPECT_EQ(std::pair(same.from, same.to), std::pair(part.from, part.to));
+    EXPECT_EQ(std::pair(same.anew, same.more), std::pair(part.anew, part.more));
+    EXPECT_EQ(same.lease_view, part.lease_view);
+    EXPECT_EQ(same.sign, part.sign);
+    EXPECT_NE(parse_followed(body_of(frame), 79, same, rows), nullptr) << "of another request";
   }
 }
 

@@ -143,28 +143,29 @@ TEST_F(Sealed, AConnectionWhoseKeyIsUsedUpIsReplaced) {
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
-struct CountingFeed : FeedReader {
-  uint64_t asks() override { return ++asked; }
-  bool begins(HolderIndex) override { return true; }
-  bool changes(HolderIndex, std::span<const RecordRow>) override { return true; }
-  void is_up_to_date(HolderIndex, uint64_t, TimePoint) override {}
-  void is_lost(HolderIndex) override { ++lost; }
-  std::atomic<uint64_t> asked{0}, lost{0};
-};
-
 TEST_F(Sealed, AFollowerReplacesAConnectionWhoseKeyIsUsedUpAndLosesNothing) {
   tcp::Seal::policy.received_records_max = 20;
   Holder holder(1 << 20, sealed());
-  holder.follow = [](Incarnation, const tcp::LifeSign&, uint64_t, uint32_t, const auto& answer) {
-    return answer({});
+  Feed feed{8};
+  feed.set_view(1, {}, Clock::now());
+  std::atomic<uint64_t> asked{0}, scans{0};
+  holder.follow = [&](Incarnation who, const tcp::LifeSign&, const FeedQuestion& question, uint32_t,
+                      const auto& answer) {
+    ++asked;
+    std::vector<RecordRow> changes;
+    feed.asked(who, question);
+    const auto part = feed.answer(who, question, Clock::now(), changes);
+    if (part && part->anew) ++scans;
+    return part && answer({*part, {}});
   };
-  CountingFeed feed;
+  RecordTable table(1000, [] {});
   tcp::LifeSigns signs;
-  tcp::Follower follower(feed, signs, as_reader(), std::chrono::milliseconds(10));
+  tcp::Follower follower(table, signs, watcher, as_reader(), std::chrono::milliseconds(10));
+  follower.follow_at_most(1);
   follower.follow(kPeer, holder.endpoint());
-  EXPECT_TRUE(eventually([&] { return feed.asked >= 100; }));
+  EXPECT_TRUE(eventually([&] { return asked >= 100; }));
   EXPECT_GT(holder.server->stats().accepted, 3u);
-  EXPECT_EQ(feed.lost, 0u);
+  EXPECT_EQ(scans, 1u);
 }
 
 TEST_F(Sealed, WiretapHearsNoPageBytesWhenSealed) {

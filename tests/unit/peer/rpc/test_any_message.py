@@ -55,8 +55,6 @@ READERS: dict[Any, Callable[[Any], Any]] = {
     pb.ConnectChannelReply: read_answer,
     pb.HeartbeatRequest: member_wire.heartbeat_of,
     pb.HeartbeatReply: member_wire.answer_of,
-    pb.PublishBatch: lambda message: wire.batch_of(message, 1),
-    pb.PublishAck: wire.ack_of,
     pb.ProbeRequest: lambda message: wire.address_of(message.target),
 }
 
@@ -113,5 +111,5 @@ def test_only_a_message_of_too_many_parts_is_refused_unparsed() -> None:
         for data in parts_of(kind):
             refused = parser(kind)(data * (2 * PARTS_MAX))
             assert isinstance(refused, ValueError) and "parts" in str(refused)
-    few = pb.LookupReply(rows=bytes(20 << 20), holders=[pb.LookupReply.Holder()] * 1000)
-    assert parser(pb.LookupReply)(few.SerializeToString()) == few
+    few = pb.RemoveReply(digests=bytes(20 << 20), silent=[pb.NodeAddress()] * 1000)
+    assert parser(pb.RemoveReply)(few.SerializeToString()) == few

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from peercached.directory.messages import Batch, Kind
 from peercached.membership.view import MEMBERS_MAX
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc import wire
@@ -69,14 +68,3 @@ def test_the_members_of_a_view_are_bounded() -> None:
     member_wire.update_of(view_of(*ids[:-1]))
     with pytest.raises(ValueError, match=str(MEMBERS_MAX + 1)):
         member_wire.update_of(view_of(*ids))
-
-
-@pytest.mark.parametrize("kind", Kind)
-def test_a_batch_survives_the_wire(kind: Kind) -> None:
-    batch = Batch(kind, epoch=7, sequence=4, view_number=3, payload=b"", fence=5)
-    assert wire.batch_of(wire.batch_message(batch, "b", 1), 7) == batch
-
-
-def test_a_batch_without_a_body_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch 4 has no body"):
-        wire.batch_of(pb.PublishBatch(sequence=4), 1)
