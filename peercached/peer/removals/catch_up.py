@@ -210,11 +210,13 @@ class RemovalCatchUp:
             if node in self._talking:
                 continue
             is_older = node.address.incarnation < own.incarnation
+            claims = removals.claims.are_of((node.address.node_id, node.address.incarnation))
             if removals.must_tell(node.address):
-                work = self._tell(node)
+                # Any call tells it. Two members may claim each other, so ask such a one as well.
+                work = self._ask_for_claims(node) if claims else self._tell(node)
             elif is_older and not removals.owes and node not in self._greeted:
                 work = self._greet(node)
-            elif removals.claims.are_of((node.address.node_id, node.address.incarnation)):
+            elif claims:
                 work = self._ask_for_claims(node)
             else:
                 continue
