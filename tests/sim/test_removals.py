@@ -93,6 +93,21 @@ def test_member_does_not_tell_of_unknown_missed_removals() -> None:
         assert [answer.known for answer in answers] == [False, True, False]
 
 
+def test_claims_of_two_members_on_each_other_end_when_neither_has_any() -> None:
+    with RemovalsCluster(1, 3) as cluster:
+        cluster.until_agreed(20 * TTL_S)
+        cluster.run(2.0)
+        ours = cluster.nodes["n0000"].daemon.removals
+        b, c = (cluster.nodes[name].address for name in ("n0001", "n0002"))
+        for by, owing in ((b, c), (c, b)):
+            life = ours.lives.find(owing.node_id, owing.incarnation)
+            assert life is not None
+            ours.claimed(by, [life])
+        assert ours.must_tell(b) and ours.must_tell(c)
+        cluster.run(5.0)
+        assert not (ours.must_tell(b) or ours.must_tell(c))
+
+
 def test_nothing_is_known_while_pages_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is gone before the node has forgotten which lives it would tell what."""
     with RemovalsCluster(1, 2) as cluster:
