@@ -738,12 +738,10 @@ class Located(Document):
     suspects: list[str] = []  # members that do not answer, so nobody knows what they have
 
     def silent(self) -> list[str]:
-        """The nodes that may have the page, or know who has it, and do not answer. The page is
-        absent only if there are none."""
-        may_know = {owner.node_id for owner in self.owners if not owner.answered}
-        if any(owner.final for owner in self.owners):
-            may_know = set()
-        else:
-            may_know.update(self.suspects)
+        """The nodes that may have the page, or know who has it, and have not said for sure. The
+        page is absent only if there are none."""
+        may_know = set[str]()
+        if not any(owner.final for owner in self.owners):
+            may_know.update(self.suspects, (owner.node_id for owner in self.owners))
         holders = {holder.node_id for holder in self.holders if holder.suspect}
         return sorted(may_know | holders)

@@ -19,8 +19,8 @@ from peercached.cli.output import count, print_json, print_table, size, words
 def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
     """Explains where KEY is: digest, owners in ring order, holders.
 
-    Absent (exit code 1) means that no member has it. If a member that may know does not answer, the
-    exit code is 3.
+    Absent (exit code 1) means that no member has it. If no owner of the key can say so for sure,
+    the exit code is 3.
     """
     with target.admin() as admin:
         found = admin.locate(namespace, key_bytes(key))
@@ -35,7 +35,7 @@ def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
 def must_be_absent(key: str, found: Located) -> None:
     """Raises Failure if the key, which was not found, may be at a node that does not answer."""
     if silent := found.silent():
-        why = f"{shown(key)} was not looked up: {', '.join(silent)} did not answer"
+        why = f"{shown(key)} was not looked up: {', '.join(silent)} did not answer for sure"
         raise exits.Failure(why, exits.UNREACHABLE)
 
 
@@ -51,7 +51,7 @@ def _explain(key: str, found: Located) -> None:
         click.echo(
             "\nNo holder is known"
             + (
-                f"; {', '.join(silent)} did not answer, so it may exist all the same."
+                f"; {', '.join(silent)} did not answer for sure, so it may exist all the same."
                 if silent
                 else ": no member has the page."
             )

@@ -207,7 +207,15 @@ def test_locate_of_a_key_that_a_silent_owner_may_know_exits_with_3(ctl: Bench) -
     ctl.source.located = {**LOCATED, "holders": []}
     result = ctl("locate", "k")
     assert result.exit_code == exits.UNREACHABLE
-    assert "b did not answer, so it may exist all the same" in result.output
+    assert "b did not answer for sure, so it may exist all the same" in result.output
+
+
+def test_locate_of_a_key_that_no_owner_knows_for_sure_exits_with_3(ctl: Bench) -> None:
+    owner = {"node_id": "c", "answered": True, "final": False}
+    ctl.source.located = {**LOCATED, "owners": [owner], "holders": [], "suspects": []}
+    assert ctl("locate", "k").exit_code == exits.UNREACHABLE
+    ctl.source.located["owners"] = [owner, {**owner, "node_id": "b", "final": True}]
+    assert ctl("locate", "k").exit_code == exits.ABSENT
 
 
 def test_keys_reach_the_daemon_byte_for_byte(ctl: Bench) -> None:
