@@ -21,11 +21,12 @@ export function start() {
 
 function described(found) {
   const sure = found.owners.some((owner) => owner.final);
-  const silent = sure ? [] : [...found.owners.map((owner) => owner.node_id), ...found.suspects];
+  const owners = found.owners.map((owner) => owner.node_id);
+  const silent = sure ? [] : [...new Set([...owners, ...found.suspects])];
   const holders = found.holders.length
     ? `${found.holders.length === 1 ? "One node has" : `${found.holders.length} nodes have`} the page.`
     : silent.length
-      ? `No holder is known; ${[...new Set(silent)].join(", ")} did not answer for sure, so it may exist all the same.`
+      ? `No holder is known; ${silent.join(", ")} did not answer for sure, so it may exist all the same.`
       : "No node has the page.";
   const parts = [
     element("p", { className: found.holders.length ? "good" : "warning", textContent: holders }),
