@@ -186,6 +186,12 @@ class PeerLink:
             self._handshake.cancel()
         await self._channel.close(None)
 
+    @property
+    def calls_plain(self) -> bool:
+        """Whether calls go without TLS. Without a connection, the next one decides."""
+        is_open = self._channel.get_state() is grpc.ChannelConnectivity.READY
+        return self.is_plain and bool(self.metadata) and is_open
+
     async def ready(self, expect: NodeAddress | None = None) -> None:
         """Does the handshake unless a session exists. Unreachable or AuthError; WrongProcess if
         another process than `expect` answers."""
@@ -501,8 +507,8 @@ class Peers:
             _ = link.stub  # a link of a kind that is not allowed any more changes
 
     def plain(self) -> list[str]:
-        """Node ids of peers that this node calls without TLS, ascending."""
-        links = (link for link in self._links.values() if link.is_plain and link.metadata)
+        """Node ids of peers to which this node has a connection without TLS, ascending."""
+        links = (link for link in self._links.values() if link.calls_plain)
         return sorted({link.identity.node_id for link in links if link.identity is not None})
 
     async def _shake_again(self, link: PeerLink) -> None:
