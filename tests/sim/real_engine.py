@@ -8,8 +8,12 @@ import shutil
 import threading
 from collections import deque
 from functools import partial
+
+# Imported by name, because the simulation replaces them with its own clock.
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+from harness.clock import seconds
 from harness.fake_engine import Heard
 
 from peercached.config import Config
@@ -27,6 +31,8 @@ CLUSTER_KEY = b"of all simulated"
 ANSWER_S = 2.0  # of a worker's call, in virtual time
 # The same timeout on the data plane's real clock: too long to expire even on a busy machine.
 PATIENCE_MS = 600_000
+# Real seconds that followers get to take our changes, while virtual time stands still.
+FOLLOWERS_S = 0.2
 
 Event = tuple[Any, ...]  # (name, ticket, seconds left, fields...)
 TAKE = 256
@@ -44,6 +50,8 @@ class RealEngine:
         self.stopped = False
         self.calls = 0
         self.pool: dict[bytes, Any] = {}  # always empty: SimCluster needs to know of no pages here
+        self.incarnation = incarnation
+        self._waited_for = 0  # a position of our records (followers_behind)
         self._node = node
         self.signs = Signs(node)
         self._real_time = real_time
@@ -158,6 +166,18 @@ class RealEngine:
     def connect_node(self, index: int, host: str, *where: Any) -> None:
         del host
         self._living.connect_node(index, HOST, *where)
+
+    def followers_behind(self, position: int) -> list[tuple[int, float]]:
+        """Waits for followers that serve, once for each position: they take our changes in real
+        time."""
+        until = monotonic() + (seconds(FOLLOWERS_S) if position > self._waited_for else 0.0)
+        self._waited_for = max(position, self._waited_for)
+        while True:
+            behind: list[tuple[int, float]] = self._call("followers_behind", position)
+            waits = {who for who, _ in behind} & self._real_time.serving()
+            if not waits or monotonic() > until:
+                return behind
+            sleep(0.001)
 
     def adopt(self, *offer: Any) -> asyncio.Future[Any]:
         """Runs on a thread, because it waits for Python to publish the pages."""

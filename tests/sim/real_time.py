@@ -26,6 +26,10 @@ class Busy(Protocol):
 
     @property
     def is_busy(self) -> bool: ...
+    @property
+    def serves(self) -> bool: ...
+    @property
+    def incarnation(self) -> int: ...
     def pass_on(self) -> bool:
         """Passes their pending events to Python. Returns whether there were any."""
 
@@ -54,6 +58,10 @@ class RealTime:
 
     def remove(self, who: Busy) -> None:
         self._busy.pop(who, None)
+
+    def serving(self) -> set[int]:
+        """The incarnations that serve."""
+        return {who.incarnation for who in self._busy if who.serves}
 
     def watch(self, fd: int, on_readable: Callable[[], object]) -> None:
         """Calls `on_readable`, which must read the data, until `forget`."""
