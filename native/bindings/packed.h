@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/types.h"
-#include "shard/ring.h"
+#include "directory/ring.h"
 #include "shard/shard.h"
 
 namespace peercached {

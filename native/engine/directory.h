@@ -14,10 +14,10 @@
 
 #include "common/types.h"
 #include "directory/record_table.h"
+#include "directory/ring.h"
 #include "engine/counters.h"
 #include "engine/nodes.h"
 #include "removals/running.h"
-#include "shard/ring.h"
 #include "transfer/messages.h"
 
 namespace peercached {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import click
 
@@ -41,8 +41,7 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: object = None) -> None:
-        with suppress(OSError):  # the exit code says it all the same
-            click.echo(f"{self.program}: {self.message}", err=True)
+        click.echo(f"{self.program}: {self.message}", err=True)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -29,8 +29,10 @@ class ToldGroup(click.Group):
         try:
             code = super().main(*arguments, **options | {"standalone_mode": False})
         except click.ClickException as error:
-            with contextlib.suppress(OSError):
+            try:
                 error.show()
+            except OSError:  # the exit code says it all the same
+                _to_nobody(sys.stderr)
             code = error.exit_code
         except click.Abort:
             code = self._failed
@@ -49,10 +51,15 @@ class ToldGroup(click.Group):
         try:
             yield
         except OSError as error:
-            # Nobody reads the output, or its disk is full. Python would try again at the exit.
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Nobody reads the output, or its disk is full.
+            _to_nobody(sys.stdout)
             if isinstance(error, BrokenPipeError):  # such as `| head`
                 raise click.exceptions.Exit(self._failed) from error
             text = f"{error.filename or 'standard output'}: {error.strerror or error}"
             raise Failure(text, self._failed, self.name or "") from error
+
+
+def _to_nobody(stream: TextIO) -> None:
+    """Python writes what is left at the exit. An error then would replace the exit code."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -9,7 +9,7 @@ The place of a digest is its last 8 bytes, read as a little-endian number. The o
 are the first `replicas` distinct nodes at or after this place, clockwise around the ring. The ring
 is computed from the view alone, so nodes with the same view agree without exchanging messages.
 
-The daemon's lookups run in native code (native/shard/ring.h) on the packed form that `build`
+The daemon's lookups run in native code (native/directory/ring.h) on the packed form that `build`
 returns. The tests have the same rule in Python (tests/harness/ring_owners.py).
 """
 

@@ -116,7 +116,7 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
             assert waits_and_says_why()
             assert names(newcomer) == ["e"]
         with Versions(newcomer.socket_path) as versions:
-            answers = versions.remove(own[:1] + elsewhere, timeout_s=seconds(1.0))
+            answers = versions.remove(own[:1] + elsewhere, timeout_s=seconds(3.0))
         assert set(answers) == {Status.removing}, "it cannot ask the members"
         reading.check_whole("a new node waited beside dead heads")
     assert other.has(elsewhere)

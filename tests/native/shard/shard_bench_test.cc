@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
+#include "directory/ring.h"
 #include "records.h"
-#include "shard/ring.h"
 #include "shard/shard.h"
 
 namespace peercached {

@@ -1,4 +1,4 @@
-#include "shard/ring.h"
+#include "directory/ring.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

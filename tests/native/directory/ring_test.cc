@@ -1,4 +1,4 @@
-#include "shard/ring.h"
+#include "directory/ring.h"
 
 #include <gtest/gtest.h>
 
