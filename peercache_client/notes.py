@@ -4,6 +4,9 @@ A log handler may block: its pipe is full and nobody reads it. So no call into t
 handler. It leaves the message in a bounded queue, and a thread hands it to the program's log. The
 thread ends when the queue is empty. Callers take no lock, because `say` may interrupt them in a
 signal handler.
+
+The thread hands over a message only when the log's streams have room. If it blocked in a write, it
+would hold the lock of the stream, and the interpreter takes that lock when it ends.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import atexit
 import contextlib
 import logging
 import os
+import select
 import threading
 import time
 import traceback
@@ -93,7 +97,22 @@ class _Messages:
 def _handle(record: logging.LogRecord) -> None:
     with contextlib.suppress(Exception):
         if _log.isEnabledFor(record.levelno):
+            _wait_for_room()
             _log.handle(record)
+
+
+def _wait_for_room() -> None:
+    handlers: list[logging.Handler | None] = []
+    logger: logging.Logger | None = _log
+    while logger is not None:
+        handlers += logger.handlers
+        logger = logger.parent if logger.propagate else None
+    for handler in handlers or [logging.lastResort]:
+        if isinstance(handler, logging.StreamHandler):
+            with contextlib.suppress(Exception):  # a stream without a descriptor
+                room = select.poll()
+                room.register(handler.stream.fileno(), select.POLLOUT)
+                room.poll()
 
 
 _messages = _Messages()

@@ -5,6 +5,9 @@ import os
 import pytest
 from harness import clock, stalls
 
+# Python exits with 120 if output that is left in a buffer cannot be written. Users have the buffer.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 # Workers of pytest-xdist look for free ports at the same time. Each has a range of its own, and
 # the demos that it starts inherit it.
 _PORTS = range(20_000, 32_000)
