@@ -67,7 +67,7 @@ LARGE ?= 300 1000 2000
 sim-large: setup
 	@PYTHONPATH=tests $(PY) -m sim.large $(LARGE)
 
-## make scaling [NODES="100 1000 2000"]   the figures and the plot of docs/scaling.md, anew
+## make scaling [NODES="100 1000 2000"]   the figures and the plot of docs/performance.md, anew
 NODES ?= 100 1000 2000
 .PHONY: scaling
 scaling: setup

@@ -1,5 +1,5 @@
 // A holder's log of the changes of its records, and what it knows of each follower: the holder's
-// half of docs/record-log.md. Comments name the rules there by number.
+// half of docs/directory.md. Comments name the rules there by number.
 //
 // A change is a row: a page came into the pool, is on the disk only, or is gone. A position counts
 // the changes since this process started: position p is before change p. Only the latest changes

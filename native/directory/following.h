@@ -1,4 +1,4 @@
-// Where a follower stands in one holder's log: the follower's half of docs/record-log.md. Comments
+// Where a follower stands in one holder's log: the follower's half of docs/directory.md. Comments
 // name the rules there by number.
 //
 //                          answer, not `anew`

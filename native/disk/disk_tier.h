@@ -2,7 +2,7 @@
 //
 // The engine sees ColdTier, the interface of any tier below the pool, for example an object store.
 // open_disk_tier() makes the only one so far: an append-only log of segment files
-// (docs/disk-format.md).
+// (docs/storage.md).
 //
 // put() takes a page from a pinned slot; the tier writes it after put() has returned. The tier
 // evicts its oldest segment with all its pages. Recently read pages are first copied to the log's

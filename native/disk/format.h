@@ -1,4 +1,4 @@
-// The on-disk format, byte for byte; docs/disk-format.md gives the reasons.
+// The on-disk format, byte for byte; docs/storage.md gives the reasons.
 //
 //   DIR/lock                  held with flock by the daemon that uses the directory
 //   DIR/removals              RemovalsNote: which removals it has seen

@@ -1,7 +1,7 @@
 // Takes pages from another node, which gives them up or keeps them (replicas): reads them into our
 // own memory, verifies them, copies them into the pool and publishes them. The pool sees a page
 // only after its bytes are verified. A node that gives a page up drops its copy only after ours is
-// published. (docs/replicas.md).
+// published. (docs/page-placement.md).
 //
 // Thread safe.
 #pragma once

@@ -5,7 +5,7 @@
 // quickly as usual, the rest follows at once. If not, many nodes read from that holder at this
 // moment, and perhaps the same pages. So we keep what has come, for the others, and look the rest
 // up again, because others keep what has come to them. Each reader begins elsewhere
-// (docs/replicas.md).
+// (docs/page-placement.md).
 //
 // Holders do not wait for each other (docs/data-path.md). A holder that gives its pages in several
 // steps has a thread of its own, if other holders give pages, too.

@@ -1,5 +1,5 @@
 // Pages handed over to another node by one that drains (docs/protocol.md, "Drain") or is full
-// (docs/spill.md).
+// (docs/page-placement.md).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Counts the pages that workers here read from other nodes. A page that is read often is worth a
 // replica in our pool: then it is read without the network, and its holder has less to do
-// (docs/replicas.md).
+// (docs/page-placement.md).
 //
 // The counts are approximate: a page may take the place of another one. Thread safe.
 #pragma once

@@ -1,5 +1,5 @@
 // Tells others of changes of our records: all go into our log (record_feed.h), which followers
-// read. A set waits until the owners of its pages have its records (docs/record-log.md, rules 7 to
+// read. A set waits until the owners of its pages have its records (docs/directory.md, rules 7 to
 // 10).
 //
 // The caller's thread pushes them. Concurrent sets share one log, so one of them pushes for all

@@ -14,7 +14,7 @@
 // front. Each class keeps the same order among its own pages.
 //
 // A page that another pool has, too, is placed near the cold end: if it goes, the cluster still has
-// it. A use moves it up like any other page (docs/spill.md).
+// it. A use moves it up like any other page (docs/page-placement.md).
 //
 // Eviction "parks" a pinned or spared page that it meets at the cold end: it takes the page off the
 // lists. So later evictions do not meet it again. Its last unpin puts it back at the cold end.

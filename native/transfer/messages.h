@@ -38,7 +38,7 @@ struct LookupBatch {
   Located located{.final = true, .holders = {}, .rows = {}};
 };
 
-// Changes of our records, for one follower to take (docs/record-log.md).
+// Changes of our records, for one follower to take (docs/directory.md).
 struct PushBatch {
   HolderIndex peer = kNoHolder;
   Incarnation incarnation = 0;

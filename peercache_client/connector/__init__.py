@@ -5,7 +5,7 @@
     future, end = connector.store_kv_async(req_id, [(7, slice(0, 64))], tokens)
     stored_until = future.result()
 
-It needs only the standard library, not sglang. See docs/connector.md.
+It needs only the standard library, not sglang. See docs/vllm.md.
 
 - `interface`: the RFC's methods; `connector`: what they do
 - `metadata`: the connector's settings

@@ -52,7 +52,7 @@ class ConnectorMetadata:
     threads: int = 2  # for stores, and the same number for retrieves
     calls_max: int = 1024  # limit of unfinished calls; more are refused
 
-    # The connector does not split heads: see docs/connector.md.
+    # The connector does not split heads: see docs/vllm.md.
     tp_lcm_size: ClassVar[int] = 0
 
     @property

@@ -1,6 +1,6 @@
 """For routers: how many tokens of a prompt each node of the cluster has.
 
-It asks a daemon over HTTP (docs/api.md, `/api/v1/prefix`), so it needs no daemon on its own host.
+It asks a daemon over HTTP (docs/operations.md, `/api/v1/prefix`), so its host needs no daemon.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Overview:
         return pb.OverviewReply(reports=map(_message, await self.gatherer.reports()))
 
     async def document(self) -> dict[str, Any]:
-        """`GET /api/v1/cluster` (docs/api.md)."""
+        """`GET /api/v1/cluster` (docs/operations.md)."""
         by, reports, problem = await self._gathered()
         of = {(report.node_id, f"{report.incarnation:016x}"): report for report in reports}
         now = time.monotonic()

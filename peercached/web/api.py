@@ -1,4 +1,4 @@
-"""The JSON documents for the dashboard and for scripts: docs/api.md."""
+"""The JSON documents for the dashboard and for scripts: docs/operations.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /api/v1/prefix`: for routers, how much of a prompt's beginning each node has (docs/api.md).
+"""`POST /api/v1/prefix`: tells routers how much of a prompt each node has (docs/operations.md).
 
 The caller is not authenticated, so the body, the keys and the time are limited. Nothing here counts
 as a use of a page, or as a lookup by a worker.

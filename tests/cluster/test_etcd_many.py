@@ -1,7 +1,7 @@
 """Many nodes' memberships in one process on a real etcd: how few views they make.
 
 This process receives the changes of all nodes. 300 simultaneous joins make 90 000 changes, 10 s of
-processor time (docs/scaling.md). So 300 nodes need an idle machine, and 150 nodes need at least
+processor time (docs/performance.md). So 300 nodes need an idle machine, and 150 nodes need at least
 half a processor. With less, leases expire before they are renewed. In production a node handles
 only its own 300 changes.
 """

@@ -1,1 +1,1 @@
-"""The measurements behind docs/performance.md and docs/scaling.md that `peercache-bench` lacks."""
+"""The measurements behind docs/performance.md that `peercache-bench` lacks."""

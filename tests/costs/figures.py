@@ -1,4 +1,4 @@
-"""Stores the simulator's measurements for docs/scaling.md, and plots them.
+"""Stores the simulator's measurements for docs/performance.md, and plots them.
 
 PYTHONPATH=tests .venv/bin/python -m costs.figures        docs/scaling.svg from docs/scaling.json
 """

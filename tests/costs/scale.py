@@ -31,7 +31,7 @@ from peercached.peer.membership.embedded import wire as member_wire
 CALL_OVERHEAD_BYTES = 390
 # Size of each member's key, alive or gone, since simulated members have none.
 KEY_ON_WIRE_BYTES = 34
-# Processor time of one heartbeat with its answer, measured (docs/scaling.md).
+# Processor time of one heartbeat with its answer, measured (docs/performance.md).
 CALL_S = 0.0004
 QUIET_S = 10.0
 MASTERS = 3
@@ -41,7 +41,7 @@ LARGE = 2000  # from this many nodes: one seed with two events
 SLOW_FROM = 1000
 SETTINGS = {
     "membership": TIMING,
-    # The settings that docs/scaling.md recommends from a thousand nodes on.
+    # The settings that docs/performance.md recommends from a thousand nodes on.
     "membership_slow": Timing(heartbeat_interval_s=3.0, member_ttl_s=15.0),
 }
 

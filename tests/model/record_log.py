@@ -1,4 +1,4 @@
-"""Holders' logs and their followers: the protocol of docs/record-log.md, each step of it alone.
+"""Holders' logs and their followers: the protocol of docs/directory.md, each step of it alone.
 
 A *holder* appends what changes in its pool to its log. A *follower* has a table of the holder's
 records and a position in that log. Messages get lost, doubled, late and out of order: the network

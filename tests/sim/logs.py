@@ -1,5 +1,5 @@
 """Holders' logs and their followers alone, under random faults: no daemons and no membership, so
-thousands of stories take minutes. The protocol and its rules are in docs/record-log.md.
+thousands of stories take minutes. The protocol and its rules are in docs/directory.md.
 
 Views come one after the other. Each member takes them at a time of its own and may leave some out.
 The judge knows which sets and removals were told, and asks all readers again and again.

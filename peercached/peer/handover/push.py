@@ -1,4 +1,4 @@
-"""Moves or copies pages to other nodes as soon as they are set (`write_policy`, docs/spill.md)."""
+"""Moves or copies pages to other nodes once they are set (`write_policy`, page-placement.md)."""
 
 from __future__ import annotations
 

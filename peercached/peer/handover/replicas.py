@@ -1,4 +1,4 @@
-"""Has pages copied into our pool that workers here often read from other nodes (docs/replicas.md).
+"""Copies pages that workers here often read from other nodes into our pool (page-placement.md).
 
 The data plane counts the reads and copies the pages (native/engine/hot_reads.h, adopter.h).
 """

@@ -1,7 +1,7 @@
 """A full node offers the pages that it would evict next to peers with room or older pages.
 
-So the memory of all nodes works as one cache (docs/spill.md). Nodes that are equally busy refuse
-each other's pages, so no page moves.
+So the memory of all nodes works as one cache (docs/page-placement.md). Nodes that are equally busy
+refuse each other's pages, so no page moves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Sets wait until whoever readers may ask has their records (docs/record-log.md, rules 7 to 10).
+// Sets wait until whoever readers may ask has their records (docs/directory.md, rules 7 to 10).
 #include "engine/publisher.h"
 
 #include <gtest/gtest.h>
