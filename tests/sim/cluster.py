@@ -405,9 +405,13 @@ class SimCluster(Agreement):
         self.net.delay_s = min(self.net.delay_s, QUIET_DELAY_S)
         self.run(QUIET_S)
         settled_by = self.net.now + 2.0
-        while any(node.engine.leaving for node in self.nodes.values()):
-            assert self.net.now < settled_by, "a page that has moved stays"
+        before: object = None
+        while before != (held := [list(node.engine.pool) for node in self.nodes.values()]) or any(
+            node.engine.leaving for node in self.nodes.values()
+        ):
+            assert self.net.now < settled_by, "pages move again and again"
             self.run(0.1)
+            before = held
         assert self.agreed(), self.describe()
         pages: dict[bytes, dict[tuple[str, int], int]] = {}
         for node in self.nodes.values():

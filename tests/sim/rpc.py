@@ -10,15 +10,14 @@ attempt succeeds, which starts after a backoff.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable
-from functools import lru_cache, partial
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
-from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from peercached.peer.rpc.client import CHANNEL_OPTIONS
 from sim.loop import Process, this_process
@@ -69,115 +68,55 @@ class _Method(NamedTuple):
     deserialize: Callable[[bytes], Any]
 
 
-_method = lru_cache(maxsize=None)(_Method)
-
-
 class _Call:
-    """The caller's side of a call."""
+    """The caller's side of a call: one request, then the answer and the status together."""
 
     _numbers = count(1)
 
-    def __init__(self, channel: Channel, method: _Method, metadata: Any) -> None:
+    def __init__(self, channel: Channel, method: _Method, request: Any, metadata: Any) -> None:
         self.number = next(_Call._numbers)
         self.method = method.path
         self.metadata = tuple(metadata or ())
-        self.process = channel.process
+        self.request = method.serialize(request)
         self.connection: _Connection | None = None
-        self.status: tuple[Code, str] | None = None
         self._channel = channel
-        self._serialize, self._deserialize = method.serialize, method.deserialize
-        self._unsent: list[bytes] = []
-        self._inbox: deque[Any] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._cancelled = False
-
-    # --- for the connection
+        self._deserialize = method.deserialize
+        self._ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def established(self, connection: _Connection) -> None:
         self.connection = connection
         connection.begin(self)
-        for data in self._unsent:
-            connection.to_server(self, data)
-        self._unsent.clear()
 
-    def message(self, data: bytes) -> None:
-        self._inbox.append(self._deserialize(data))
-        self._wake()
-
-    def end(self, code: Code, details: str) -> None:
-        if self.status is None:
-            self.status = (code, details)
-            self._channel.forget(self)
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    # --- for the daemon
-
-    def send(self, request: Any) -> None:
-        data = self._serialize(request)
-        if self.connection is None:
-            self._unsent.append(data)
+    def end(self, code: Code, details: str, answer: bytes = b"") -> None:
+        if self._ended.done():
+            return
+        self._channel.forget(self)
+        if code is Code.OK:
+            self._ended.set_result(self._deserialize(answer))
+        elif code is Code.CANCELLED:
+            self._ended.cancel()
         else:
-            self.connection.to_server(self, data)
+            self._ended.set_exception(error_of(code, details))
 
-    def cancel(self) -> bool:
-        if self.status is not None:
-            return False
-        self._cancelled = True
-        self._give_up(Code.CANCELLED, "Locally cancelled by application!")
-        return True
-
-    def _give_up(self, code: Code, details: str) -> None:
-        if self.status is None and self.connection is not None:
+    def give_up(self, code: Code, details: str) -> None:
+        if not self._ended.done() and self.connection is not None:
             self.connection.reset(self)
         self.end(code, details)
 
-    def deadline(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        loop.call_later(seconds, self._give_up, Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
-
-    async def _next(self) -> Any:
-        """Returns the next message, or EOF after a normal end. Otherwise raises gRPC's error."""
-        while not self._inbox:
-            if self.status is not None:
-                if self._cancelled:
-                    raise asyncio.CancelledError
-                code, details = self.status
-                if code is not Code.OK:
-                    raise error_of(code, details)
-                return EOF
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        return self._inbox.popleft()
-
-    async def unary(self) -> Any:
+    async def answered(self, timeout_s: float | None) -> Any:
         try:
-            found = await self._next()
-            while await self._next() is not EOF:
-                pass  # wait for the end: there is only one message
-            return found
+            if timeout_s is None:
+                return await self._ended
+            loop = asyncio.get_running_loop()
+            late = (Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
+            timer = loop.call_later(timeout_s, self.give_up, *late)
+            try:
+                return await self._ended
+            finally:
+                timer.cancel()
         except asyncio.CancelledError:
-            self.cancel()
+            self.give_up(Code.CANCELLED, "")
             raise
-
-    async def read(self) -> Any:
-        return await self._next()
-
-    async def write(self, request: Any) -> None:
-        if self.status is not None:
-            raise asyncio.InvalidStateError("RPC already finished.")
-        self.send(request)
-
-    async def code(self) -> Code:
-        assert self.status is not None
-        return self.status[0]
-
-    async def details(self) -> str:
-        assert self.status is not None
-        return self.status[1]
 
 
 class Channel:
@@ -197,36 +136,18 @@ class Channel:
         self._closed = False
         network.channels[self.process][self] = None
 
-    # Partials instead of closures, for memory: every link has a stub with about thirty of these.
-
     def unary_unary(
-        self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
-    ) -> Any:
-        return partial(
-            Channel._unary, self, _method(method, request_serializer, response_deserializer)
-        )
-
-    def stream_stream(
-        self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
-    ) -> Any:
-        return partial(
-            Channel._stream, self, _method(method, request_serializer, response_deserializer)
-        )
+        self, method: str, request_serializer: Any, response_deserializer: Any
+    ) -> Callable[..., Any]:
+        how = _Method(method, request_serializer, response_deserializer)
+        return partial(Channel._unary, self, how)
 
     def _unary(
         self, method: _Method, request: Any, timeout: float | None = None, metadata: Any = None
     ) -> Any:
-        call = _Call(self, method, metadata)
-        call.send(request)
-        if timeout is not None:
-            call.deadline(timeout)
+        call = _Call(self, method, request, metadata)
         self._start(call)
-        return call.unary()
-
-    def _stream(self, method: _Method, metadata: Any = None) -> _Call:
-        call = _Call(self, method, metadata)
-        self._start(call)
-        return call
+        return call.answered(timeout)
 
     def get_state(self) -> grpc.ChannelConnectivity:
         if self._connection is not None:
@@ -239,7 +160,7 @@ class Channel:
         self._closed = True
         self._attempt = 0
         for call in list(self._calls):
-            call.cancel()
+            call.give_up(Code.CANCELLED, "")
         self.hang_up()
         self._network.channels[self.process].pop(self, None)
 
@@ -351,12 +272,8 @@ class _Connection:
 
     def begin(self, call: _Call) -> None:
         self.calls[call.number] = call
-        number, method, metadata = call.number, call.method, call.metadata
-        self._send(0, 0, lambda: self._serve(number, method, metadata))
-
-    def to_server(self, call: _Call, data: bytes) -> None:
-        number = call.number
-        self._send(0, len(data), lambda: self._arrived(number, data))
+        number, method, metadata, data = call.number, call.method, call.metadata, call.request
+        self._send(0, len(data), lambda: self._serve(number, method, metadata, data))
 
     def reset(self, call: _Call) -> None:
         number = call.number
@@ -364,12 +281,8 @@ class _Connection:
 
     # --- at the server
 
-    def _serve(self, number: int, method: str, metadata: Any) -> None:
-        self._served[number] = _Served(self, self._server, number, method, metadata)
-
-    def _arrived(self, number: int, data: bytes) -> None:
-        if number in self._served:
-            self._served[number].arrived(data)
+    def _serve(self, number: int, method: str, metadata: Any, data: bytes) -> None:
+        self._served[number] = _Served(self, self._server, number, method, metadata, data)
 
     def _reset(self, number: int) -> None:
         if number in self._served:
@@ -380,21 +293,14 @@ class _Connection:
             served.task.cancel()
         self._server.connections.pop(self, None)
 
-    def to_client(self, number: int, data: bytes) -> None:
-        def arrive() -> None:
-            if number in self.calls:
-                self.calls[number].message(data)
-
-        self._send(1, len(data), arrive)
-
-    def over(self, number: int, code: Code, details: str) -> None:
+    def over(self, number: int, code: Code, details: str, answer: bytes) -> None:
         self._served.pop(number, None)
 
         def arrive() -> None:
             if number in self.calls:
-                self.calls[number].end(code, details)
+                self.calls[number].end(code, details, answer)
 
-        self._send(1, 0, arrive)
+        self._send(1, len(answer), arrive)
 
     def end(self) -> None:
         """The server's process stops or has died."""
@@ -420,62 +326,44 @@ class _Served:
     """The server's side of a call, and the context that its handler gets."""
 
     def __init__(
-        self, connection: _Connection, server: Server, number: int, method: str, metadata: Any
+        self,
+        connection: _Connection,
+        server: Server,
+        number: int,
+        method: str,
+        metadata: Any,
+        request: bytes,
     ) -> None:
         self._connection = connection
         self._number = number
         self._metadata = metadata
-        self._inbox: deque[bytes] = deque()
-        self._waiter: asyncio.Future[None] | None = None
         self._handler = server.handler(_Details(method, metadata))
-        self.task = asyncio.ensure_future(self._run())
+        self._ended = False
+        self.task = asyncio.ensure_future(self._run(request))
         # A task that is cancelled before its first step runs no code, so the callback sends the
         # status.
         self.task.add_done_callback(lambda _: self._over(Code.CANCELLED, "cancelled"))
-        self._ended = False
 
-    def arrived(self, data: bytes) -> None:
-        self._inbox.append(data)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _over(self, code: Code, details: str) -> None:
+    def _over(self, code: Code, details: str, answer: bytes = b"") -> None:
         if not self._ended:
             self._ended = True
-            self._connection.over(self._number, code, details)
+            self._connection.over(self._number, code, details, answer)
 
-    async def _run(self) -> None:
+    async def _run(self, data: bytes) -> None:
         handler = self._handler
         try:
             if handler is None:
                 raise _Aborted(Code.UNIMPLEMENTED, "Method not found!")
-            if handler.stream_stream is not None:
-                await handler.stream_stream(self._requests(), self)
-            elif handler.stream_unary is not None:
-                await self.write(await handler.stream_unary(self._requests(), self))
-            else:
-                await self.write(await handler.unary_unary(await self.read(), self))
+            # The refusals of auth_interceptor.py do not read the request.
+            answer = handler.unary_unary or handler.stream_unary or handler.stream_stream
+            parse = handler.request_deserializer
+            reply = await answer(data if parse is None else parse(data), self)
         except _Aborted as aborted:
             self._over(aborted.code, aborted.details)
         else:
-            self._over(Code.OK, "")
-
-    async def _requests(self) -> AsyncIterator[Any]:
-        while True:
-            yield await self.read()
+            self._over(Code.OK, "", handler.response_serializer(reply))
 
     # --- grpc.aio.ServicerContext
-
-    async def read(self) -> Any:
-        while not self._inbox:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        data = self._inbox.popleft()
-        deserialize = self._handler.request_deserializer
-        return data if deserialize is None else deserialize(data)
-
-    async def write(self, reply: Any) -> None:
-        self._connection.to_client(self._number, self._handler.response_serializer(reply))
 
     async def abort(self, code: Code, details: str) -> None:
         raise _Aborted(code, details)

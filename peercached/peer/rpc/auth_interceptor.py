@@ -72,14 +72,6 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         """Refuses malformed messages, and unary calls that raise: gRPC would answer UNKNOWN and log
         a traceback."""
         parse = parser(handler.request_deserializer.__self__)
-        if handler.request_streaming:
-
-            def parse_or_raise(data: bytes) -> Any:
-                if isinstance(message := parse(data), ValueError):
-                    raise message  # from the servicer's read
-                return message
-
-            return handler._replace(request_deserializer=parse_or_raise)
 
         async def answer(request: Any, context: Any) -> Any:
             try:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message_factory import GetMessageClass
 
 from peercached.directory.placement import Change
 from peercached.membership import NodeAddress
@@ -45,10 +46,11 @@ from peercached.peer.rpc.parse import parser
 from peercached.peer.rpc.tasks import Tasks
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
-from peercached.proto import peer_pb2_grpc
 from peercached.within import within
 
 _T = TypeVar("_T")
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Peer"]
 
 # After the cluster secret has changed: handshakes at a time, and the pause after a failed one.
 SHAKE_AGAIN_MAX = 16
@@ -131,7 +133,7 @@ class PeerLink:
                 self.endpoint, tls.channel_credentials(), options=[*CHANNEL_OPTIONS, *named]
             )
         )
-        self._stub: Any = peer_pb2_grpc.PeerStub(_Checked(self._channel))  # type: ignore[no-untyped-call]
+        self._stub = _Stub(self._channel)
 
     @property
     def stub(self) -> Any:
@@ -409,21 +411,24 @@ class PeerLink:
             raise TimedOut(self.endpoint, deadline_s) from error
 
 
-class _Checked:
-    """A channel for the generated stub. Answers are parsed with the checks of parse.py."""
+class _Stub:
+    """The calls that a channel can make, each made on first use: a link needs few of them."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
 
-    def unary_unary(self, method: str, **how: Any) -> Any:
-        return self._channel.unary_unary(method, **_checked(**how))
-
-    def stream_stream(self, method: str, **how: Any) -> Any:
-        return self._channel.stream_stream(method, **_checked(**how))
-
-
-def _checked(response_deserializer: Any, **how: Any) -> dict[str, Any]:
-    return {**how, "response_deserializer": parser(response_deserializer.__self__)}
+    def __getattr__(self, name: str) -> Any:
+        if (method := SERVICE.methods_by_name.get(name)) is None:
+            raise AttributeError(f"{SERVICE.full_name} has no call {name}")
+        request: Any = GetMessageClass(method.input_type)
+        answer: Any = GetMessageClass(method.output_type)
+        call = self._channel.unary_unary(
+            f"/{SERVICE.full_name}/{name}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=parser(answer),
+        )
+        setattr(self, name, call)
+        return call
 
 
 def failure_of(

@@ -23,6 +23,7 @@ _VARINT_BITS = 70
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
+@cache
 def parser(message: type[Any]) -> Callable[[bytes], Any]:
     """A parser that returns a ValueError for bytes that are no such message, or have too many
     parts. It does not raise it, because gRPC would log a traceback and lose the reason."""
