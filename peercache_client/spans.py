@@ -27,7 +27,7 @@ _SAMPLED: Final = 1
 
 
 class CallSpan:
-    """A sampled call. `caller`: what the daemon is told (docs/protocol.md, "Spans")."""
+    """A sampled call. `caller`: what the daemon is told (docs/protocol.md, "IPC")."""
 
     __slots__ = ("_span", "caller")
 

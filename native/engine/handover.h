@@ -1,4 +1,4 @@
-// Pages handed over to another node by one that drains (docs/protocol.md, "Drain") or is full
+// Pages handed over to another node by one that drains (docs/protocol.md, "Adopt") or is full
 // (docs/page-placement.md).
 #pragma once
 
