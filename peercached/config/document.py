@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from itertools import groupby
 from pathlib import Path
 
 from peercached.config.keys import KEYS, Key
+from peercached.config.values import format_size
 from peercached.environment import ENVIRONMENT_PREFIX, FILE_VARIABLE
 
 _HEAD = f"""\
@@ -14,27 +16,31 @@ _HEAD = f"""\
 
 <!-- Made by `python -m peercached.config.document` from peercached/config/schema.py. -->
 
-`peercached` needs no configuration to serve one host. Every key can be given in four places;
-later ones win:
+This page lists all keys (settings) of the daemon. To serve one host, `peercached` needs none of
+them.
 
-1. the default,
-2. the TOML file named by `--config FILE` (or the variable `{FILE_VARIABLE}`): `pool_size = "8gb"`,
-3. the environment: `{ENVIRONMENT_PREFIX}POOL_SIZE=8gb`,
-4. the command line: `--pool-size 8gb`.
+You can give each key in four places. Later ones win:
 
-`peercached config` prints the effective values and where each came from; `peercached config
---check` only says whether they can work: exit code 0, or 2 if they cannot. It is 1 if this user
-could not start the daemon on this host just now, because of a name that does not resolve, too
-little free memory, or a socket's folder. A key that does not exist, also as a
-`{ENVIRONMENT_PREFIX}…` variable, is an error that names the nearest one. No key holds a secret:
-secrets are in files, and keys name them.
+1. the default
+2. the TOML file named by `--config FILE` or the variable `{FILE_VARIABLE}`: `pool_size = "8gb"`
+3. the environment: `{ENVIRONMENT_PREFIX}POOL_SIZE=8gb`
+4. the command line: `--pool-size 8gb`; for a boolean, `--huge-pages` or `--no-huge-pages`
+
+In the file, text is in quotes, and a boolean is `true` or `false` without quotes. A list can also
+be one text with commas. A size is in bytes (`1073741824`) or has a unit in powers of 1024
+(`512MiB`, `8Gi`, `1.5T`). Times have their unit in the key's name (`_s`, `_ms`).
+
+`peercached config` prints the effective values and their sources. `peercached config --check` only
+checks them. Its exit code is 0 if they can work and 2 if they cannot. It is 1 if this user cannot
+start the daemon on this host now, for example because a name does not resolve. An unknown key or
+`{ENVIRONMENT_PREFIX}…` variable is an error that names the nearest key.
+
+*Live* keys change in a running daemon with `peercachectl reload` or SIGHUP; others need a restart.
+A node with another value of a *shared* key cannot join, and `status` tells both values. No key
+holds a secret: keys name files.
 """
 
-_LIVE = "- Changes while the daemon runs: `peercachectl reload`, or SIGHUP\n"
-_SHARED = (
-    "- The same on every node: a node with another value is refused when it joins, and `status` "
-    "tells both values\n"
-)
+_WIDTH = 120
 
 
 def document() -> str:
@@ -47,22 +53,30 @@ def document() -> str:
 
 
 def _entry(key: Key) -> str:
+    marks = f"{' Live.' if key.live else ''}{' Shared.' if key.shared else ''}"
     return (
         f"\n### `{key.name}`\n\n"
-        f"{key.what}\n\n"
-        f"- Default: {key.default}\n"
-        f"- Values: {key.accepts}\n"
-        f"- Option {_option(key)}, variable `{key.variable}`\n"
-        f"{_LIVE if key.live else ''}"
-        f"{_SHARED if key.shared else ''}"
-        f"- When to change it: {key.when[0].lower() + key.when[1:]}\n"
+        f"{_filled(f'{_values(key)}. Default: {key.default}.{marks}')}\n\n"
+        f"{_filled(f'{key.what} {key.when}')}\n"
     )
 
 
-def _option(key: Key) -> str:
-    if key.kind == "boolean":
-        return f"`{key.option}` or `--no-{key.option.removeprefix('--')}`"
-    return f"`{key.option}`"
+def _filled(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _values(key: Key) -> str:
+    if key.kind == "choice":
+        return ", ".join(f"`{choice}`" for choice in key.choices)
+    if key.minimum is None or key.maximum is None:
+        return key.kind.capitalize()
+    return f"{key.kind.capitalize()}, {_bound(key, key.minimum)} to {_bound(key, key.maximum)}"
+
+
+def _bound(key: Key, bound: float) -> str:
+    if key.kind == "size":
+        return format_size(int(bound))
+    return str(int(bound)) if bound.is_integer() else str(bound)
 
 
 if __name__ == "__main__":
