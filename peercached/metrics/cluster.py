@@ -14,71 +14,73 @@ from peercached.metrics.table import Counter, Gauge, gauge, labelled, singles
 
 _SINGLES = (
     Gauge("view_number", "membership.view_number", "Number of the view."),
-    Gauge("is_master", "membership.is_master", "Whether this node is a master."),
-    Counter("heartbeats_sent", "membership.heartbeats_sent", "Heartbeats to masters."),
+    Gauge("is_master", "membership.is_master", "1 if this node is a master."),
+    Counter("heartbeats_sent", "membership.heartbeats_sent", "Heartbeats sent to masters."),
     Counter(
         "life_signs",
         "membership.signs_counted",
-        "Signs of life of members, which stand in for heartbeats.",
+        "Other messages of members that count as heartbeats.",
     ),
     Gauge(
         "suspects",
         lambda s: sum(member.suspect for member in s.membership.members),
-        "Members whose pages are misses for now.",
+        "Suspect members: their pages are misses.",
     ),
     Gauge(
         "ring_share_ratio",
         lambda s: sum(member.ring_share for member in s.membership.members if member.is_self),
-        "Part of all digests that this node owns first.",
+        "Share of all digests that this node owns first.",
     ),
     Gauge(
         "draining",
         lambda s: s.drain.state != "no",
-        "Whether this node drains, or has left after it.",
+        "1 if this node drains, or has left after a drain.",
     ),
     Gauge("drain_pages", "drain.pages", "Pages held when the drain began."),
-    Gauge("drain_handed_pages", "drain.handed_pages", "Pages that peers have taken."),
+    Gauge("drain_handed_pages", "drain.handed_pages", "Pages handed to peers by the drain."),
+    Counter("adopted_pages", "handover.adopted", "Pages taken from nodes that drain or are full."),
+    Counter("adopted_bytes", "handover.adopted_bytes", "Bytes of these pages."),
     Counter(
-        "adopted_pages", "handover.adopted", "Pages taken over from nodes that drain or are full."
+        "adopt_refused_pages",
+        "handover.adopt_refused",
+        "Pages offered by other nodes and not taken.",
     ),
-    Counter("adopted_bytes", "handover.adopted_bytes", "Bytes of them."),
-    Counter("adopt_refused_pages", "handover.adopt_refused", "Pages not taken over."),
     Counter(
         "replicated_pages",
         "handover.replicated",
         "Pages copied from other nodes because workers here read them often.",
     ),
-    Counter("replicated_bytes", "handover.replicated_bytes", "Bytes of them."),
+    Counter("replicated_bytes", "handover.replicated_bytes", "Bytes of these pages."),
     Counter(
         "replicate_refused_pages",
         "handover.replicate_refused",
-        "Pages read often from other nodes that were not copied.",
+        "Pages often read from other nodes but not copied.",
     ),
     Counter(
         "pushed_pages",
         "push.pages",
-        "Pages that another node took as soon as they were set (write_policy).",
+        "Pages that another node took when they were set (`write_policy`).",
     ),
-    Counter("pushed_bytes", "push.bytes", "Bytes of them."),
+    Counter("pushed_bytes", "push.bytes", "Bytes of these pages."),
     Counter("push_kept_pages", "push.kept", "Pages that no node took when they were set."),
     Counter(
         "spilled_pages",
         "spill.pages",
-        "Pages that went to another node before this one evicted them.",
+        "Pages moved to another node before this node evicted them.",
     ),
-    Counter("spilled_bytes", "spill.bytes", "Bytes that other nodes took for that."),
+    Counter("spilled_bytes", "spill.bytes", "Bytes of these pages."),
     Counter(
         "spill_duplicate_pages",
         "spill.duplicates",
-        "Pages about to be evicted that another node had already.",
+        "Pages not moved before eviction because another node had them.",
     ),
     Counter(
         "spill_refused_pages",
         "spill.refused",
-        "Pages about to be evicted that a node did not take.",
+        "Pages that another node refused before eviction.",
     ),
 )
-_PEER = (Gauge("peer_suspect", "suspect", "Whether a peer's pages are misses for now."),)
+_PEER = (Gauge("peer_suspect", "suspect", "1 if the peer is suspect: its pages are misses."),)
 _STATES = ("alive", "leaving")
 
 
@@ -87,7 +89,7 @@ def families(status: Status) -> Iterator[Metric]:
     states = Tally(member.state for member in members)
     yield gauge(
         "members",
-        "Nodes in the view, this one among them, by state.",
+        "Nodes in the view, including this one, by state.",
         ["state"],
         {state: states[state] for state in _STATES},
     )
@@ -103,7 +105,7 @@ def families(status: Status) -> Iterator[Metric]:
     found = Tally(finding.code for finding in status.health)
     yield gauge(
         "health_sentences",
-        "Sentences of `peercachectl status`, by the code of their kind (docs/health.md).",
+        "Findings of `peercachectl status`, by code (docs/health.md).",
         ["severity", "code"],
         {(kind.severity, kind.code): found[kind.code] for kind in KINDS.values()},
     )

@@ -14,25 +14,25 @@ _SINGLES = (
     Counter(
         "asked_keys",
         "demand.asked",
-        "Keys that workers looked for, with `exists`, or with `get` if they never call `exists`.",
+        "Keys that workers looked for with `exists`, or with `get` if they never call `exists`.",
     ),
     Counter(
         "asked_tokens",
         "demand.tokens_asked",
-        "Tokens of those keys, where the worker says how many a key stands for.",
+        "Tokens of these keys, if the worker tells them.",
     ),
     Counter("found_tokens", "demand.tokens_found", "Tokens of the keys found."),
 )
 
 _NAMESPACE = (
-    Gauge("namespace_pool_pages", "pool_pages", "Pages in the pool, by namespace."),
+    Gauge("namespace_pool_pages", "pool_pages", "Pages of a namespace in the pool."),
     Gauge(
         "namespace_pool_bytes",
         "pool_bytes",
-        "Memory of the pool's slots that are not free, by namespace.",
+        "Pool memory that a namespace uses.",
     ),
-    Counter("namespace_asked_keys", "demand.asked", "Keys that workers looked for, by namespace."),
-    Counter("namespace_found_keys", "demand.found_all", "Keys that were found, by namespace."),
+    Counter("namespace_asked_keys", "demand.asked", "Keys that workers looked for in a namespace."),
+    Counter("namespace_found_keys", "demand.found_all", "Keys found in a namespace."),
 )
 
 
@@ -40,13 +40,13 @@ def families(status: Status) -> Iterator[Metric]:
     demand = status.demand
     yield counter(
         "found_keys",
-        "Keys that were found, by where. `exists` finds only keys before the first missing one.",
+        "Keys found, by tier. `exists` counts only keys before the first missing one.",
         ["tier"],
         demand.found,
     )
     yield counter(
         "evicted_keys",
-        "Keys not found that a larger pool would have kept: it would have `pool` times the size.",
+        "Missing keys that a larger pool (`pool` times the size) would have kept.",
         ["pool"],
         {size.rstrip("x"): count for size, count in demand.evicted.items()},
     )

@@ -14,29 +14,31 @@ from peercached.metrics.table import Counter, Gauge, counter, gauge, labelled, s
 _STATES = ("connecting", "scan", "silent", "live")
 
 _SINGLES = (
-    Gauge("directory_entries", "shard.entries", "Records of other nodes here."),
+    Gauge("directory_entries", "shard.entries", "Records of other nodes on this node."),
     Gauge(
         "directory_dead_entries",
         "shard.dead_entries",
-        "Void records of nodes that left, not yet swept.",
+        "Records of nodes that left, not yet deleted.",
     ),
-    Gauge("directory_bytes", "shard.bytes", "Their memory."),
-    Gauge("directory_capacity", "shard.capacity_entries", "Records that it may hold."),
-    Counter("directory_lookups", "shard.lookups", "Digests looked up among them."),
-    Counter("directory_lookup_hits", "shard.hits", "Digests that it knew."),
-    Gauge("copied_nodes", "copies.holders", "Nodes whose records answer here."),
-    Counter("copies_begun", "copies.begun", "Times that all records of a node were read."),
+    Gauge("directory_bytes", "shard.bytes", "Memory of these records."),
+    Gauge("directory_capacity", "shard.capacity_entries", "Records that fit on this node."),
+    Counter("directory_lookups", "shard.lookups", "Digests looked up in these records."),
+    Counter("directory_lookup_hits", "shard.hits", "Digests found in these records."),
+    Gauge("copied_nodes", "copies.holders", "Nodes with records here that answer lookups."),
+    Counter(
+        "copies_begun", "copies.begun", "Times that this node began to read all records of a node."
+    ),
     Counter(
         "copies_without_room",
         "copies.no_room",
-        "Times that a node's records had no room here.",
+        "Times that a node's records did not fit.",
     ),
     Counter(
         "lookup_keys_in_copies",
         "operations.keys_in_copies",
-        "Pages of other nodes that were found among their records here.",
+        "Pages of other nodes found in records here.",
     ),
-    Counter("lookup_frames", "operations.lookup_frames", "Owners asked on data channels."),
+    Counter("lookup_frames", "operations.lookup_frames", "Questions to owners on data channels."),
     Counter(
         "lookup_frames_answered",
         "operations.lookups_answered",
@@ -45,21 +47,31 @@ _SINGLES = (
     Counter(
         "lookups_fell_through",
         "operations.lookups_passed_on",
-        "Searches that had to ask all owners.",
+        "Lookups that had to ask all owners.",
     ),
-    Counter("publish_frames", "operations.publish_frames", "Owners told on data channels."),
+    Counter(
+        "publish_frames",
+        "operations.publish_frames",
+        "Batches of records sent to owners on data channels.",
+    ),
     Counter(
         "publish_frames_answered",
         "operations.publishes_answered",
-        "Records of other nodes taken on data channels, in batches.",
+        "Batches of other nodes' records taken on data channels.",
     ),
     Counter(
         "unpublished",
         "operations.unpublished",
-        "Batches that not every owner had when set answered; their records follow.",
+        "Set batches answered before every owner had their records. These follow.",
     ),
 )
-_FOLLOWER = (Gauge("follower_behind", "behind", "Changes of our records that it lacks."),)
+_FOLLOWER = (
+    Gauge(
+        "follower_behind",
+        "behind",
+        "Changes of this node's records that the peer lacks.",
+    ),
+)
 
 
 def families(status: Status) -> Iterator[Metric]:
@@ -75,7 +87,7 @@ def families(status: Status) -> Iterator[Metric]:
     states = Tally(follower.state for follower in followers)
     yield gauge(
         "followers",
-        "Members, by what they have of our records.",
+        "Members, by the state of their copy of this node's records.",
         ["state"],
         {state: states[state] for state in _STATES},
     )

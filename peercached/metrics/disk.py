@@ -12,11 +12,11 @@ from peercached.metrics.table import Counter, Gauge, counter, gauge, singles
 _STATES = ("on", "read_only", "stalled")
 
 _SINGLES = (
-    Gauge("disk_size_bytes", "disk.size_bytes", "What the tier may take of the disk."),
-    Gauge("disk_used_bytes", "disk.used_bytes", "What it takes."),
+    Gauge("disk_size_bytes", "disk.size_bytes", "Limit of the disk tier."),
+    Gauge("disk_used_bytes", "disk.used_bytes", "Disk space in use."),
     Gauge("disk_segments", "disk.segments", "Segment files."),
     Gauge("disk_keys", "disk.pages", "Pages on the disk."),
-    Gauge("disk_payload_bytes", "disk.payload_bytes", "Bytes of those pages."),
+    Gauge("disk_payload_bytes", "disk.payload_bytes", "Bytes of the pages on the disk."),
     Gauge("disk_index_bytes", "disk.index_bytes", "Memory of the tier's index."),
     Gauge("disk_queued_pages", "disk.queued_pages", "Pages waiting to be written."),
     Gauge("disk_queued_bytes", "disk.queued_bytes", "Bytes waiting to be written."),
@@ -24,26 +24,34 @@ _SINGLES = (
     Counter(
         "disk_payload_written_bytes",
         "disk.payload_bytes_written",
-        "Bytes of pages written. All bytes written over these is the write amplification.",
+        "Bytes of pages written. All bytes written divided by these: write amplification.",
     ),
     Counter("disk_written_bytes", "disk.disk_bytes_written", "All bytes written."),
-    Counter("disk_pages_carried", "disk.pages_carried", "Pages written anew for their use."),
+    Counter(
+        "disk_pages_carried",
+        "disk.pages_carried",
+        "Pages written again because they were used.",
+    ),
     Counter("disk_pages_read", "disk.pages_read", "Pages read."),
     Counter("disk_payload_read_bytes", "disk.payload_bytes_read", "Bytes of pages read."),
     Counter("disk_read_bytes", "disk.disk_bytes_read", "All bytes read."),
-    Counter("disk_reads", "disk.disk_reads", "Reads; neighbours come with one."),
+    Counter("disk_reads", "disk.disk_reads", "Read calls; one can bring neighbouring pages."),
     Counter(
         "disk_copied_bytes",
         "disk.copied_bytes_read",
-        "Bytes copied from the disk's buffers to where pages were wanted: each page once.",
+        "Bytes copied from the disk's buffers, each page once.",
     ),
     Counter("disk_evictions", "disk.pages_evicted", "Pages evicted with their segment."),
     Counter("disk_segments_evicted", "disk.segments_evicted", "Segments evicted."),
     Counter("disk_removals", "disk.removed", "Pages removed or cleared."),
     Counter("disk_promoted_pages", "disk.promoted", "Pages read back into the pool."),
     Counter("disk_promoted_bytes", "disk.promoted_bytes", "Bytes read back into the pool."),
-    Counter("disk_warmed_pages", "disk.warmed", "Pages read back because `exists` asked."),
-    Counter("disk_warm_dropped", "disk.warm_dropped", "Of those: dropped at the bound."),
+    Counter("disk_warmed_pages", "disk.warmed", "Pages read back for `exists`."),
+    Counter(
+        "disk_warm_dropped",
+        "disk.warm_dropped",
+        "Pages not read back for `exists` because the queue was full.",
+    ),
 )
 
 
@@ -58,14 +66,14 @@ def _families(status: Status) -> Iterator[Metric]:
     disk = status.disk
     yield gauge(
         "disk_state",
-        "1 for the state that the disk tier is in.",
+        "1 for the present state of the disk tier.",
         ["state"],
         {state: disk.state == state for state in _STATES},
     )
     yield from singles(status, _SINGLES)
     yield counter(
         "disk_skipped_pages",
-        "Pages not written, by why not.",
+        "Pages not written, by reason.",
         ["reason"],
         {
             "full": disk.skipped_full,
@@ -90,7 +98,7 @@ def _families(status: Status) -> Iterator[Metric]:
     )
     yield counter(
         "disk_not_promoted_pages",
-        "Pages not read back, by why not.",
+        "Pages not read back, by reason.",
         ["reason"],
         {
             "not_now": disk.promotes_not_now,

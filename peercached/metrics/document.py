@@ -18,42 +18,37 @@ _HEAD = f"""\
 
 <!-- Made by `python -m peercached.metrics.document` from peercached/metrics/. -->
 
-`GET http://HOST:31997/metrics` (keys `metrics_enabled`, `metrics_host`, `metrics_port`), in
-Prometheus' text format. Counters (`_total`) and histograms begin at 0 with the daemon, and those of
-a peer with the peer's. [operations.md](operations.md#monitoring) says how to scrape them;
-`deploy/prometheus` has rules and `deploy/grafana` a board.
+This page lists the metrics of a node in Prometheus' text format: `GET http://HOST:31997/metrics`
+(keys `metrics_enabled`, `metrics_host`, `metrics_port`). For scraping, rules and the board, see
+[operations.md](operations.md#monitoring).
 
-The number of series is bounded. The label `peer` has at most {PEERS_MAX} values, the first by name.
-`slot_bytes` has at most {CLASSES_MAX}, those with the most memory. All others are summed up under
-`{OTHERS}`. The {NAMESPACES_MAX} namespaces with the most memory have series of their own, by id.
-The others have none: `peercachectl namespaces` lists them all, with their names.
+Names in `_total` are counters, names in `_info` infos. Latencies are histograms, all others gauges.
+Counters and histograms begin at 0 with the daemon, those of a peer with the peer. Labels are in
+parentheses. `peer` has at most {PEERS_MAX} values, the first by name. `slot_bytes` has at most
+{CLASSES_MAX}, those with the most memory. All others are summed up under `{OTHERS}`. The
+{NAMESPACES_MAX} namespaces with the most memory have series of their own, by id.
+`peercachectl namespaces` lists all, with their names.
 
-A page that a get delivered counts once in `peercached_hits_total`, and once in
-`peercached_pages_total` with the outcome `ok`; one that it did not, once in
-`peercached_misses_total` with the reason and once in `peercached_pages_total`. Reasons: `absent`
-(nobody has it), `stale` (gone between lookup and READ, twice, or its holder has no room to bring it
-from its disk), `deadline`, `suspect` (its holder is), `error` (its holder failed, or the disk that
-has it gave nothing), and what a worker asked wrongly (`bad_key`, `bad_range`, `length_mismatch`,
-...).
-
-The value of the cache is `peercached_found_keys_total` / `peercached_asked_keys_total`. Engines ask
-`exists` for the keys of a prompt and then get only those found, so the results of `get` do not show
-it. Keys asked for with `exists` count as asked, and those before the first missing one as found.
-With `contains` each key counts by itself. A worker that never calls `exists` asks with its gets.
-`peercached_evicted_keys_total` counts further keys that this node's pool would have kept if it were
-larger (native/pool/evicted_keys.h); pages evicted by other nodes are not in it.
-
-A page that comes into the pool counts in `peercached_pool_commits_total`. When it leaves, it counts
-once: in `peercached_pool_evictions_total`, `peercached_pool_removals_total` or
-`peercached_pool_given_total`. Half a second after the last move, these three and
-`peercached_pool_keys` add up to the pages that came, and those that a warm restart brought back.
-
-A get's latency is counted under the farthest place that one of its pages came from; `nowhere` if
-all were misses. `peercached_get_seconds`, `peercached_set_seconds` and `peercached_exists_seconds`
-are times in the engine. The way through the socket, a wait for a processor, and the work in the
-worker's own process come on top: `peercached_client_seconds` has them. A client tells the time of
-each call with a later request, so its last call is missing. A request tells one call at most, and
-a worker that lies falsifies only this histogram. Clients of older versions tell nothing.
+- **Value of the cache**: `peercached_found_keys_total` / `peercached_asked_keys_total`. The results
+  of `get` do not show it, because engines get only keys that `exists` has found. Keys given to
+  `exists` are asked; those before the first missing one are found. With `contains` each key counts
+  by itself. If a worker never calls `exists`, its gets count.
+- **Larger pool**: `peercached_evicted_keys_total` counts further keys that a larger pool of this
+  node would have kept. It does not know pages evicted by other nodes.
+- **Pages of a get**: each counts in `peercached_pages_total`. With the outcome `ok` it also counts
+  in `peercached_hits_total`, otherwise in `peercached_misses_total`.
+- **Reasons of misses**: `absent`: no node has the page. `stale`: it was gone twice between lookup
+  and READ, or its holder has no room to load it from disk. `deadline`: it was too late. `suspect`:
+  its holder is suspect. `error`: its holder or the disk failed. Others, such as `bad_key`, are
+  wrong requests.
+- **Pages of the pool**: each counts in `peercached_pool_commits_total` when it comes. It counts
+  once in `peercached_pool_evictions_total`, `peercached_pool_removals_total` or
+  `peercached_pool_given_total` when it leaves. These three and `peercached_pool_keys` add up to all
+  pages that came, plus those of a warm restart. The sum is exact half a second after the last move.
+- **Latencies**: those of get, set and exists are times in the engine. A get counts under the
+  farthest place of its pages, or `nowhere` if all were misses. `peercached_client_seconds` adds the
+  socket, waits for a processor and the worker's own work. Clients report a call with a later
+  request, so the last one is missing. Older clients report none.
 """
 
 
@@ -67,14 +62,13 @@ def document() -> str:
 
 
 def _table(families: Iterable[Metric]) -> list[str]:
-    lines = ["\n| metric | kind | labels | meaning |\n|---|---|---|---|\n"]
+    lines = ["\n| metric | meaning |\n|---|---|\n"]
     for family in families:
         if family.name.startswith("process_"):
             continue  # these come from prometheus_client, which documents them
-        lines.append(
-            f"| `{exposed_name(family)}` | {family.type} | "
-            f"{', '.join(f'`{label}`' for label in labels(family))} | {family.documentation} |\n"
-        )
+        by = ", ".join(f"`{label}`" for label in labels(family))
+        name = f"`{exposed_name(family)}`{f' ({by})' if by else ''}"
+        lines.append(f"| {name} | {family.documentation} |\n")
     return lines
 
 

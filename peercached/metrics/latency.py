@@ -19,20 +19,19 @@ _FAMILIES = (
         "exists",
         "",
         _FINE_US,
-        "How long the engine takes for `exists` of a batch: from the request read to the answer.",
+        "Time of the engine for `exists` of a batch.",
     ),
-    ("get", "source", _FINE_US, "The same for a get, by its farthest page's place."),
-    ("set", "", _FINE_US, "The same for a set, until the owners have the records."),
+    ("get", "source", _FINE_US, "The same for `get`, by the farthest place of its pages."),
+    ("set", "", _FINE_US, "The same for `set`, until the owners have the records."),
     (
         "client",
         "op",
         _FINE_US,
-        "How long workers waited for a call, by the clock of their clients: with the socket, the "
-        "queues and their own work.",
+        "Time that workers waited for a call, by their clients' clocks.",
     ),
-    ("promote", "", _FINE_US, "How long this node's disk takes for pages asked for."),
-    ("peer_read", "peer", _COARSE_US, "How long a peer takes for a batch's pages."),
-    ("rail_read", "rail", _COARSE_US, "How long a rail takes for up to 2 MiB."),
+    ("promote", "", _FINE_US, "Time of this node's disk for requested pages."),
+    ("peer_read", "peer", _COARSE_US, "Time of a peer for the pages of a batch."),
+    ("rail_read", "rail", _COARSE_US, "Time of a rail for up to 2 MiB."),
 )
 
 

@@ -14,11 +14,23 @@ from peercached.metrics.table import Counter, Gauge, singles
 _SINGLES = (
     Gauge("metrics_connections", "metrics.connections", "Connections to this port."),
     Counter("metrics_requests", "metrics.requests", "Requests to this port."),
-    Counter("metrics_refused", "metrics.refused", "Requests refused at the bound."),
-    Counter("metrics_displaced", "metrics.displaced", "Silent or slow connections that made room."),
-    Counter("metrics_bad_requests", "metrics.bad", "Requests that made no sense."),
-    Counter("metrics_cut", "metrics.cut", "Clients cut off for being too slow."),
-    Counter("metrics_failures", "metrics.failed", "Requests that failed by our fault."),
+    Counter(
+        "metrics_refused",
+        "metrics.refused",
+        "Requests to this port beyond its limit.",
+    ),
+    Counter(
+        "metrics_displaced",
+        "metrics.displaced",
+        "Silent or slow connections closed to make room.",
+    ),
+    Counter("metrics_bad_requests", "metrics.bad", "Malformed requests."),
+    Counter("metrics_cut", "metrics.cut", "Connections closed because the client was too slow."),
+    Counter(
+        "metrics_failures",
+        "metrics.failed",
+        "Requests that failed because of a daemon error.",
+    ),
 )
 
 _process = ProcessCollector(registry=None)
@@ -27,13 +39,13 @@ _process = ProcessCollector(registry=None)
 def families(status: Status) -> Iterator[Metric]:
     yield _info(
         "build",
-        "The software; its value is always 1.",
+        "The software; the value is always 1.",
         version=status.node.version,
         python=platform.python_version(),
     )
     yield _info(
         "node",
-        "This node; its value is always 1.",
+        "This node; the value is always 1.",
         node_id=status.node.id,
         protocol=status.transport.protocol,
     )

@@ -12,52 +12,62 @@ from peercached.metrics.table import Counter, Gauge, labelled, singles
 
 _SINGLES = (
     Gauge("pool_capacity_bytes", "pool.capacity_bytes", "Memory of the pool."),
-    Gauge("pool_used_bytes", "pool.used_bytes", "Memory in slots that are not free."),
-    Gauge("pool_payload_bytes", "pool.payload_bytes", "Bytes of the pages held."),
-    Gauge("pool_keys", "pool.keys", "Pages held."),
+    Gauge("pool_used_bytes", "pool.used_bytes", "Memory of used slots."),
+    Gauge("pool_payload_bytes", "pool.payload_bytes", "Bytes of the pages in the pool."),
+    Gauge("pool_keys", "pool.keys", "Pages in the pool."),
     Gauge(
         "pool_adopted_keys",
         "pool.adopted_keys",
-        "Of the pages held, those that came from the pools of other nodes.",
+        "Pages that came from the pools of other nodes.",
     ),
     Gauge("pool_adopted_bytes", "pool.adopted_bytes", "Bytes of those pages."),
     Gauge(
         "pool_replica_keys",
         "pool.replica_keys",
-        "Of the pages held, copies of pages that other nodes keep.",
+        "Pages that are copies of other nodes' pages.",
     ),
     Gauge("pool_replica_bytes", "pool.replica_bytes", "Bytes of those pages."),
     Gauge("pool_reserved_pages", "pool.reserved", "Pages being set right now."),
     Gauge("pool_pins", "pool.pins", "Readers that keep pages from eviction right now."),
-    Gauge("held_pages", "holds.pages", "Pages kept for a promise of `exists`."),
-    Gauge("held_bytes", "holds.bytes", "Bytes of pages kept for a promise of `exists`."),
-    Counter("holds_refused", "holds.refused", "Promises of `exists` refused at their bound."),
-    Gauge("pinned_pages", "pins.pages", "Pages that somebody has pinned."),
+    Gauge("held_pages", "holds.pages", "Pages kept because `exists` promised them."),
+    Gauge("held_bytes", "holds.bytes", "Bytes of these pages."),
+    Counter(
+        "holds_refused",
+        "holds.refused",
+        "Promises of `exists` refused because the limit was reached.",
+    ),
+    Gauge("pinned_pages", "pins.pages", "Pinned pages."),
     Gauge("pinned_bytes", "pins.bytes", "Bytes of pinned pages."),
-    Counter("pins_refused", "pins.refused", "Pages that no pin had room for."),
+    Counter("pins_refused", "pins.refused", "Pages not pinned because the limit was reached."),
     Counter("pool_commits", "pool.sets", "Pages that came into the pool."),
     Counter("pool_evictions", "pool.evictions", "Pages evicted to make room."),
     Counter(
         "pool_lost_bytes",
         "pool.lost_bytes",
-        "Bytes of evicted pages that no other pool was known to have.",
+        "Bytes of evicted pages that no other pool had, as far as known.",
     ),
-    Counter("pool_removals", "pool.removals", "Pages removed, cleared, or set anew otherwise."),
-    Counter("pool_given", "pool.given", "Pages that left for the pools of other nodes."),
+    Counter(
+        "pool_removals",
+        "pool.removals",
+        "Pages removed, cleared, or set again with another length.",
+    ),
+    Counter("pool_given", "pool.given", "Pages that moved to the pools of other nodes."),
     Counter("pool_span_moves", "pool.span_moves", "Spans moved between size classes."),
-    Counter("pool_no_space", "pool.no_space", "Pages that found no room."),
+    Counter("pool_no_space", "pool.no_space", "Pages that found no space in the pool."),
 )
 
 _CLASS = (
     Gauge("pool_class_slots", "slots", "Slots of a size class (header and page)."),
-    Gauge("pool_class_used_slots", "used", "Slots of a size class that are not free."),
+    Gauge("pool_class_used_slots", "used", "Used slots of a size class."),
     Gauge(
         "pool_class_pinned_slots",
         "pinned",
-        "Slots of a size class that are read or being set right now.",
+        "Slots of a size class being read or set right now.",
     ),
     Counter(
-        "pool_class_evictions", "evictions", "Pages evicted, by size class, while it has memory."
+        "pool_class_evictions",
+        "evictions",
+        "Pages evicted from a size class. A class without memory may begin again at 0.",
     ),
 )
 

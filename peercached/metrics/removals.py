@@ -13,27 +13,27 @@ _SINGLES = (
     Gauge(
         "removals_running_pages",
         "removals.running",
-        "Pages that are being removed somewhere in the cluster, and cannot be set.",
+        "Pages that some node is removing: they cannot be set.",
     ),
     Gauge(
         "removals_unsure_pages",
         "removals.unsure",
-        "Of those that this node removes, pages that some process may still have.",
+        "Pages of this node's removals that some process may still have.",
     ),
     Gauge(
         "removals_unsure_seconds",
         "removals.unsure_s",
-        "Since when the oldest of those is being removed.",
+        "Age of the oldest of these removals.",
     ),
     Gauge(
         "removals_owes",
         "removals.owes",
-        "Whether this node may have missed removals; then it serves no page of before.",
+        "1 if this node may have missed removals: it serves no older pages then.",
     ),
     Gauge(
         "removals_unwritten",
         "removals.waiting",
-        "Removals that a restart may undo: they could not be written down.",
+        "Removals missing in the journal: a restart may undo them.",
     ),
 )
 

@@ -10,23 +10,27 @@ from peercached.admin.status import Quota, Status
 from peercached.metrics.table import Counter, Gauge, counter, gauge, labelled, singles
 
 _SINGLES = (
-    Counter("tls_reloads", "security.tls_reloads", "New TLS files taken up."),
-    Gauge("meta_connections", "security.meta_connections", "Connections to meta_port."),
+    Counter("tls_reloads", "security.tls_reloads", "Times that new TLS files were loaded."),
+    Gauge("meta_connections", "security.meta_connections", "Connections to `meta_port`."),
 )
 
 _QUOTA = (
-    Gauge("namespace_bytes", "bytes", "Of the pool, held by a namespace."),
-    Gauge("namespace_quota_bytes", "quota_bytes", "What it may hold."),
-    Counter("namespace_quota_evictions", "evictions", "Of its own pages."),
-    Counter("namespace_quota_refused", "refused", "Pages without room."),
+    Gauge("namespace_bytes", "bytes", "Pool memory of a namespace with a quota."),
+    Gauge("namespace_quota_bytes", "quota_bytes", "Pool quota of this namespace."),
+    Counter(
+        "namespace_quota_evictions",
+        "evictions",
+        "Its pages evicted because of the quota.",
+    ),
+    Counter("namespace_quota_refused", "refused", "Pages refused because the quota left no room."),
 )
 _DISK_QUOTA = (
-    Gauge("namespace_disk_bytes", "disk_bytes", "Of the disk, held by a namespace."),
-    Gauge("namespace_disk_quota_bytes", "disk_quota_bytes", "What it may hold there."),
+    Gauge("namespace_disk_bytes", "disk_bytes", "Disk space of a namespace with a disk quota."),
+    Gauge("namespace_disk_quota_bytes", "disk_quota_bytes", "Disk quota of this namespace."),
     Counter(
         "namespace_disk_quota_skipped",
         "disk_skipped",
-        "Its pages that were not written there for the quota's sake.",
+        "Pages not written because of this quota.",
     ),
 )
 
@@ -37,7 +41,7 @@ def families(status: Status) -> Iterator[Metric]:
     security, data_port, socket = status.security, status.tcp_server, status.ipc
     yield counter(
         "refused",
-        "Connections and calls turned away, by door and reason.",
+        "Connections and calls refused, by door and reason.",
         ["door", "reason"],
         {
             ("meta_port", "no_secret"): security.refused_handshakes,
@@ -58,7 +62,7 @@ def families(status: Status) -> Iterator[Metric]:
     yield from singles(status, _SINGLES)
     yield gauge(
         "tls_remaining_seconds",
-        "Until the first end of a certificate in use.",
+        "Time until the first certificate in use expires.",
         [],
         {(): security.tls_seconds_left} if security.tls else {},
     )

@@ -10,21 +10,23 @@ from peercached.admin.status import Status
 from peercached.metrics.table import Counter, Gauge, counter, singles
 
 _SINGLES = (
-    Counter("set_held_pages", "operations.set_held", "Pages set that were here already."),
+    Counter("set_held_pages", "operations.set_held", "Pages set that were already here."),
     Counter(
         "stale_retries",
         "operations.stale_retries",
-        "Pages looked up once more because their first READ was stale or failed, or what was known "
-        "of them had another length.",
+        "Pages looked up again because the first READ was stale or failed, or the recorded length "
+        "was wrong.",
     ),
     Counter(
         "used_elsewhere_pages",
         "operations.used_elsewhere",
-        "Pages here that peers said they use; each at most once a second and peer.",
+        "Pages here that peers reported as used, at most once a second and peer.",
     ),
-    Counter("location_cache_hits", "locations.hits", "Lookups the location cache knew."),
-    Counter("location_cache_misses", "locations.misses", "Lookups it did not know."),
-    Gauge("location_cache_capacity", "locations.entries_max", "Locations that it may hold."),
+    Counter("location_cache_hits", "locations.hits", "Lookups answered by the location cache."),
+    Counter(
+        "location_cache_misses", "locations.misses", "Lookups not answered by the location cache."
+    ),
+    Gauge("location_cache_capacity", "locations.entries_max", "Locations that fit in the cache."),
 )
 
 
@@ -32,35 +34,33 @@ def families(status: Status) -> Iterator[Metric]:
     ipc, operations = status.ipc, status.operations
     yield counter(
         "requests",
-        "Requests of this host's workers (batches).",
+        "Requests (batches) of this host's workers.",
         ["operation"],
         {"set": ipc.sets, "get": ipc.gets, "exists": ipc.exists, "other": ipc.others},
     )
     pages = {"set": operations.set, "get": operations.get}
     yield counter(
         "pages",
-        "Pages asked for, by what became of them.",
+        "Pages set or got, by outcome.",
         ["operation", "outcome"],
         {(name, outcome): n for name, outcomes in pages.items() for outcome, n in outcomes.items()},
     )
     yield counter(
         "bytes",
-        "Bytes of pages set (those held already do not count) and got.",
+        "Bytes of pages set and got, without pages that were already here.",
         ["operation"],
         {"set": operations.bytes_set, "get": operations.bytes_got},
     )
-    yield counter(
-        "hits", "Pages that a get delivered, by where they were.", ["tier"], operations.hits
-    )
+    yield counter("hits", "Pages that a get delivered, by tier.", ["tier"], operations.hits)
     yield counter(
         "misses",
-        "Pages that a get did not deliver, by why not.",
+        "Pages that a get did not deliver, by reason.",
         ["reason"],
         {reason: count for reason, count in operations.get.items() if reason != "ok"},
     )
     yield counter(
         "corrupt_pages",
-        "Pages whose bytes did not have their checksum, never served.",
+        "Pages with a wrong checksum, not served.",
         ["where"],
         {"pool": operations.corrupt_local, "peer": operations.corrupt_remote},
     )

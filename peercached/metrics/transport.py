@@ -16,11 +16,11 @@ _SINGLES = (
         "transport.channels_connected",
         "RDMA channels made to read from peers.",
     ),
-    Counter("channels_refused", "transport.channels_refused", "RDMA channels peers refused."),
+    Counter("channels_refused", "transport.channels_refused", "RDMA channels that peers refused."),
     Counter(
         "channels_accepted",
         "transport.channels_accepted",
-        "RDMA channels by which peers read here.",
+        "RDMA channels made for peers to read here.",
     ),
     Counter(
         "channel_offers_refused",
@@ -28,31 +28,37 @@ _SINGLES = (
         "RDMA channels that this node refused.",
     ),
     Counter(
-        "fallback_reads", "transport.fallback_reads", "Reads over TCP of peers that have RDMA."
+        "fallback_reads", "transport.fallback_reads", "Reads over TCP from peers that have RDMA."
     ),
     Gauge(
         "fallback_peers",
         "transport.fallback_peers",
         "Peers that have RDMA and are read over TCP now.",
     ),
-    Gauge("tcp_served_channels", "tcp_server.channels", "TCP channels of peers here."),
-    Counter("tcp_served_pages", "tcp_server.pages", "Pages peers read here over TCP."),
-    Counter("tcp_served_bytes", "tcp_server.bytes", "Bytes peers read here over TCP."),
+    Gauge("tcp_served_channels", "tcp_server.channels", "Open TCP channels of peers."),
+    Counter("tcp_served_pages", "tcp_server.pages", "Pages that peers read here over TCP."),
+    Counter("tcp_served_bytes", "tcp_server.bytes", "Bytes that peers read here over TCP."),
     Counter(
         "tcp_served_stale_pages",
         "tcp_server.stale",
-        "Pages peers asked for that were here no more.",
+        "Pages that peers asked for and that were gone.",
     ),
     Counter("tcp_accepted", "tcp_server.accepted", "TCP channels accepted."),
     Counter(
         "tcp_kernel_sealed",
         "tcp_server.kernel_sealed",
-        "TCP channels accepted whose pages the kernel encrypts.",
+        "Accepted TCP channels with encryption in the kernel.",
     ),
     Counter("tcp_refused", "tcp_server.refused", "TCP channels refused."),
-    Counter("tcp_bad_hellos", "tcp_server.bad_hellos", "TCP channels not proven."),
-    Counter("tcp_bad_frames", "tcp_server.bad_frames", "TCP frames that made no sense."),
-    Counter("tcp_stalls", "tcp_server.stalls", "Peers cut off for not reading on."),
+    Counter(
+        "tcp_bad_hellos",
+        "tcp_server.bad_hellos",
+        "TCP channels of peers that did not authenticate.",
+    ),
+    Counter("tcp_bad_frames", "tcp_server.bad_frames", "Malformed TCP frames."),
+    Counter(
+        "tcp_stalls", "tcp_server.stalls", "TCP channels closed because the peer stopped reading."
+    ),
 )
 
 _PEER = (
@@ -61,16 +67,20 @@ _PEER = (
     Counter("peer_bytes", "bytes", "Bytes read from a peer."),
     Counter("peer_errors", "errors", "Pages that a peer did not deliver."),
     Counter("peer_deadlines", "deadlines", "Pages that a peer did not deliver in time."),
-    Counter("peer_corrupt_pages", "corrupt", "Pages that came with wrong bytes; never served."),
+    Counter(
+        "peer_corrupt_pages",
+        "corrupt",
+        "Pages from a peer with a wrong checksum, not served.",
+    ),
 )
 _RAIL = (
-    Gauge("rail_up", "up", "Whether an RDMA port works."),
-    Gauge("rail_channels", "channels", "Channels to read from peers by a rail."),
-    Gauge("rail_responders", "responders", "Channels by which peers read here."),
+    Gauge("rail_up", "up", "1 if the RDMA port works."),
+    Gauge("rail_channels", "channels", "Channels of a rail to read from peers."),
+    Gauge("rail_responders", "responders", "Channels of a rail on which peers read here."),
     Gauge("rail_registered_bytes", "registered_bytes", "Memory registered with a rail."),
     Counter("rail_pages", "pages", "Pages read by a rail."),
     Counter("rail_bytes", "bytes", "Bytes read by a rail."),
-    Counter("rail_errors", "errors", "Channels of a rail that broke."),
+    Counter("rail_errors", "errors", "Broken channels of a rail."),
 )
 
 

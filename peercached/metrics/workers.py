@@ -23,22 +23,22 @@ _SINGLES = (
     Gauge(
         "client_requests_stuck",
         lambda s: sum(worker.stuck for worker in s.workers),
-        "Given up, but still at work in a worker's memory.",
+        "Requests given up by a worker while the daemon still uses its memory.",
     ),
-    Gauge("clients", lambda s: len(s.workers), "Worker processes that are attached."),
+    Gauge("clients", lambda s: len(s.workers), "Attached worker processes."),
     Gauge("client_connections", "ipc.connections", "Connections of workers."),
     Counter("client_connects", "ipc.accepted", "Connections of workers accepted."),
     Counter("client_refused", "ipc.refused", "Connections of workers refused."),
-    Counter("client_bad_frames", "ipc.bad_frames", "Frames that made no sense."),
+    Counter("client_bad_frames", "ipc.bad_frames", "Malformed frames from workers."),
     Counter(
         "client_regions_lost",
         "ipc.regions_lost",
-        "Regions dropped because their worker cut the memory short.",
+        "Buffers dropped because the worker truncated their memory.",
     ),
     Counter(
         "client_requests_given_up",
         "ipc.given_up",
-        "Requests that their worker did not wait for to the end.",
+        "Requests that their worker gave up.",
     ),
     Counter(
         "events_dropped",
