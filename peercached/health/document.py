@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 
+from peercached.health.kind import Kind
 from peercached.health.kinds import SECTIONS
 
 _HEAD = """\
@@ -12,15 +14,16 @@ _HEAD = """\
 
 <!-- Made by `python -m peercached.health.document` from peercached/health/kinds.py. -->
 
-`peercachectl status` and the dashboard begin with what needs attention: a sentence with the values,
-and what to do. Each finding has a code. The code never changes its meaning, so scripts and alerts
-can rely on it. `peercachectl status` shows it in brackets, `--json` has it in `health`, and
-Prometheus in `peercached_health_sentences{severity, code}`. `peercachectl doctor` repeats the
-errors.
+This page lists the findings of `peercachectl status` and the dashboard. Each finding is a sentence
+with values, and says what to do.
 
-An *error* stops something that this node is for. A *warning* costs pages, speed or safety in part.
-An *info* explains a number, or can wait. `status` leaves a finding out while it shows the cause for
-the same node.
+The code of a finding never changes its meaning, so scripts and alerts can rely on it.
+`peercachectl status` shows it in brackets, `--json` has it in `health`, and Prometheus in
+`peercached_health_sentences{severity, code}`. `peercachectl doctor` repeats the errors.
+
+An *error* stops a function of this node. A *warning* costs pages, speed or safety in part. An
+*info* explains a number, or can wait. While `status` shows the cause of a finding for the same
+node, it leaves the finding out.
 """
 
 
@@ -29,11 +32,13 @@ def document() -> str:
     parts = [_HEAD]
     for section in SECTIONS:
         parts.append(f"\n## {section.title}\n\n")
-        parts.append("| code | severity | what it means |\n|---|---|---|\n")
-        parts += [
-            f"| `{kind.code}` | {kind.severity} | {kind.meaning} |\n" for kind in section.kinds
-        ]
+        parts += [_entry(kind) for kind in section.kinds]
     return "".join(parts)
+
+
+def _entry(kind: Kind) -> str:
+    text = f"- `{kind.code}` ({kind.severity}): {kind.meaning}"
+    return textwrap.fill(text, 120, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -7,52 +7,52 @@ from peercached.health.kind import Section
 _MEMBERSHIP = Section("Membership")
 FAR_NUMBERS = _MEMBERSHIP.warning(
     "far_numbers",
-    "A member sent numbers far above all that this node knows. The node ignored them.",
+    "A member sent numbers far above all numbers that this node knows. The node ignored them.",
 )
 OUT_OF_CLUSTER = _MEMBERSHIP.error(
     "out_of_cluster",
-    "The cluster does not accept this node, for example because another process has its node id.",
+    "The cluster refuses this node, for example because another process has its node id.",
 )
 NOT_IN_A_VIEW = _MEMBERSHIP.warning(
     "not_in_a_view", "This node has joined no view yet. It serves only its own pages."
 )
 ALONE = _MEMBERSHIP.info(
     "alone",
-    "`discovery_addr` names only this host, and no other node has joined. That is right for a "
-    "cluster of one node.",
+    "`discovery_addr` names only this host, and no other node has joined. For a cluster of one "
+    "node, this is right.",
 )
 MASTER_UNREACHABLE = _MEMBERSHIP.warning(
     "master_unreachable",
-    "A master or a head does not answer or accept this node. The other masters do its work.",
+    "A master or a head refuses this node or does not answer. Other masters do its work.",
 )
 NOT_A_MEMBER_YET = _MEMBERSHIP.warning(
-    "not_a_member_yet", "The masters hold this node back. It takes no sets until they accept it."
+    "not_a_member_yet", "The masters make this node wait. It takes no sets until they accept it."
 )
 NO_HEAD = _MEMBERSHIP.error(
     "no_head",
-    "No head answers or accepts this node, and it knows no view. It serves its own pages.",
+    "No head answers or accepts this node, and it knows no view. It serves only its own pages.",
 )
 NO_MASTER = _MEMBERSHIP.error(
-    "no_master", "No master answers or accepts this node. It keeps the last view."
+    "no_master", "No master answers or accepts this node. It keeps its last view."
 )
 ETCD_UNREACHABLE = _MEMBERSHIP.error(
     "etcd_unreachable",
-    "etcd does not keep a lease for this node. The node keeps its last view, if it has one.",
+    "This node has no lease in etcd. It keeps its last view, if it has one.",
 )
 ETCD_LOST_MEMBERS = _MEMBERSHIP.warning(
-    "etcd_lost_members", "etcd came back without some members, for example from an old backup."
+    "etcd_lost_members", "etcd lost some members, for example because of an old backup."
 )
 MEMBER_MUTE = _MEMBERSHIP.warning(
     "member_mute",
-    "A node sends heartbeats and answers no call. It is kept out of the cluster until it answers.",
+    "A node sends heartbeats but answers no call. It cannot join until it answers.",
 )
 NODE_LOST = _MEMBERSHIP.warning(
-    "node_lost", "A node left the cluster without a goodbye and is not back. Its pages are misses."
+    "node_lost", "A node vanished without a goodbye and is not back. Its pages are misses."
 )
 DRAINING = _MEMBERSHIP.warning(
     "draining", "This node drains, or has left the cluster after a drain."
 )
-STOPPING = _MEMBERSHIP.warning("stopping", "This daemon was told to stop, and has not ended yet.")
+STOPPING = _MEMBERSHIP.warning("stopping", "This daemon was told to stop and has not ended yet.")
 
 _PEERS = Section("Peers and directory")
 FAULTS_INJECTED = _PEERS.warning(
@@ -60,27 +60,27 @@ FAULTS_INJECTED = _PEERS.warning(
 )
 PEER_SUSPECT = _PEERS.warning(
     "peer_suspect",
-    "A peer does not answer, or its pages do not come. They are misses here until it answers a "
-    "ping, and its data port, too, if its pages did not come.",
+    "A peer does not answer, or its pages do not come. Its pages are misses here until it answers "
+    "a ping, and until its data port answers if its pages did not come.",
 )
 CORRUPT_HERE = _PEERS.error(
-    "corrupt_here", "Pages in the pool of this node lost their bytes. The node dropped them."
+    "corrupt_here", "Pages in this node's pool had a wrong checksum. The node dropped them."
 )
 CORRUPT_FROM_PEERS = _PEERS.warning(
     "corrupt_from_peers",
-    "Pages from peers arrived with a wrong checksum. The node read them again, or missed them.",
+    "Pages from peers had a wrong checksum. They were read again or became misses.",
 )
 WORKER_STUCK = _PEERS.warning(
     "worker_stuck", "A worker gave up requests while the daemon still copies for them."
 )
 RECORDS_WAIT = _PEERS.warning(
-    "records_wait", "A member does not have the records of this node.", "peer_suspect"
+    "records_wait", "A member does not have this node's records.", "peer_suspect"
 )
 SET_WITHOUT_OWNERS = _PEERS.info(
-    "set_without_owners", "Sets answered before every owner had their records. These follow."
+    "set_without_owners", "Sets were answered before every owner had their records. These follow."
 )
 DIRECTORY_FULL = _PEERS.warning(
-    "directory_full", "The records of other nodes had no room on this node."
+    "directory_full", "Records of other nodes did not fit on this node."
 )
 REQUESTS_DROPPED = _PEERS.warning(
     "requests_dropped", "The control plane did not keep up with the data plane."
@@ -89,14 +89,14 @@ REQUESTS_DROPPED = _PEERS.warning(
 _REMOVALS = Section("Removals")
 REMOVALS_NOT_KEPT = _REMOVALS.error(
     "removals_not_kept",
-    "Removals cannot be written to `state_dir`. A restart may bring those pages back.",
+    "Removals cannot be written to `state_dir`. A restart may bring the pages back.",
 )
 REMOVAL_INCOMPLETE = _REMOVALS.warning(
-    "removal_incomplete", "A node has not confirmed a removal. Those pages cannot be set yet."
+    "removal_incomplete", "A node has not confirmed a removal. The pages cannot be set yet."
 )
 REMOVAL_ELSEWHERE = _REMOVALS.warning(
     "removal_elsewhere",
-    "Another node has been removing pages for a long time. Those pages cannot be set yet.",
+    "Another node's removal takes long. The pages cannot be set yet.",
 )
 PAGES_HELD_BACK = _REMOVALS.warning(
     "pages_held_back",
@@ -108,7 +108,7 @@ MISSED_REMOVALS_NOT_KEPT = _REMOVALS.error(
 
 _RESTARTS = Section("Restarts")
 POOL_EMPTIED = _RESTARTS.info(
-    "pool_emptied", "The pages in `pool_file` could not be used. The pool began empty."
+    "pool_emptied", "The pages in `pool_file` could not be used. The pool started empty."
 )
 POOL_FILE_DAMAGED = _RESTARTS.warning(
     "pool_file_damaged",
@@ -116,13 +116,13 @@ POOL_FILE_DAMAGED = _RESTARTS.warning(
 )
 CLEARS_NOT_KEPT = _RESTARTS.error(
     "clears_not_kept",
-    "Cleared namespaces cannot be written to `state_dir`. A restart may bring cleared pages back.",
+    "Namespace clears cannot be written to `state_dir`. A restart may bring the pages back.",
 )
 
 _POOL = Section("Pool")
 EVICTED_BESIDE_ROOM = _POOL.warning(
     "evicted_beside_room",
-    "This node evicted pages that no other node has, while a peer had free memory.",
+    "This node evicted pages that no other node has, although a peer had free memory.",
 )
 
 _DISK = Section("Disk tier")
@@ -133,7 +133,7 @@ DISK_READ_ONLY = _DISK.error(
 DISK_STALLED = _DISK.error("disk_stalled", "The disk does not answer. Pages on it are misses.")
 DISK_TOO_SLOW = _DISK.info(
     "disk_too_slow",
-    "Workers set pages faster than the disk takes them. Some pages are in memory only.",
+    "Pages are set faster than the disk takes them. Some are in memory only.",
 )
 DISK_PAGES_TOO_LARGE = _DISK.warning(
     "disk_pages_too_large", "Pages are too large for the disk tier. They are in memory only."
@@ -142,11 +142,11 @@ DISK_DAMAGED = _DISK.warning(
     "disk_damaged", "Pages on the disk were torn or damaged. The node dropped them."
 )
 DISK_EMPTIED = _DISK.info(
-    "disk_emptied", "The contents of the disk tier could not be used. It began empty."
+    "disk_emptied", "The pages on the disk could not be used. The disk tier started empty."
 )
 DISK_FOREIGN_FILES = _DISK.warning(
     "disk_foreign_files",
-    "Segment files of another daemon or version, or destroyed ones, were deleted.",
+    "Segment files were deleted: damaged, or of another daemon or version.",
 )
 DISK_QUOTA = _DISK.info("disk_quota", "A namespace used up its share of the disk.")
 
@@ -161,68 +161,69 @@ PEERS_BY_TCP = _RDMA.warning(
     "peers_by_tcp", "No rail reaches some peers that have RDMA. Their pages come over TCP."
 )
 READS_BY_TCP = _RDMA.info(
-    "reads_by_tcp", "Some reads went over TCP because no rail reached the peer. That is over now."
+    "reads_by_tcp", "Earlier reads went over TCP because no rail reached the peer."
 )
 RAIL_DOUBTED = _RDMA.warning(
-    "rail_doubted", "A rail does not reach some peers. Other rails, or TCP, bring their pages."
+    "rail_doubted", "A rail does not reach some peers. Their pages come by other rails or TCP."
 )
 
 _TLS = Section("TLS")
 CERTIFICATE_EXPIRED = _TLS.error(
-    "certificate_expired", "The TLS certificate of this node, or of its authority, has expired."
+    "certificate_expired", "The TLS certificate of this node or its authority has expired."
 )
 CERTIFICATE_EXPIRES = _TLS.warning(
-    "certificate_expires", "The TLS certificate of this node, or of its authority, expires soon."
+    "certificate_expires", "The TLS certificate of this node or its authority expires soon."
 )
 TLS_FILES_UNUSABLE = _TLS.warning(
-    "tls_files_unusable", "The TLS files changed and cannot be loaded. The old ones stay in force."
+    "tls_files_unusable", "The TLS files changed and cannot be loaded. The old ones stay in use."
 )
 TLS_PARTIAL = _TLS.warning(
-    "tls_partial", "TLS is being switched on: this node, or a peer, still speaks plain text."
+    "tls_partial", "TLS is being switched on: this node or a peer still uses plain text."
 )
 SECRET_FILE_UNUSABLE = _TLS.warning(
     "secret_file_unusable",
-    "The cluster secret's file changed and cannot be used. The old secret stays in force.",
+    "The file of the cluster secret changed and cannot be used. The old secret stays in use.",
 )
 PRIVATE_FILE_OPEN = _TLS.warning(
     "private_file_open",
-    "Other users can read the cluster secret or the TLS key through the file's group.",
+    "Other users in the file's group can read the cluster secret or the TLS key.",
 )
 SECRET_REPLACED = _TLS.info(
-    "secret_replaced", "One cluster secret replaces another. This node accepts both."
+    "secret_replaced", "The cluster secret is being replaced. This node accepts both."
 )
 
 _SECURITY = Section("Security")
 UNAUTHENTICATED = _SECURITY.warning(
-    "unauthenticated", "Peers are not authenticated. Anybody who reaches `meta_port` can join."
+    "unauthenticated", "Peers are not authenticated. Everybody who reaches `meta_port` can join."
 )
 HANDSHAKES_REFUSED = _SECURITY.warning(
     "handshakes_refused",
-    "Callers did not know the cluster secret, or lacked the key of the node they claimed to be.",
+    "Callers had a wrong cluster secret, or claimed the node id of another node.",
 )
 SETTINGS_DIFFER = _SECURITY.warning(
     "settings_differ",
-    "A node was refused: it has another value of a setting that must be the same on every node.",
+    "A node was refused because it has another value of a shared setting.",
 )
 CERTIFICATES_MISFIT = _SECURITY.warning(
-    "certificates_misfit", "Callers had certificates of other nodes than they claimed to be."
+    "certificates_misfit", "Callers had certificates of other nodes."
 )
 WORKERS_FORBIDDEN = _SECURITY.warning(
     "workers_forbidden", "Users outside `worker_users` and `worker_groups` tried to attach."
 )
 WORKERS_CROWD = _SECURITY.warning(
     "workers_crowd",
-    "A process or user opened too many connections to the worker socket, or sent nothing on them.",
+    "A process or user opened too many connections to the worker socket, or sent nothing.",
 )
 WORKER_REQUESTS_REFUSED = _SECURITY.warning(
-    "worker_requests_refused", "There was no memory for so many large requests at a time."
+    "worker_requests_refused", "Too many large requests at once: there was no memory for them."
 )
 DATA_PORT_STRANGERS = _SECURITY.info(
     "data_port_strangers", "Connections to `data_port` had no valid token."
 )
 TLS_FAILED = _SECURITY.warning(
     "tls_failed",
-    "Connections to `meta_port` ended in the TLS handshake. Those that sent nothing do not count.",
+    "Connections to `meta_port` failed in the TLS handshake. Connections that sent nothing do not "
+    "count.",
 )
 META_PORT_STRANGERS = _SECURITY.warning(
     "meta_port_strangers",
@@ -230,25 +231,23 @@ META_PORT_STRANGERS = _SECURITY.warning(
 )
 RDMA_IN_CLEAR = _SECURITY.info("rdma_in_clear", "Pages over RDMA are not encrypted.")
 PEERS_IN_CLEAR = _SECURITY.warning(
-    "peers_in_clear", "Some peers do not encrypt pages, because `tls_data_port` is off there."
+    "peers_in_clear", "Some peers send pages unencrypted, because `tls_data_port` is off there."
 )
 
 _TRACING = Section("Tracing")
 TRACING_OFF = _TRACING.warning(
-    "tracing_off", "`otlp_endpoint` is set, but the packages that export traces are not installed."
+    "tracing_off", "`otlp_endpoint` is set, but a package for tracing is missing."
 )
 TRACES_LOST = _TRACING.warning(
     "traces_lost",
-    "The OpenTelemetry collector does not answer, or not quickly enough. Calls do not wait for it.",
+    "The OpenTelemetry collector does not answer, or is too slow. Calls do not wait for it.",
 )
 
 _CONFIGURATION = Section("Configuration")
 RELOAD_FAILED = _CONFIGURATION.warning(
-    "reload_failed", "The new configuration is not valid. The old one stays in force."
+    "reload_failed", "The new configuration is not valid. The old one stays in use."
 )
-RESTART_NEEDED = _CONFIGURATION.info(
-    "restart_needed", "Some keys of the new configuration need a restart."
-)
+RESTART_NEEDED = _CONFIGURATION.info("restart_needed", "Some changed keys need a restart.")
 
 SECTIONS = (
     _MEMBERSHIP,
