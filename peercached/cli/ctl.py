@@ -39,7 +39,7 @@ _COMMANDS = {
     "evict": "Drops pages from the node's pool as if there were no room: KEYS, or the coldest "
     "ones.",
     "clear": "Makes all pages of a namespace vanish, on every node, at once.",
-    "forget": "Says that a node which went without a word has ended: its host is off, or gone.",
+    "forget": "Says that a vanished node has ended: its host is off, or gone.",
     "config": "What is in force in the daemon, and where each value came from.",
     "reload": "Reads the configuration again, as SIGHUP does, and says what has come of it.",
     "drain": "Takes no more sets, hands the warmest pages to peers, then leaves the cluster.",

@@ -21,7 +21,7 @@ from peercached.cli.output import print_json
     help="Even if something that nobody can end takes connections at its address.",
 )
 def forget(target: Target, as_json: bool, node_id: str, yes: bool, listening: bool) -> None:
-    """Says that a node which went without a word has ended: its host is off, or gone.
+    """Says that a vanished node has ended: its host is off, or gone.
 
     Removals wait for such a node: it may only be frozen or cut off, and still serve pages that
     were removed. If you forget a node that still runs, its workers may get those pages.

@@ -76,7 +76,7 @@ def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: 
         say(
             kinds.NO_RAIL_BUT_TCP if by_tcp else kinds.NO_RAIL,
             f"No rail is up: the pages of peers that have RDMA {instead}.",
-            "Mend one of the rails; it is taken again by itself.",
+            "Repair one of the rails. The daemon uses it again by itself.",
         )
     elif peers := transport.get("fallback_peers", 0):
         say(

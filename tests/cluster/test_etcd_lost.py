@@ -151,7 +151,7 @@ def test_start_without_etcd_uses_the_view_on_disk(
     nodes[2].start()
     nodes[2].wait_ready()
     assert names(nodes[2]) == ["a", "b", "c"]
-    assert "Meanwhile it goes on with view" in sentences(nodes[2])
+    assert "Meanwhile it keeps view" in sentences(nodes[2])
     eventually(lambda: attach(nodes[2]).has(keys), 10, "pages of the others are found")
     etcd.start()
     nodes.wait_complete()

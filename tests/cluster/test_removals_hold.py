@@ -354,7 +354,7 @@ def test_removal_is_not_confirmed_while_the_last_survivor_is_away(
     at_a = worker(a, timeout_s=seconds(2.0))
     is_removing(at_a)
     assert set(at_a.set(KEYS, NEW)) == {Status.removing}
-    missing = {"b": "it may have ended last, and is not back"}
+    missing = {"b": "it may have been the last to stop, and is not back"}
     assert a.status()["removals"]["missing"] == missing
     a.kill()
     b.start()
@@ -386,9 +386,11 @@ def test_removal_is_not_confirmed_while_a_holder_is_frozen(
         assert set(at_b.set(KEYS, NEW)) == {Status.removing}, "it would be older than what a has"
         b.wait_members(["b", "c"])
     removals = b.status()["removals"]
-    assert removals["missing"] == {"a": "it went without a word"}
+    assert removals["missing"] == {"a": "it vanished without a goodbye"}
     assert removals["unsure"] >= 2 * len(KEYS)
-    assert "a: it went without a word" in " ".join(h["sentence"] for h in b.status()["health"])
+    assert "a: it vanished without a goodbye" in " ".join(
+        h["sentence"] for h in b.status()["health"]
+    )
     a.thaw()
     cluster.wait_complete()
     eventually(lambda: not b.status()["removals"]["unsure"], 20, "it goes on by itself")
@@ -513,7 +515,7 @@ def test_removal_waits_for_a_node_started_behind_the_partition(
     network.unite(["b"])  # its host refuses the connection
     at_c = worker(c, timeout_s=seconds(3.0))
     is_removing(at_c)
-    assert c.status()["removals"]["missing"] == {"a": "it went without a word"}
+    assert c.status()["removals"]["missing"] == {"a": "it vanished without a goodbye"}
     network.unite(["a"])
     a.wait_members(["a", "c"])
     removed(at_c)
@@ -555,7 +557,7 @@ def test_a_frozen_node_cannot_be_forgotten(make_cluster: MakeCluster, worker: Wo
         refused = ctl(daemon, "forget", "a", "--yes")
         assert refused.exit_code == exits.FAILED, refused.output
         assert f"something still takes connections at {a.address}" in refused.stderr
-    assert b.status()["removals"]["missing"] == {"a": "it went without a word"}
+    assert b.status()["removals"]["missing"] == {"a": "it vanished without a goodbye"}
     a.thaw()
     a.wait_members(["a", "b", "c"])
     assert ctl(b, "forget", "a", "--yes").exit_code == exits.FAILED, "it is a member"

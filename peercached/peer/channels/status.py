@@ -49,7 +49,7 @@ class TransportStatus(Component):
             say(
                 kinds.CORRUPT_FROM_PEERS,
                 f"{corrupt} pages from peers arrived with a wrong checksum in the last day. They "
-                f"were read again or became misses. (From {peers or 'gone ones'}.)",
+                f"were read again or became misses. (From {peers or 'peers that are gone'}.)",
                 "Look for memory errors of those machines and for workers that write into their "
                 "receive buffers during a get.",
             )

@@ -44,7 +44,7 @@ class DirectoryStatus(Component):
         if untold := self._lately.grown("untold", untold, UNTOLD_S):
             say(
                 kinds.SET_WITHOUT_OWNERS,
-                f"Not every owner took the records of {untold} set batches in time. They follow. "
+                f"Not every owner took the records of {untold} set batches in time. These follow. "
                 "Until then other nodes may not find these pages.",
             )
         copies = stats.get("copies", {})

@@ -125,11 +125,11 @@ class Spill(Component):
             return
         say(
             kinds.EVICTED_BESIDE_ROOM,
-            f"the pool evicted {lost.bytes >> 20} MiB of pages that no other node has, while "
-            f"{lost.node_id} had {lost.free_bytes >> 20} MiB free: sets came faster than pages "
-            "move",
-            'let several nodes set pages, or set write_policy to "remote", or give this node a '
-            "larger pool_size",
+            f"The pool evicted {lost.bytes >> 20} MiB of pages that no other node has, while "
+            f"{lost.node_id} had {lost.free_bytes >> 20} MiB free. Pages were set faster than they "
+            "move.",
+            'Let several nodes set pages, or set write_policy to "remote", or give this node a '
+            "larger pool_size.",
         )
 
     # --- the work

@@ -222,7 +222,7 @@ class RemovalDriver(Component):
         if task.done():  # too many, or it broke
             return ERROR, b"", _why_it_broke(task)
         if not one.missing:
-            one.missing[self._own.node_id] = "it had no time"
+            one.missing[self._own.node_id] = "its time was up"
         self._member.unsure[one.id] = Wanted(digests, epoch)
         self._member.keep_unsure()
         await self._member.kept()
@@ -336,7 +336,7 @@ class RemovalDriver(Component):
             one.answered.clear()
             one.told_in.clear()
         missing = {
-            member.node_id: "there is no place for it here"
+            member.node_id: "this node has no room for it"
             for member in self._placement.view.members
             if self._placement.find(member.node_id, member.address.incarnation) is None
         }
@@ -345,7 +345,7 @@ class RemovalDriver(Component):
             one.carried_out.setdefault(own, (entry.reached, time.monotonic()))
             _take_told(one, own, entry.told)
         else:
-            missing[self._own.node_id] = "it cannot be written down"
+            missing[self._own.node_id] = "it cannot write the removal to state_dir"
         if why := self._outside():
             missing[self._own.node_id] = why
         while asked := [n for n in self._others() if n.address.incarnation not in one.carried_out]:
@@ -366,7 +366,7 @@ class RemovalDriver(Component):
         missing |= await self._still_silent(one)
         # Check this last: a member that joined during these calls was not asked.
         if self._placement.view.number != view or view < one.highest_view:
-            missing["a newer view"] = "this node has not heard of it yet"
+            missing["a newer view"] = "this node does not have it yet"
         one.missing = missing or one.missing
         return not missing
 
@@ -390,7 +390,7 @@ class RemovalDriver(Component):
         for life in map(life_of, reply.silent):
             one.silent[life.name] = life
         if not reply.kept:
-            return "it cannot write it down"
+            return "it cannot write the removal to state_dir"
         incarnation = node.address.incarnation
         one.carried_out[incarnation] = (reply.position, time.monotonic())
         _take_told(one, incarnation, Told(reply.view_number, reply.untold))
@@ -422,7 +422,7 @@ class RemovalDriver(Component):
             if told.untold:
                 missing[name] = f"it has not told {', '.join(told.untold[:NAMED_MAX])} yet"
             elif told.view < view:
-                missing[name] = "it has not heard of the newest view yet"
+                missing[name] = "it does not have the newest view yet"
         return missing
 
     async def _ask_for_told(self, node: Node) -> Told | str:
@@ -437,8 +437,12 @@ class RemovalDriver(Component):
     def _why_all_owe(self) -> dict[str, str]:
         """If all members owe, nobody could tell a returning node of this removal."""
         if not self._member.absent:
-            return {self._own.node_id: "it has not heard yet what was removed while it was away"}
-        return dict.fromkeys(self._member.absent, "it may have ended last, and is not back")
+            return {
+                self._own.node_id: "it does not know yet which pages were removed while it was away"
+            }
+        return dict.fromkeys(
+            self._member.absent, "it may have been the last to stop, and is not back"
+        )
 
     async def _still_silent(self, one: Open) -> dict[str, str]:
         """Asks twice: while the first hosts were asked, a process asked later may have let in a new
@@ -474,7 +478,7 @@ class RemovalDriver(Component):
                 asked.append(life)
         found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
         return {
-            life.node_id: "it went without a word"
+            life.node_id: "it vanished without a goodbye"
             for life, has_ended in zip(asked, found, strict=True)
             if not has_ended
         }

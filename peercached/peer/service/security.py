@@ -174,7 +174,7 @@ class SecurityStatus(Component):
                 kinds.SECRET_REPLACED,
                 "The cluster secret is being replaced: this node still accepts the former one."
                 + (f" These nodes still prove it: {older}." if older else ""),
-                "When no node names another one here, run peercachectl secret drop.",
+                "When this finding names no node on any host, run peercachectl secret drop.",
             )
 
     def _say_readers(self, say: Say) -> None:
@@ -193,7 +193,7 @@ class SecurityStatus(Component):
                 kinds.DATA_PORT_STRANGERS,
                 f"{unauthorised} connections to data_port were refused in the last hour: no valid "
                 "session token.",
-                "A few are normal while peers join. The log names the addresses of the others.",
+                "A few are normal while peers join. The log names their addresses.",
             )
         limits = self._servicer.limits
         silent = self._lately.grown("silent", limits.silent)

@@ -32,6 +32,6 @@ def test_long_set_refusals_are_reported_with_the_reason() -> None:
     assert of_removals({"running": 7, "running_s": 5.0}) == [], "it takes a moment"
     [others] = of_removals({"running": 7, "running_s": 40.0})
     assert others["sentence"].startswith("Other nodes have been removing 7 pages for 40 s")
-    unsure = {"unsure": 7, "unsure_s": 40.0, "missing": {"a": "it went without a word"}}
+    unsure = {"unsure": 7, "unsure_s": 40.0, "missing": {"a": "it vanished without a goodbye"}}
     [ours] = of_removals({"running": 7, "running_s": 40.0, **unsure})
-    assert "a: it went without a word" in ours["sentence"]
+    assert "a: it vanished without a goodbye" in ours["sentence"]

@@ -15,10 +15,10 @@ from peercached.peer.membership.held_back import say_waits
 REFUSED_LATELY_S = 600.0
 
 _REACH = (
-    "Start it, mend its name (DNS or /etc/hosts), or let its meta_port (TCP) through the firewalls "
+    "Start it, correct its name (DNS or /etc/hosts), or open its meta_port (TCP) in the firewalls "
     "between the two hosts."
 )
-_ACCEPT = "Something answers there, so the way to it is open: do what the reason says."
+_ACCEPT = "Something answers there, so the network is open. Do what the reason says."
 
 
 def document(membership: Membership, now: float) -> dict[str, Any]:

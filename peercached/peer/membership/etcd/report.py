@@ -23,7 +23,7 @@ def say(
             "Fix that, then restart this daemon.",
         )
     elif problem:
-        go_on = f"goes on with view {view.counter}" if view.number else "serves only its own pages"
+        go_on = f"keeps view {view.counter}" if view.number else "serves only its own pages"
         say(
             kinds.ETCD_UNREACHABLE,
             f"This node has no session with etcd: {problem}. Meanwhile it {go_on}.",

@@ -143,7 +143,7 @@ def test_member_that_answered_is_asked_again_in_a_later_view() -> None:
 
         driven.on_ask = somebody_comes
         driven.told = {"a": [(2, [])], "b": [(1, []), (1, []), (2, ["c"]), (2, [])]}
-        assert await driven.round(one) == {"b": "it has not heard of the newest view yet"}
+        assert await driven.round(one) == {"b": "it does not have the newest view yet"}
         assert await driven.round(one) == {"b": "it has not told c yet"}
         assert await driven.round(one) == {}
         assert driven.asked == [bytes(16), b"", b"", b""]
@@ -162,7 +162,7 @@ def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
             return await still_silent(one)
 
         cast(Any, driven._driver)._still_silent = and_somebody_comes
-        assert await driven.round(one) == {"a newer view": "this node has not heard of it yet"}
+        assert await driven.round(one) == {"a newer view": "this node does not have it yet"}
         assert await driven.round(one) == {}
 
     asyncio.run(claim())
@@ -176,11 +176,11 @@ def test_open_removals_share_one_answer_per_member() -> None:
         driven.told["b"] = [(1, list[str]())] * 100 + [(2, [])]
 
         async def one_is_silent(*_: object) -> dict[str, str]:
-            return {"c": "it went without a word"}
+            return {"c": "it vanished without a goodbye"}
 
         cast(Any, driven._driver)._still_silent = one_is_silent
         for one in removals:
-            assert await driven.round(one) == {"c": "it went without a word"}
+            assert await driven.round(one) == {"c": "it vanished without a goodbye"}
         driven.view.number = 2
         asked = len(driven.asked)
         driven.told["a"] = [(2, [])]
