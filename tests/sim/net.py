@@ -116,7 +116,9 @@ class Line:
 
     def _arrive(self, at: int, work: Work) -> None:
         end = self._ends[at]
-        if end.closed:
+        if end.closed:  # its kernel answers with a reset
+            if not self._cut(1 - at):
+                self._net.after(self._net.delay(), lambda: self._end(1 - at))
             return
         if end.stalled or self._cut(at):
             end.stalled.append(work)
