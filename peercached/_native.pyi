@@ -65,7 +65,7 @@ class Engine:
         "channels": int, "responders": int, "pages": int, "bytes": int, "errors": int,
         "doubted": [{"node_id": str, "why": str}]}]}"""
 
-    # --- events (engine/control.h)
+    # --- events (engine/control/control_queue.h)
     @property
     def event_fd(self) -> int: ...
     def take_events(self, limit: int) -> list[tuple[Any, ...]]:
@@ -118,7 +118,7 @@ class Engine:
     def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
         """(holder, fraction of the digests of which it is among the first `owners` owners)"""
 
-    # --- prompts (native/engine/prefixes.h)
+    # --- prompts (native/engine/records/prefixes.h)
     def prefixes(self, digests: bytes, rows: bytes) -> tuple[int, list[tuple[int, int, int]]]:
         """(pages up to the first that no node has, [(holder index, pages up to the first that it
         has not, of these in its pool)]): from our own pages, the copies, and these rows."""
@@ -294,7 +294,7 @@ class Engine:
         are not). `learnt_at`: removal_changes() before the rows were looked up. ValueError as in
         adopt()."""
 
-    # --- pins (engine/holds.h)
+    # --- pins (engine/storage/holds.h)
     def pin(self, digests: bytes, for_ms: int, bytes_max: int) -> tuple[bytes, str]:
         """Keeps pages from eviction: (a page status for each: ok, absent or no_space, and why some
         were refused). `bytes_max`: of all pinned pages."""

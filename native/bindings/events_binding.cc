@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "bindings/calls.h"
-#include "engine/payload.h"
+#include "engine/control/payload.h"
 
 namespace peercached {
 

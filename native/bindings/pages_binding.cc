@@ -49,7 +49,7 @@ nb::tuple listed(const Handovers& found) {
 }
 
 nb::tuple handovers(Engine& engine, uint64_t bytes_max) {
-  return listed(unlocked([&] { return engine.local_pages().handovers(bytes_max); }));
+  return listed(unlocked([&] { return engine.offers().warmest(bytes_max); }));
 }
 
 nb::tuple filling(Engine& engine) {
@@ -58,7 +58,7 @@ nb::tuple filling(Engine& engine) {
 }
 
 nb::tuple coldest(Engine& engine, uint64_t bytes) {
-  return listed(unlocked([&] { return engine.local_pages().coldest(bytes); }));
+  return listed(unlocked([&] { return engine.offers().coldest(bytes); }));
 }
 
 nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_id, uint64_t epoch,
@@ -85,8 +85,7 @@ nb::tuple fetch(Engine& engine, HolderIndex holder, const nb::bytes& namespace_i
 
 nb::list parts_of(Engine& engine, const nb::bytes& packed) {
   const InPlace<Digest> digests(packed, "digests");
-  return nb::cast<nb::list>(
-      listed(unlocked([&] { return engine.local_pages().parts_of(digests); }))[0]);
+  return nb::cast<nb::list>(listed(unlocked([&] { return engine.offers().of(digests); }))[0]);
 }
 
 nb::list take_fresh(Engine& engine) {

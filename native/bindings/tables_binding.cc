@@ -6,7 +6,7 @@
 
 #include "bindings/packed.h"
 #include "directory/record_table.h"
-#include "engine/nodes.h"
+#include "engine/records/nodes.h"
 
 namespace peercached {
 

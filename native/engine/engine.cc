@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "common/fault_guard.h"
-#include "engine/follow_answers.h"
+#include "engine/records/follow_answers.h"
 
 namespace peercached {
 
@@ -37,6 +37,7 @@ Engine::Engine(const EngineConfig& config)
       transports_(config, storage_.pool(), nodes_, control_),
       locations_(config.location_cache_entries, running_),
       speeds_(config.incarnation),
+      offers_(storage_.pool(), storage_.namespaces()),
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify),
       readers_(transports_) {
@@ -46,7 +47,7 @@ Engine::Engine(const EngineConfig& config)
   storage_.begin_telling();
   local_pages_ = std::make_unique<LocalPages>(
       LocalPages::Parts{storage_.pool(), storage_.cold(), storage_.promoter(), storage_.holds(),
-                        storage_.namespaces(), janitor_, counters_, latencies_});
+                        janitor_, counters_, latencies_});
   directory_.set_own_records(
       [this](std::span<const Digest> digests) { return own_records(digests); });
   removals_ = std::make_unique<Removals>(Removals::Parts{running_, storage_.pool(), storage_.cold(),

@@ -1,34 +1,18 @@
 // The data plane put together. Engine makes the parts, ends them, and hands each request of a
-// worker to the path that serves it:
+// worker to the path that serves it. The parts live in rooms. Each room includes only the rooms
+// above it in this list (tools/check_includes), and none knows Engine:
 //
-//   set_path.h     reserve -> copy -> commit -> publish -> answer
-//   get_path.h     pool, else disk, else a peer: READ, after Promote for pages on a peer's disk
-//   exists_path.h  the same places, without the READ
-//   remove.h       remove and clear: the control plane runs them
-//   pin.h          pins, likewise
+//   measures/  counters, latencies, and what workers looked for
+//   control/   settings, and the queue of events for the control plane (Python)
+//   storage/   our pages: pool, disk tier, namespaces, quotas, holds, housekeeping
+//   records/   which nodes have which pages: our records told to others, theirs found here
+//   peers/     connections: transports, the nodes that we read from, and those that read from us
+//   handover/  pages that move or are copied from node to node
+//   paths/     requests of workers: set, get, exists, and those that the control plane runs
+//   observe/   what an operator sees: status, sentences for the log, traces
 //
-// The other parts. Each knows only those above it, and none knows Engine:
-//
-//   control.h        events for the control plane (Python), and its answers
-//   nodes.h          holder indices, and which nodes can be used now
-//   janitor.h        housekeeping; is given its work at start()
-//   directory.h      the ring, the records of other nodes, and our answers as an owner
-//   storage.h        pool, disk tier, journal, namespaces, quotas, holds
-//   transports.h     READs and messages, over TCP and RDMA
-//   publisher.h      our records, on their way to owners and followers
-//   locator.h        where pages of other nodes are
-//   prefixes.h       how much of a prompt each node has
-//   local_pages.h    our pages, as peers and the control plane ask for them
-//   removals.h       removals at this node
-//   adopter.h        takes over pages of a draining node
-//   peers.h          nodes that we read from
-//   readers.h        nodes that read from us, and the data port
-//   workers.h        our workers, and their socket
-//   operator_view.h  status, latencies, sentences for the log
-//   call_traces.h    gets whose callers record a span
-//
-// The control plane (Python) decides which nodes are in the cluster, and talks to them. It calls
-// the parts through native/bindings.
+// The control plane decides which nodes are in the cluster, and talks to them. It calls the parts
+// through native/bindings.
 #pragma once
 
 #include <atomic>
@@ -37,36 +21,37 @@
 #include <string>
 #include <string_view>
 
+#include "common/copy_crew.h"
 #include "common/notices.h"
-#include "engine/adopter.h"
-#include "engine/call_traces.h"
-#include "engine/config.h"
-#include "engine/control.h"
-#include "engine/counters.h"
-#include "engine/crew.h"
-#include "engine/directory.h"
-#include "engine/exists_path.h"
-#include "engine/get_path.h"
-#include "engine/janitor.h"
-#include "engine/latencies.h"
-#include "engine/local_pages.h"
-#include "engine/locations.h"
-#include "engine/locator.h"
-#include "engine/nodes.h"
-#include "engine/operator_view.h"
-#include "engine/peers.h"
-#include "engine/pin.h"
-#include "engine/prefixes.h"
-#include "engine/publisher.h"
-#include "engine/readers.h"
-#include "engine/removals.h"
-#include "engine/remove.h"
-#include "engine/serving.h"
-#include "engine/set_path.h"
-#include "engine/storage.h"
-#include "engine/transports.h"
-#include "engine/used_pages.h"
-#include "engine/workers.h"
+#include "engine/control/config.h"
+#include "engine/control/control_queue.h"
+#include "engine/control/serving.h"
+#include "engine/handover/adopter.h"
+#include "engine/handover/offers.h"
+#include "engine/measures/counters.h"
+#include "engine/measures/latencies.h"
+#include "engine/observe/call_traces.h"
+#include "engine/observe/operator_view.h"
+#include "engine/paths/exists_path.h"
+#include "engine/paths/get_path.h"
+#include "engine/paths/pin.h"
+#include "engine/paths/remove.h"
+#include "engine/paths/set_path.h"
+#include "engine/paths/used_pages.h"
+#include "engine/paths/workers.h"
+#include "engine/peers/peers.h"
+#include "engine/peers/readers.h"
+#include "engine/peers/transports.h"
+#include "engine/records/directory.h"
+#include "engine/records/locations.h"
+#include "engine/records/locator.h"
+#include "engine/records/nodes.h"
+#include "engine/records/prefixes.h"
+#include "engine/records/publisher.h"
+#include "engine/records/removals.h"
+#include "engine/storage/janitor.h"
+#include "engine/storage/local_pages.h"
+#include "engine/storage/storage.h"
 #include "ipc/handler.h"
 #include "removals/running.h"
 #include "transfer/verify.h"
@@ -141,6 +126,7 @@ class Engine final : public RequestHandler {
   Publisher& publisher() { return *publisher_; }
   LocationCache& locations() { return locations_; }
   LocalPages& local_pages() { return *local_pages_; }
+  const Offers& offers() const { return offers_; }
   const Prefixes& prefixes() const { return *prefixes_; }
   HolderSpeeds& speeds() { return speeds_; }
   UsedPages& used_pages() { return used_pages_; }
@@ -181,6 +167,7 @@ class Engine final : public RequestHandler {
   LocationCache locations_;
   HolderSpeeds speeds_;
   UsedPages used_pages_;
+  Offers offers_;
   HotReads hot_reads_;
   std::atomic<bool> note_sets_{false};
   PartQueue fresh_{kFreshMax};

@@ -243,7 +243,7 @@ class Pool {
   // out[i]: the length of the page if it is committed here, else 0. Recency stays.
   void lengths(std::span<const Digest> digests, std::span<uint32_t> out) const;
 
-  // --- pages kept for a while (engine/holds.h) ------------------------------------------
+  // --- pages kept for a while (engine/storage/holds.h) ------------------------------------------
   // Keeps committed pages from eviction until release(), as pins do, and uses them. A page has one
   // keep, however often it is kept. Unlike a pin, a keep holds up nobody: it ends when the page is
   // removed or gets another length. out[i] is empty for a page that is not here.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-# Burst, and refill per day: an eighth of the table (native/engine/namespaces.h).
+# Burst, and refill per day: an eighth of the table (native/engine/storage/namespaces.h).
 FIRST_CLEARS_MAX = 8192
 DAY_S = 86_400.0
 ORIGINS_MAX = 4096

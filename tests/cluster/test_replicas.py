@@ -16,7 +16,7 @@ from peercache_client import Status
 PAGE = 64 << 10
 SMALL_PAGE = 4096  # so few bytes at once never look like a crowd, however slow they are
 PAGES = 64
-READS = 3  # native/engine/hot_reads.h
+READS = 3  # native/engine/handover/hot_reads.h
 LARGE_PAGE = 512 << 10  # so many of them are read in slices, whatever is known of the holder
 SLOW_BITS_PER_S = 200_000_000
 

@@ -30,7 +30,7 @@ __all__ = [
 # sign, and seconds since an answer.
 Heard = tuple[int, int, int, int, bool, float, float]
 
-# Of the status document, as native/engine/operator_view.cc gives them.
+# Of the status document, as native/engine/observe/operator_view.cc gives them.
 NATIVE_SECTIONS = (
     "pool",
     "quotas",

@@ -1,6 +1,6 @@
 """The record log of one simulated node, in virtual time: it follows other nodes
-(native/transfer/tcp/follower.cc), answers its followers (engine/record_feed.cc), waits for owners
-(engine/publisher.cc) and looks records up (engine/locator.cc). Logs, positions, leases and tables
+(native/transfer/tcp/follower.cc), answers its followers (engine/records/record_feed.cc), waits for owners
+(engine/records/publisher.cc) and looks records up (engine/records/locator.cc). Logs, positions, leases and tables
 are the native ones.
 """
 
@@ -17,7 +17,7 @@ from peercached import _native
 from sim.loop import Process
 from sim.net import Net, Work
 
-# As in native/: see the files above, engine/nodes.h and engine/directory.cc.
+# As in native/: see the files above, engine/records/nodes.h and engine/records/directory.cc.
 GATHER_S = 0.02
 LOOK_AGAIN_S = 0.02
 FRAME_PATIENCE_S, EACH_DIGEST_S, OTHERS_PATIENCE_S, SLOW_S = 0.1, 2e-6, 1.0, 1.0

@@ -18,7 +18,7 @@ from sim.engine import SimEngine
 PAGE_BYTES = 64 << 10
 POOL_PAGES = 64
 BYTES_PER_S = 2 << 20
-IDLE_TIMES = 1.2  # native/engine/handover.h
+IDLE_TIMES = 1.2  # native/engine/handover/handover.h
 MOVES_MAX = 2
 # A node that spills looks up every page on a thread. Longer delays would limit how much it spills.
 THREAD_S = 0.005

@@ -1,6 +1,6 @@
 """Takes over pages of a draining or full node: serves its Adopt calls, one bounded part each.
 
-The data plane does the work (native/engine/adopter.h). It READs the caller's pages like any reader,
+The data plane does the work (native/engine/handover/adopter.h). It READs the caller's pages like any reader,
 verifies them, copies them into our pool and publishes them as ours.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 GIVERS_MAX = 256  # that are counted
-MOVES_MAX = 2  # a page that moved so often is spilled no more (native/engine/handover.h)
+MOVES_MAX = 2  # a page that moved so often is spilled no more (native/engine/handover/handover.h)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Pins pages at the nodes that hold them, or here: finds the holders, and asks each.
 
-The data plane keeps the pages and ends the pins (native/engine/holds.h). A pin is a promise of one
+The data plane keeps the pages and ends the pins (native/engine/storage/holds.h). A pin is a promise of one
 node's pool. It ends there when the page is removed, cleared or handed to another node, and with the
 process.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SECONDS_MAX = 3600
 # Pages that a holder is asked for at a time.
 DIGESTS_MAX = 4096
-# What is brought here at a time, as in a hand-over (native/engine/handover.h).
+# What is brought here at a time, as in a hand-over (native/engine/handover/handover.h).
 PART_PAGES = 256
 PART_BYTES = 8 << 20
 # How often pages are looked for that their holder turned out not to have, and the pause in between.

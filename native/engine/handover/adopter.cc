@@ -1,0 +1,276 @@
+#include "engine/handover/adopter.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/gated_copy.h"
+#include "engine/peers/landing.h"
+
+namespace peercached {
+
+namespace {
+
+uint64_t room_for(uint32_t length) { return (uint64_t{length} + 63) / 64 * 64; }
+
+}  // namespace
+
+// Bytes of replicas that are on their way into the pool.
+class Adopter::Coming {
+ public:
+  Coming(std::atomic<uint64_t>& sum, uint64_t bytes)
+      : sum_(sum), bytes_(bytes), before_(sum.fetch_add(bytes)) {}
+  ~Coming() { sum_.fetch_sub(bytes_); }
+  Coming(const Coming&) = delete;
+  Coming& operator=(const Coming&) = delete;
+  uint64_t with_earlier() const { return before_ + bytes_; }
+
+ private:
+  std::atomic<uint64_t>& sum_;
+  const uint64_t bytes_, before_;
+};
+
+struct Adopter::Admitted {
+  uint32_t pool_slot = 0;              // of their namespace
+  std::vector<size_t> missing;         // by place among the offered ones
+  std::unique_ptr<Coming> replicas{};  // null: they are no replicas
+};
+
+struct Adopter::Run {
+  const Parts& parts;
+  const Handover& offered;
+  const uint32_t pool_slot;
+  const Deadline deadline;
+  Adopted& adopted;
+  const Running::Taking& taking;
+  const bool of_worker;  // the pages land in a worker's region, and it waits for us
+
+  void read_and_keep(HolderIndex holder, std::span<const RecordRow> rows, Landing& landing);
+  // `gate`: of the memory in which they have landed.
+  void keep(std::span<const ReadOp> landed, WriteGate& gate);
+  // `pinned`: pages that were here before; digests[i] belongs to committing[i].
+  void publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
+               std::vector<PinnedPage> pinned);
+};
+
+void Adopter::Run::read_and_keep(HolderIndex holder, std::span<const RecordRow> rows,
+                                 Landing& landing) {
+  std::vector<ReadOp> ops(rows.size());
+  uint64_t at = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ops[i].digest = rows[i].digest;
+    ops[i].offset = rows[i].offset;
+    ops[i].generation = rows[i].generation;
+    ops[i].length = rows[i].length;
+    ops[i].dest = landing.base() + at;
+    at += room_for(rows[i].length);
+  }
+  ReadBatch batches[] = {{holder, parts.nodes.incarnation(holder), ops}};
+  parts.transports.engine().read(batches, deadline, landing.gate(), parts.verifier);
+  std::erase_if(ops, [](const ReadOp& op) { return op.status != PageStatus::ok; });
+  keep(ops, landing.gate());
+}
+
+void Adopter::Run::keep(std::span<const ReadOp> landed, WriteGate& gate) {
+  std::vector<PageRequest> requests;
+  for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
+  std::vector<Reservation> reservations(landed.size());
+  parts.pool.reserve(requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
+                     reservations);
+
+  std::vector<PinnedPage> committing, aborting, pinned;
+  std::vector<Digest> digests;
+  for (size_t i = 0; i < landed.size(); ++i) {
+    const PinnedPage& page = reservations[i].page;
+    if (reservations[i].outcome == ReserveOutcome::held) {
+      pinned.push_back(page);  // set meanwhile; the other node keeps its page, too
+    } else if (reservations[i].outcome == ReserveOutcome::reserved) {
+      const GatedCopy copy = copy_gated(page.payload(), landed[i].dest, landed[i].length,
+                                        landed[i].dest, gate, deadline);
+      // Checked with verify = header, too: we publish these bytes as our own.
+      if (copy.status != PageStatus::ok || copy.checksum != landed[i].header.checksum) {
+        // A worker may have written to its own memory meanwhile.
+        if (copy.status == PageStatus::ok && !of_worker)
+          parts.counters.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
+        aborting.push_back(page);
+        continue;
+      }
+      committing.push_back(page);
+      committing.back().checksum = copy.checksum;
+      digests.push_back(landed[i].digest);
+    }
+  }
+  parts.pool.abort(aborting);
+  publish(std::move(committing), digests, std::move(pinned));
+}
+
+void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
+                           std::vector<PinnedPage> pinned) {
+  std::vector<RecordRow> rows;
+  // Ends when pages removed meanwhile are withdrawn, behind their records.
+  std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
+  const auto moves = static_cast<uint8_t>(offered.moves + (offered.spilled ? 1 : 0));
+  const bool replica = offered.replicas_bytes_max.has_value();
+  parts.cold.adopted(taking, digests, committing, rows, {offered.idle_ms, moves, replica});
+  OperationCounters& counters = parts.counters;
+  for (const RecordRow& row : rows) {
+    adopted.held.push_back(row.digest);
+    (replica ? counters.replicated : counters.adopted).fetch_add(1, std::memory_order_relaxed);
+    (replica ? counters.replicated_bytes : counters.adopted_bytes)
+        .fetch_add(row.length, std::memory_order_relaxed);
+  }
+  // As in a set: published while pinned, so that no withdrawal overtakes the records.
+  parts.publisher.tell(rows);
+  pinned.insert(pinned.end(), committing.begin(), committing.end());
+  std::vector<RecordRow> withdrawals;
+  parts.pool.withdrawals_of(pinned, withdrawals);
+  parts.cold.left_pool(withdrawals);
+  commit.reset();
+  // The holder of a replica's page has written it to its disk.
+  if (replica)
+    parts.pool.unpin(pinned);
+  else
+    parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
+  std::vector<Digest> told;
+  for (const RecordRow& row : rows) told.push_back(row.digest);
+  if (!rows.empty() && !of_worker && !parts.publisher.wait_told(told, deadline)) {
+    parts.counters.unpublished.fetch_add(1, std::memory_order_relaxed);
+    adopted.why_not = "the owners did not accept the records in time";
+    for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
+  }
+  // The namespace was cleared meanwhile, so the sweep may have missed what we committed.
+  if (parts.namespaces.pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
+    parts.janitor.sweep_namespace(pool_slot);
+  }
+}
+
+Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline deadline) {
+  Adopted adopted = take(holder, offered, deadline);
+  adopted.room = parts_.pool.room();
+  return adopted;
+}
+
+Adopted Adopter::fetch(HolderIndex holder, Handover part, Deadline deadline) {
+  part.replicas_bytes_max = UINT64_MAX;  // the share of replicas bounds those that nobody asked for
+  return take(holder, part, deadline);
+}
+
+void Adopter::replicate(Deadline deadline) {
+  for (auto& [holder, part] : parts_.hot.take()) {
+    part.replicas_bytes_max = replicas_max_.load();
+    if (!deadline.passed()) (void)take(holder, part, deadline);
+  }
+}
+
+void Adopter::keep_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
+                          WriteGate& gate, Deadline deadline) {
+  if (!parts_.nodes.usable(holder)) return;
+  part.replicas_bytes_max = replicas_max_.load();
+  Adopted adopted;
+  const Admitted admitted = admit(part, adopted);
+  if (admitted.missing.empty()) return;
+  std::vector<ReadOp> ops;
+  std::vector<Digest> digests;
+  for (const size_t i : admitted.missing) {
+    ops.push_back(landed[i]);
+    digests.push_back(landed[i].digest);
+  }
+  // As in take(). The pages were READ before, but nothing was removed from before their records
+  // were learnt until now.
+  const Running::Taking taking(parts_.running, digests);
+  if (parts_.running.changes() != part.learnt_at) return;
+  Run run{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
+  run.keep(ops, gate);
+}
+
+void Adopter::refuse(const Handover& offered, const char* why, Adopted& adopted) const {
+  OperationCounters& counters = parts_.counters;
+  (offered.replicas_bytes_max ? counters.replicate_refused : counters.adopt_refused)
+      .fetch_add(offered.rows.size(), std::memory_order_relaxed);
+  adopted.why_not = why;
+}
+
+Adopter::Admitted Adopter::admit(const Handover& offered, Adopted& adopted) const {
+  Admitted admitted;
+  const auto refused = [&](const char* why) {
+    refuse(offered, why, adopted);
+    return Admitted{};
+  };
+  if (!parts_.taking.load(std::memory_order_acquire)) return refused("it drains, too");
+  admitted.pool_slot = parts_.namespaces.pool_slot_of(offered.namespace_id, offered.epoch);
+  if (admitted.pool_slot == 0) return refused("the namespace was cleared, or there are too many");
+
+  // A page that leaves here must not be the reason why the other node drops its own.
+  std::vector<Pool::Here> here(offered.rows.size());
+  parts_.pool.keeps(offered.rows, here);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < offered.rows.size(); ++i) {
+    if (here[i] == Pool::Here::yes) adopted.held.push_back(offered.rows[i].digest);
+    if (here[i] != Pool::Here::no) continue;
+    admitted.missing.push_back(i);
+    bytes += offered.rows[i].length;
+  }
+  if (admitted.missing.empty()) {
+    if (adopted.held.size() < offered.rows.size()) adopted.why_not = "it gives them away itself";
+    return admitted;
+  }
+  if (offered.replicas_bytes_max) {
+    admitted.replicas = std::make_unique<Coming>(replicas_coming_, bytes);
+    if (parts_.pool.replicas().bytes + admitted.replicas->with_earlier() >
+        *offered.replicas_bytes_max) {
+      return refused("there are as many replicas as there may be");
+    }
+  }
+  const double times = offered.spilled ? kSpillIdleTimes : 1.0;
+  if (!parts_.pool.room(bytes).fits(bytes, offered.idle_ms, times)) {
+    parts_.counters.adopt_refused.fetch_add(admitted.missing.size(), std::memory_order_relaxed);
+    adopted.why_not = "its pool is full of pages that were used more recently";
+    adopted.full = true;
+    return {};
+  }
+  return admitted;
+}
+
+Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline deadline) {
+  Adopted adopted;
+  if (!parts_.nodes.readable(holder)) {
+    refuse(offered, "it cannot read this node's pages", adopted);
+    return adopted;
+  }
+  const Admitted admitted = admit(offered, adopted);
+  if (admitted.missing.empty()) return adopted;
+  std::vector<RecordRow> missing;
+  std::vector<Digest> digests;
+  uint64_t largest = 0;
+  for (const size_t i : admitted.missing) {
+    missing.push_back(offered.rows[i]);
+    digests.push_back(offered.rows[i].digest);
+    largest = std::max(largest, room_for(offered.rows[i].length));
+  }
+
+  const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
+  Landing landing(parts_.transports, landing_bytes);
+  // From here on, a removal dooms the copies. One that began before is in changes().
+  const Running::Taking taking(parts_.running, digests);
+  if (offered.replicas_bytes_max && parts_.running.changes() != offered.learnt_at) {
+    refuse(offered, "pages were removed since these were read", adopted);
+    return adopted;
+  }
+  Run run{parts_, offered, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/false};
+  // A piece is as much as the landing has room for, at least one page.
+  for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {
+    uint64_t used = 0;
+    while (end < missing.size() && used + room_for(missing[end].length) <= landing_bytes) {
+      used += room_for(missing[end++].length);
+    }
+    run.read_and_keep(holder, std::span(missing).subspan(first, end - first), landing);
+  }
+  if (adopted.held.size() < offered.rows.size() && adopted.why_not.empty()) {
+    adopted.why_not = "some pages could not be read in time, or did not fit into the pool";
+  }
+  return adopted;
+}
+
+}  // namespace peercached

@@ -1,0 +1,72 @@
+// Pages handed over to another node by one that drains (docs/protocol.md, "Adopt") or is full
+// (docs/page-placement.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/types.h"
+#include "pool/pool.h"
+
+namespace peercached {
+
+// Limits of one part: a reader takes it within a timeout even from a slow peer.
+inline constexpr size_t kHandoverPages = 256;
+inline constexpr uint64_t kHandoverBytes = 8 << 20;
+// Larger pages are not handed over.
+inline constexpr uint32_t kHandoverPageBytesMax = 64 << 20;
+
+// A page that nobody uses is spilled so often at most.
+inline constexpr uint8_t kSpillMovesMax = 2;
+// A spilled page is taken instead of one that has been idle so many times as long. More than one,
+// or pools that are equally busy would exchange pages for nothing.
+inline constexpr double kSpillIdleTimes = 1.2;
+
+// A part: pages of one namespace that were used at about the same time.
+struct Handover {
+  Digest namespace_id;
+  uint64_t epoch = 0;
+  uint32_t idle_ms = 0;  // since the last use, of the page unused for longest
+  uint8_t moves = 0;     // earlier ones, since the last use
+  bool spilled = false;  // by a full node, not by one that drains
+  // If it is set, the holder keeps the pages, and our copies are replicas. The pool takes no more
+  // of those than so many bytes.
+  std::optional<uint64_t> replicas_bytes_max;
+  // Of replicas: Running::changes() before their records were learnt. The holder of a record that
+  // is older than a removal may have missed that removal.
+  uint64_t learnt_at = 0;
+  std::vector<RecordRow> rows;
+};
+
+// A part that is being filled with pages, up to the limits.
+struct OpenPart {
+  Handover part;
+  uint64_t bytes = 0;
+
+  bool has_room(const RecordRow& row) const {
+    return part.rows.size() < kHandoverPages &&
+           (bytes == 0 || bytes + row.length <= kHandoverBytes);
+  }
+  void add(const RecordRow& row) {
+    part.rows.push_back(row);
+    bytes += row.length;
+  }
+  Handover close() { return std::exchange(*this, {}).part; }
+};
+
+struct Handovers {
+  std::vector<Handover> parts;
+  uint64_t too_large = 0;  // pages left out because of their size
+};
+
+struct Adopted {
+  std::vector<Digest> held;  // in our pool from now on, until evicted
+  std::string why_not;       // why the others were not taken; empty if all were
+  bool full = false;         // no room: pages used longer ago would be refused, too
+  PoolRoom room;             // afterwards
+};
+
+}  // namespace peercached

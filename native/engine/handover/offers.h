@@ -1,0 +1,36 @@
+// Our pages as parts that another node may take: all of a node that drains, the coldest of a full
+// one, or those that an operator names.
+//
+// Thread safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/types.h"
+#include "engine/handover/handover.h"
+#include "engine/storage/namespaces.h"
+#include "pool/pool.h"
+
+namespace peercached {
+
+class Offers {
+ public:
+  Offers(Pool& pool, const NamespaceTable& namespaces) : pool_(pool), namespaces_(namespaces) {}
+
+  // Our pages in the order in which a drain hands them over.
+  Handovers warmest(uint64_t bytes_max) const;
+  // The pages that are evicted while `bytes` more are set, and may be spilled.
+  Handovers coldest(uint64_t bytes) const;
+  // These pages, as far as they are in our pool. They count as used now, so that the node takes
+  // them.
+  Handovers of(std::span<const Digest> digests) const;
+
+ private:
+  Handovers in_parts(std::span<const IdlePage> pages) const;
+
+  Pool& pool_;
+  const NamespaceTable& namespaces_;
+};
+
+}  // namespace peercached

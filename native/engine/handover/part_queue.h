@@ -1,0 +1,41 @@
+// Pages that shall be copied to another pool, until somebody takes them, in parts of one holder,
+// namespace and time. Thread safe.
+#pragma once
+
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/types.h"
+#include "engine/handover/handover.h"
+
+namespace peercached {
+
+class PartQueue {
+ public:
+  // Further pages are not remembered until take().
+  explicit PartQueue(size_t pages_max) : pages_max_(pages_max) {}
+
+  // `learnt_at`: see Handover.
+  void add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows,
+           uint64_t learnt_at = 0);
+  bool any() const;
+  // Of the pages that wait, each once.
+  std::vector<HolderIndex> holders() const;
+  // All pages since the last call, but for those that are too large to be handed over.
+  std::vector<std::pair<HolderIndex, Handover>> take();
+
+ private:
+  struct Page {
+    Digest namespace_id;
+    uint64_t epoch;
+    RecordRow row;
+    uint64_t learnt_at;
+  };
+  const size_t pages_max_;
+  mutable std::mutex mutex_;
+  std::vector<Page> pages_;
+};
+
+}  // namespace peercached

@@ -1,0 +1,63 @@
+// What workers looked for, and where it was: the value of the cache. Results of `get` do not show
+// it. Engines ask `exists` first, and then get only keys that it found.
+//
+// A worker looks for a key when it asks `exists` for it. A worker that never calls `exists` looks
+// for a key when it gets it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "engine/measures/latencies.h"
+#include "ipc/handler.h"
+
+namespace peercached {
+
+// Pool sizes whose hit rate is estimated (pool/evicted_keys.h), as multiples of our pool's size.
+inline constexpr std::array<unsigned, 2> kLargerPools = {2, 4};
+
+// The keys that one request looked for.
+struct Looked {
+  uint64_t asked = 0;
+  std::array<uint64_t, kSourceNames.size()> found{};  // by Source
+  // Keys that a pool of kLargerPools[i] times our size would have added.
+  std::array<uint64_t, kLargerPools.size()> evicted{};
+
+  // A key that was not found. `pools_needed`: see pool/evicted_keys.h.
+  void add_evicted(unsigned pools_needed) {
+    for (size_t i = 0; i < kLargerPools.size(); ++i) {
+      if (pools_needed != 0 && pools_needed <= kLargerPools[i]) ++evicted[i];
+    }
+  }
+};
+
+// Totals since start.
+class Demand {
+ public:
+  void add(const Looked& looked, PageTokens page) {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    asked_.fetch_add(looked.asked, kRelaxed);
+    uint64_t found = 0;
+    for (size_t i = 0; i < found_.size(); ++i) {
+      found += looked.found[i];
+      found_[i].fetch_add(looked.found[i], kRelaxed);
+    }
+    for (size_t i = 0; i < evicted_.size(); ++i) evicted_[i].fetch_add(looked.evicted[i], kRelaxed);
+    tokens_asked_.fetch_add(page.tokens_of(looked.asked), kRelaxed);
+    tokens_found_.fetch_add(page.tokens_of(found), kRelaxed);
+  }
+
+  uint64_t asked() const { return asked_.load(std::memory_order_relaxed); }
+  uint64_t found(size_t source) const { return found_[source].load(std::memory_order_relaxed); }
+  uint64_t evicted(size_t size) const { return evicted_[size].load(std::memory_order_relaxed); }
+  uint64_t tokens_asked() const { return tokens_asked_.load(std::memory_order_relaxed); }
+  uint64_t tokens_found() const { return tokens_found_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> asked_{0}, tokens_asked_{0}, tokens_found_{0};
+  std::array<std::atomic<uint64_t>, kSourceNames.size()> found_{};
+  std::array<std::atomic<uint64_t>, kLargerPools.size()> evicted_{};
+};
+
+}  // namespace peercached

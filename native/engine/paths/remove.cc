@@ -1,0 +1,73 @@
+#include "engine/paths/remove.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "engine/control/payload.h"
+#include "engine/paths/digests.h"
+#include "engine/storage/namespaces.h"
+
+namespace peercached {
+
+namespace {
+
+constexpr int kRemoveAttempts = 4;
+
+// False: the namespace was cleared meanwhile, so these digests are the wrong ones.
+bool remove_in_epoch(ControlQueue& control, const RequestContext& context, std::span<PageRef> keys,
+                     std::string& text) {
+  const NamespaceEpoch ns = context.ns->current();
+  const std::vector<Digest> digests = digests_of(ns.key, keys);
+  const RemovalQuestion question{context.ns->id(), ns.epoch};
+  std::vector<Digest> asked;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].status == PageStatus::pending) asked.push_back(digests[i]);
+  }
+  if (asked.empty()) return true;  // no valid key
+  const auto answer = control.ask(EventKind::remove, payload_of(question, asked), context.deadline);
+  RemovalAnswer head;
+  std::vector<Digest> held;
+  text = "this daemon's control plane did not answer in time";
+  if (answer && answer->size() >= sizeof head) {
+    std::memcpy(&head, answer->data(), sizeof head);
+    const std::span<const std::byte> rest = std::span(*answer).subspan(sizeof head);
+    const size_t bytes = std::min<size_t>(rest.size(), head.held * sizeof(Digest));
+    held = items_of<Digest>(rest.first(bytes));
+    text.assign(reinterpret_cast<const char*>(rest.data() + bytes), rest.size() - bytes);
+  }
+  const auto outcome = static_cast<PageStatus>(head.status);
+  if (outcome == PageStatus::stale) return false;
+  std::sort(held.begin(), held.end());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].status != PageStatus::pending) continue;
+    const bool was_here = std::binary_search(held.begin(), held.end(), digests[i]);
+    keys[i].status = outcome != PageStatus::ok ? outcome
+                     : was_here                ? PageStatus::ok
+                                               : PageStatus::absent;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string remove_everywhere(ControlQueue& control, const RequestContext& context,
+                              std::span<PageRef> keys) {
+  std::string text;
+  for (int attempt = 1; attempt <= kRemoveAttempts; ++attempt) {
+    if (remove_in_epoch(control, context, keys, text)) return text;
+  }
+  for (PageRef& key : keys) {
+    if (key.status == PageStatus::pending) key.status = PageStatus::error;
+  }
+  return "the namespace is cleared again and again: remove once more";
+}
+
+std::string clear_everywhere(ControlQueue& control, const RequestContext& context) {
+  auto answer =
+      control.ask(EventKind::clear, payload_of(context.user, context.ns->name()), context.deadline);
+  if (!answer) return "the control plane did not answer in time; call clear again";
+  return {reinterpret_cast<const char*>(answer->data()), answer->size()};
+}
+
+}  // namespace peercached

@@ -1,0 +1,17 @@
+// remove and clear of a worker: the control plane runs them in the whole cluster.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "engine/control/control_queue.h"
+#include "ipc/handler.h"
+
+namespace peercached {
+
+// The answers of RequestHandler::remove() and clear().
+std::string remove_everywhere(ControlQueue& control, const RequestContext& context,
+                              std::span<PageRef> keys);
+std::string clear_everywhere(ControlQueue& control, const RequestContext& context);
+
+}  // namespace peercached

@@ -1,0 +1,37 @@
+// The workers of this node: who may be one, and the socket where they are served.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/notices.h"
+#include "engine/control/config.h"
+#include "ipc/ipc_server.h"
+
+namespace peercached {
+
+class Workers {
+ public:
+  // Which users and groups may be workers, beyond the socket's mode. Before bind().
+  void guard(int64_t socket_group, std::vector<uint32_t> users, std::vector<uint32_t> groups);
+  // Binds the socket, if that was not done and the node's role has one. Throws std::system_error or
+  // std::runtime_error.
+  void bind(const EngineConfig& config, Notices& notices, RequestHandler& handler);
+  void serve() {  // after bind()
+    if (server_) server_->serve();
+  }
+  void close() { server_.reset(); }
+
+  std::vector<WorkerInfo> list() const {
+    return server_ ? server_->workers() : std::vector<WorkerInfo>{};
+  }
+  IpcStats stats() const { return server_ ? server_->stats() : IpcStats{}; }
+
+ private:
+  int64_t socket_group_ = -1;
+  ipc::Admission admission_;
+  std::unique_ptr<IpcServer> server_;
+};
+
+}  // namespace peercached

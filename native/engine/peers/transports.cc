@@ -1,0 +1,157 @@
+#include "engine/peers/transports.h"
+
+#include <stdexcept>
+
+#include "common/json.h"
+#include "engine/control/payload.h"
+#include "transfer/fault/fault.h"
+#include "transfer/rdma/fabric.h"
+
+namespace peercached {
+
+namespace {
+
+// A connect id names a peer and one of the channels to it.
+uint64_t connect_id_of(HolderIndex peer, uint32_t channel) {
+  return static_cast<uint64_t>(peer) << 32 | channel;
+}
+HolderIndex peer_of(uint64_t connect_id) { return static_cast<HolderIndex>(connect_id >> 32); }
+uint32_t channel_of(uint64_t connect_id) { return static_cast<uint32_t>(connect_id); }
+
+}  // namespace
+
+Transports::Transports(const EngineConfig& config, const Pool& pool, NodeTable& nodes,
+                       ControlQueue& control)
+    : nodes_(nodes), control_(control), node_id_(config.node_id) {
+  tcp_.node_id = config.node_id;
+  tcp_.incarnation = config.incarnation;
+  tcp_.channels_per_peer_max = config.channels_per_peer;
+  tcp_.connect_timeout_ms = config.connect_timeout_ms;
+  tcp_.bind_host = config.data_host;
+  engine_ = make_tcp_engine(tcp_, *this);
+  provider_ = make_provider(config, pool);
+  if (provider_) {
+    engine_ = make_routed_engine(
+        provider_->transport(), std::move(engine_),
+        config.protocol == Protocol::rdma ? Unreached::fail : Unreached::use_other,
+        routed_counters_);
+  }
+  const FaultPlan plan = parse_fault_plan(config.faults);
+  if (plan.any()) engine_ = make_faulty(std::move(engine_), plan, *this);
+}
+
+std::unique_ptr<Provider> Transports::make_provider(const EngineConfig& config, const Pool& pool) {
+  if (config.protocol == Protocol::tcp) {
+    why_no_rdma_ = "protocol = \"tcp\"";
+    return nullptr;
+  }
+  const bool demanded = config.protocol == Protocol::rdma;
+  rdma::FabricConfig fabric;
+  fabric.policy.device_names = config.device_names;
+  fabric.policy.gid_index = config.gid_index;
+  fabric.policy.host = config.data_host;
+  fabric.link = config.link;
+  fabric.incarnation = config.incarnation;
+  fabric.engine = {config.channels_per_peer, !demanded};
+  fabric.must_be_up = demanded;
+  ChannelRequests& requests = *this;
+  try {
+    return std::make_unique<rdma::Fabric>(fabric, pool.base(), pool.size_bytes(), requests);
+  } catch (const std::runtime_error& error) {
+    if (demanded) {
+      throw std::runtime_error(std::string("protocol = \"rdma\": ") + error.what() +
+                               " (protocol = \"auto\" would go on with TCP)");
+    }
+    why_no_rdma_ = error.what();
+    return nullptr;
+  }
+}
+
+void Transports::peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) {
+  if (nodes_.incarnation(peer) != incarnation) return;  // that process is gone anyway
+  nodes_.set_suspect(peer, true);
+  const PeerTrouble event{incarnation, peer, what.token_unknown};
+  control_.post(EventKind::peer_trouble, payload_of(event, what.text));
+}
+
+bool Transports::request_channel(HolderIndex peer, uint32_t channel, std::span<const std::byte> end,
+                                 std::span<const uint32_t> closed) {
+  const ChannelQuestion head{peer, {}, connect_id_of(peer, channel)};
+  return control_.post(EventKind::connect_channel, payload_of(head, end, closed));
+}
+
+void Transports::channel_connected(uint64_t connect_id, std::span<const std::byte> answer) {
+  if (provider_) {
+    provider_->channel_connected(peer_of(connect_id), channel_of(connect_id), answer);
+  }
+}
+
+void Transports::channel_refused(uint64_t connect_id, const std::string& why) {
+  if (provider_) provider_->channel_refused(peer_of(connect_id), channel_of(connect_id), why);
+}
+
+std::vector<std::byte> Transports::accept_channel(const std::string& node_id,
+                                                  Incarnation incarnation,
+                                                  std::span<const std::byte> offer,
+                                                  std::span<const uint32_t> closed) {
+  if (!provider_) throw std::runtime_error(node_id_ + " has no RDMA: " + why_no_rdma_);
+  return provider_->accept_channel(node_id, incarnation, offer, closed);
+}
+
+void Transports::region_mapped(std::byte* base, uint64_t bytes) {
+  if (provider_) provider_->add_region(base, bytes, -1);
+}
+
+void Transports::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
+  if (!provider_) {
+    throw std::runtime_error("a dma-buf needs RDMA, and this daemon has none: " + why_no_rdma_);
+  }
+  provider_->add_region(base, bytes, fd);
+}
+
+void Transports::region_unmapped(std::byte* base) noexcept {
+  if (provider_) provider_->remove_region(base);
+}
+
+void Transports::drop_reader(const std::string& node_id, Incarnation incarnation) {
+  if (provider_) provider_->drop_reader(node_id, incarnation);
+}
+
+bool Transports::rail_reaches(HolderIndex peer) const {
+  return provider_ && provider_->transport().reaches(peer);
+}
+
+void Transports::admit_readers(bool on) {
+  if (provider_) provider_->admit_readers(on);
+}
+
+void Transports::tell(Notices& notices) {
+  if (provider_) provider_->tell(notices, [this](HolderIndex peer) { return name_of(peer); });
+}
+
+std::vector<std::pair<std::string, LatencySnapshot>> Transports::rail_reads() const {
+  if (!provider_) return {};
+  return provider_->rail_reads();
+}
+
+std::string Transports::name_of(HolderIndex peer) const {
+  for (const auto& node : nodes_.all()) {
+    if (node.index == peer) return node.node_id;
+  }
+  return "";
+}
+
+std::string Transports::status_json() const {
+  JsonWriter json;
+  json.open('{').field("protocol", provider_ ? provider_->transport().name() : "tcp");
+  json.field("why", provider_ ? "" : why_no_rdma_.c_str());
+  json.field("fallback_reads", routed_counters_.fallback_reads.load());
+  json.field("fallback_peers", routed_counters_.fallback_peers.load());
+  json.key("rails").open('[');
+  if (provider_) {
+    provider_->write_rails(json, [this](HolderIndex peer) { return name_of(peer); });
+  }
+  return json.close(']').close('}').take();
+}
+
+}  // namespace peercached

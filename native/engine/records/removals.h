@@ -1,0 +1,57 @@
+// Removals at this node (docs/consistency.md). The cluster's members run them through
+// peercached/peer/removals; engine/paths/remove.h has a worker's side.
+//
+// Thread safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/types.h"
+#include "engine/records/locations.h"
+#include "engine/records/publisher.h"
+#include "engine/storage/cold_pages.h"
+#include "engine/storage/janitor.h"
+#include "pool/pool.h"
+#include "removals/running.h"
+
+namespace peercached {
+
+class Removals {
+ public:
+  struct Parts {
+    Running& running;
+    Pool& pool;
+    ColdPages& cold;
+    LocationCache& locations;
+    Publisher& publisher;
+    Janitor& janitor;
+  };
+
+  explicit Removals(const Parts& parts) : parts_(parts) {}
+
+  // When begin() returns, the pages are out of pool and disk. Nobody can set them here until end()
+  // of the same digests. Appends the withdrawals of pages that were here, for the caller to send.
+  enum class Begun : uint8_t { kept, not_kept, too_many };  // not_kept: see remove()
+  Begun begin(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  void end(std::span<const Digest> digests);
+  // For removals that are over: drops only the pages that are here, and appends as begin() does.
+  // False: the journal could not take it, so a restart may bring them back.
+  bool remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  // Drops all that is here. False: as for remove().
+  bool drop_all();
+  // Drops pages from our pool that were given away, not pages set later under the same keys, and
+  // tells the owners. A copy on disk stays and can be found.
+  void drop_moved(std::span<const RecordRow> records);
+
+  // Hides the pages of an earlier start until release_held(). Those in the pool are dropped. Call
+  // before workers are served.
+  void hold_back();
+  void release_held();
+
+ private:
+  const Parts parts_;
+};
+
+}  // namespace peercached

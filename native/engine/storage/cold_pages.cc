@@ -1,0 +1,355 @@
+#include "engine/storage/cold_pages.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace peercached {
+
+namespace {
+
+RecordRow withdrawal_of(const Digest& digest, Generation generation) {
+  RecordRow row;
+  row.digest = digest;
+  row.generation = generation;
+  row.holder = kSelfHolder;
+  row.flags = kRecordWithdraw;
+  return row;
+}
+
+bool same_content(const DiskPage& page, const RecordRow& row) {
+  return page.length == row.length && static_cast<uint32_t>(page.checksum) == row.check;
+}
+
+}  // namespace
+
+RecordRow record_of(const DiskPage& page, Generation generation) {
+  RecordRow row;
+  row.digest = page.digest;
+  row.generation = generation;
+  row.check = static_cast<uint32_t>(page.checksum);
+  row.length = page.length;
+  row.holder = kSelfHolder;
+  return row;
+}
+
+void ColdPages::end() {
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  tier_.reset();  // outside the mutex, because its threads may still report to us
+}
+
+void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
+                             std::span<const PinnedPage> pages) {
+  if (!tier_ || !namespaces_.in_force(namespace_id, epoch)) return pool_.unpin(pages);
+  std::vector<RecordRow> rows(pages.size()), removed;
+  std::vector<PinnedPage> done_with;
+  {
+    std::lock_guard lock(mutex_);
+    // A removal needs this mutex. So it drops a page that is in the pool now only after our put,
+    // and the tier forgets the page again.
+    pool_.rows_of(pages, rows);
+    pool_.withdrawals_of(pages, removed);
+    for (size_t i = 0; i < pages.size(); ++i) {
+      const PinnedPage page = pages[i];
+      const bool gone = std::any_of(removed.begin(), removed.end(), [&](const RecordRow& row) {
+        return row.digest == rows[i].digest;
+      });
+      DiskPage on_disk;
+      on_disk.digest = rows[i].digest;
+      on_disk.namespace_id = namespace_id;
+      on_disk.epoch = epoch;
+      on_disk.checksum = page.checksum;
+      on_disk.length = page.length;
+      // The key has new content: as if the page on the disk had been removed.
+      const auto older = gone ? std::nullopt : tier_->find(on_disk.digest);
+      if (older && !same_content(*older, rows[i])) {
+        tier_->remove({&on_disk.digest, 1});
+        write_down({&on_disk.digest, 1});
+      }
+      on_disk.set_at = journal_.last();
+      const auto done = [this, page](bool ok) { written(page, ok); };
+      if (gone || tier_->put(on_disk, page.payload(), done) != PutOutcome::queued)
+        done_with.push_back(page);
+    }
+  }
+  pool_.unpin(done_with);
+}
+
+void ColdPages::written(const PinnedPage& page, bool on_disk) {
+  std::vector<RecordRow> dropped;
+  pool_.withdrawals_of({&page, 1}, dropped);
+  pool_.unpin({&page, 1});
+  if (!on_disk || dropped.empty()) return;
+  // It was dropped while pinned for us, and withdrawn because it was not on disk yet.
+  RecordRow row = dropped[0];
+  std::lock_guard lock(mutex_);
+  if (ended_) return;
+  row.generation = pool_.next_generation();
+  uint8_t in_pool = 0;
+  pool_.contains({&row.digest, 1}, false, {&in_pool, 1});
+  const auto now = find(row.digest);
+  if (in_pool != 0 || !now || !same_content(*now, row)) return;
+  row.flags = 0;
+  row.offset = 0;
+  tell_({&row, 1});
+}
+
+void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages) {
+  std::vector<PinnedPage> committing, aborting;
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const auto now = find(sources[i].digest);
+    if (now && now->length == sources[i].length && now->checksum == sources[i].checksum) {
+      pages[i].checksum = sources[i].checksum;
+      committing.push_back(pages[i]);
+    } else {
+      aborting.push_back(pages[i]);
+      pages[i] = {};
+    }
+  }
+  pool_.abort(aborting);
+  if (committing.empty()) return;
+  std::vector<RecordRow> rows(committing.size());
+  pool_.commit(committing, rows);
+  tell_(rows);
+}
+
+void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> digests,
+                        std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows,
+                        const Adoption& adoption) {
+  std::vector<PinnedPage> committing, aborting;
+  {
+    // A removal dooms a page first and then drops it, under this mutex. So it sees our page, or we
+    // see its doom.
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < pages.size(); ++i)
+      (taking.doomed(digests[i]) ? aborting : committing).push_back(pages[i]);
+    rows.resize(committing.size());
+    pool_.commit(committing, rows, adoption);
+  }
+  pool_.abort(aborting);
+  pages = std::move(committing);
+}
+
+void ColdPages::left_pool(std::span<const RecordRow> rows) {
+  if (rows.empty()) return;
+  std::vector<RecordRow> told(rows.begin(), rows.end());
+  std::lock_guard lock(mutex_);
+  tell_of_disk(told);
+}
+
+size_t ColdPages::give_away(std::span<const RecordRow> records, bool unless_kept) {
+  std::vector<RecordRow> rows;
+  std::lock_guard lock(mutex_);
+  pool_.give_away(records, unless_kept, rows);
+  tell_of_disk(rows);
+  return rows.size();
+}
+
+void ColdPages::tell_of_disk(std::span<RecordRow> withdrawals) {
+  if (withdrawals.empty()) return;
+  for (RecordRow& row : withdrawals) {
+    const auto page = ended_ ? std::nullopt : find(row.digest);
+    if (!page || !same_content(*page, row)) continue;
+    row.flags = 0;
+    row.offset = 0;
+  }
+  tell_(withdrawals);
+}
+
+void ColdPages::left_disk(std::span<const DiskPage> pages) {
+  std::vector<Digest> digests;
+  for (const DiskPage& page : pages) digests.push_back(page.digest);
+  std::vector<RecordRow> rows;
+  not_here(digests, rows);
+}
+
+void ColdPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  if (digests.empty()) return;
+  std::vector<RecordRow> gone;
+  std::lock_guard lock(mutex_);
+  // Before the look into the pool: a page that is committed after the look has a newer generation,
+  // so its record stands.
+  for (const Digest& digest : digests)
+    gone.push_back(withdrawal_of(digest, pool_.next_generation()));
+  std::vector<uint8_t> here(digests.size());
+  pool_.contains(digests, false, here);
+  if (!ended_) find_all(digests, here);
+  size_t kept = 0;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (here[i] == 0) gone[kept++] = gone[i];
+  }
+  gone.resize(kept);
+  if (!gone.empty()) tell_(gone);
+  rows.insert(rows.end(), gone.begin(), gone.end());
+}
+
+std::map<Digest, uint64_t> ColdPages::epochs() const {
+  // A namespace that was cleared and has no page since is known by its floor alone.
+  std::map<Digest, uint64_t> epochs = tier_->floors();
+  tier_->scan([&](std::span<const DiskPage> pages) {
+    for (const DiskPage& page : pages) {
+      if (page.epoch == 0) continue;
+      uint64_t& epoch = epochs[page.namespace_id];
+      epoch = std::max(epoch, page.epoch);
+    }
+  });
+  return epochs;
+}
+
+std::optional<DiskPage> ColdPages::find(const Digest& digest) const {
+  if (!tier_) return std::nullopt;
+  auto page = tier_->find(digest);
+  if (page && (hidden(*page) || !namespaces_.in_force(page->namespace_id, page->epoch)))
+    return std::nullopt;
+  return page;
+}
+
+void ColdPages::find_all(std::span<const Digest> digests, std::span<uint8_t> out) const {
+  if (!tier_) return;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (out[i] == 0 && find(digests[i])) out[i] = 1;
+  }
+}
+
+bool ColdPages::write_waiting() {
+  const bool written = journal_.write_waiting();
+  note_removals();
+  return written;
+}
+
+void ColdPages::note_removals() {
+  const TierNote note = journal_.note();
+  pool_.note_removals(note);
+  if (tier_) tier_->note_removals(note);
+}
+
+bool ColdPages::write_down(std::span<const Digest> digests) {
+  const bool written = journal_.append(digests);
+  note_removals();
+  return written;
+}
+
+bool ColdPages::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  {
+    std::lock_guard lock(mutex_);
+    remove_both(digests, rows);
+  }
+  return write_down(digests) && journal_.sync();
+}
+
+void ColdPages::drop(std::span<const Digest> digests) {
+  std::vector<RecordRow> rows;
+  std::lock_guard lock(mutex_);
+  remove_both(digests, rows);
+  if (!rows.empty()) tell_(rows);
+}
+
+bool ColdPages::drop_all() {
+  release();
+  std::vector<Digest> digests;
+  scan([&](std::span<const RecordRow> rows) {
+    for (const RecordRow& row : rows) digests.push_back(row.digest);
+  });
+  constexpr size_t kStep = 4096;
+  for (size_t first = 0; first < digests.size(); first += kStep) {
+    drop(std::span(digests).subspan(first, std::min(kStep, digests.size() - first)));
+  }
+  const bool written = journal_.forget();
+  note_removals();
+  return written && journal_.sync();
+}
+
+bool ColdPages::hold_back(std::vector<RecordRow>& rows) {
+  std::vector<Digest> digests;
+  pool_.scan([&](std::span<const RecordRow> found) {
+    for (const RecordRow& row : found) digests.push_back(row.digest);
+  });
+  pool_.remove(digests, rows);
+  const Position carried = journal_.last();
+  // An entry of no page gives a position that no page carries.
+  const Digest none{};
+  const bool written = write_down({&none, 1});
+  // If the entry could not be written, pages that are set now are hidden as well: misses, not old
+  // pages.
+  hidden_below_.store(std::max(journal_.last(), carried + 1), std::memory_order_release);
+  return written;
+}
+
+void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+  if (!tier_) {
+    pool_.remove(digests, rows);
+    return;
+  }
+  std::vector<uint8_t> on_disk(digests.size());
+  find_all(digests, on_disk);
+  tier_->remove(digests);
+  // As in not_here: drawn after the removal, before the look into the pool.
+  std::vector<RecordRow> cold;
+  for (size_t i = 0; i < digests.size(); ++i) {
+    if (on_disk[i] != 0) cold.push_back(withdrawal_of(digests[i], pool_.next_generation()));
+  }
+  const size_t before = rows.size();
+  pool_.remove(digests, rows);
+  std::unordered_set<Digest, DigestHash> told;
+  for (size_t i = before; i < rows.size(); ++i) told.insert(rows[i].digest);
+  for (const RecordRow& row : cold) {
+    if (told.insert(row.digest).second) rows.push_back(row);
+  }
+}
+
+void ColdPages::drop_below(const std::map<Digest, uint64_t>& epochs) {
+  if (!tier_) return;
+  // The disk has nothing below an epoch that it knows already, as after most starts.
+  const std::map<Digest, uint64_t> known = tier_->floors();
+  std::map<Digest, uint64_t> below;
+  for (const auto& [id, epoch] : epochs) {
+    const auto floor = known.find(id);
+    if (floor == known.end() || floor->second < epoch) below.emplace(id, epoch);
+  }
+  if (below.empty()) return;
+  // These epochs are over, so no page of them is published anew.
+  tier_->scan([&](std::span<const DiskPage> pages) {
+    std::vector<RecordRow> rows;
+    for (const DiskPage& page : pages) {
+      const auto floor = below.find(page.namespace_id);
+      if (floor != below.end() && page.epoch < floor->second)
+        rows.push_back(withdrawal_of(page.digest, pool_.next_generation()));
+    }
+    if (rows.empty()) return;
+    std::lock_guard lock(mutex_);
+    tell_(rows);
+  });
+  for (const auto& [id, epoch] : below) tier_->drop_namespace(id, epoch);
+}
+
+Generation ColdPages::scan(const std::function<void(std::span<const RecordRow>)>& visit) const {
+  const Generation as_of = pool_.scan(visit);
+  if (tier_) scan_disk(as_of, visit);
+  return as_of;
+}
+
+void ColdPages::scan_disk(Generation as_of,
+                          const std::function<void(std::span<const RecordRow>)>& visit) const {
+  std::vector<Digest> digests;
+  std::vector<uint8_t> in_pool;
+  std::vector<RecordRow> rows;
+  tier_->scan([&](std::span<const DiskPage> pages) {
+    digests.clear();
+    rows.clear();
+    for (const DiskPage& page : pages) digests.push_back(page.digest);
+    in_pool.assign(pages.size(), 0);
+    pool_.contains(digests, false, in_pool);
+    for (size_t i = 0; i < pages.size(); ++i) {
+      if (in_pool[i] != 0 || hidden(pages[i]) ||
+          !namespaces_.in_force(pages[i].namespace_id, pages[i].epoch))
+        continue;
+      rows.push_back(record_of(pages[i], as_of));
+    }
+    if (!rows.empty()) visit(rows);
+  });
+}
+
+}  // namespace peercached

@@ -1,0 +1,82 @@
+// The pages on this node: the pool, the disk tier below it, and all that decides which pages may be
+// there. Opens them at the start, and recovers the pages of an earlier one.
+//
+// The parts are thread safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "common/types.h"
+#include "engine/control/config.h"
+#include "engine/storage/cold_pages.h"
+#include "engine/storage/holds.h"
+#include "engine/storage/janitor.h"
+#include "engine/storage/namespaces.h"
+#include "engine/storage/promoter.h"
+#include "engine/storage/quotas.h"
+#include "pool/pool.h"
+#include "removals/journal.h"
+
+namespace peercached {
+
+class Storage {
+ public:
+  // `tell` sends records to the owners. It is not called before begin_telling(). Throws
+  // std::runtime_error, DiskError and the like, with the remedy.
+  Storage(const EngineConfig& config, Janitor& janitor, ColdPages::Tell tell);
+  ~Storage() { end(); }
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  // From now on owners are told of pages that leave the pool or the disk. They were told of none
+  // before.
+  void begin_telling() { told_by_.store(cold_.get(), std::memory_order_release); }
+  // Writes down what a restart needs: the order of the pool, and the disk's queue.
+  void flush();
+  // Ends promotions and the disk tier. Call when nobody reads or sets any more.
+  void end();
+
+  Pool& pool() { return *pool_; }
+  ColdPages& cold() { return *cold_; }
+  Promoter& promoter() { return *promoter_; }
+  HoldTable& holds() { return *holds_; }
+  Quotas& quotas() { return *quotas_; }
+  NamespaceTable& namespaces() { return namespaces_; }
+  Journal& journal() { return journal_; }
+
+  // Clears a namespace: its pages below that epoch are not found from now on, and swept later.
+  // False: the epoch is not new.
+  bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
+  // A disk folder or pool file was last used with a later state of state_dir, or with another one.
+  bool state_is_old() const { return state_is_old_.load(std::memory_order_relaxed); }
+
+ private:
+  // What the journal of removals says of pages that outlived the last process. Empty functions
+  // without a journal.
+  struct Judges {
+    std::function<std::string(const TierNote&)> why_not;
+    RemovalJudge is_void;
+  };
+  Judges judge_by_journal(const EngineConfig& config);
+  std::unique_ptr<ColdTier> open_disk(const EngineConfig& config, const Judges& judges);
+  std::unique_ptr<Pool> open_pool(const EngineConfig& config, const Judges& judges);
+
+  Janitor& janitor_;
+  const bool has_disk_;
+  NamespaceTable namespaces_;
+  Journal journal_;
+  std::atomic<bool> state_is_old_{false};
+  std::atomic<ColdPages*> told_by_{nullptr};
+  std::unique_ptr<ColdPages> cold_;  // outlives pool_, which may evict until its end
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Quotas> quotas_;
+  std::unique_ptr<HoldTable> holds_;
+  std::unique_ptr<Promoter> promoter_;
+};
+
+}  // namespace peercached

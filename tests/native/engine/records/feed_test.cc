@@ -1,0 +1,132 @@
+// Lookups that other nodes' records here may answer, and lookups that they may not.
+#include "engine/engine_fixture.h"
+
+namespace peercached {
+namespace {
+
+// Each side believes that it owns all digests, so `b` asks nobody. It can find a's pages only in
+// its table of a's records.
+class FollowedRecords : public EnginePair {
+ protected:
+  void SetUp() override { open(64 << 20); }
+  void set_first_ring(Side& side) override {
+    set_ring(side, kSelfHolder, side.peer_index, kFirstView);
+  }
+  bool b_finds_all(Pages& pages) {
+    const auto present = b_->exists(pages).present;
+    return std::count(present.begin(), present.end(), 1) == static_cast<long>(pages.keys.size());
+  }
+  bool b_finds_any(Pages& pages) {
+    const auto present = b_->exists(pages).present;
+    return std::count(present.begin(), present.end(), 1) != 0;
+  }
+};
+
+TEST_F(FollowedRecords, PagesOfAFollowedNodeAreFoundWithoutAMessage) {
+  Pages in("page", 20, 1000);
+  in.fill();
+  EXPECT_EQ(a_->set(in), std::vector(20, PageStatus::ok));
+  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  Pages out("page", 20, 1000);
+  EXPECT_EQ(b_->get(out), std::vector(20, PageStatus::ok));
+  EXPECT_EQ(b_->counter("lookups_asked"), 0u);
+  EXPECT_EQ(out.memory, in.memory);
+}
+
+TEST_F(FollowedRecords, PagesSetBeforeFollowingAreFoundToo) {
+  Pages in("page", 9000, 100);  // more than one frame holds
+  in.fill();
+  b_->engine.peers().drop(b_->peer_index);
+  EXPECT_EQ(a_->set(in), std::vector(9000, PageStatus::ok));
+  b_->peer_index = b_->engine.peers().add("a", 'a');
+  connect(*b_);
+  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+}
+
+TEST_F(FollowedRecords, EvictedPagesAreSoonNotFound) {
+  Pages first("first", 10, 1000);
+  first.fill();
+  EXPECT_EQ(a_->set(first), std::vector(10, PageStatus::ok));
+  EXPECT_TRUE(comes_true([&] { return b_finds_all(first); }));
+  Pages more("more", 1200, 64 << 10);  // more than the pool's 64 MiB
+  EXPECT_EQ(a_->set(more), std::vector(1200, PageStatus::ok));
+  EXPECT_TRUE(comes_true([&] { return !b_finds_any(first); }));
+}
+
+TEST_F(FollowedRecords, PagesUnderRemovalAreNotFound) {
+  Pages in("page", 3, 1000);
+  in.fill();
+  EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
+  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  std::vector<Digest> digests;
+  for (const auto& key : in.keys) {
+    digests.push_back(digest_of(b_->context(1).ns->current().key, key));
+  }
+  std::vector<RecordRow> rows;
+  ASSERT_EQ(b_->engine.removals().begin(digests, rows), Removals::Begun::kept);
+  EXPECT_FALSE(b_finds_any(in)) << "a has them still, and has told so";
+  ASSERT_EQ(a_->engine.removals().begin(digests, rows), Removals::Begun::kept);
+  RecordFeed& feed = a_->engine.publisher().feed();
+  const uint64_t position = feed.tell_now(digests);
+  EXPECT_TRUE(comes_true([&] { return feed.behind(position).empty(); }));
+  for (Side* side : {a_.get(), b_.get()}) side->engine.removals().end(digests);
+  EXPECT_FALSE(b_finds_any(in));
+}
+
+class FeedOfAStart : public FollowedRecords {
+ protected:
+  void SetUp() override {
+    begin_serving_ = false;
+    FollowedRecords::SetUp();
+    b_->engine.begin_serving();
+    a_->engine.publisher().set_patience(std::chrono::milliseconds(10));  // it is followed later
+  }
+};
+
+TEST_F(FeedOfAStart, PagesAreFoundOnlyOnceTheirNodeServes) {
+  Pages in("page", 3, 1000);
+  in.fill();
+  EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
+  const auto statuses = b_->get(in);
+  EXPECT_EQ(std::ranges::count(statuses, PageStatus::ok), 0);
+  a_->engine.begin_serving();
+  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+}
+
+TEST_F(FollowedRecords, PagesOfADepartedNodeAreNeitherFoundNorRead) {
+  Pages in("page", 3, 1000);
+  in.fill();
+  EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
+  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  a_->engine.end_serving();
+  const auto statuses = b_->get(in);
+  EXPECT_EQ(std::ranges::count(statuses, PageStatus::ok), 0);
+  EXPECT_TRUE(comes_true([&] { return !b_finds_any(in); }));
+}
+
+TEST_F(FollowedRecords, ANodeThatIsGoneHasNoRecords) {
+  Pages in("page", 3, 1000);
+  in.fill();
+  EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
+  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  b_->engine.peers().drop(b_->peer_index);
+  EXPECT_FALSE(b_finds_any(in));
+}
+
+TEST_F(FollowedRecords, APageWhoseRemovalIsUnderWayIsNotFoundAnywhere) {
+  Pages page("page", 1, 1000);
+  page.fill();
+  ASSERT_EQ(a_->set(page), std::vector(1, PageStatus::ok));
+  owns_all(*a_, kFirstView + 1);
+  const Digest digest = digest_of(b_->context(1).ns->current().key, page.keys[0]);
+  std::vector<RecordRow> rows;
+  ASSERT_EQ(b_->engine.removals().begin({&digest, 1}, rows), Removals::Begun::kept);
+  // `a` has not heard of the removal yet, and answers as the owner.
+  EXPECT_EQ(b_->get(page), std::vector(1, PageStatus::absent));
+  b_->engine.removals().end({&digest, 1});
+  RecordRow cached;
+  EXPECT_FALSE(b_->engine.locations().find(digest, TimePoint::min(), cached));
+}
+
+}  // namespace
+}  // namespace peercached

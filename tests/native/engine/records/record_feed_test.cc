@@ -1,0 +1,134 @@
+// The records of a node that its followers receive.
+#include "engine/records/record_feed.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+namespace peercached {
+namespace {
+
+constexpr Incarnation kFollower = 0xf;
+
+std::vector<RecordRow> rows_of(std::initializer_list<uint64_t> generations) {
+  std::vector<RecordRow> rows;
+  for (uint64_t generation : generations) rows.emplace_back().generation = generation;
+  return rows;
+}
+
+struct OpenFeed : RecordFeed {
+  explicit OpenFeed(std::function<void()> on_moved = [] {}) : RecordFeed(4, std::move(on_moved)) {
+    set_view(1, {});
+    open();
+  }
+};
+
+struct Follower {
+  RecordFeed& feed;
+  FeedQuestion next{.number = 1};
+  std::vector<uint64_t> heard{};
+
+  // False: closed.
+  bool read(int64_t wait_ms = 20'000) {
+    std::vector<RecordRow> changes;
+    const auto part = feed.answer(kFollower, next, Deadline::after_ms(wait_ms), changes);
+    for (const RecordRow& row : changes) heard.push_back(row.generation);
+    if (part) next = {next.number + 1, part->to, part->lease_view};
+    return part.has_value();
+  }
+  // Reads until it has a lease.
+  void join() {
+    while (next.lease_view == 0) ASSERT_TRUE(read());
+  }
+};
+
+TEST(RecordFeed, FollowerWaitsForNewsUntilItsDeadline) {
+  OpenFeed feed;
+  Follower one{feed};
+  one.join();
+  EXPECT_TRUE(one.read(1));
+  EXPECT_TRUE(one.heard.empty());
+  auto told = std::async(std::launch::async, [&] { return one.read(); });
+  feed.append(rows_of({1}));
+  EXPECT_TRUE(told.get());
+  EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
+}
+
+TEST(RecordFeed, ReadReturnsRecordsAppendedBeforeIt) {
+  OpenFeed feed;
+  Follower one{feed};
+  one.join();
+  feed.append(rows_of({1}));  // the feed announces it to followers a moment later
+  one.read(0);
+  EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
+}
+
+TEST(RecordFeed, UnopenedFeedGivesNoRecords) {
+  RecordFeed feed(4, [] {});
+  Follower one{feed};
+  feed.append(rows_of({1}));
+  EXPECT_FALSE(one.read(1));
+  ++one.next.number;
+  auto told = std::async(std::launch::async, [&] { return one.read(); });
+  feed.open();
+  EXPECT_TRUE(told.get());
+}
+
+TEST(RecordFeed, AnotherViewAndLostChangesWakeWaitingFollowers) {
+  OpenFeed feed;
+  Follower one{feed};
+  one.join();
+  auto told = std::async(std::launch::async, [&] { return one.read(); });
+  feed.set_view(2, {});
+  EXPECT_TRUE(told.get());
+  EXPECT_EQ(one.next.lease_view, 2u);
+  told = std::async(std::launch::async, [&] { return one.read(); });
+  feed.forget();
+  EXPECT_TRUE(told.get());
+  EXPECT_EQ(one.next.lease_view, 0u);
+}
+
+TEST(RecordFeed, WhoeverWaitsForAFollowerHearsWhenItAsksAgain) {
+  std::atomic<unsigned> moved{0};
+  OpenFeed feed([&] { ++moved; });
+  Follower one{feed};
+  one.join();
+  EXPECT_EQ(moved, 0u) << "nobody waits";
+  feed.append(rows_of({1}));
+  const uint64_t position = feed.tell_now({});
+  EXPECT_EQ(feed.behind(position).size(), 1u);
+  EXPECT_TRUE(one.read()) << "told at once";
+  one.read(1);
+  EXPECT_GE(moved, 1u);
+  EXPECT_EQ(feed.behind(position).size(), 0u);
+}
+
+TEST(RecordFeed, CloseWakesWaitingFollowers) {
+  OpenFeed feed;
+  Follower one{feed};
+  one.join();
+  auto told = std::async(std::launch::async, [&] { return one.read(); });
+  feed.close();
+  EXPECT_FALSE(told.get());
+}
+
+TEST(RecordFeed, WhoeverWaitsForAMoveHearsOfQuestionsAndOfAnswersToPushes) {
+  OpenFeed feed;
+  Follower one{feed};
+  const TimePoint patience = Clock::now() + std::chrono::seconds(60);
+  const auto wakes = [&](const auto& move) {
+    const uint64_t seen = feed.moves();
+    auto waiting = std::async(std::launch::async, [&] { feed.wait_moved(seen, patience); });
+    move();
+    waiting.get();
+  };
+  wakes([&] { one.join(); });
+  wakes([&] { feed.stands(kFollower, 1); });
+  wakes([&] { feed.close(); });
+  EXPECT_LT(Clock::now(), patience);
+  const uint64_t seen = feed.moves();
+  EXPECT_FALSE(feed.wait_moved(seen, patience)) << "nobody moves any more";
+}
+
+}  // namespace
+}  // namespace peercached

@@ -1,0 +1,149 @@
+// A pool over a disk tier in memory, and the directory shard that receives their records.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <random>
+#include <stdexcept>
+
+#include "common/copy.h"
+#include "engine/storage/cold_pages.h"
+#include "engine/storage/memory_tier.h"
+#include "engine/storage/promoter.h"
+#include "shard/shard.h"
+
+namespace peercached {
+
+inline constexpr uint32_t kColdPageBytes = 16 << 10;
+
+class ColdTest : public ::testing::Test {
+ protected:
+  explicit ColdTest(const JournalConfig& journal = {}) : journal_(journal) {}
+
+  void open(uint64_t pool_bytes, bool automatic = true) {
+    shard_.add_holder(kSelfHolder);
+    PoolConfig config;
+    config.size_bytes = pool_bytes;
+    config.incarnation = 7;
+    pool_ = std::make_unique<Pool>(config,
+                                   [this](std::span<const RecordRow> r) { cold_->left_pool(r); });
+    cold_ = std::make_unique<ColdPages>(*pool_, namespaces_, journal_,
+                                        [this](std::span<const RecordRow> r) { tell(r); });
+    auto tier = std::make_unique<MemoryTier>(
+        [this](std::span<const DiskPage> pages) { cold_->left_disk(pages); }, automatic);
+    tier_ = tier.get();
+    cold_->start(std::move(tier));
+    promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
+    ns_ = namespaces_.open("ns", 0).get();
+  }
+  void TearDown() override {
+    promoter_.reset();
+    cold_->end();
+    pool_.reset();
+    cold_.reset();
+  }
+
+  static Digest digest_of_page(uint64_t number) {
+    return {number * 0x9e3779b97f4a7c15 + 1, number ^ 0x5555};
+  }
+  static std::vector<std::byte> content_of(const Digest& digest) {
+    std::vector<std::byte> bytes(kColdPageBytes);
+    std::mt19937_64 random(digest.hi ^ digest.lo);
+    for (size_t at = 0; at < bytes.size(); at += 8) {
+      const uint64_t word = random();
+      std::memcpy(bytes.data() + at, &word, 8);
+    }
+    return bytes;
+  }
+
+  void tell(std::span<const RecordRow> rows) {
+    std::lock_guard lock(told_mutex_);
+    told_.insert(told_.end(), rows.begin(), rows.end());
+    shard_.apply(kSelfHolder, rows);
+  }
+
+  // Sets the page like a worker; false if there was no room.
+  bool set(const Digest& digest) {
+    const PageRequest request{digest, kColdPageBytes};
+    Reservation reservation;
+    pool_->reserve({&request, 1}, nullptr, ns_->current().pool_slot, {&reservation, 1});
+    if (reservation.outcome != ReserveOutcome::reserved &&
+        reservation.outcome != ReserveOutcome::held) {
+      return false;
+    }
+    PinnedPage page = reservation.page;
+    if (reservation.outcome == ReserveOutcome::reserved) {
+      const auto bytes = content_of(digest);
+      page.checksum = copy_and_checksum(page.payload(), bytes.data(), bytes.size());
+      RecordRow row;
+      pool_->commit({&page, 1}, {&row, 1});
+      tell({&row, 1});
+    }
+    std::vector<RecordRow> withdrawals;
+    pool_->withdrawals_of({&page, 1}, withdrawals);
+    cold_->left_pool(withdrawals);
+    cold_->write_behind(ns_->id(), ns_->current().epoch, {&page, 1});
+    return true;
+  }
+  void remove(const Digest& digest) {
+    std::vector<RecordRow> rows;
+    cold_->remove({&digest, 1}, rows);
+    tell(rows);
+  }
+  bool in_pool(const Digest& digest) {
+    uint8_t here = 0;
+    pool_->contains({&digest, 1}, false, {&here, 1});
+    return here != 0;
+  }
+  // Takes the page out of the pool, like eviction.
+  void evict(const Digest& digest) {
+    std::vector<RecordRow> rows;
+    pool_->remove({&digest, 1}, rows);
+    cold_->left_pool(rows);
+  }
+  // The owner's record of the page: none ('-'), resident ('r') or not ('n').
+  char record(const Digest& digest) {
+    std::vector<RecordRow> rows;
+    shard_.lookup({&digest, 1}, rows);
+    return rows.empty() ? '-' : rows[0].flags & kRecordResident ? 'r' : 'n';
+  }
+  PromoteStatus promote(const Digest& digest, int64_t ms = 10'000) {
+    const Promotions some =
+        promoter_->promote({&digest, 1}, Urgency::somebody_waits, Deadline::after_ms(ms));
+    if (some.pages[0]) {
+      const auto bytes = content_of(digest);
+      EXPECT_EQ(std::memcmp(some.pages[0].payload(), bytes.data(), bytes.size()), 0);
+    }
+    return some.statuses[0];
+  }
+
+  NamespaceTable namespaces_{Key128{}};
+  Namespace* ns_ = nullptr;
+  Shard shard_{100'000};
+  std::mutex told_mutex_;
+  std::vector<RecordRow> told_;
+  std::unique_ptr<Pool> pool_;
+  Journal journal_;
+  std::unique_ptr<ColdPages> cold_;
+  std::unique_ptr<Promoter> promoter_;
+  MemoryTier* tier_ = nullptr;
+};
+
+// The configuration of a journal in a folder of its own. Derive from it before ColdTest.
+class JournalOnDisk {
+ protected:
+  JournalOnDisk() {
+    std::string name = (std::filesystem::temp_directory_path() / "peercached-cold-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+    folder_ = name;
+    config_.path = folder_ / "removals.log";
+  }
+  ~JournalOnDisk() { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+  JournalConfig config_;
+};
+
+}  // namespace peercached
