@@ -74,10 +74,16 @@ void Engine::make_paths() {
   set_path_ = std::make_unique<SetPath>(SetPath::Parts{
       taking_, storage_.pool(), storage_.cold(), running_, *publisher_, nodes_,
       directory_.records(), note_sets_, fresh_, janitor_, crew_, counters_, latencies_});
-  get_path_ = std::make_unique<GetPath>(GetPath::Parts{
-      serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, running_,
-      *locator_, locations_, speeds_, nodes_, transports_.engine(), verifier_, control_,
-      used_pages_, hot_reads_, *adopter_, crew_, counters_, latencies_});
+  const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, crew_};
+  const PeerReads reads{nodes_,     transports_.engine(), verifier_, speeds_,
+                        hot_reads_, used_pages_,          *adopter_};
+  get_path_ = std::make_unique<GetPath>(GetPath{serving_,
+                                                running_,
+                                                locations_,
+                                                here,
+                                                {here, {*locator_, control_, running_, reads}},
+                                                counters_,
+                                                latencies_});
   exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *locator_,
       locations_, nodes_, transports_.engine(), control_, counters_, latencies_});

@@ -1,0 +1,125 @@
+#include "engine/paths/get_here.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/gated_copy.h"
+
+namespace peercached {
+
+namespace {
+
+// Our own disk gets at most 1/kDiskShare of the time left: a peer may have the page, too.
+constexpr int kDiskShare = 2;
+
+size_t count_ok(const GetPages& get, std::span<const size_t> index) {
+  const auto is_ok = [&](size_t page) { return get.pages[page].status == PageStatus::ok; };
+  return static_cast<size_t>(std::ranges::count_if(index, is_ok));
+}
+
+}  // namespace
+
+void GetHere::from_pool(GetPages& get) const {
+  std::vector<Digest> wanted;
+  std::vector<size_t> index;
+  for (size_t i = 0; i < get.pages.size(); ++i) {
+    // We cannot copy to a device: such a page comes from a peer, or not at all.
+    if (get.pages[i].status != PageStatus::pending || get.pages[i].of_device) continue;
+    wanted.push_back(get.digests[i]);
+    index.push_back(i);
+  }
+  if (wanted.empty()) return;
+  TraceStep step(get.context.trace, "pool", wanted.size());
+  std::vector<PinnedPage> pins(wanted.size());
+  pool.pin(wanted, get.parent, true, pins);
+  copy_out(get, pins, index, Source::pool);
+  pool.unpin(pins);
+  if (get.context.trace != nullptr) {
+    const PageStatus status = get.pages[index[0]].status;
+    step.done(status == PageStatus::pending ? PageStatus::absent : status,
+              pins[0] ? kSelfHolder : kNoHolder, index.size(), count_ok(get, index));
+  }
+}
+
+void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
+                       std::span<const size_t> index, Source source) const {
+  std::vector<size_t> held;
+  uint64_t bytes = 0;
+  for (size_t k = 0; k < pins.size(); ++k) {
+    if (!pins[k]) continue;
+    if (pins[k].length != get.pages[index[k]].length) {
+      get.pages[index[k]].status = PageStatus::length_mismatch;
+      continue;
+    }
+    held.push_back(k);
+    bytes += pins[k].length;
+  }
+  if (held.empty()) return;
+  TraceStep step(get.context.trace, "copy", held.size());
+  crew.run(held.size(), bytes, [&](size_t j) {
+    const PinnedPage& pin = pins[held[j]];
+    PageRef& page = get.pages[index[held[j]]];
+    const GatedCopy copied = copy_gated(page.memory, pin.payload(), pin.length, page.memory,
+                                        *get.context.gate, get.context.deadline);
+    const bool bad = copied.status == PageStatus::ok && copied.checksum != pin.checksum;
+    page.status = bad ? PageStatus::stale : copied.status;
+  });
+  step.done(get.pages[index[held[0]]].status, kSelfHolder);
+
+  for (size_t k : held) {
+    PageRef& page = get.pages[index[k]];
+    if (page.status == PageStatus::ok) {
+      get.got(index[k], source);
+    } else if (page.status == PageStatus::stale) {
+      // The slot was pinned, so nobody wrote to it: the memory itself is bad. Never serve it again.
+      get.counters.corrupt_local.fetch_add(1, std::memory_order_relaxed);
+      std::vector<RecordRow> rows;
+      pool.remove({&get.digests[index[k]], 1}, rows);
+      cold.left_pool(rows);
+      page.status = PageStatus::pending;  // our disk or another holder may have it
+    }
+  }
+}
+
+void GetHere::from_disk(GetPages& get) const {
+  if (!cold.enabled()) return;
+  std::vector<size_t> batch;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < get.pages.size() && !get.context.deadline.passed(); ++i) {
+    if (get.pages[i].status != PageStatus::pending || get.pages[i].of_device) continue;
+    const auto page = cold.find(get.digests[i]);
+    if (!page) continue;
+    if (page->length != get.pages[i].length) {
+      get.pages[i].status = PageStatus::length_mismatch;
+      continue;
+    }
+    if (bytes + page->length > promoter.batch_bytes_max()) {
+      promote(get, batch);
+      batch.clear();
+      bytes = 0;
+    }
+    batch.push_back(i);
+    bytes += page->length;
+  }
+  promote(get, batch);
+}
+
+void GetHere::promote(GetPages& get, std::span<const size_t> index) const {
+  if (index.empty()) return;
+  std::vector<Digest> wanted;
+  for (const size_t i : index) wanted.push_back(get.digests[i]);
+  const TimePoint now = Clock::now();
+  const Deadline deadline{now + (get.context.deadline.at - now) / kDiskShare};
+  TraceStep step(get.context.trace, "disk", wanted.size());
+  const Promotions promotions = local.promote_now(wanted, deadline);
+  copy_out(get, promotions.pages, index, Source::disk);
+  for (size_t k = 0; k < index.size(); ++k) {
+    if (disk_gave_nothing(promotions.statuses[k])) get.not_read(index[k]);
+  }
+  if (get.context.trace == nullptr) return;
+  const PageStatus status = get.pages[index[0]].status;
+  step.done(status == PageStatus::pending ? PageStatus::error : status, kSelfHolder, index.size(),
+            count_ok(get, index));
+}
+
+}  // namespace peercached

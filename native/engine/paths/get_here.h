@@ -1,0 +1,33 @@
+// The first two places of a get: our pool, and our disk.
+#pragma once
+
+#include <span>
+
+#include "common/copy_crew.h"
+#include "engine/paths/get_pages.h"
+#include "engine/storage/cold_pages.h"
+#include "engine/storage/local_pages.h"
+#include "engine/storage/promoter.h"
+#include "pool/pool.h"
+
+namespace peercached {
+
+struct GetHere {
+  Pool& pool;
+  ColdPages& cold;
+  const Promoter& promoter;
+  LocalPages& local;
+  CopyCrew& crew;
+
+  void from_pool(GetPages& get) const;
+  void from_disk(GetPages& get) const;
+
+ private:
+  // Reads pages from our disk into our pool, and copies them from there: a batch by its indices.
+  void promote(GetPages& get, std::span<const size_t> index) const;
+  // Copies our pinned pages into the region: pins[k] is the index[k]-th page.
+  void copy_out(GetPages& get, std::span<const PinnedPage> pins, std::span<const size_t> index,
+                Source source) const;
+};
+
+}  // namespace peercached
