@@ -65,7 +65,7 @@ class Engine:
         "channels": int, "responders": int, "pages": int, "bytes": int, "errors": int,
         "doubted": [{"node_id": str, "why": str}]}]}"""
 
-    # --- events (engine/control/control_queue.h)
+    # --- events (engine/control/events.h)
     @property
     def event_fd(self) -> int: ...
     def take_events(self, limit: int) -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "bindings/calls.h"
-#include "engine/control/payload.h"
+#include "engine/control/events.h"
 
 namespace peercached {
 

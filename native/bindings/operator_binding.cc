@@ -6,7 +6,7 @@
 
 #include "bindings/packed.h"
 #include "engine/engine.h"
-#include "engine/observe/trace_get.h"
+#include "engine/observe/traces.h"
 
 namespace peercached {
 

@@ -53,7 +53,7 @@ Engine::Engine(const EngineConfig& config)
   removals_ = std::make_unique<Removals>(Removals::Parts{running_, storage_.pool(), storage_.cold(),
                                                          locations_, *publisher_, janitor_});
   adopter_ = std::make_unique<Adopter>(Adopter::Parts{
-      taking_, storage_.pool(), storage_.cold(), storage_.namespaces(), hot_reads_.hot(), running_,
+      serving_, storage_.pool(), storage_.cold(), storage_.namespaces(), hot_reads_.hot(), running_,
       nodes_, transports_, verifier_, *publisher_, janitor_, counters_});
   make_paths();
   peers_ = std::make_unique<Peers>(
@@ -71,9 +71,9 @@ void Engine::make_paths() {
                                                transports_.engine(), transports_, counters_});
   prefixes_ = std::make_unique<Prefixes>(Prefixes::Parts{serving_, storage_.pool(), storage_.cold(),
                                                          nodes_, directory_.records(), running_});
-  set_path_ = std::make_unique<SetPath>(SetPath::Parts{
-      taking_, storage_.pool(), storage_.cold(), running_, *publisher_, nodes_,
-      directory_.records(), note_sets_, fresh_, janitor_, crew_, counters_, latencies_});
+  const SetPieces pieces{storage_.pool(),      storage_.cold(), running_, *publisher_, nodes_,
+                         directory_.records(), fresh_,          crew_,    counters_};
+  set_path_ = std::make_unique<SetPath>(SetPath{serving_, pieces, janitor_, latencies_});
   const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, crew_};
   const PeerReads reads{nodes_,     transports_.engine(), verifier_, speeds_,
                         hot_reads_, used_pages_,          *adopter_};
@@ -84,27 +84,11 @@ void Engine::make_paths() {
                                                 {here, {*locator_, control_, running_, reads}},
                                                 counters_,
                                                 latencies_});
-  exists_path_ = std::make_unique<ExistsPath>(ExistsPath::Parts{
-      serving_, storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, *locator_,
-      locations_, nodes_, transports_.engine(), control_, counters_, latencies_});
-}
-
-void Engine::get_traced(const RequestContext& context, std::span<PageRef> pages) {
-  TracedCall call;
-  call.caller = *context.caller;
-  call.ns = context.ns->name();
-  call.pages = static_cast<uint32_t>(pages.size());
-  RequestContext traced = context;
-  traced.trace = &call.trace;
-  call.begin = Clock::now();
-  get_path_->get(traced, pages);
-  call.end = Clock::now();
-  for (const PageRef& page : pages) {
-    if (page.status != PageStatus::ok) continue;
-    ++call.ok;
-    call.bytes += page.length;
-  }
-  call_traces_.add(std::move(call));
+  const ExistsLook look{storage_.pool(), storage_.cold(), *locator_, nodes_};
+  const ExistsWarm warm{storage_.promoter(), control_, warm_wishes_};
+  const ExistsHold hold{*local_pages_, locations_, nodes_, transports_.engine()};
+  exists_path_ =
+      std::make_unique<ExistsPath>(ExistsPath{serving_, look, warm, hold, counters_, latencies_});
 }
 
 Engine::~Engine() {

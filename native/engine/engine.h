@@ -15,7 +15,6 @@
 // through native/bindings.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,12 +29,11 @@
 #include "engine/handover/offers.h"
 #include "engine/measures/counters.h"
 #include "engine/measures/latencies.h"
-#include "engine/observe/call_traces.h"
 #include "engine/observe/operator_view.h"
+#include "engine/observe/traces.h"
+#include "engine/paths/cluster_requests.h"
 #include "engine/paths/exists_path.h"
 #include "engine/paths/get_path.h"
-#include "engine/paths/pin.h"
-#include "engine/paths/remove.h"
 #include "engine/paths/set_path.h"
 #include "engine/paths/used_pages.h"
 #include "engine/paths/workers.h"
@@ -76,7 +74,7 @@ class Engine final : public RequestHandler {
   // Likewise while paused. What they hold and write here goes on.
   void set_paused(bool paused);
   // While false, sets are answered with `draining` at once, and no pages are adopted.
-  void set_taking(bool taking) { taking_.store(taking, std::memory_order_release); }
+  void set_taking(bool taking) { serving_.take(taking); }
 
   // --- RequestHandler, on the workers' connection threads
   std::shared_ptr<Namespace> open_namespace(std::string_view name, uint32_t user) override {
@@ -86,7 +84,8 @@ class Engine final : public RequestHandler {
     set_path_->set(context, pages);
   }
   void get(const RequestContext& context, std::span<PageRef> pages) override {
-    if (context.caller != nullptr && call_traces_.on()) return get_traced(context, pages);
+    if (context.caller != nullptr && call_traces_.on())
+      return call_traces_.get(*get_path_, context, pages);
     get_path_->get(context, pages);
   }
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) override {
@@ -133,7 +132,7 @@ class Engine final : public RequestHandler {
   PartQueue& hot() { return hot_reads_.hot(); }
   PartQueue& fresh() { return fresh_; }
   // Whether fresh() gets the pages that are set from now on.
-  void note_sets(bool on) { note_sets_.store(on, std::memory_order_relaxed); }
+  void note_sets(bool on) { fresh_.set_on(on); }
   Removals& removals() { return *removals_; }
   Adopter& adopter() { return *adopter_; }
   Peers& peers() { return *peers_; }
@@ -146,11 +145,9 @@ class Engine final : public RequestHandler {
   void make_paths();
   // The records of our pages that other nodes may find.
   std::vector<RecordRow> own_records(std::span<const Digest> digests) const;
-  void get_traced(const RequestContext& context, std::span<PageRef> pages);
 
   // The destructor ends the threads that use other parts. Then the parts end in reverse order.
   const EngineConfig config_;
-  std::atomic<bool> taking_{true};
   Serving serving_;
   Notices notices_;
   OperationCounters counters_;
@@ -167,9 +164,9 @@ class Engine final : public RequestHandler {
   LocationCache locations_;
   HolderSpeeds speeds_;
   UsedPages used_pages_;
+  RecentWishes warm_wishes_;
   Offers offers_;
   HotReads hot_reads_;
-  std::atomic<bool> note_sets_{false};
   PartQueue fresh_{kFreshMax};
   CopyCrew crew_;
   VerifyingSink verifier_;

@@ -38,7 +38,8 @@ struct Adopter::Admitted {
   std::unique_ptr<Coming> replicas{};  // null: they are no replicas
 };
 
-struct Adopter::Run {
+// Pages of one part on their way into the pool.
+struct Adopter::Intake {
   const Parts& parts;
   const Handover& offered;
   const uint32_t pool_slot;
@@ -55,8 +56,8 @@ struct Adopter::Run {
                std::vector<PinnedPage> pinned);
 };
 
-void Adopter::Run::read_and_keep(HolderIndex holder, std::span<const RecordRow> rows,
-                                 Landing& landing) {
+void Adopter::Intake::read_and_keep(HolderIndex holder, std::span<const RecordRow> rows,
+                                    Landing& landing) {
   std::vector<ReadOp> ops(rows.size());
   uint64_t at = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -73,7 +74,7 @@ void Adopter::Run::read_and_keep(HolderIndex holder, std::span<const RecordRow> 
   keep(ops, landing.gate());
 }
 
-void Adopter::Run::keep(std::span<const ReadOp> landed, WriteGate& gate) {
+void Adopter::Intake::keep(std::span<const ReadOp> landed, WriteGate& gate) {
   std::vector<PageRequest> requests;
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
@@ -106,8 +107,8 @@ void Adopter::Run::keep(std::span<const ReadOp> landed, WriteGate& gate) {
   publish(std::move(committing), digests, std::move(pinned));
 }
 
-void Adopter::Run::publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
-                           std::vector<PinnedPage> pinned) {
+void Adopter::Intake::publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
+                              std::vector<PinnedPage> pinned) {
   std::vector<RecordRow> rows;
   // Ends when pages removed meanwhile are withdrawn, behind their records.
   std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
@@ -181,8 +182,8 @@ void Adopter::keep_landed(HolderIndex holder, Handover part, std::span<const Rea
   // were learnt until now.
   const Running::Taking taking(parts_.running, digests);
   if (parts_.running.changes() != part.learnt_at) return;
-  Run run{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
-  run.keep(ops, gate);
+  Intake intake{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
+  intake.keep(ops, gate);
 }
 
 void Adopter::refuse(const Handover& offered, const char* why, Adopted& adopted) const {
@@ -198,7 +199,7 @@ Adopter::Admitted Adopter::admit(const Handover& offered, Adopted& adopted) cons
     refuse(offered, why, adopted);
     return Admitted{};
   };
-  if (!parts_.taking.load(std::memory_order_acquire)) return refused("it drains, too");
+  if (!parts_.serving.taking()) return refused("it drains, too");
   admitted.pool_slot = parts_.namespaces.pool_slot_of(offered.namespace_id, offered.epoch);
   if (admitted.pool_slot == 0) return refused("the namespace was cleared, or there are too many");
 
@@ -258,14 +259,15 @@ Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline dead
     refuse(offered, "pages were removed since these were read", adopted);
     return adopted;
   }
-  Run run{parts_, offered, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/false};
+  Intake intake{parts_,  offered, admitted.pool_slot, deadline,
+                adopted, taking,  /*of_worker=*/false};
   // A piece is as much as the landing has room for, at least one page.
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {
     uint64_t used = 0;
     while (end < missing.size() && used + room_for(missing[end].length) <= landing_bytes) {
       used += room_for(missing[end++].length);
     }
-    run.read_and_keep(holder, std::span(missing).subspan(first, end - first), landing);
+    intake.read_and_keep(holder, std::span(missing).subspan(first, end - first), landing);
   }
   if (adopted.held.size() < offered.rows.size() && adopted.why_not.empty()) {
     adopted.why_not = "some pages could not be read in time, or did not fit into the pool";

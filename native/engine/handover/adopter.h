@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "common/types.h"
+#include "engine/control/serving.h"
 #include "engine/handover/handover.h"
 #include "engine/handover/part_queue.h"
 #include "engine/measures/counters.h"
@@ -28,7 +29,7 @@ namespace peercached {
 class Adopter {
  public:
   struct Parts {
-    const std::atomic<bool>& taking;  // while false, nothing is taken
+    const Serving& serving;  // while it takes no pages, nothing is adopted
     Pool& pool;
     ColdPages& cold;
     NamespaceTable& namespaces;
@@ -59,7 +60,7 @@ class Adopter {
                    WriteGate& gate, Deadline deadline);
 
  private:
-  struct Run;
+  struct Intake;
   struct Admitted;
   class Coming;
   Adopted take(HolderIndex holder, const Handover& offered, Deadline deadline);

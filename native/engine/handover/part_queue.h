@@ -2,6 +2,7 @@
 // namespace and time. Thread safe.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -21,6 +22,9 @@ class PartQueue {
   void add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows,
            uint64_t learnt_at = 0);
   bool any() const;
+  // For those who add pages: while it is off, nobody wants them.
+  void set_on(bool on) { on_.store(on, std::memory_order_relaxed); }
+  bool on() const { return on_.load(std::memory_order_relaxed); }
   // Of the pages that wait, each once.
   std::vector<HolderIndex> holders() const;
   // All pages since the last call, but for those that are too large to be handed over.
@@ -34,6 +38,7 @@ class PartQueue {
     uint64_t learnt_at;
   };
   const size_t pages_max_;
+  std::atomic<bool> on_{false};
   mutable std::mutex mutex_;
   std::vector<Page> pages_;
 };

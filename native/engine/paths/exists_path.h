@@ -1,7 +1,9 @@
-// exists: the same places as for get, without the READ.
+// exists: the same places as for get, without the READ. Hits are warmed, or held, for the get that
+// follows.
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "engine/control/control_queue.h"
 #include "engine/control/serving.h"
@@ -20,31 +22,78 @@
 
 namespace peercached {
 
-class ExistsPath {
- public:
-  struct Parts {
-    const Serving& serving;  // while false, nothing is here
-    Pool& pool;
-    const ColdPages& cold;
-    Promoter& promoter;
-    LocalPages& local;
-    const Locator& locator;
-    LocationCache& locations;
-    const NodeTable& nodes;
-    TransferEngine& transfer;
-    ControlQueue& control;
-    OperationCounters& counters;
-    Latencies& latencies;
-  };
+// The keys of one exists, and what it has learnt of them.
+struct ExistsKeys {
+  const RequestContext& context;
+  std::span<const PageRef> keys;
+  std::span<const Digest> digests;
+  const bool all;
 
-  explicit ExistsPath(const Parts& parts) : parts_(parts) {}
-  // `all`: look up every key, not only up to the first hole.
-  ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all);
+  uint32_t prefix = 0;             // keys up to the first hole
+  std::vector<uint8_t> present{};  // by key
+  std::vector<uint32_t> lengths{};
+  std::vector<uint8_t> on_disk{};  // by key: 1 if it is on our disk only
+  // Keys that are elsewhere. rows[k] is the record of the index[k]-th key, or has no holder.
+  std::vector<size_t> index{};
+  std::vector<RecordRow> rows{};
+
+  void count_prefix();
+  // The caller is told of keys behind the first hole only if it asked for all.
+  size_t told() const { return all ? keys.size() : prefix; }
+  void drop_untold();
+};
+
+struct ExistsLook {
+  Pool& pool;
+  const ColdPages& cold;
+  const Locator& locator;
+  const NodeTable& nodes;
+
+  void in_our_pool_and_disk(ExistsKeys& asked) const;
+  void elsewhere(ExistsKeys& asked) const;
+  void add_lengths(ExistsKeys& asked) const;
 
  private:
-  struct Run;
-  const Parts parts_;
-  RecentWishes warm_wishes_;
+  static void list_missing(ExistsKeys& asked);
+};
+
+// Has hits among the keys that are told promoted if they are on a disk only, ours or another's.
+struct ExistsWarm {
+  Promoter& promoter;
+  ControlQueue& control;
+  RecentWishes& wishes;
+
+  void warm(const ExistsKeys& asked) const;
+};
+
+struct ExistsHold {
+  LocalPages& local;
+  LocationCache& locations;
+  const NodeTable& nodes;
+  TransferEngine& transfer;
+
+  // Only pages that are held from now on stay present.
+  void keep_held(ExistsKeys& asked) const;
+
+ private:
+  // Clears present[] of pages that could not be held, here or elsewhere.
+  void hold(ExistsKeys& asked) const;
+};
+
+struct ExistsPath {
+  const Serving& serving;  // while it is off, nothing is here
+  const ExistsLook look;
+  const ExistsWarm warm;
+  const ExistsHold hold;
+  OperationCounters& counters;
+  Latencies& latencies;
+
+  // `all`: look up every key, not only up to the first hole.
+  ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) const;
+
+ private:
+  // What the caller asked for and is told. `there`: the keys present before any were held.
+  Looked looked(const ExistsKeys& asked, std::span<const uint8_t> there) const;
 };
 
 }  // namespace peercached

@@ -2,8 +2,7 @@
 
 #include <vector>
 
-#include "engine/paths/digests.h"
-#include "engine/paths/overlap.h"
+#include "engine/paths/request_pages.h"
 #include "engine/storage/namespaces.h"
 
 namespace peercached {

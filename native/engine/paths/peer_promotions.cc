@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/control/payload.h"
+#include "engine/control/events.h"
 
 namespace peercached {
 

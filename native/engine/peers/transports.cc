@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "common/json.h"
-#include "engine/control/payload.h"
+#include "engine/control/events.h"
 #include "transfer/fault/fault.h"
 #include "transfer/rdma/fabric.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/control/payload.h"
+#include "engine/control/events.h"
 #include "transfer/tcp/frames.h"
 
 namespace peercached {

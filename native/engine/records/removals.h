@@ -1,5 +1,5 @@
 // Removals at this node (docs/consistency.md). The cluster's members run them through
-// peercached/peer/removals; engine/paths/remove.h has a worker's side.
+// peercached/peer/removals; engine/paths/cluster_requests.h has a worker's side.
 //
 // Thread safe.
 #pragma once

@@ -50,7 +50,7 @@ Promoter::~Promoter() {
 }
 
 // One batch in progress.
-struct Promoter::Run {
+struct Promoter::Batch {
   Promoter& promoter;
   std::span<const Digest> digests;
   Urgency urgency;
@@ -71,14 +71,14 @@ struct Promoter::Run {
   std::vector<size_t> wait_for_others();
 };
 
-void Promoter::Run::pin_what_is_here() {
+void Promoter::Batch::pin_what_is_here() {
   promoter.pool_.pin(digests, nullptr, true, out.pages);
   for (size_t i = 0; i < digests.size(); ++i) {
     if (out.pages[i]) out.statuses[i] = PromoteStatus::in_pool;
   }
 }
 
-void Promoter::Run::find() {
+void Promoter::Batch::find() {
   for (size_t i = 0; i < digests.size(); ++i) {
     if (out.statuses[i] != PromoteStatus::pending) continue;
     const auto page = promoter.cold_.find(digests[i]);
@@ -92,7 +92,7 @@ void Promoter::Run::find() {
 }
 
 // Takes budget for the first pages, as many as a batch may have. False: there was no room in time.
-bool Promoter::Run::take_room() {
+bool Promoter::Batch::take_room() {
   uint64_t bytes = 0;
   size_t count = 0;
   while (count < missing.size() &&
@@ -108,7 +108,7 @@ bool Promoter::Run::take_room() {
   return false;
 }
 
-void Promoter::Run::reserve(std::span<const size_t> wanted) {
+void Promoter::Batch::reserve(std::span<const size_t> wanted) {
   reserved.clear();
   busy.clear();
   std::map<uint32_t, std::vector<size_t>> by_namespace;  // pool slot -> positions
@@ -152,7 +152,7 @@ void Promoter::Run::reserve(std::span<const size_t> wanted) {
   std::sort(reserved.begin(), reserved.end());
 }
 
-void Promoter::Run::read() {
+void Promoter::Batch::read() {
   if (reserved.empty()) return;
   std::vector<DiskRead> reads(reserved.size());
   for (size_t r = 0; r < reserved.size(); ++r) {
@@ -195,7 +195,7 @@ void Promoter::Run::read() {
   if (urgency == Urgency::warming) promoter.counters_.warmed += promoted;
 }
 
-std::vector<size_t> Promoter::Run::wait_for_others() {
+std::vector<size_t> Promoter::Batch::wait_for_others() {
   std::vector<size_t> again;
   for (size_t k : busy) {
     const size_t i = missing[k];
@@ -217,18 +217,18 @@ Promotions Promoter::promote(std::span<const Digest> digests, Urgency urgency, D
   Promotions out(*this);
   out.pages.resize(digests.size());
   out.statuses.assign(digests.size(), PromoteStatus::pending);
-  Run run{*this, digests, urgency, deadline, out};
-  run.pin_what_is_here();
-  run.find();
-  if (!run.missing.empty() && run.take_room()) {
-    std::vector<size_t> wanted(run.missing.size());
+  Batch batch{*this, digests, urgency, deadline, out};
+  batch.pin_what_is_here();
+  batch.find();
+  if (!batch.missing.empty() && batch.take_room()) {
+    std::vector<size_t> wanted(batch.missing.size());
     std::iota(wanted.begin(), wanted.end(), size_t{0});
     for (int turn = 0; turn < kTurnsMax && !wanted.empty(); ++turn) {
-      run.reserve(wanted);
-      run.read();
-      wanted = run.wait_for_others();
+      batch.reserve(wanted);
+      batch.read();
+      wanted = batch.wait_for_others();
     }
-    for (size_t k : wanted) out.statuses[run.missing[k]] = PromoteStatus::not_now;
+    for (size_t k : wanted) out.statuses[batch.missing[k]] = PromoteStatus::not_now;
   }
   std::lock_guard lock(mutex_);
   for (PromoteStatus status : out.statuses) {

@@ -91,7 +91,7 @@ class Promoter {
 
  private:
   friend class Promotions;
-  struct Run;
+  struct Batch;
 
   uint64_t take_budget(uint64_t bytes, Urgency urgency, Deadline deadline);  // 0: not in time
   void give_budget(uint64_t bytes);

@@ -1,4 +1,4 @@
-// remove and clear of a worker: the control plane runs them in the whole cluster.
+// remove, clear and pin of a worker: the control plane runs them in the whole cluster.
 #pragma once
 
 #include <span>
@@ -9,9 +9,11 @@
 
 namespace peercached {
 
-// The answers of RequestHandler::remove() and clear().
+// The answers of RequestHandler::remove(), clear() and pin().
 std::string remove_everywhere(ControlQueue& control, const RequestContext& context,
                               std::span<PageRef> keys);
 std::string clear_everywhere(ControlQueue& control, const RequestContext& context);
+std::string pin_pages(ControlQueue& control, const RequestContext& context,
+                      std::span<PageRef> keys);
 
 }  // namespace peercached

@@ -1,4 +1,4 @@
-// Turns the keys of a request into digests.
+// The pages of one request: their digests, and pages that exclude each other.
 #pragma once
 
 #include <algorithm>
@@ -38,6 +38,28 @@ inline void mark_duplicates(std::span<const Digest> digests, std::span<PageRef> 
       seen[place] = static_cast<uint32_t>(i);
     } else {
       pages[i].status = PageStatus::duplicate_key;
+    }
+  }
+}
+
+// Pages of one `get` with overlapping destinations cannot both be right: the later of two, by
+// address, becomes bad_range. Sorts only if the pages do not come in ascending order.
+inline void mark_overlaps(std::span<PageRef> pages) {
+  std::vector<PageRef*> order;
+  order.reserve(pages.size());
+  for (PageRef& page : pages) {
+    if (page.status == PageStatus::pending) order.push_back(&page);
+  }
+  auto before = [](const PageRef* a, const PageRef* b) { return a->memory < b->memory; };
+  if (!std::is_sorted(order.begin(), order.end(), before)) {
+    std::stable_sort(order.begin(), order.end(), before);
+  }
+  const std::byte* end = nullptr;
+  for (PageRef* page : order) {
+    if (page->memory < end) {
+      page->status = PageStatus::bad_range;
+    } else {
+      end = page->memory + page->length;
     }
   }
 }

@@ -1,12 +1,41 @@
-#include "engine/observe/trace_get.h"
+#include "engine/observe/traces.h"
 
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/peers/landing.h"
 #include "engine/storage/namespaces.h"
 
 namespace peercached {
+
+void CallTraces::get(const GetPath& path, const RequestContext& context, std::span<PageRef> pages) {
+  TracedCall call;
+  call.caller = *context.caller;
+  call.ns = context.ns->name();
+  call.pages = static_cast<uint32_t>(pages.size());
+  RequestContext traced = context;
+  traced.trace = &call.trace;
+  call.begin = Clock::now();
+  path.get(traced, pages);
+  call.end = Clock::now();
+  for (const PageRef& page : pages) {
+    if (page.status != PageStatus::ok) continue;
+    ++call.ok;
+    call.bytes += page.length;
+  }
+  const std::lock_guard lock(mutex_);
+  if (calls_.size() < kCallsMax) {
+    calls_.push_back(std::move(call));
+  } else {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+std::vector<TracedCall> CallTraces::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(calls_, {});
+}
 
 TracedGet trace_get(RequestHandler& handler, Transports& transports, std::string_view name,
                     std::string_view key, uint32_t length, Deadline deadline) {

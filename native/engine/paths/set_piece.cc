@@ -1,0 +1,131 @@
+#include "engine/paths/set_piece.h"
+
+#include <unordered_map>
+
+#include "common/gated_copy.h"
+
+namespace peercached {
+
+struct SetPieces::Piece {
+  std::span<const size_t> chosen;
+  struct Slot {
+    size_t page;
+    PinnedPage slot;
+  };
+  std::vector<Slot> reserved{};
+  std::vector<PinnedPage> committing{}, aborting{}, pinned{};
+  std::vector<Digest> committing_digests{};
+};
+
+void SetPieces::store(SetPages& set, std::span<const size_t> chosen, const Digest* parent) const {
+  Piece piece{chosen};
+  reserve(set, piece, parent);
+  fill(set, piece);
+  commit(set, piece);
+}
+
+void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const {
+  std::vector<PageRequest> requests;
+  for (const size_t i : piece.chosen) requests.push_back({set.digests[i], set.pages[i].length});
+  std::vector<Reservation> reservations(requests.size());
+  pool.reserve(requests, parent, {set.ns.pool_slot, set.context.ns->id(), set.ns.epoch},
+               reservations);
+
+  for (size_t k = 0; k < reservations.size(); ++k) {
+    const size_t i = piece.chosen[k];
+    switch (reservations[k].outcome) {
+      case ReserveOutcome::reserved:
+        piece.reserved.push_back({i, reservations[k].page});
+        break;
+      case ReserveOutcome::held:
+        set.pages[i].status = PageStatus::ok;
+        piece.pinned.push_back(reservations[k].page);
+        counters.set_held.fetch_add(1, std::memory_order_relaxed);
+        break;
+      case ReserveOutcome::busy:
+        set.busy.push_back(i);
+        break;
+      case ReserveOutcome::no_space:
+        set.pages[i].status = PageStatus::no_space;
+        break;
+      case ReserveOutcome::too_large:
+        set.pages[i].status = PageStatus::too_large;
+        break;
+    }
+  }
+}
+
+void SetPieces::fill(SetPages& set, Piece& piece) const {
+  uint64_t bytes = 0;
+  for (const auto& [i, slot] : piece.reserved) bytes += set.pages[i].length;
+  crew.run(piece.reserved.size(), bytes, [&](size_t k) {
+    auto& [i, slot] = piece.reserved[k];
+    PageRef& page = set.pages[i];
+    const GatedCopy copy = copy_gated(slot.payload(), page.memory, page.length, page.memory,
+                                      *set.context.gate, set.context.deadline);
+    // A worker that gave up on us fills its pages anew. A copy made then may be torn, and its
+    // checksum would still be right.
+    const bool torn = copy.status == PageStatus::ok && set.context.gate->fenced();
+    page.status = torn ? PageStatus::deadline : copy.status;
+    slot.checksum = copy.checksum;
+  });
+
+  for (const auto& [i, slot] : piece.reserved) {
+    if (set.pages[i].status == PageStatus::ok) {
+      piece.committing.push_back(slot);
+      piece.committing_digests.push_back(set.digests[i]);
+      counters.bytes_set.fetch_add(set.pages[i].length, std::memory_order_relaxed);
+    } else {
+      piece.aborting.push_back(slot);
+    }
+  }
+}
+
+std::vector<uint8_t> SetPieces::held_elsewhere(const Piece& piece) const {
+  if (piece.committing.empty()) return {};
+  std::vector<RecordRow> rows;
+  records.find(piece.committing_digests, rows);
+  if (rows.empty()) return {};
+  std::unordered_map<Digest, uint32_t, DigestHash> lengths;
+  for (const RecordRow& row : rows) {
+    if (row.flags & kRecordResident && nodes.usable(row.holder)) lengths[row.digest] = row.length;
+  }
+  std::vector<uint8_t> elsewhere(piece.committing.size(), 0);
+  for (size_t k = 0; k < piece.committing.size(); ++k) {
+    const auto length = lengths.find(piece.committing_digests[k]);
+    elsewhere[k] = length != lengths.end() && length->second == piece.committing[k].length ? 1 : 0;
+  }
+  return elsewhere;
+}
+
+void SetPieces::commit(SetPages& set, Piece& piece) const {
+  pool.abort(piece.aborting);
+  const std::vector<uint8_t> elsewhere = held_elsewhere(piece);
+  const UnderWay::Work work(publisher.commits());
+  std::vector<RecordRow> records_told(piece.committing.size());
+  pool.commit(piece.committing, records_told, {}, elsewhere);
+  publisher.tell(records_told);
+  drop_removed(set, piece);
+  piece.pinned.insert(piece.pinned.end(), piece.committing.begin(), piece.committing.end());
+  std::vector<RecordRow> withdrawals;
+  pool.withdrawals_of(piece.pinned, withdrawals);
+  cold.left_pool(withdrawals);
+  cold.write_behind(set.context.ns->id(), set.ns.epoch, piece.pinned);
+  // Only now: a withdrawal must not overtake the record.
+  if (fresh.on()) fresh.add(set.context.ns->id(), set.ns.epoch, records_told);
+}
+
+// Drops pages with a removal that began before the commit, and so has not seen them. They are
+// withdrawn behind their records.
+void SetPieces::drop_removed(SetPages& set, const Piece& piece) const {
+  if (!running.any()) return;
+  std::vector<Digest> removed;
+  for (const size_t i : piece.chosen) {
+    if (set.pages[i].status != PageStatus::ok || !running.has(set.digests[i])) continue;
+    set.pages[i].status = PageStatus::removing;
+    removed.push_back(set.digests[i]);
+  }
+  if (!removed.empty()) cold.drop(removed);
+}
+
+}  // namespace peercached

@@ -1,0 +1,57 @@
+// One piece of a set: reserve -> copy -> commit -> tell.
+//
+// A piece stays pinned until its records are in the log. So no withdrawal by eviction comes before
+// them. Pages removed meanwhile are withdrawn once more, behind their records.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "common/copy_crew.h"
+#include "directory/record_table.h"
+#include "engine/handover/part_queue.h"
+#include "engine/measures/counters.h"
+#include "engine/records/nodes.h"
+#include "engine/records/publisher.h"
+#include "engine/storage/cold_pages.h"
+#include "engine/storage/namespaces.h"
+#include "ipc/handler.h"
+#include "pool/pool.h"
+#include "removals/running.h"
+
+namespace peercached {
+
+// The pages of the whole set.
+struct SetPages {
+  const RequestContext& context;
+  const NamespaceEpoch& ns;
+  std::span<PageRef> pages;
+  std::span<const Digest> digests;
+  std::vector<size_t> busy{};  // pages that another worker is setting right now
+};
+
+struct SetPieces {
+  Pool& pool;
+  ColdPages& cold;
+  const Running& running;
+  Publisher& publisher;
+  const NodeTable& nodes;
+  const RecordTable& records;
+  PartQueue& fresh;  // gets the pages while it is on
+  CopyCrew& crew;
+  OperationCounters& counters;
+
+  // `chosen`: the piece's pages, by index.
+  void store(SetPages& set, std::span<const size_t> chosen, const Digest* parent) const;
+
+ private:
+  struct Piece;
+  void reserve(SetPages& set, Piece& piece, const Digest* parent) const;
+  void fill(SetPages& set, Piece& piece) const;
+  // By place in `committing`: 1 if another node has the page in its pool.
+  std::vector<uint8_t> held_elsewhere(const Piece& piece) const;
+  void commit(SetPages& set, Piece& piece) const;
+  void drop_removed(SetPages& set, const Piece& piece) const;
+};
+
+}  // namespace peercached
