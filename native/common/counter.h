@@ -11,6 +11,7 @@ struct Counter : std::atomic<uint64_t> {
   Counter() : atomic(0) {}
   Counter(const Counter& other) : atomic(other.load()) {}
   Counter& operator=(const Counter&) = delete;
+  void add(uint64_t count = 1) { fetch_add(count, std::memory_order_relaxed); }
 };
 
 }  // namespace peercached

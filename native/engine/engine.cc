@@ -37,7 +37,7 @@ Engine::Engine(const EngineConfig& config)
       transports_(config, storage_.pool(), nodes_, control_),
       locations_(config.location_cache_entries, running_),
       speeds_(config.incarnation),
-      offers_(storage_.pool(), storage_.namespaces()),
+      offers_{storage_.pool(), storage_.namespaces()},
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify),
       readers_(transports_) {
@@ -45,13 +45,13 @@ Engine::Engine(const EngineConfig& config)
   publisher_ = std::make_unique<Publisher>(
       Publisher::Parts{nodes_, directory_, control_, transports_.engine(), transports_, counters_});
   storage_.begin_telling();
-  local_pages_ = std::make_unique<LocalPages>(
-      LocalPages::Parts{storage_.pool(), storage_.cold(), storage_.promoter(), storage_.holds(),
-                        janitor_, counters_, latencies_});
+  local_pages_ =
+      std::make_unique<LocalPages>(LocalPages{storage_.pool(), storage_.cold(), storage_.promoter(),
+                                              storage_.holds(), janitor_, counters_, latencies_});
   directory_.set_own_records(
       [this](std::span<const Digest> digests) { return own_records(digests); });
-  removals_ = std::make_unique<Removals>(Removals::Parts{running_, storage_.pool(), storage_.cold(),
-                                                         locations_, *publisher_, janitor_});
+  removals_ = std::make_unique<Removals>(
+      Removals{running_, storage_.pool(), storage_.cold(), locations_, *publisher_, janitor_});
   adopter_ = std::make_unique<Adopter>(Adopter::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.namespaces(), hot_reads_.hot(), running_,
       nodes_, transports_, verifier_, *publisher_, janitor_, counters_});
@@ -66,11 +66,10 @@ Engine::Engine(const EngineConfig& config)
 }
 
 void Engine::make_paths() {
-  locator_ =
-      std::make_unique<Locator>(Locator::Parts{nodes_, directory_, locations_, speeds_, running_,
+  locator_ = std::make_unique<Locator>(Locator{nodes_, directory_, locations_, speeds_, running_,
                                                transports_.engine(), transports_, counters_});
-  prefixes_ = std::make_unique<Prefixes>(Prefixes::Parts{serving_, storage_.pool(), storage_.cold(),
-                                                         nodes_, directory_.records(), running_});
+  prefixes_ = std::make_unique<Prefixes>(
+      Prefixes{serving_, storage_.pool(), storage_.cold(), nodes_, directory_.records(), running_});
   const SetPieces pieces{storage_.pool(),      storage_.cold(), running_, *publisher_, nodes_,
                          directory_.records(), fresh_,          crew_,    counters_};
   set_path_ = std::make_unique<SetPath>(SetPath{serving_, pieces, janitor_, latencies_});

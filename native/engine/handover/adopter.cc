@@ -93,8 +93,7 @@ void Adopter::Intake::keep(std::span<const ReadOp> landed, WriteGate& gate) {
       // Checked with verify = header, too: we publish these bytes as our own.
       if (copy.status != PageStatus::ok || copy.checksum != landed[i].header.checksum) {
         // A worker may have written to its own memory meanwhile.
-        if (copy.status == PageStatus::ok && !of_worker)
-          parts.counters.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
+        if (copy.status == PageStatus::ok && !of_worker) parts.counters.corrupt_remote.add();
         aborting.push_back(page);
         continue;
       }
@@ -118,9 +117,8 @@ void Adopter::Intake::publish(std::vector<PinnedPage> committing, std::span<cons
   OperationCounters& counters = parts.counters;
   for (const RecordRow& row : rows) {
     adopted.held.push_back(row.digest);
-    (replica ? counters.replicated : counters.adopted).fetch_add(1, std::memory_order_relaxed);
-    (replica ? counters.replicated_bytes : counters.adopted_bytes)
-        .fetch_add(row.length, std::memory_order_relaxed);
+    (replica ? counters.replicated : counters.adopted).add();
+    (replica ? counters.replicated_bytes : counters.adopted_bytes).add(row.length);
   }
   // As in a set: published while pinned, so that no withdrawal overtakes the records.
   parts.publisher.tell(rows);
@@ -137,7 +135,7 @@ void Adopter::Intake::publish(std::vector<PinnedPage> committing, std::span<cons
   std::vector<Digest> told;
   for (const RecordRow& row : rows) told.push_back(row.digest);
   if (!rows.empty() && !of_worker && !parts.publisher.wait_told(told, deadline)) {
-    parts.counters.unpublished.fetch_add(1, std::memory_order_relaxed);
+    parts.counters.unpublished.add();
     adopted.why_not = "the owners did not accept the records in time";
     for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
   }
@@ -189,7 +187,7 @@ void Adopter::keep_landed(HolderIndex holder, Handover part, std::span<const Rea
 void Adopter::refuse(const Handover& offered, const char* why, Adopted& adopted) const {
   OperationCounters& counters = parts_.counters;
   (offered.replicas_bytes_max ? counters.replicate_refused : counters.adopt_refused)
-      .fetch_add(offered.rows.size(), std::memory_order_relaxed);
+      .add(offered.rows.size());
   adopted.why_not = why;
 }
 
@@ -226,7 +224,7 @@ Adopter::Admitted Adopter::admit(const Handover& offered, Adopted& adopted) cons
   }
   const double times = offered.spilled ? kSpillIdleTimes : 1.0;
   if (!parts_.pool.room(bytes).fits(bytes, offered.idle_ms, times)) {
-    parts_.counters.adopt_refused.fetch_add(admitted.missing.size(), std::memory_order_relaxed);
+    parts_.counters.adopt_refused.add(admitted.missing.size());
     adopted.why_not = "its pool is full of pages that were used more recently";
     adopted.full = true;
     return {};

@@ -14,9 +14,9 @@
 
 namespace peercached {
 
-class Offers {
- public:
-  Offers(Pool& pool, const NamespaceTable& namespaces) : pool_(pool), namespaces_(namespaces) {}
+struct Offers {
+  Pool& pool;
+  const NamespaceTable& namespaces;
 
   // Our pages in the order in which a drain hands them over.
   Handovers warmest(uint64_t bytes_max) const;
@@ -28,9 +28,6 @@ class Offers {
 
  private:
   Handovers in_parts(std::span<const IdlePage> pages) const;
-
-  Pool& pool_;
-  const NamespaceTable& namespaces_;
 };
 
 }  // namespace peercached

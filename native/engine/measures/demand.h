@@ -6,9 +6,9 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 
+#include "common/counter.h"
 #include "engine/measures/latencies.h"
 #include "ipc/handler.h"
 
@@ -36,28 +36,27 @@ struct Looked {
 class Demand {
  public:
   void add(const Looked& looked, PageTokens page) {
-    constexpr auto kRelaxed = std::memory_order_relaxed;
-    asked_.fetch_add(looked.asked, kRelaxed);
+    asked_.add(looked.asked);
     uint64_t found = 0;
     for (size_t i = 0; i < found_.size(); ++i) {
       found += looked.found[i];
-      found_[i].fetch_add(looked.found[i], kRelaxed);
+      found_[i].add(looked.found[i]);
     }
-    for (size_t i = 0; i < evicted_.size(); ++i) evicted_[i].fetch_add(looked.evicted[i], kRelaxed);
-    tokens_asked_.fetch_add(page.tokens_of(looked.asked), kRelaxed);
-    tokens_found_.fetch_add(page.tokens_of(found), kRelaxed);
+    for (size_t i = 0; i < evicted_.size(); ++i) evicted_[i].add(looked.evicted[i]);
+    tokens_asked_.add(page.tokens_of(looked.asked));
+    tokens_found_.add(page.tokens_of(found));
   }
 
-  uint64_t asked() const { return asked_.load(std::memory_order_relaxed); }
-  uint64_t found(size_t source) const { return found_[source].load(std::memory_order_relaxed); }
-  uint64_t evicted(size_t size) const { return evicted_[size].load(std::memory_order_relaxed); }
-  uint64_t tokens_asked() const { return tokens_asked_.load(std::memory_order_relaxed); }
-  uint64_t tokens_found() const { return tokens_found_.load(std::memory_order_relaxed); }
+  uint64_t asked() const { return asked_.load(); }
+  uint64_t found(size_t source) const { return found_[source].load(); }
+  uint64_t evicted(size_t size) const { return evicted_[size].load(); }
+  uint64_t tokens_asked() const { return tokens_asked_.load(); }
+  uint64_t tokens_found() const { return tokens_found_.load(); }
 
  private:
-  std::atomic<uint64_t> asked_{0}, tokens_asked_{0}, tokens_found_{0};
-  std::array<std::atomic<uint64_t>, kSourceNames.size()> found_{};
-  std::array<std::atomic<uint64_t>, kLargerPools.size()> evicted_{};
+  Counter asked_, tokens_asked_, tokens_found_;
+  std::array<Counter, kSourceNames.size()> found_;
+  std::array<Counter, kLargerPools.size()> evicted_;
 };
 
 }  // namespace peercached

@@ -41,7 +41,7 @@ void write_recovery(JsonWriter& json, const RecoveryReport& report) {
 }
 
 void write_outcomes(JsonWriter& json, std::string_view name,
-                    const std::array<std::atomic<uint64_t>, kStatusCount>& outcomes) {
+                    const std::array<Counter, kStatusCount>& outcomes) {
   json.key(name).open('{');
   for (size_t i = 0; i < outcomes.size(); ++i) json.field(kStatusNames[i], outcomes[i].load());
   json.close('}');

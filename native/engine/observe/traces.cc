@@ -28,7 +28,7 @@ void CallTraces::get(const GetPath& path, const RequestContext& context, std::sp
   if (calls_.size() < kCallsMax) {
     calls_.push_back(std::move(call));
   } else {
-    dropped_.fetch_add(1, std::memory_order_relaxed);
+    dropped_.add();
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/counter.h"
 #include "common/trace.h"
 #include "common/types.h"
 #include "engine/paths/get_path.h"
@@ -42,11 +43,11 @@ class CallTraces {
 
   void get(const GetPath& path, const RequestContext& context, std::span<PageRef> pages);
   std::vector<TracedCall> take();
-  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  uint64_t dropped() const { return dropped_.load(); }
 
  private:
   std::atomic<bool> on_{false};
-  std::atomic<uint64_t> dropped_{0};
+  Counter dropped_;
   std::mutex mutex_;
   std::vector<TracedCall> calls_;
 };

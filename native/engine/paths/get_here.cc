@@ -72,7 +72,7 @@ void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
       get.got(index[k], source);
     } else if (page.status == PageStatus::stale) {
       // The slot was pinned, so nobody wrote to it: the memory itself is bad. Never serve it again.
-      get.counters.corrupt_local.fetch_add(1, std::memory_order_relaxed);
+      get.counters.corrupt_local.add();
       std::vector<RecordRow> rows;
       pool.remove({&get.digests[index[k]], 1}, rows);
       cold.left_pool(rows);

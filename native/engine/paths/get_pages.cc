@@ -8,8 +8,8 @@ void GetPages::got(size_t page, Source source) {
   pages[page].status = PageStatus::ok;
   farthest = std::max(farthest, source);
   ++looked.found[static_cast<size_t>(source)];
-  counters.hits[static_cast<size_t>(source)].fetch_add(1, std::memory_order_relaxed);
-  counters.bytes_got.fetch_add(pages[page].length, std::memory_order_relaxed);
+  counters.hits[static_cast<size_t>(source)].add();
+  counters.bytes_got.add(pages[page].length);
 }
 
 void GetPages::missed(const FoundPage& found, PageStatus status) {
@@ -21,7 +21,7 @@ void GetPages::missed(const FoundPage& found, PageStatus status) {
                      status == PageStatus::length_mismatch ||
                      (status == PageStatus::deadline && in_time);
   if (again && trust != Trust::nothing) {
-    counters.stale_retries.fetch_add(1, std::memory_order_relaxed);
+    counters.stale_retries.add();
     page.status = PageStatus::pending;
     failed[found.page] = found.row.holder;
   }

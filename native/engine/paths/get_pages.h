@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/counter.h"
 #include "engine/measures/counters.h"
 #include "engine/records/locations.h"
 #include "engine/records/locator.h"
@@ -27,8 +28,8 @@ struct FoundPages {
 struct GetPages {
   // What all threads of one get share.
   struct Shared {
-    std::atomic<uint64_t> landed_bytes{0};  // from any holder
-    std::atomic<int> threads_left{16};      // for holders that are read apart
+    Counter landed_bytes;               // from any holder
+    std::atomic<int> threads_left{16};  // for holders that are read apart
   };
 
   const RequestContext& context;

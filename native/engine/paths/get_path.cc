@@ -34,7 +34,7 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) const
 void GetPath::count(const RequestContext& context, GetPages& get) const {
   for (size_t i = 0; i < get.pages.size(); ++i) {
     const PageStatus status = get.pages[i].status;
-    counters.get[status_index(status)].fetch_add(1, std::memory_order_relaxed);
+    counters.get[status_index(status)].add();
     if (context.gets_only && status == PageStatus::absent)
       get.looked.add_evicted(here.pool.evicted().pools_needed(get.digests[i]));
   }

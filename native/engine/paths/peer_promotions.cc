@@ -28,29 +28,23 @@ std::vector<FoundPage> take_some(std::vector<FoundPage>& left) {
 
 }  // namespace
 
-PeerPromotions::Asked::Asked(ControlQueue& control, HolderIndex asked_holder,
-                             std::vector<FoundPage> asked_pages, uint64_t removals_before,
-                             std::span<const Digest> wanted, Deadline deadline)
-    : holder(asked_holder),
-      pages(std::move(asked_pages)),
-      removals(removals_before),
-      question(control, EventKind::promote, payload_of(PromoteQuestion{holder}, wanted), deadline) {
-}
-
 void PeerPromotions::ask() {
   for (auto& [holder, left] : cold_) {
     if (left.empty()) continue;
     std::vector<FoundPage> some = take_some(left);
     std::vector<Digest> wanted;
     for (const FoundPage& found : some) wanted.push_back(get_.digests[found.page]);
-    asked_.emplace_back(control_, holder, std::move(some), running_.changes(), wanted,
-                        get_.context.deadline);
+    const auto question = payload_of(PromoteQuestion{holder}, wanted);
+    asked_.emplace_back(new Asked{holder,
+                                  std::move(some),
+                                  running_.changes(),
+                                  {control_, EventKind::promote, question, get_.context.deadline}});
   }
 }
 
 ByHolder PeerPromotions::next() {
   ByHolder promoted;
-  for (Asked& one : asked_) take_answer(one, promoted);
+  for (const auto& one : asked_) take_answer(*one, promoted);
   asked_.clear();
   ask();
   return promoted;

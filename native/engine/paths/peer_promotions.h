@@ -6,8 +6,7 @@
 // reader.
 #pragma once
 
-#include <deque>
-#include <span>
+#include <memory>
 #include <vector>
 
 #include "engine/control/control_queue.h"
@@ -32,9 +31,6 @@ class PeerPromotions {
  private:
   // One holder, asked for some pages.
   struct Asked {
-    Asked(ControlQueue& control, HolderIndex asked_holder, std::vector<FoundPage> asked_pages,
-          uint64_t removals_before, std::span<const Digest> wanted, Deadline deadline);
-
     const HolderIndex holder;
     const std::vector<FoundPage> pages;
     const uint64_t removals;  // Running::changes() before it was asked
@@ -49,7 +45,7 @@ class PeerPromotions {
   const Running& running_;
   GetPages& get_;
   ByHolder& cold_;
-  std::deque<Asked> asked_;
+  std::vector<std::unique_ptr<Asked>> asked_;
 };
 
 }  // namespace peercached

@@ -14,7 +14,7 @@ namespace {
 class Stopwatch final : public PageSink {
  public:
   // `batches` are in the order of their peers.
-  Stopwatch(PageSink& next, std::span<const ReadBatch> batches, std::atomic<uint64_t>& landed_bytes)
+  Stopwatch(PageSink& next, std::span<const ReadBatch> batches, Counter& landed_bytes)
       : next_(next),
         batches_(batches),
         landed_bytes_(landed_bytes),
@@ -23,7 +23,7 @@ class Stopwatch final : public PageSink {
 
   void landed(const ReadBatch& batch, ReadOp& op) override {
     next_.landed(batch, op);
-    landed_bytes_.fetch_add(op.length, std::memory_order_relaxed);
+    landed_bytes_.add(op.length);
     const auto timed =
         std::lower_bound(batches_.begin(), batches_.end(), batch.peer,
                          [](const ReadBatch& one, HolderIndex peer) { return one.peer < peer; });
@@ -58,7 +58,7 @@ class Stopwatch final : public PageSink {
 
   PageSink& next_;
   const std::span<const ReadBatch> batches_;
-  std::atomic<uint64_t>& landed_bytes_;  // of the whole get
+  Counter& landed_bytes_;  // of the whole get
   const uint64_t landed_before_;
   const TimePoint began_ = Clock::now();
   std::vector<std::atomic<TimePoint>> last_;  // by batch
@@ -122,7 +122,7 @@ void PeerReads::settle(GetPages& get, const Batches& sent, Source source) {
   for (size_t o = 0; o < sent.ops.size(); ++o) {
     const ReadOp& op = sent.ops[o];
     const FoundPage& found = *sent.found[o];
-    if (op.corrupt) get.counters.corrupt_remote.fetch_add(1, std::memory_order_relaxed);
+    if (op.corrupt) get.counters.corrupt_remote.add();
     if (op.status == PageStatus::ok) {
       get.got(found.page, source);
     } else {

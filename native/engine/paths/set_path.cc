@@ -32,7 +32,7 @@ void SetPath::set(const RequestContext& context, std::span<PageRef> pages) const
   store_busy(set);
   wait_told(set);
   for (const PageRef& page : pages) {
-    pieces.counters.set[status_index(page.status)].fetch_add(1, std::memory_order_relaxed);
+    pieces.counters.set[status_index(page.status)].add();
   }
 }
 
@@ -111,7 +111,7 @@ void SetPath::wait_told(const SetPages& set) const {
   }
   if (stored.empty() || pieces.publisher.wait_told(stored, set.context.deadline)) return;
   // All owners that could be told were told. The page is here and counts as set in any case.
-  pieces.counters.unpublished.fetch_add(1, std::memory_order_relaxed);
+  pieces.counters.unpublished.add();
 }
 
 }  // namespace peercached

@@ -40,7 +40,7 @@ void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const
       case ReserveOutcome::held:
         set.pages[i].status = PageStatus::ok;
         piece.pinned.push_back(reservations[k].page);
-        counters.set_held.fetch_add(1, std::memory_order_relaxed);
+        counters.set_held.add();
         break;
       case ReserveOutcome::busy:
         set.busy.push_back(i);
@@ -74,7 +74,7 @@ void SetPieces::fill(SetPages& set, Piece& piece) const {
     if (set.pages[i].status == PageStatus::ok) {
       piece.committing.push_back(slot);
       piece.committing_digests.push_back(set.digests[i]);
-      counters.bytes_set.fetch_add(set.pages[i].length, std::memory_order_relaxed);
+      counters.bytes_set.add(set.pages[i].length);
     } else {
       piece.aborting.push_back(slot);
     }

@@ -88,11 +88,11 @@ void Directory::lookup(std::span<const Digest> digests, uint64_t view_number, Lo
     row.holder = static_cast<HolderIndex>(at - named.begin());
     located.rows.push_back(row);
   }
-  counters_.lookups_answered.fetch_add(1, std::memory_order_relaxed);
+  counters_.lookups_answered.add();
 }
 
 uint64_t Directory::take(Incarnation holder, const FeedPart& part) {
-  counters_.publishes_answered.fetch_add(1, std::memory_order_relaxed);
+  counters_.publishes_answered.add();
   const HolderIndex index = nodes_.find({&holder, 1})[0];
   return index == kNoHolder ? 0 : records_.push(index, part);
 }

@@ -41,11 +41,11 @@ bool LocationCache::find(const Digest& digest, TimePoint since, RecordRow& row) 
   for (size_t i = 0; i < kWays; ++i) {
     if (set.rows[i].holder != kNoHolder && set.rows[i].digest == digest && set.learnt[i] >= since) {
       row = set.rows[i];
-      hits_.fetch_add(1, std::memory_order_relaxed);
+      hits_.add();
       return true;
     }
   }
-  misses_.fetch_add(1, std::memory_order_relaxed);
+  misses_.add();
   return false;
 }
 

@@ -6,7 +6,6 @@
 // oldest is replaced.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/counter.h"
 #include "common/types.h"
 #include "removals/running.h"
 
@@ -33,8 +33,8 @@ class LocationCache {
   void forget_holder(HolderIndex holder);
 
   size_t entries_max() const { return sets_count_ * kWays; }
-  uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }
-  uint64_t misses() const { return misses_.load(std::memory_order_relaxed); }
+  uint64_t hits() const { return hits_.load(); }
+  uint64_t misses() const { return misses_.load(); }
 
  private:
   static constexpr size_t kWays = 8;
@@ -53,7 +53,7 @@ class LocationCache {
   size_t sets_count_;
   std::unique_ptr<Set[]> sets_;
   mutable std::unique_ptr<std::mutex[]> locks_;
-  mutable std::atomic<uint64_t> hits_{0}, misses_{0};
+  mutable Counter hits_, misses_;
 };
 
 }  // namespace peercached

@@ -121,7 +121,7 @@ std::vector<RecordRow> rows_of(const NodeTable& nodes, const Located& located) {
 }  // namespace
 
 struct Locator::Search {
-  const Parts& sources;
+  const Locator& sources;
   std::span<const Digest> digests;
   std::span<const HolderIndex> failed;  // may be empty
   Trust trust;
@@ -169,21 +169,21 @@ void Locator::locate(std::span<const Digest> digests, std::span<const HolderInde
                      std::span<PageStatus> why, Trace* trace, bool of_prefix) const {
   std::fill(why.begin(), why.end(), PageStatus::pending);
   for (RecordRow& row : rows) row.holder = kNoHolder;
-  Search search{parts_, digests, failed, trust, deadline, rows, why, trace, of_prefix};
+  Search search{*this, digests, failed, trust, deadline, rows, why, trace, of_prefix};
   search.run();
   for (size_t i = 0; i < why.size(); ++i) {
     if (why[i] != PageStatus::pending) continue;
     // Nobody could say that it is nowhere. A suspect may have it.
-    const bool unsure = search.settled[i] == 0 && !parts_.directory.alone();
-    why[i] = unsure && search.timed_out             ? PageStatus::deadline
-             : unsure && parts_.nodes.any_suspect() ? PageStatus::suspect
-                                                    : PageStatus::absent;
+    const bool unsure = search.settled[i] == 0 && !directory.alone();
+    why[i] = unsure && search.timed_out      ? PageStatus::deadline
+             : unsure && nodes.any_suspect() ? PageStatus::suspect
+                                             : PageStatus::absent;
   }
 }
 
 std::vector<RecordRow> Locator::find_all(std::span<const Digest> digests, Deadline deadline) const {
   std::vector<RecordRow> rows;
-  parts_.directory.records().find_all(digests, rows);
+  directory.records().find_all(digests, rows);
   std::vector<Digest> missing;
   for (const Digest& digest : digests) {
     const bool known =
@@ -193,7 +193,7 @@ std::vector<RecordRow> Locator::find_all(std::span<const Digest> digests, Deadli
   std::vector<RecordRow> chosen(missing.size());
   std::vector<PageStatus> why(missing.size(), PageStatus::pending);
   for (RecordRow& row : chosen) row.holder = kNoHolder;
-  Search search{parts_, missing, {}, Trust::nothing, deadline, chosen, why, nullptr, false};
+  Search search{*this, missing, {}, Trust::nothing, deadline, chosen, why, nullptr, false};
   search.all = &rows;
   search.run();
   return rows;
@@ -201,17 +201,17 @@ std::vector<RecordRow> Locator::find_all(std::span<const Digest> digests, Deadli
 
 std::optional<std::pair<std::vector<RecordRow>, bool>> Locator::ask_owner(
     HolderIndex owner, std::span<const Digest> digests, Deadline deadline) const {
-  const auto ring = parts_.directory.ring();
+  const auto ring = directory.ring();
   const uint64_t view_number = ring ? ring->view_number() : 0;
   if (owner == kSelfHolder) {
     Located located;
-    parts_.directory.lookup(digests, view_number, located);
-    return std::pair(rows_of(parts_.nodes, located), located.final);
+    directory.lookup(digests, view_number, located);
+    return std::pair(rows_of(nodes, located), located.final);
   }
-  LookupBatch batch{owner, parts_.nodes.incarnation(owner), digests};
-  parts_.transfer.lookup({&batch, 1}, view_number, deadline);
+  LookupBatch batch{owner, nodes.incarnation(owner), digests};
+  transfer.lookup({&batch, 1}, view_number, deadline);
   if (!batch.answered) return std::nullopt;
-  return std::pair(rows_of(parts_.nodes, batch.located), batch.located.final);
+  return std::pair(rows_of(nodes, batch.located), batch.located.final);
 }
 
 void Locator::Search::run() {
@@ -248,7 +248,7 @@ void Locator::Search::in_table() {
   }
   const size_t before = open;
   merge(found);
-  sources.counters.keys_in_copies.fetch_add(before - open, std::memory_order_relaxed);
+  sources.counters.keys_in_copies.add(before - open);
   found_so_far(step);
   if (misled || !ring || final_view != ring->view_number()) return;
   std::vector<size_t> places;
@@ -344,7 +344,7 @@ void Locator::Search::at_owners() {
 // Owners that were not final, slow or silent: asks all others at once, and those of the ring
 // before.
 void Locator::Search::at_others() {
-  sources.counters.lookups_passed_on.fetch_add(1, std::memory_order_relaxed);
+  sources.counters.lookups_passed_on.add();
   const auto may_be_asked = [&](HolderIndex owner) {
     return owner != kSelfHolder && sources.nodes.readable(owner);
   };
@@ -380,9 +380,9 @@ void Locator::Search::ask(const std::vector<Part>& parts, std::chrono::milliseco
     batches.push_back({parts[p].owner, sources.nodes.incarnation(parts[p].owner), asked[p]});
     count += asked[p].size();
   }
-  sources.counters.lookups_asked.fetch_add(1, std::memory_order_relaxed);
-  sources.counters.lookup_keys_asked.fetch_add(count, std::memory_order_relaxed);
-  sources.counters.lookup_frames.fetch_add(batches.size(), std::memory_order_relaxed);
+  sources.counters.lookups_asked.add();
+  sources.counters.lookup_keys_asked.add(count);
+  sources.counters.lookup_frames.add(batches.size());
   const TimePoint began = Clock::now();
   const TimePoint late = began + patience + static_cast<int64_t>(count) * kEachDigest;
   sources.transfer.lookup(batches, ring->view_number(), Deadline{std::min(deadline.at, late)});

@@ -31,20 +31,15 @@ enum class Trust : uint8_t {
   nothing,  // no entry: one has just misled us, so ask the owners
 };
 
-class Locator {
- public:
-  struct Parts {
-    NodeTable& nodes;
-    Directory& directory;
-    LocationCache& locations;
-    const HolderSpeeds& speeds;
-    const Running& running;
-    TransferEngine& transfer;
-    PeerWatcher& watcher;
-    OperationCounters& counters;
-  };
-
-  explicit Locator(const Parts& parts) : parts_(parts) {}
+struct Locator {
+  NodeTable& nodes;
+  Directory& directory;
+  LocationCache& locations;
+  const HolderSpeeds& speeds;
+  const Running& running;
+  TransferEngine& transfer;
+  PeerWatcher& watcher;
+  OperationCounters& counters;
 
   // Finds records for `digests`. rows[i].holder == kNoHolder: none usable. Then why[i] is absent,
   // suspect, deadline, or stale (the record is our own). failed[i] is the holder that failed us
@@ -64,7 +59,6 @@ class Locator {
 
  private:
   struct Search;
-  const Parts parts_;
 };
 
 }  // namespace peercached

@@ -47,22 +47,22 @@ ClusterPrefix prefix_of(std::span<const Digest> digests, std::span<const RecordR
 ClusterPrefix Prefixes::find(std::span<const Digest> digests,
                              std::span<const RecordRow> learnt) const {
   std::vector<RecordRow> rows;
-  parts_.records.find_all(digests, rows);
+  records.find_all(digests, rows);
   rows.insert(rows.end(), learnt.begin(), learnt.end());
   std::erase_if(rows, [&](const RecordRow& row) {
-    return row.holder == kSelfHolder || !parts_.nodes.usable(row.holder) ||
-           (parts_.running.any() && parts_.running.has(row.digest));
+    return row.holder == kSelfHolder || !nodes.usable(row.holder) ||
+           (running.any() && running.has(row.digest));
   });
   add_own(digests, rows);
   return prefix_of(digests, rows);
 }
 
 void Prefixes::add_own(std::span<const Digest> digests, std::vector<RecordRow>& rows) const {
-  if (!parts_.serving.on()) return;
+  if (!serving.on()) return;
   std::vector<uint8_t> in_pool(digests.size()), here;
-  parts_.pool.contains(digests, false, in_pool);
+  pool.contains(digests, false, in_pool);
   here = in_pool;
-  parts_.cold.find_all(digests, here);
+  cold.find_all(digests, here);
   for (size_t i = 0; i < digests.size(); ++i) {
     if (here[i] == 0) continue;
     RecordRow& row = rows.emplace_back();

@@ -37,26 +37,19 @@ struct ClusterPrefix {
 // `rows`: in any order, of these digests.
 ClusterPrefix prefix_of(std::span<const Digest> digests, std::span<const RecordRow> rows);
 
-class Prefixes {
- public:
-  struct Parts {
-    const Serving& serving;  // while false, nothing is here
-    Pool& pool;
-    const ColdPages& cold;
-    const NodeTable& nodes;
-    const RecordTable& records;
-    const Running& running;
-  };
-
-  explicit Prefixes(const Parts& parts) : parts_(parts) {}
+struct Prefixes {
+  const Serving& serving;  // while false, nothing is here
+  Pool& pool;
+  const ColdPages& cold;
+  const NodeTable& nodes;
+  const RecordTable& records;
+  const Running& running;
 
   // `learnt`: records of other nodes from the owners. Leaves out nodes that are suspect.
   ClusterPrefix find(std::span<const Digest> digests, std::span<const RecordRow> learnt) const;
 
  private:
   void add_own(std::span<const Digest> digests, std::vector<RecordRow>& rows) const;
-
-  const Parts parts_;
 };
 
 }  // namespace peercached

@@ -98,7 +98,7 @@ void Publisher::push(std::span<const HolderIndex> owners) {
   }
   const TimePoint late = Clock::now() + kFramePatience;
   parts_.transfer.push(batches, Deadline{late});
-  parts_.counters.publish_frames.fetch_add(batches.size(), std::memory_order_relaxed);
+  parts_.counters.publish_frames.add(batches.size());
   for (const PushBatch& batch : batches) {
     if (batch.answered) {
       feed_.stands(batch.incarnation, batch.stands_at);

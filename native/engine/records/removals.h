@@ -18,18 +18,13 @@
 
 namespace peercached {
 
-class Removals {
- public:
-  struct Parts {
-    Running& running;
-    Pool& pool;
-    ColdPages& cold;
-    LocationCache& locations;
-    Publisher& publisher;
-    Janitor& janitor;
-  };
-
-  explicit Removals(const Parts& parts) : parts_(parts) {}
+struct Removals {
+  Running& running;
+  Pool& pool;
+  ColdPages& cold;
+  LocationCache& locations;
+  Publisher& publisher;
+  Janitor& janitor;
 
   // When begin() returns, the pages are out of pool and disk. Nobody can set them here until end()
   // of the same digests. Appends the withdrawals of pages that were here, for the caller to send.
@@ -49,9 +44,6 @@ class Removals {
   // before workers are served.
   void hold_back();
   void release_held();
-
- private:
-  const Parts parts_;
 };
 
 }  // namespace peercached

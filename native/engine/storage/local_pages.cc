@@ -15,45 +15,45 @@ constexpr uint32_t kPromotedHoldMs = 1'000;
 
 std::vector<RecordRow> LocalPages::rows(std::span<const Digest> digests) const {
   std::vector<PinnedPage> pins(digests.size());
-  parts_.pool.pin(digests, nullptr, false, pins);
+  pool.pin(digests, nullptr, false, pins);
   std::vector<PinnedPage> held;
   std::copy_if(pins.begin(), pins.end(), std::back_inserter(held),
                [](const PinnedPage& pin) { return static_cast<bool>(pin); });
   std::vector<RecordRow> rows(held.size());
-  parts_.pool.rows_of(held, rows);
-  parts_.pool.unpin(held);
+  pool.rows_of(held, rows);
+  pool.unpin(held);
   for (RecordRow& row : rows) row.holder = kSelfHolder;
   return rows;
 }
 
 std::vector<RecordRow> LocalPages::records(std::span<const Digest> digests) const {
   std::vector<RecordRow> rows = this->rows(digests);
-  if (!parts_.cold.enabled() || rows.size() == digests.size()) return rows;
+  if (!cold.enabled() || rows.size() == digests.size()) return rows;
   std::vector<uint8_t> in_pool(digests.size());
-  parts_.pool.contains(digests, false, in_pool);
+  pool.contains(digests, false, in_pool);
   for (size_t i = 0; i < digests.size(); ++i) {
-    const auto page = in_pool[i] == 0 ? parts_.cold.find(digests[i]) : std::nullopt;
-    if (page) rows.push_back(record_of(*page, parts_.pool.next_generation()));
+    const auto page = in_pool[i] == 0 ? cold.find(digests[i]) : std::nullopt;
+    if (page) rows.push_back(record_of(*page, pool.next_generation()));
   }
   return rows;
 }
 
 void LocalPages::hold(std::span<const Digest> digests, uint32_t hold_ms, std::span<uint8_t> held) {
-  parts_.holds.hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
-  parts_.janitor.watch_holds();
+  holds.hold(digests, Deadline::after_ms(std::min(hold_ms, kHoldMsMax)).at, held);
+  janitor.watch_holds();
 }
 
 std::string LocalPages::pin(std::span<const Digest> digests, uint32_t pin_ms, uint64_t bytes_max,
                             std::span<PageStatus> statuses) {
   const TimePoint until = Deadline::after_ms(std::min(pin_ms, kPinMsMax)).at;
-  std::string why = parts_.holds.pin(digests, until, bytes_max, statuses);
-  parts_.janitor.watch_holds();
+  std::string why = holds.pin(digests, until, bytes_max, statuses);
+  janitor.watch_holds();
   return why;
 }
 
 Promotions LocalPages::promote_now(std::span<const Digest> digests, Deadline deadline) {
-  const Timed timed(parts_.latencies.promote);
-  return parts_.promoter.promote(digests, Urgency::somebody_waits, deadline);
+  const Timed timed(latencies.promote);
+  return promoter.promote(digests, Urgency::somebody_waits, deadline);
 }
 
 std::vector<RecordRow> LocalPages::promote(std::span<const Digest> digests, Deadline deadline) {
@@ -71,10 +71,10 @@ std::vector<RecordRow> LocalPages::promote(std::span<const Digest> digests, Dead
     }
   }
   std::vector<RecordRow> rows(here.size());
-  parts_.pool.rows_of(here, rows);
+  pool.rows_of(here, rows);
   std::vector<uint8_t> held(kept.size());  // a page that is not held may be gone before its READ
   hold(kept, kPromotedHoldMs, held);
-  parts_.cold.not_here(absent, rows);
+  cold.not_here(absent, rows);
   for (const Digest& digest : unread) {
     RecordRow& row = rows.emplace_back();  // neither resident nor withdrawn
     row.digest = digest;
@@ -85,11 +85,9 @@ std::vector<RecordRow> LocalPages::promote(std::span<const Digest> digests, Dead
 
 void LocalPages::warm(std::span<const Digest> digests) {
   std::vector<uint8_t> present(digests.size());
-  parts_.pool.contains(digests, true, present, true);
-  parts_.counters.used_elsewhere.fetch_add(
-      static_cast<uint64_t>(std::count(present.begin(), present.end(), 1)),
-      std::memory_order_relaxed);
-  parts_.promoter.warm(digests);
+  pool.contains(digests, true, present, true);
+  counters.used_elsewhere.add(static_cast<uint64_t>(std::count(present.begin(), present.end(), 1)));
+  promoter.warm(digests);
 }
 
 }  // namespace peercached

@@ -22,19 +22,14 @@
 
 namespace peercached {
 
-class LocalPages {
- public:
-  struct Parts {
-    Pool& pool;
-    ColdPages& cold;
-    Promoter& promoter;
-    HoldTable& holds;
-    Janitor& janitor;
-    OperationCounters& counters;
-    Latencies& latencies;
-  };
-
-  explicit LocalPages(const Parts& parts) : parts_(parts) {}
+struct LocalPages {
+  Pool& pool;
+  ColdPages& cold;
+  Promoter& promoter;
+  HoldTable& holds;
+  Janitor& janitor;
+  OperationCounters& counters;
+  Latencies& latencies;
 
   // Records of the pages in our pool.
   std::vector<RecordRow> rows(std::span<const Digest> digests) const;
@@ -54,9 +49,6 @@ class LocalPages {
   // For a peer that has used these pages or is about to. They count as used now. Those on disk only
   // are promoted when there is time.
   void warm(std::span<const Digest> digests);
-
- private:
-  const Parts parts_;
 };
 
 }  // namespace peercached
