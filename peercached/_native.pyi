@@ -88,11 +88,12 @@ class Engine:
         port: int,
         token: bytes,
         incarnation: int,
-        rails: int,
+        offers: dict[str, bytes],
         sealed: bool,
     ) -> None:
-        """Where and how to READ from this node, after the peers' handshake. `rails`: that it has;
-        0: over TCP. `sealed`: its port speaks TLS."""
+        """Where and how to READ from this node, after the peers' handshake. `offers`: its
+        transports beside TCP by name, with the bytes that each says of itself. `sealed`: its port
+        speaks TLS."""
     def channel_connected(self, connect_id: int, answer: bytes) -> None:
         """To the event connect_channel: the holder's packed ChannelAnswer."""
     def channel_refused(self, connect_id: int, why: str) -> None: ...

@@ -8,6 +8,7 @@
 
 #include "bindings/packed.h"
 #include "engine/engine.h"
+#include "transfer/rdma/fabric.h"
 
 namespace peercached {
 
@@ -18,8 +19,15 @@ struct FileMode {
   uint32_t bits = 0660;
 };
 
+struct Protocol {
+  std::string name;
+};
+
 struct Settings {
   EngineConfig engine;
+  Protocol protocol;
+  rdma::RailPolicy rails;
+  rdma::LinkSettings link;
   FileMode socket_mode;
   bool disk_enabled = false;
 };
@@ -50,17 +58,17 @@ void each_key(Settings& to, const Take& take) {
   take("data_port", engine.data_port);
   take("data_sealed", engine.data_sealed);
   take("max_channels_per_peer", engine.channels_per_peer);
-  take("protocol", engine.protocol);
-  take("device_names", engine.device_names);
-  take("rdma_gid_index", engine.gid_index);
-  take("rdma_mtu", engine.link.mtu_bytes);
-  take("rdma_service_level", engine.link.service_level);
-  take("rdma_traffic_class", engine.link.traffic_class);
-  take("rdma_hop_limit", engine.link.hop_limit);
-  take("rdma_pkey", engine.link.pkey);
-  take("rdma_timeout", engine.link.timeout);
-  take("rdma_retry_count", engine.link.retry_count);
-  take("rdma_rd_atomic", engine.link.rd_atomic);
+  take("protocol", to.protocol);
+  take("device_names", to.rails.device_names);
+  take("rdma_gid_index", to.rails.gid_index);
+  take("rdma_mtu", to.link.mtu_bytes);
+  take("rdma_service_level", to.link.service_level);
+  take("rdma_traffic_class", to.link.traffic_class);
+  take("rdma_hop_limit", to.link.hop_limit);
+  take("rdma_pkey", to.link.pkey);
+  take("rdma_timeout", to.link.timeout);
+  take("rdma_retry_count", to.link.retry_count);
+  take("rdma_rd_atomic", to.link.rd_atomic);
   take("faults", engine.faults);
 }
 
@@ -91,9 +99,8 @@ void set(Verify& place, nb::handle value) {
                             {{"checksum", Verify::checksum}, {"header", Verify::header}});
 }
 void set(Protocol& place, nb::handle value) {
-  place = choice_of<Protocol>(
-      nb::cast<std::string>(value),
-      {{"auto", Protocol::automatic}, {"rdma", Protocol::rdma}, {"tcp", Protocol::tcp}});
+  place.name = choice_of<const char*>(nb::cast<std::string>(value),
+                                      {{"auto", "auto"}, {"rdma", "rdma"}, {"tcp", "tcp"}});
 }
 void set(SyncPolicy& place, nb::handle value) {
   place = choice_of<SyncPolicy>(nb::cast<std::string>(value), {{"never", SyncPolicy::never},
@@ -116,6 +123,8 @@ EngineConfig config_of(nb::handle keys) {
   });
   EngineConfig& engine = settings.engine;
   engine.version = PEERCACHED_VERSION;
+  engine.protocol = settings.protocol.name;
+  engine.providers = {rdma::as_choice(settings.rails, settings.link)};
   engine.socket_mode = settings.socket_mode.bits;
   if (!settings.disk_enabled) engine.disk.path.clear();
   return std::move(engine);

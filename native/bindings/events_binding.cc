@@ -54,9 +54,8 @@ nb::tuple tuple_of(const Event& event, TimePoint now) {
     }
     case EventKind::connect_channel: {
       const auto wish = take_head<ChannelQuestion>(rest);
-      constexpr size_t kEnd = sizeof(rdma::ChannelEnd);
-      return made("connect_channel", wish.holder, wish.connect_id, pack(rest.first(kEnd)),
-                  pack(rest.subspan(kEnd)));
+      return made("connect_channel", wish.holder, wish.connect_id, pack(rest.first(wish.end_bytes)),
+                  pack(rest.subspan(wish.end_bytes)));
     }
     case EventKind::promote: {
       const auto asked = take_head<PromoteQuestion>(rest);
@@ -108,7 +107,7 @@ std::optional<std::vector<std::byte>> sample_payload(EventKind kind) {
     case EventKind::follower_moved:
       return std::vector<std::byte>{};
     case EventKind::connect_channel:
-      return payload_of(ChannelQuestion{7, {}, 3}, rdma::ChannelEnd{.rail = 2}, uint32_t{1});
+      return payload_of(ChannelQuestion{7, {}, sizeof digest, 3}, digest, uint32_t{1});
     case EventKind::promote:
       return payload_of(PromoteQuestion{7}, digest);
     case EventKind::pin:

@@ -1,4 +1,4 @@
-// The other nodes, which the engine reads and serves: addresses, tokens, RDMA channels, suspicion,
+// The other nodes, which the engine reads and serves: addresses, tokens, channels, suspicion,
 // signs of life.
 
 #include <nanobind/stl/string.h>
@@ -23,8 +23,13 @@ std::string token_of(const nb::bytes& packed) {
 }
 
 void connect_node(Engine& engine, HolderIndex index, const std::string& host, uint16_t port,
-                  const nb::bytes& token, Incarnation incarnation, unsigned rails, bool sealed) {
-  const PeerEndpoint endpoint{host, port, token_of(token), incarnation, rails, sealed};
+                  const nb::bytes& token, Incarnation incarnation, const nb::dict& offers,
+                  bool sealed) {
+  PeerEndpoint endpoint{host, port, token_of(token), incarnation, {}, sealed};
+  for (const auto& [name, bytes] : offers) {
+    const auto offer = nb::cast<nb::bytes>(bytes);
+    endpoint.offers[nb::cast<std::string>(name)] = {offer.c_str(), offer.size()};
+  }
   unlocked([&] { engine.peers().connect(index, endpoint); });
 }
 
@@ -69,7 +74,7 @@ void bind_peers(nb::class_<Engine>& engine) {
       .def("drop_node", call(&Engine::peers, &Peers::drop), nb::arg("index"))
       .def("disconnect_node", call(&Engine::peers, &Peers::disconnect), nb::arg("index"))
       .def("connect_node", &connect_node, nb::arg("index"), nb::arg("host"), nb::arg("port"),
-           nb::arg("token"), nb::arg("incarnation"), nb::arg("rails"), nb::arg("sealed"))
+           nb::arg("token"), nb::arg("incarnation"), nb::arg("offers"), nb::arg("sealed"))
       .def("channel_connected", call(&Engine::transports, &Transports::channel_connected),
            nb::arg("connect_id"), nb::arg("answer"))
       .def("channel_refused", call(&Engine::transports, &Transports::channel_refused),

@@ -71,13 +71,13 @@ class KnownPeers {
     return all;
   }
 
-  std::vector<PeerHealth> health(bool rdma) const {
+  std::vector<PeerHealth> health(const char* transport) const {
     ReaderLock lock(mutex_);
     std::vector<PeerHealth> all;
     for (const auto& [index, peer] : peers_) {
       const auto& c = peer.channels->counters;
-      all.push_back({index, rdma, peer.channels->size(), c.pages, c.bytes, c.errors, c.deadlines,
-                     c.corrupt, c.reads.snapshot()});
+      all.push_back({index, transport, peer.channels->size(), c.pages, c.bytes, c.errors,
+                     c.deadlines, c.corrupt, c.reads.snapshot()});
     }
     return all;
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,6 +28,26 @@ class ChannelRequests {
   // any thread. False: not possible now, and no answer will follow.
   virtual bool request_channel(HolderIndex peer, uint32_t channel, std::span<const std::byte> end,
                                std::span<const uint32_t> closed) = 0;
+};
+
+class Provider;
+
+// What a provider is made from.
+struct ProviderNeeds {
+  std::byte* pool;
+  uint64_t pool_bytes;
+  std::string host;  // of the data port
+  Incarnation incarnation;
+  unsigned channels_per_peer;
+  bool demanded;              // else TCP takes its place where it fails
+  ChannelRequests& requests;  // outlives it
+};
+
+// A provider that a node may have. `make` throws std::runtime_error that says what is missing, and
+// the remedy.
+struct ProviderChoice {
+  std::string name;  // the value of the setting `protocol` that demands it
+  std::function<std::unique_ptr<Provider>(const ProviderNeeds&)> make;
 };
 
 class Provider {

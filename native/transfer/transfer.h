@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,14 +70,14 @@ struct PeerEndpoint {  // from the peers' handshake; the token is for this pair 
   uint16_t port = 0;
   std::string token;  // 32 bytes
   Incarnation incarnation = 0;
-  unsigned rails = 0;   // rails that it offers for RDMA reads
-  bool sealed = false;  // its data port speaks TLS
+  std::map<std::string, std::string> offers = {};  // transports beside TCP: name, and its own bytes
+  bool sealed = false;                             // its data port speaks TLS
   friend bool operator==(const PeerEndpoint&, const PeerEndpoint&) = default;
 };
 
 struct PeerHealth {
   HolderIndex peer = kNoHolder;
-  bool rdma = false;  // else TCP
+  const char* transport = "tcp";
   uint32_t channels = 0;
   uint64_t pages = 0, bytes = 0, errors = 0, deadlines = 0, corrupt = 0;
   LatencySnapshot reads{};
@@ -111,7 +112,7 @@ class Transport {
   virtual const char* name() const = 0;  // "tcp", "rdma"
 
   // Whether the peer can be read over it, as the handshake says, and whether it can be read now.
-  virtual bool offered_by(const PeerEndpoint&) const { return true; }
+  virtual bool offered_by(const PeerEndpoint& peer) const { return peer.offers.contains(name()); }
   virtual bool reaches(HolderIndex) const { return true; }
   // Whether the peer does not notice its READs.
   virtual bool one_sided() const { return false; }

@@ -68,7 +68,7 @@ class FakeEngine(NativeDirectory):
         self.warmed: list[bytes] = []
         self.suspected: set[int] = set()
         self.owing: set[int] = set()
-        self.connected: dict[int, tuple[str, int, bytes, int, int]] = {}
+        self.connected: dict[int, tuple[str, int, bytes, int, dict[str, bytes]]] = {}
         self.readers: dict[tuple[str, int], bytes] = {}
         self.expelled: list[tuple[str, int]] = []
         self.answers: dict[int, Any] = {}  # None: the daemon gave up
@@ -154,9 +154,16 @@ class FakeEngine(NativeDirectory):
         self.owing.discard(index)
 
     def connect_node(
-        self, index: int, host: str, port: int, token: bytes, incarnation: int, rails: int, *_: bool
+        self,
+        index: int,
+        host: str,
+        port: int,
+        token: bytes,
+        incarnation: int,
+        offers: dict[str, bytes],
+        *_: bool,
     ) -> None:
-        self.connected[index] = (host, port, token, incarnation, rails)
+        self.connected[index] = (host, port, token, incarnation, offers)
 
     def disconnect_node(self, index: int) -> None:
         self.connected.pop(index, None)

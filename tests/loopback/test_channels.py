@@ -82,8 +82,11 @@ def test_members_exchange_their_number_of_rails() -> None:
         async with first, LoopNode("b", b, [a]) as second:
             await in_sync(first, second)
             await eventually(lambda: first.engine.connected and second.engine.connected)
-            assert [entry[-1] for entry in second.engine.connected.values()] == [2]
-            assert [entry[-1] for entry in first.engine.connected.values()] == [0]
+            offers = [node.engine.connected.values() for node in (first, second)]
+            assert [entry[-1] for entries in offers for entry in entries] == [
+                {},
+                channel_ends.offers_of(2),
+            ]
             members = Status.model_validate(second.daemon.status.document()).membership.members
             assert [(m.rails, m.protocol) for m in members] == [(2, "tcp"), (0, "")]
 

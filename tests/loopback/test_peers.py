@@ -53,8 +53,8 @@ def test_members_in_one_view_get_each_others_data_endpoints() -> None:
         async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
             await in_sync(first, second)
             await eventually(lambda: first.engine.connected and second.engine.connected)
-            ((host, port, token, incarnation, rails),) = first.engine.connected.values()
-            assert (host, port, rails) == ("127.0.0.1", 7, 0)
+            ((host, port, token, incarnation, offers),) = first.engine.connected.values()
+            assert (host, port, offers) == ("127.0.0.1", 7, {})
             assert incarnation == second.daemon.placement.own.address.incarnation
             assert second.engine.readers == {
                 ("a", first.daemon.placement.own.address.incarnation): token

@@ -94,7 +94,7 @@ class LogNode(InProcess):
 
     def _connect(self, index: int, member: tuple[str, int]) -> None:
         if self.engine.nodes.get(index) == member:
-            self.engine.connect_node(index, member[0], 1, b"", member[1], 0)
+            self.engine.connect_node(index, member[0], 1, b"", member[1], {})
             self.log.follow(index)
 
     def _drop(self, index: int) -> None:

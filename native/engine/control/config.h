@@ -9,16 +9,10 @@
 #include "common/identity.h"
 #include "common/types.h"
 #include "disk/disk_tier.h"
-#include "transfer/rdma/rail.h"
+#include "transfer/provider.h"
 #include "transfer/verify.h"
 
 namespace peercached {
-
-enum class Protocol : uint8_t {
-  automatic,  // RDMA if there is any, else TCP; the status says which
-  rdma,       // RDMA, or an error
-  tcp,
-};
 
 enum class Role {
   full,    // serves the workers of this host
@@ -54,10 +48,9 @@ struct EngineConfig {
   unsigned copy_threads = 0;      // 0: chosen by the number of processors
   unsigned workers_max = 64;
   std::string faults;
-  Protocol protocol = Protocol::tcp;
-  std::vector<std::string> device_names;
-  int gid_index = -1;
-  rdma::LinkSettings link;
+  // "tcp", the name of a provider, or "auto": the first provider that can be made here, else TCP.
+  std::string protocol = "tcp";
+  std::vector<ProviderChoice> providers;
   // The disk tier; path "": none. The engine sets its identity and queue.
   DiskConfig disk;
 };

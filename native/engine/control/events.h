@@ -65,11 +65,12 @@ struct RemovalAnswer {
   uint32_t held = 0;
 };
 
-// Followed by the reader's end of the channel (rdma::ChannelEnd), and the u32 numbers of its
-// closed channels.
+// Followed by the reader's end of the channel, as its transport packs it, and the u32 numbers of
+// its closed channels.
 struct ChannelQuestion {
   HolderIndex holder = kNoHolder;
-  uint8_t reserved[6] = {};
+  uint8_t reserved[2] = {};
+  uint32_t end_bytes = 0;
   uint64_t connect_id = 0;
 };
 static_assert(sizeof(ChannelQuestion) == 16);

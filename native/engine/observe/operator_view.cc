@@ -244,7 +244,7 @@ void write_peers(JsonWriter& json, const TransferEngine& reads) {
   json.key("peers").open('[');
   for (const auto& peer : reads.health()) {
     json.open('{').field("index", peer.peer).field("channels", peer.channels);
-    json.field("transport", peer.rdma ? "rdma" : "tcp");
+    json.field("transport", peer.transport);
     json.field("pages", peer.pages).field("bytes", peer.bytes).field("errors", peer.errors);
     json.field("deadlines", peer.deadlines).field("corrupt", peer.corrupt).close('}');
   }

@@ -5,7 +5,6 @@
 #include "common/json.h"
 #include "engine/control/events.h"
 #include "transfer/fault/fault.h"
-#include "transfer/rdma/fabric.h"
 
 namespace peercached {
 
@@ -31,40 +30,31 @@ Transports::Transports(const EngineConfig& config, const Pool& pool, NodeTable& 
   engine_ = make_tcp_engine(tcp_, *this);
   provider_ = make_provider(config, pool);
   if (provider_) {
-    engine_ = make_routed_engine(
-        provider_->transport(), std::move(engine_),
-        config.protocol == Protocol::rdma ? Unreached::fail : Unreached::use_other,
-        routed_counters_);
+    engine_ = make_routed_engine(provider_->transport(), std::move(engine_),
+                                 config.protocol == "auto" ? Unreached::use_other : Unreached::fail,
+                                 routed_counters_);
   }
   const FaultPlan plan = parse_fault_plan(config.faults);
   if (plan.any()) engine_ = make_faulty(std::move(engine_), plan, *this);
 }
 
 std::unique_ptr<Provider> Transports::make_provider(const EngineConfig& config, const Pool& pool) {
-  if (config.protocol == Protocol::tcp) {
-    why_no_rdma_ = "protocol = \"tcp\"";
-    return nullptr;
-  }
-  const bool demanded = config.protocol == Protocol::rdma;
-  rdma::FabricConfig fabric;
-  fabric.policy.device_names = config.device_names;
-  fabric.policy.gid_index = config.gid_index;
-  fabric.policy.host = config.data_host;
-  fabric.link = config.link;
-  fabric.incarnation = config.incarnation;
-  fabric.engine = {config.channels_per_peer, !demanded};
-  fabric.must_be_up = demanded;
-  ChannelRequests& requests = *this;
-  try {
-    return std::make_unique<rdma::Fabric>(fabric, pool.base(), pool.size_bytes(), requests);
-  } catch (const std::runtime_error& error) {
-    if (demanded) {
-      throw std::runtime_error(std::string("protocol = \"rdma\": ") + error.what() +
-                               " (protocol = \"auto\" would go on with TCP)");
+  if (config.protocol == "tcp") why_no_provider_ = "protocol = \"tcp\"";
+  for (const ProviderChoice& choice : config.providers) {
+    const bool demanded = config.protocol == choice.name;
+    if (!demanded && config.protocol != "auto") continue;
+    try {
+      return choice.make({pool.base(), pool.size_bytes(), config.data_host, config.incarnation,
+                          config.channels_per_peer, demanded, *this});
+    } catch (const std::runtime_error& error) {
+      if (demanded) {
+        throw std::runtime_error("protocol = \"" + choice.name + "\": " + error.what() +
+                                 " (protocol = \"auto\" would go on with TCP)");
+      }
+      why_no_provider_ += (why_no_provider_.empty() ? "" : "; ") + std::string(error.what());
     }
-    why_no_rdma_ = error.what();
-    return nullptr;
   }
+  return nullptr;
 }
 
 void Transports::peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) {
@@ -76,7 +66,8 @@ void Transports::peer_trouble(HolderIndex peer, Incarnation incarnation, const T
 
 bool Transports::request_channel(HolderIndex peer, uint32_t channel, std::span<const std::byte> end,
                                  std::span<const uint32_t> closed) {
-  const ChannelQuestion head{peer, {}, connect_id_of(peer, channel)};
+  const ChannelQuestion head{
+      peer, {}, static_cast<uint32_t>(end.size()), connect_id_of(peer, channel)};
   return control_.post(EventKind::connect_channel, payload_of(head, end, closed));
 }
 
@@ -94,7 +85,8 @@ std::vector<std::byte> Transports::accept_channel(const std::string& node_id,
                                                   Incarnation incarnation,
                                                   std::span<const std::byte> offer,
                                                   std::span<const uint32_t> closed) {
-  if (!provider_) throw std::runtime_error(node_id_ + " has no RDMA: " + why_no_rdma_);
+  if (!provider_)
+    throw std::runtime_error(node_id_ + " reads and serves over TCP only: " + why_no_provider_);
   return provider_->accept_channel(node_id, incarnation, offer, closed);
 }
 
@@ -104,7 +96,7 @@ void Transports::region_mapped(std::byte* base, uint64_t bytes) {
 
 void Transports::device_region_mapped(std::byte* base, uint64_t bytes, int fd) {
   if (!provider_) {
-    throw std::runtime_error("a dma-buf needs RDMA, and this daemon has none: " + why_no_rdma_);
+    throw std::runtime_error("a dma-buf needs RDMA, and this daemon has none: " + why_no_provider_);
   }
   provider_->add_region(base, bytes, fd);
 }
@@ -144,7 +136,7 @@ std::string Transports::name_of(HolderIndex peer) const {
 std::string Transports::status_json() const {
   JsonWriter json;
   json.open('{').field("protocol", provider_ ? provider_->transport().name() : "tcp");
-  json.field("why", provider_ ? "" : why_no_rdma_.c_str());
+  json.field("why", provider_ ? "" : why_no_provider_.c_str());
   json.field("fallback_reads", routed_counters_.fallback_reads.load());
   json.field("fallback_peers", routed_counters_.fallback_peers.load());
   json.key("rails").open('[');

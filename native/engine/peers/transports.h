@@ -26,7 +26,8 @@ namespace peercached {
 
 class Transports final : public PeerWatcher, private ChannelRequests {
  public:
-  // Registers the pool with the devices. Throws std::runtime_error if RDMA is demanded and absent.
+  // Registers the pool with the devices. Throws std::runtime_error if a provider is demanded and
+  // absent.
   Transports(const EngineConfig& config, const Pool& pool, NodeTable& nodes, ControlQueue& control);
 
   // Each peer is read over its transport, with the faults of the configuration. Messages go over
@@ -62,14 +63,14 @@ class Transports final : public PeerWatcher, private ChannelRequests {
   bool request_channel(HolderIndex peer, uint32_t channel, std::span<const std::byte> end,
                        std::span<const uint32_t> closed) override;
 
-  // Null if none is wanted, or it is absent and not demanded; why_no_rdma_ says why.
+  // Null if none is wanted, or it is absent and not demanded; why_no_provider_ says why.
   std::unique_ptr<Provider> make_provider(const EngineConfig& config, const Pool& pool);
   std::string name_of(HolderIndex peer) const;
 
   NodeTable& nodes_;
   ControlQueue& control_;
   const std::string node_id_;
-  std::string why_no_rdma_;
+  std::string why_no_provider_;
   std::unique_ptr<Provider> provider_;  // null: TCP only
   RoutedCounters routed_counters_;
   TcpEngineConfig tcp_;

@@ -27,6 +27,18 @@ void check_that_one_is_up(std::span<const std::unique_ptr<Rail>> rails) {
 
 }  // namespace
 
+ProviderChoice as_choice(const RailPolicy& policy, const LinkSettings& link) {
+  return {"rdma", [=](const ProviderNeeds& needs) {
+            FabricConfig config{policy,
+                                link,
+                                needs.incarnation,
+                                {needs.channels_per_peer, !needs.demanded},
+                                needs.demanded};
+            config.policy.host = needs.host;
+            return std::make_unique<Fabric>(config, needs.pool, needs.pool_bytes, needs.requests);
+          }};
+}
+
 Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
                ChannelRequests& requests) {
   RailPolicy policy = config.policy;

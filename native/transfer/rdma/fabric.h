@@ -26,6 +26,9 @@ struct FabricConfig {
   bool must_be_up = false;  // at the start, a rail
 };
 
+// RDMA as a choice for the engine. `policy` lacks the host.
+ProviderChoice as_choice(const RailPolicy& policy, const LinkSettings& link);
+
 class Fabric final : public Provider {
  public:
   // Opens the devices and registers the pool on all of them. Throws std::runtime_error that says

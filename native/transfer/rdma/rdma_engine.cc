@@ -31,10 +31,10 @@ class Reading final : public RdmaEngine {
   void add_peer(HolderIndex index, const PeerEndpoint& endpoint) override {
     const auto known = peers_.endpoint(index);
     if (known && known->incarnation == endpoint.incarnation) return;  // reads in flight go on
-    auto channels = endpoint.rails == 0 ? nullptr
-                                        : std::make_shared<PeerChannels>(
-                                              index, endpoint.incarnation, rails_,
-                                              config_.channels_max, requests_, next_channel_);
+    auto channels = !offered_by(endpoint) ? nullptr
+                                          : std::make_shared<PeerChannels>(
+                                                index, endpoint.incarnation, rails_,
+                                                config_.channels_max, requests_, next_channel_);
     peers_.put(index, endpoint, std::move(channels));
   }
 
@@ -92,7 +92,7 @@ class Reading final : public RdmaEngine {
     return all;
   }
 
-  std::vector<PeerHealth> health() const override { return peers_.health(true); }
+  std::vector<PeerHealth> health() const override { return peers_.health(name()); }
 
   const char* name() const override { return "rdma"; }
 

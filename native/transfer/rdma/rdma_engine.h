@@ -19,7 +19,6 @@ class RdmaEngine : public Transport {
   // prove_doubted() soon.
   virtual void connected(HolderIndex peer, uint32_t channel, ChannelAnswer answer) = 0;
   virtual void refused(HolderIndex peer, uint32_t channel, const std::string& why) = 0;
-  bool offered_by(const PeerEndpoint& endpoint) const override { return endpoint.rails != 0; }
   bool one_sided() const override { return true; }
   // Continues the proofs for all peers; call it now and then. Returns whether test READs are out:
   // then call it soon, because what nobody looks at in time counts as late.

@@ -73,7 +73,7 @@ class RoutedEngine final : public TransferEngine {
     for (const PeerHealth& one : preferred_.health()) {
       PeerHealth& sum = all[one.peer];
       sum.peer = one.peer;
-      sum.rdma |= one.rdma;
+      sum.transport = one.transport;
       sum.channels += one.channels;
       sum.pages += one.pages;
       sum.bytes += one.bytes;

@@ -108,7 +108,7 @@ class TcpEngine final : public TransferEngine {
     ask_all(questions, deadline, false);
   }
 
-  std::vector<PeerHealth> health() const override { return peers_.health(false); }
+  std::vector<PeerHealth> health() const override { return peers_.health(name()); }
 
   const char* name() const override { return "tcp"; }
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Change, Node, Placement
+from peercached.peer.channels.ends import offers_of
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import PeerLink, Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
@@ -53,7 +54,7 @@ class DataLinks:
             who.data_port,
             link.read_token,
             who.incarnation,
-            who.rails,
+            offers_of(who.rails),
             link.read_sealed,
         )
         node.data_sealed = link.read_sealed

@@ -24,6 +24,11 @@ _ETHERNET = pb.RdmaEndpoint.ETHERNET
 _INFINIBAND = pb.RdmaEndpoint.INFINIBAND
 
 
+def offers_of(rails: int) -> dict[str, bytes]:
+    """What a peer with that many rails offers beside TCP, for the data plane."""
+    return {"rdma": struct.pack("<I", rails)} if rails else {}
+
+
 def rail_of(packed: bytes) -> int:
     """The rail of a packed ChannelEnd, in its owner's numbering."""
     rail: int = END.unpack(packed)[0]

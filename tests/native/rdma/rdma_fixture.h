@@ -43,7 +43,7 @@ class RdmaHolder : public PagePool {
   PeerEndpoint endpoint() const {
     PeerEndpoint endpoint;
     endpoint.incarnation = incarnation;
-    endpoint.rails = static_cast<unsigned>(fabric.rails().size());
+    endpoint.offers = {{"rdma", ""}};
     return endpoint;
   }
 

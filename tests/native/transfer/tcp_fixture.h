@@ -45,7 +45,7 @@ class Holder : public PagePool {
   }
 
   PeerEndpoint endpoint() const {
-    return {"127.0.0.1", server->port(), kToken, incarnation, 0, sealed};
+    return {"127.0.0.1", server->port(), kToken, incarnation, {}, sealed};
   }
 
   std::atomic<uint32_t> last_hold_ms{0};

@@ -108,7 +108,7 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
     assert failed.args[0] is node and str(failed.args[1]).endswith("text")
     (wish,) = parts.connects.wish.call_args_list
     holder, connect_id, end, closed = wish.args
-    assert (holder, connect_id, channel_ends.rail_of(end), closed) == (7, 3, 2, b"\1\0\0\0")
+    assert (holder, connect_id, end, closed) == (7, 3, digest, b"\1\0\0\0")
     parts.promotes.ask.assert_called_once_with(7, digest, 2.0)
     parts.pins.pin.assert_called_once()
     assert parts.pins.pin.call_args.args[0] == Wish(digest, 5, [digest] * 2, 60.0, True, True)
