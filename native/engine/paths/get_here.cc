@@ -12,9 +12,14 @@ namespace {
 // Our own disk gets at most 1/kDiskShare of the time left: a peer may have the page, too.
 constexpr int kDiskShare = 2;
 
-size_t count_ok(const GetPages& get, std::span<const size_t> index) {
+// Ends the step for these pages. Its status is that of the first one.
+void end(TraceStep& step, const GetPages& get, std::span<const size_t> index, HolderIndex holder,
+         PageStatus if_pending) {
+  if (get.context.trace == nullptr) return;
   const auto is_ok = [&](size_t page) { return get.pages[page].status == PageStatus::ok; };
-  return static_cast<size_t>(std::ranges::count_if(index, is_ok));
+  const PageStatus status = get.pages[index[0]].status;
+  step.done(status == PageStatus::pending ? if_pending : status, holder, index.size(),
+            static_cast<size_t>(std::ranges::count_if(index, is_ok)));
 }
 
 }  // namespace
@@ -34,11 +39,7 @@ void GetHere::from_pool(GetPages& get) const {
   pool.pin(wanted, get.parent, true, pins);
   copy_out(get, pins, index, Source::pool);
   pool.unpin(pins);
-  if (get.context.trace != nullptr) {
-    const PageStatus status = get.pages[index[0]].status;
-    step.done(status == PageStatus::pending ? PageStatus::absent : status,
-              pins[0] ? kSelfHolder : kNoHolder, index.size(), count_ok(get, index));
-  }
+  end(step, get, index, pins[0] ? kSelfHolder : kNoHolder, PageStatus::absent);
 }
 
 void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
@@ -116,10 +117,7 @@ void GetHere::promote(GetPages& get, std::span<const size_t> index) const {
   for (size_t k = 0; k < index.size(); ++k) {
     if (disk_gave_nothing(promotions.statuses[k])) get.not_read(index[k]);
   }
-  if (get.context.trace == nullptr) return;
-  const PageStatus status = get.pages[index[0]].status;
-  step.done(status == PageStatus::pending ? PageStatus::error : status, kSelfHolder, index.size(),
-            count_ok(get, index));
+  end(step, get, index, kSelfHolder, PageStatus::error);
 }
 
 }  // namespace peercached

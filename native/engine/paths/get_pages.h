@@ -2,6 +2,7 @@
 // pending for the next place if this one does not have it, or cannot give it in time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <span>
@@ -53,12 +54,41 @@ struct GetPages {
   GetPages part(const RequestContext& of_part) const {
     return {of_part, shared, counters, locations, parent, {}, {}, epoch, removals, trust};
   }
-  void got(size_t page, Source source);
+  void got(size_t page, Source source) {
+    pages[page].status = PageStatus::ok;
+    farthest = std::max(farthest, source);
+    ++looked.found[static_cast<size_t>(source)];
+    counters.hits[static_cast<size_t>(source)].add();
+    counters.bytes_got.add(pages[page].length);
+  }
   // The record led nowhere. The page stays pending if another lookup is worthwhile.
-  void missed(const FoundPage& found, PageStatus status);
-  void not_read(size_t page);  // a disk has it, but gave nothing
+  void missed(const FoundPage& found, PageStatus status) {
+    PageRef& page = pages[found.page];
+    page.status = status;
+    if (status != PageStatus::deadline) locations.forget(digests[found.page]);
+    const bool in_time = !context.deadline.passed() && !context.gate->fenced();
+    const bool again = status == PageStatus::stale || status == PageStatus::error ||
+                       status == PageStatus::length_mismatch ||
+                       (status == PageStatus::deadline && in_time);
+    if (again && trust != Trust::nothing) {
+      counters.stale_retries.add();
+      page.status = PageStatus::pending;
+      failed[found.page] = found.row.holder;
+    }
+  }
+  // A disk has it, but gave nothing.
+  void not_read(size_t page) {
+    unread.resize(pages.size());
+    unread[page] = 1;
+  }
   // The last step: a miss becomes an error if a disk has the page but gave nothing.
-  void blame_disks();
+  void blame_disks() {
+    for (size_t i = 0; i < unread.size(); ++i) {
+      PageStatus& status = pages[i].status;
+      const bool missed = status == PageStatus::absent || status == PageStatus::stale;
+      if (unread[i] != 0 && missed) status = PageStatus::error;
+    }
+  }
 };
 
 }  // namespace peercached

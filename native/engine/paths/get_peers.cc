@@ -18,7 +18,11 @@ struct GetPeers::Attempts {
   // Pages worth another try stay pending.
   void look_up_and_read();
   // The second lookup, for pages that are worth it.
-  void try_again();
+  void try_again() {
+    places.here.from_pool(get);
+    get.trust = Trust::nothing;
+    look_up_and_read();
+  }
   void wait_for_apart();
 
  private:
@@ -27,9 +31,35 @@ struct GetPeers::Attempts {
 };
 
 struct GetPeers::Apart {
-  Apart(const Attempts& whole, HolderIndex holder, FoundPages& found);
-  void read();
-  void give(GetPages& whole);  // waits for the thread
+  Apart(const Attempts& whole, HolderIndex holder, FoundPages& all)
+      : context(whole.get.context), get(whole.get.part(context)), attempts{whole.places, get} {
+    if (context.trace != nullptr) context.trace = &trace;
+    add(whole.get, all.resident[holder], found.resident);
+    add(whole.get, all.cold[holder], found.cold);
+    get.pages = pages;
+    get.digests = digests;
+    get.failed.assign(pages.size(), kNoHolder);
+    attempts.turns.slices.crowded = whole.turns.slices.crowded;
+  }
+
+  void read() {
+    attempts.turns.read(found);
+    if (get.trust != Trust::nothing) attempts.try_again();
+    attempts.wait_for_apart();
+  }
+
+  // Waits for the thread.
+  void give(GetPages& whole) {
+    thread.join();
+    for (size_t k = 0; k < pages.size(); ++k) {
+      whole.pages[of_whole[k]].status = pages[k].status;
+      if (!get.unread.empty() && get.unread[k] != 0) whole.not_read(of_whole[k]);
+    }
+    whole.farthest = std::max(whole.farthest, get.farthest);
+    for (size_t s = 0; s < get.looked.found.size(); ++s)
+      whole.looked.found[s] += get.looked.found[s];
+    for (const Trace::Step& step : trace.steps) whole.context.trace->add(step);
+  }
 
   Trace trace;
   RequestContext context;
@@ -42,7 +72,14 @@ struct GetPeers::Apart {
   std::jthread thread;
 
  private:
-  void add(const GetPages& whole, std::span<const FoundPage> some, ByHolder& to);
+  void add(const GetPages& whole, std::span<const FoundPage> some, ByHolder& to) {
+    for (const FoundPage& one : some) {
+      to[one.row.holder].push_back({pages.size(), one.row});
+      of_whole.push_back(one.page);
+      pages.push_back(whole.pages[one.page]);
+      digests.push_back(whole.digests[one.page]);
+    }
+  }
 };
 
 void GetPeers::from_peers(GetPages& get) const {
@@ -84,16 +121,6 @@ void GetPeers::Attempts::look_up_and_read() {
   turns.read(found);
 }
 
-void GetPeers::Attempts::try_again() {
-  places.here.from_pool(get);
-  get.trust = Trust::nothing;
-  look_up_and_read();
-}
-
-void GetPeers::Attempts::wait_for_apart() {
-  for (Apart& one : apart) one.give(get);
-}
-
 void GetPeers::Attempts::set_apart(FoundPages& found) {
   std::set<HolderIndex> left;
   for (const ByHolder* some : {&found.resident, &found.cold})
@@ -122,41 +149,8 @@ void GetPeers::Attempts::set_apart(FoundPages& found) {
   }
 }
 
-GetPeers::Apart::Apart(const Attempts& whole, HolderIndex holder, FoundPages& all)
-    : context(whole.get.context), get(whole.get.part(context)), attempts{whole.places, get} {
-  if (context.trace != nullptr) context.trace = &trace;
-  add(whole.get, all.resident[holder], found.resident);
-  add(whole.get, all.cold[holder], found.cold);
-  get.pages = pages;
-  get.digests = digests;
-  get.failed.assign(pages.size(), kNoHolder);
-  attempts.turns.slices.crowded = whole.turns.slices.crowded;
-}
-
-void GetPeers::Apart::add(const GetPages& whole, std::span<const FoundPage> some, ByHolder& to) {
-  for (const FoundPage& one : some) {
-    to[one.row.holder].push_back({pages.size(), one.row});
-    of_whole.push_back(one.page);
-    pages.push_back(whole.pages[one.page]);
-    digests.push_back(whole.digests[one.page]);
-  }
-}
-
-void GetPeers::Apart::read() {
-  attempts.turns.read(found);
-  if (get.trust != Trust::nothing) attempts.try_again();
-  attempts.wait_for_apart();
-}
-
-void GetPeers::Apart::give(GetPages& whole) {
-  thread.join();
-  for (size_t k = 0; k < pages.size(); ++k) {
-    whole.pages[of_whole[k]].status = pages[k].status;
-    if (!get.unread.empty() && get.unread[k] != 0) whole.not_read(of_whole[k]);
-  }
-  whole.farthest = std::max(whole.farthest, get.farthest);
-  for (size_t s = 0; s < get.looked.found.size(); ++s) whole.looked.found[s] += get.looked.found[s];
-  for (const Trace::Step& step : trace.steps) whole.context.trace->add(step);
+void GetPeers::Attempts::wait_for_apart() {
+  for (Apart& one : apart) one.give(get);
 }
 
 }  // namespace peercached
