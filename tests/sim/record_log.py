@@ -1,7 +1,7 @@
 """The record log of one simulated node, in virtual time: it follows other nodes
-(native/transfer/tcp/follower.cc), answers its followers (engine/records/record_feed.cc), waits for owners
-(engine/records/publisher.cc) and looks records up (engine/records/locator.cc). Logs, positions, leases and tables
-are the native ones.
+(native/transfer/tcp/follower.cc), answers its followers (engine/records/record_feed.cc), waits for
+owners (engine/records/publisher.cc) and looks records up (engine/records/locator.cc). Logs,
+positions, leases and tables are the native ones.
 """
 
 from __future__ import annotations

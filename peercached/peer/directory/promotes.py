@@ -1,8 +1,8 @@
 """Promote: a holder brings pages from its disk into its pool, so that a reader can READ them.
 
 Both sides are here. We ask a holder when a worker of ours waits or may soon ask (`exists`), and we
-serve peers that ask us. The data plane does the work (native/engine/storage/promoter.h), on threads of its
-own, so that a hung disk holds up nothing else.
+serve peers that ask us. The data plane does the work (native/engine/storage/promoter.h), on threads
+of its own, so that a hung disk holds up nothing else.
 """
 
 from __future__ import annotations

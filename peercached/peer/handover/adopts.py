@@ -1,7 +1,7 @@
 """Takes over pages of a draining or full node: serves its Adopt calls, one bounded part each.
 
-The data plane does the work (native/engine/handover/adopter.h). It READs the caller's pages like any reader,
-verifies them, copies them into our pool and publishes them as ours.
+The data plane does the work (native/engine/handover/adopter.h). It READs the caller's pages like
+any reader, verifies them, copies them into our pool and publishes them as ours.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Copies pages that workers here often read from other nodes into our pool (page-placement.md).
 
-The data plane counts the reads and copies the pages (native/engine/handover/hot_reads.h, adopter.h).
+The data plane counts the reads and copies the pages (native/engine/handover/hot_reads.h,
+adopter.h).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pins pages at the nodes that hold them, or here: finds the holders, and asks each.
 
-The data plane keeps the pages and ends the pins (native/engine/storage/holds.h). A pin is a promise of one
-node's pool. It ends there when the page is removed, cleared or handed to another node, and with the
-process.
+The data plane keeps the pages and ends the pins (native/engine/storage/holds.h). A pin is a promise
+of one node's pool. It ends there when the page is removed, cleared or handed to another node, and
+with the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Brings pages of other nodes, and of this node's disk, into this node's pool.
 
-The data plane READs them as it does for replicas (native/engine/handover/adopter.h); the holders keep their
-own.
+The data plane READs them as it does for replicas (native/engine/handover/adopter.h); the
+holders keep their own.
 """
 
 from __future__ import annotations
