@@ -8,5 +8,5 @@ Three daemons share the pages of a replayed workload, and every byte is checked:
     belady.py    the best hit rate possible         report.py   the table at the end
 
 The daemons and the pages' expected bytes are those of the tests (tests/harness/), so it runs from a
-checkout: PYTHONPATH=tests .venv/bin/python -m demo
+checkout. Two more demos, llm.py and vllm.py, use the engines of tests/sglang and tests/vllm.
 """

@@ -1,4 +1,4 @@
-"""`make demo`: daemons with two workers each, every byte checked."""
+"""Three daemons with two workers each replay requests, and every byte is checked: `make demo`."""
 
 import asyncio
 import contextlib

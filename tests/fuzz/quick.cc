@@ -1,5 +1,5 @@
 // Runs a fuzz target without libFuzzer, for `make test`: its corpus, and inputs that are made from
-// it with a fixed seed. `make fuzz` searches further, and knows which inputs reach new code.
+// it with a fixed seed. `make test-fuzz` searches further, and knows which inputs reach new code.
 //
 //   TARGET INPUTS [CORPUS FOLDER]
 #include <cstdint>

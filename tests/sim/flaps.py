@@ -1,6 +1,6 @@
 """Counts the view changes that flapping nodes cause at the others, with and without damping.
 
-    PYTHONPATH=tests .venv/bin/python -m sim.flaps [PERIOD_TTL ...]
+    make sim-flaps ARGS="[PERIOD_TTL ...]"
 
 A node crashes FLAPS times, once every `period` TTL, and restarts a second later. Either the period
 is constant, or the lives have exponentially distributed lengths.

@@ -1,7 +1,7 @@
 """Runs one story of each kind in large clusters, checks its invariants and prints its cost.
 
-    PYTHONPATH=tests .venv/bin/python -m sim.large 300 1000 2000
-    PYTHONPATH=tests .venv/bin/python -m sim.large 1000 planned hung
+    make sim-large ARGS="300 1000 2000"
+    make sim-large ARGS="1000 planned hung"
 
 From 150 nodes on, only 30 of them may hold pages and are followed; from 1500 on, only 15. All
 others are members, masters, owners and readers (sim/sample.py).

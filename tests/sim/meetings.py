@@ -1,8 +1,8 @@
 """Healing of a partitioned cluster. It measures for how long a node's view lacks live members of
 its own part, and how long it takes until all agree.
 
-    PYTHONPATH=tests .venv/bin/python -m sim.meetings SEEDS         how often, how long
-    PYTHONPATH=tests .venv/bin/python -m sim.meetings --seed 77     every view change of one seed
+    make sim-meetings ARGS=SEEDS           how often, how long
+    make sim-meetings ARGS="--seed 77"     every view change of one seed
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The stories of removals.py with the real data plane. Pages that are read come from real pools,
 and a killed node recovers its pages from its disk.
 
-    PYTHONPATH=tests .venv/bin/python -m sim.real_removals 1000        seeds 0 to 999
-    PYTHONPATH=tests .venv/bin/python -m sim.real_removals --seed 77   that one
+    make sim-real-removals ARGS=1000          seeds 0 to 999
+    make sim-real-removals ARGS="--seed 77"   that one
 
 The seed does not decide the order of native threads within one moment of virtual time. So a failed
 story may pass the next time. For that reason a failure prints the page's history.

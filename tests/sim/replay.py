@@ -1,7 +1,7 @@
 """Prints a fingerprint of everything that happens in a story. Every run of a seed must give the
 same.
 
-    PYTHONPATH=tests .venv/bin/python -m sim.replay JUNK pages 112 planned 7 ...
+    make sim-replay ARGS="JUNK pages 112 planned 7 ..."
 
 It first allocates JUNK objects. Behaviour that depends on memory addresses then differs between
 runs with different JUNK.

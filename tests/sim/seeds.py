@@ -6,6 +6,6 @@ import pytest
 
 
 def some(quick: int, all_of_them: int) -> list[object]:
-    """The first few seeds in every run, all of them in `make test-slow`. `make sim` runs more."""
+    """A few seeds in every run, all in `make test-slow`. `make sim-stories` runs more."""
     later = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, all_of_them)]
     return [*range(quick), *later]

@@ -1,7 +1,7 @@
 """Stories of the whole cluster, membership and directory together, by kind and seed.
 
-    PYTHONPATH=tests .venv/bin/python -m sim.stories 3000              seeds 0 to 2999 of each kind
-    PYTHONPATH=tests .venv/bin/python -m sim.stories --seed planned 77  that one again
+    make sim-stories ARGS=3000                  seeds 0 to 2999 of each kind (default: 1000)
+    make sim-stories ARGS="--seed planned 77"   that one again
 
 members   random faults with membership alone, so that clusters can be larger
 pages     random faults while pages are set, evicted, looked up and read
@@ -309,17 +309,18 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--seed"]:
         print(KINDS[arguments[1]](int(arguments[2])).describe())
         return
+    seeds = int(arguments[0]) if arguments else 1000
     failed = 0
     for kind, story in KINDS.items():
         began = time.monotonic()
-        for seed in range(int(arguments[0])):
+        for seed in range(seeds):
             try:
                 story(seed)
             except Exception as error:
                 failed += 1
                 wrong = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")
                 print(f"--seed {kind} {seed}: {wrong}", flush=True)
-        print(f"{kind}: {arguments[0]} stories, {time.monotonic() - began:.0f} s", flush=True)
+        print(f"{kind}: {seeds} stories, {time.monotonic() - began:.0f} s", flush=True)
     print(f"{failed} failed")
     sys.exit(bool(failed))
 

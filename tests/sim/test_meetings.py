@@ -1,4 +1,4 @@
-"""Healing of a partitioned cluster. `python -m sim.meetings` runs more seeds."""
+"""Healing of a partitioned cluster. `make sim-meetings` runs more seeds."""
 
 from __future__ import annotations
 

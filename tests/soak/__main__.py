@@ -1,4 +1,7 @@
-"""`make soak [MINUTES=30] [SEED=1] [DAEMONS=4] [FAULTS="kill cut_off"]` runs this: chaos.py."""
+"""Daemons and workers die, freeze and are cut off, and every byte is checked (chaos.py).
+
+make soak ARGS="--minutes 30 --seed 1 --daemons 4 kill cut_off"     with only these faults
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +21,14 @@ from harness.warm_pools import some_pool_files
 from soak.chaos import Chaos, names_of
 
 
-def main(minutes: float, seed: int, count: int, *faults: str) -> int:
+def main() -> int:
+    parser = ArgumentParser(prog="make soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--daemons", type=int, default=4)
+    parser.add_argument("faults", nargs="*", help="the only ones; default: all")
+    given = parser.parse_args()
+    minutes, seed, count, faults = given.minutes, given.seed, given.daemons, given.faults
     logging.disable(logging.WARNING)  # clients warn whenever their daemon comes or goes
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="peercached-soak-"))
@@ -56,4 +67,4 @@ def main(minutes: float, seed: int, count: int, *faults: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))
+    sys.exit(main())

@@ -1,5 +1,9 @@
-"""`make flapping [MINUTES=10]`: three of four daemons are killed in turn, again and again, while
-workers check every page that they read. Prints what that costs the readers."""
+"""Three of four daemons are killed in turn, while workers check every page that they read.
+
+Prints how many reads per second that costs.
+
+    make soak-flapping ARGS=10      minutes
+"""
 
 from __future__ import annotations
 
@@ -98,4 +102,4 @@ def main(minutes: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1])))
+    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0))

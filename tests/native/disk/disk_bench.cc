@@ -1,7 +1,7 @@
 // Write and read speed of the disk tier beside fio's, and the time of a recovery. fio uses the same
 // file system, block size and depth, in the same minutes.
 //
-//   build/native/disk_bench [DIRECTORY [MIB [ROUNDS [PAGES [KIB ...]]]]]
+//   make bench-disk ARGS="[DIRECTORY [MIB [ROUNDS [PAGES [KIB ...]]]]]"
 //                                            default: /var/tmp 1024 3 250000 16 128 1024
 //
 // fio and the tier take turns, also at going first. Each round compares its two speeds; the result

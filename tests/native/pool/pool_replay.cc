@@ -5,7 +5,7 @@
 // PAGES: how many the pool keeps. Standard input has 32-bit numbers: for each request how many
 // pages it asks for, and these. A request finds the leading pages that are in the pool, uses them,
 // and sets the others, as one chain. Prints two numbers: pages found, pages asked for.
-// tests/costs/hit_rate.py calls it.
+// tests/bench/hit_rate.py calls it.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

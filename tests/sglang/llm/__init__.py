@@ -7,5 +7,6 @@
 - `worker.py`: an engine as a process that can be killed
 - `scenario.py`: two daemons with workers, the faults, and the check of the answers
 - `report.py`: the results as tables
-- `__main__.py`: the demo
+
+The demo is demo/llm.py.
 """

@@ -1,7 +1,7 @@
 """The comparison of private host tiers with one shared pool, at equal memory."""
 
 import pytest
-from costs.host_tier import Tiered
+from bench.host_tier import Tiered
 
 
 def of(memory: int, share: float, requests: list[list[int]], *, by_prefix: bool = False) -> Tiered:

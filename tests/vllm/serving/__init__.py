@@ -8,5 +8,6 @@ in this order:
 - `cpu_spec.py`: vLLM's tiering spec with a worker that copies with torch
 - `beside_lmcache.py`: LMCache's connector instead of our tier
 - `engine.py`: an engine as a process that answers prompts and can be killed
-- `__main__.py`: the demo
+
+The demo is demo/vllm.py.
 """

@@ -1,8 +1,7 @@
 // Prints the speed of the TCP engine over loopback, beside bare sockets in the same run. Not a
 // test.
 //
-//   .venv/bin/cmake --build build/native --target tcp_bench
-//   build/native/tcp_bench [lanes [movers]]
+//   make bench-tcp ARGS="[lanes [movers]]"
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
-"""Messages of peers, with any bytes changed: each is taken, or refused with a reason. `make fuzz`
-tries many more."""
+"""Messages of peers, with any bytes changed: each is taken, or refused with a reason.
+`make test-fuzz` tries many more."""
 
 from __future__ import annotations
 

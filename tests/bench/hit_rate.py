@@ -1,12 +1,18 @@
 """Hit rates of one pool by its size: the native pool, plain LRU, and the best that is possible.
 
-    make hit-rate                       made-up conversations (demo/workload.py)
-    make hit-rate TRACE=FILE.jsonl.gz   a trace in Mooncake's format
+    make bench-hit-rate                      made-up conversations (demo/workload.py)
+    make bench-hit-rate ARGS=FILE.jsonl.gz   a trace in Mooncake's format
 
 Sizes are shares of all different blocks. Prints a table for each sequence of requests, stores the
 figures in docs/hit-rate.json and plots them in docs/hit-rate.svg. Also says what the simulation of
 `peercachectl simulate` finds: it should agree with the native pool.
 """
+
+# /// script
+# dependencies = ["matplotlib>=3.8"]
+# [tool.peercached]
+# build = ["pool_replay"]
+# ///
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from costs.figures import DOCS
+from bench.figures import DOCS
 from demo.belady import best_hits
 from demo.workload import Conversations, Request
 from peercached.sizing.simulation import Cluster, replay

@@ -1,6 +1,6 @@
 """Where the processor time of lookups and sets goes: flame graphs of all daemons of a cluster.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.flames [NODES]               (default 8)
+    make bench-flames ARGS=NODES               default: 8
 
 Needs perf, as root or with kernel.perf_event_paranoid <= 1, and inferno (`cargo install inferno`).
 The graphs are build/flames/exists.svg and set.svg, with the time of each daemon's threads by name.
@@ -19,7 +19,7 @@ from harness.background import Background
 from harness.cluster import Cluster
 from harness.directory import wait_settled
 
-from costs.cluster import KEYS, PAGE_BYTES, PAGES, SMALL_BYTES, START_S, Workers
+from bench.cluster import KEYS, PAGE_BYTES, PAGES, SMALL_BYTES, START_S, Workers
 
 FOLDER = Path(__file__).parents[2] / "build" / "flames"
 SECONDS = 10.0

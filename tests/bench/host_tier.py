@@ -1,7 +1,7 @@
-"""Equal memory: private host tiers of the engines beside a shared pool, or all memory in the pool.
+"""Private host tiers of the engines beside a shared pool, at equal memory, or all in the pool.
 
-    make host-tier                       made-up conversations, and questions about documents
-    make host-tier TRACE=FILE.jsonl.gz   a trace in Mooncake's format
+    make bench-host-tier                      made-up conversations, and questions about documents
+    make bench-host-tier ARGS=FILE.jsonl.gz   a trace in Mooncake's format
 
 Reproduces the shape of the experiment in SGLang's pull request 20535: buffer-only hosts give the
 memory of their host tier to the storage. Nodes have their tier in front of the shared pool, as
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from costs.hit_rate import Chains, conversations
+from bench.hit_rate import Chains, conversations
 from demo.workload import Documents
 from peercached.sizing.simulation import Cluster
 from peercached.sizing.trace import read_trace

@@ -1,11 +1,17 @@
 """Measures how long clusters of each size take to agree, and the traffic that this costs.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.scale 100 1000 2000
+    make bench-scale ARGS="100 1000 2000"
+
+Keeps the figures in docs/scaling.json, and draws docs/scaling.svg.
 
 State machines and messages are the daemon's. Time and network are virtual (0.5 to 5 ms one way, no
 loss). Each call keeps a process busy for CALL_S (calls.py). The byte counts include the protobuf
 messages and the overhead of a call.
 """
+
+# /// script
+# dependencies = ["matplotlib>=3.8"]
+# ///
 
 from __future__ import annotations
 
@@ -21,7 +27,7 @@ from typing import Any
 from sim.large import shared_views
 from sim.members import TIMING, Members
 
-from costs import figures
+from bench import figures
 from peercached.membership import Heartbeat, HeartbeatAnswer, Timing
 from peercached.peer.membership.embedded import wire as member_wire
 
@@ -178,3 +184,4 @@ if __name__ == "__main__":
     gc.set_threshold(100_000, 50, 1000)  # as in large.py
     with shared_views():
         main([int(size) for size in sys.argv[1:]] or [100, 1000, 2000])
+    figures.plot()

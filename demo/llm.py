@@ -1,4 +1,9 @@
-"""`make demo-llm`: a real transformer on two nodes, and the gain from a shared KV cache."""
+"""A real transformer on two nodes, and the gain from a shared KV cache: `make demo-llm`."""
+
+# /// script
+# [tool.peercached]
+# engine = "sglang"
+# ///
 
 import argparse
 import sys
@@ -6,6 +11,7 @@ import sys
 from llm.model import Architecture
 from llm.report import show
 from llm.scenario import Scenario, Sizes
+
 from peercache_bench.report import report_console
 
 SIZES = Sizes(first_prompt=2048, each_turn=256, turns=4, handed_over=2048, answer=32)

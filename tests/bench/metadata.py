@@ -1,6 +1,6 @@
 """LMCache's published metadata experiment on our shard: 100 instances of 1 M chunks each.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.metadata [--instances N] [--chunks N] [--json]
+    make bench-metadata ARGS="[--instances N] [--chunks N] [--json]"
 
 One process keeps the chunks of all instances (LMCache pull request 2043). One instance reports all
 its chunks, one key is looked up, and one instance leaves.

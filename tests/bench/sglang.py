@@ -5,6 +5,11 @@ load of the machine varies from turn to turn, so ratios are taken within a turn,
 shows medians over the turns.
 """
 
+# /// script
+# [tool.peercached]
+# engine = "sglang"
+# ///
+
 import statistics
 import time
 from collections import defaultdict

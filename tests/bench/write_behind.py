@@ -1,6 +1,6 @@
 """The disk tier's cost for `set`, and its benefit for reading evicted pages.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.write_behind DIR
+    make bench-write-behind ARGS=DIR
 
 Two daemons, one with a disk tier in DIR, are set the same pages in turns. It reports the median
 throughputs and their ratio. Then it gets the pages that the pool has evicted from the disk.

@@ -1,12 +1,18 @@
 """Counts how many records a join moves, compared to the minimum of any balanced placement.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.moves 100 1000 2000
+    make bench-moves ARGS="100 1000 2000"
+
+Keeps the figures in docs/scaling.json, and draws docs/scaling.svg.
 
 It compares the daemon's rings (directory/ring.py, 160 positions an owner, two owners a digest)
 before and after each of some joins, one after the other. A record moves when its digest gets a new
 owner. Most joins make no member an owner (directory/owner_choice.py). Shares are exact, computed
 from arc lengths.
 """
+
+# /// script
+# dependencies = ["matplotlib>=3.8"]
+# ///
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ from statistics import mean
 
 from harness.ring_owners import owners
 
-from costs import figures
+from bench import figures
 from peercached.directory.owner_choice import choose_owners
 from peercached.directory.ring import Ring
 from peercached.membership import NodeAddress
@@ -97,3 +103,4 @@ def main(sizes: list[int]) -> None:
 
 if __name__ == "__main__":
     main([int(size) for size in sys.argv[1:]] or [100, 1000, 2000])
+    figures.plot()

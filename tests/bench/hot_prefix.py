@@ -1,6 +1,6 @@
 """One prompt that many nodes read: how long the slowest reader takes, with two and with seven.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.hot_prefix [--new]
+    make bench-hot-prefix ARGS=--new
 
 There are eight real daemons, each in a network namespace. Each sends at most 400 Mbit/s, so that
 the network is the limit and not this machine's processors. First, each reader alone reads some

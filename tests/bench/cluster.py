@@ -1,6 +1,6 @@
 """What lookups, gets and sets cost as the cluster grows: real daemons on this machine.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.cluster [NODES...]           (default 2 4 8 16)
+    make bench-cluster ARGS="[NODES...]"        default: 2 4 8 16
 
 A worker at the first node sets pages; one at the second asks for keys that it has never asked for,
 so that no location cache can answer. The figures are medians in ping-pongs: of 64 bytes over TCP
@@ -8,6 +8,10 @@ between two processes, measured in the same run: only such multiples travel betw
 Where redis-server is installed it does the same work, as a central directory and store would. The
 figures are kept in docs/scaling.json and drawn in docs/cluster.svg.
 """
+
+# /// script
+# dependencies = ["matplotlib>=3.8", "redis>=5"]
+# ///
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ from harness.directory import wait_settled
 from harness.netns import Network
 from harness.waiting import eventually
 
-from costs.figures import DOCS, keep, lines, load
+from bench.figures import DOCS, keep, lines, load
 from peercache_bench.process import free_port
 from peercache_client import Client, Region
 

@@ -1,6 +1,6 @@
-"""The cost of monitoring.
+"""The cost of monitoring for sets and gets, and the processor time of one scrape.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.metrics
+    make bench-metrics
 
 It runs two clusters of two daemons. One has no metrics port. The other's nodes are scraped every
 second, while a dashboard asks for both documents every two seconds. Both clusters get the same work

@@ -1,7 +1,4 @@
-"""Stores the simulator's measurements for docs/performance.md, and plots them.
-
-PYTHONPATH=tests .venv/bin/python -m costs.figures        docs/scaling.svg from docs/scaling.json
-"""
+"""Stores the simulator's measurements for docs/performance.md, and plots them."""
 
 from __future__ import annotations
 
@@ -86,7 +83,3 @@ def plot() -> None:
     none.set_axis_off()
     made.tight_layout()
     made.savefig(PLOT, metadata={"Date": None})
-
-
-if __name__ == "__main__":
-    plot()

@@ -1,8 +1,9 @@
-"""A burst of sets at one of three nodes: how many pages are lost that one pool of their size, with
-plain LRU, would have kept, and what the burst costs the worker and a reader of the other nodes.
+"""How many pages a burst of sets at one of three nodes loses, and its cost for others.
 
-    PYTHONPATH=tests .venv/bin/python -m costs.burst [--rate GB_PER_S] [--budget BYTES_PER_S]
-        [POOLS...]                                                     default: 1 3 10
+Lost pages are those that one pool of the nodes' size, with plain LRU, would have kept. The cost is
+that of the worker, and of a reader of the other nodes.
+
+    make bench-burst ARGS="[--rate GB_PER_S] [--budget BYTES_PER_S] [POOLS...]"     default: 1 3 10
 
 One worker sets pages of 128 KiB, POOLS times the node's pool in all: as fast as the daemon takes
 them, or at a rate. Meanwhile a worker of the second node reads pages of the third. Afterwards it

@@ -1,4 +1,9 @@
-"""`make demo-vllm`: two vLLM engines with a daemon each, and the gain from a shared KV cache."""
+"""Two vLLM engines with a daemon each, and the gain from a shared KV cache: `make demo-vllm`."""
+
+# /// script
+# [tool.peercached]
+# engine = "vllm"
+# ///
 
 import argparse
 import random
@@ -10,10 +15,10 @@ from pathlib import Path
 
 from harness.cluster import Cluster
 from rich.table import Table
-
-from peercache_bench.report import report_console
 from serving.engine import Answer, Engine, transfer_config
 from serving.tiny_model import Architecture, write_model
+
+from peercache_bench.report import report_console
 
 _NEW_TOKENS = 16
 _PROMPTS = 3
