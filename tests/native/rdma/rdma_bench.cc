@@ -13,8 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bench/bare_reads.h"
 #include "rdma/rdma_fixture.h"
-#include "transfer/rdma/bare_reads.h"
 
 namespace peercached::testing {
 namespace {

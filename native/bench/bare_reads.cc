@@ -1,4 +1,4 @@
-#include "transfer/rdma/bare_reads.h"
+#include "bench/bare_reads.h"
 
 #include <fcntl.h>
 #include <poll.h>

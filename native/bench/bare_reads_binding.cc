@@ -5,8 +5,8 @@
 
 #include <memory>
 
+#include "bench/bare_reads.h"
 #include "bindings/packed.h"
-#include "transfer/rdma/bare_reads.h"
 
 namespace peercached {
 
