@@ -1,9 +1,9 @@
 // Prints the speed of the RDMA engine between two soft-RoCE devices in one process, beside bare
 // READs of the same sizes on one queue pair. They alternate several times a second, as the machine
-// may be busy. Not a test; built with the tests, run in tests/rdma/vm (docs/performance.md):
+// may be busy. docs/performance.md has results.
 //
-//   rdma_bench [--threads N] [--batch PAGES] [--rails N] [--only KIB] [--pages N] [--set MIB]
-//              [--turns N]
+//   tests/rdma/vm --nodes 4 -- tools/run bench-rdma [--threads N] [--batch PAGES] [--rails N]
+//              [--only KIB] [--pages N] [--set MIB] [--turns N]
 //
 // "one place" repeats bare READs of one page, like ib_read_bw. "bare" READs as many places as the
 // engine, --set in total (64 MiB); the shares refer to it. --pages reads exactly that many pages of
