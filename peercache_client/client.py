@@ -108,7 +108,7 @@ class Client(NotCopied):
         if not isinstance(size, int):
             raise TypeError(f"size must be int, not {type(size).__name__}")
         if not 1 <= size < 1 << 62:
-            raise ValueError(f"size is {size}: at least 1, and what there is memory for")
+            raise ValueError(f"size is {size}: at least 1, and no more than memory has room for")
         return self._register_file(Segment.create(size, "peercache-region"), self._regions)
 
     def register(self, source: int | ReadableBuffer) -> Region:
@@ -447,8 +447,8 @@ class Client(NotCopied):
         return reply.value == 0
 
     def stats(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Keys: "connected", "last_error", "reconnects", "regions", "quarantined" (regions into
-        which the daemon may still write), and "daemon" (the daemon's own statistics, or None)."""
+        """Keys: "connected", "last_error", "reconnects", "regions", "quarantined" (regions that
+        the daemon may still write), and "daemon" (the daemon's own statistics, or None)."""
         session = self._session()
         reply = session.ask(Op.stats, 0, 0, self._end(timeout_s))
         daemon: Any = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 REMEDY: Final = (
     "take the memory from Client.alloc(), or from a memfd mapped with MAP_SHARED; "
-    "for other buffers use batch_set_buffers() and batch_get_buffers(), which copy"
+    "batch_set_buffers() and batch_get_buffers() copy pages of other buffers"
 )
 
 

@@ -41,8 +41,8 @@ class Staging:
             self._said_too_large = True
             say(
                 logging.WARNING,
-                "a page of %d bytes is larger than staging_bytes (%d), through which pages in "
-                "unshared memory travel: raise it, or use memory from Client.alloc() (said once)",
+                "a page of %d bytes is larger than staging_bytes (%d), the buffer for pages in "
+                "unshared memory: raise it, or use memory from Client.alloc() (said once)",
                 size,
                 self.capacity_bytes,
             )

@@ -146,8 +146,8 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         cache_salt: str | None = None,
         **kwargs: Any,
     ) -> int:
-        """Counts the tokens of the request that can be retrieved, after the first
-        `num_local_computed_tokens`, whose KV the engine has.
+        """Counts the tokens of the request that can be retrieved. It does not count the first
+        `num_local_computed_tokens`: the engine has their KV.
 
         It looks up the request's full pages from the first one on. With `hold_s` the holders pin
         these pages for that long. It answers within `match_timeout_s`, with the pages known by

@@ -65,7 +65,7 @@ class ConnectorMetadata:
             check_text(name, getattr(self, name))
         for name in ("model_name", "kv_cache_dtype"):
             if not getattr(self, name):
-                raise ValueError(f"{name} is empty: it is part of what keeps models apart")
+                raise ValueError(f"{name} is empty: it keeps the pages of different models apart")
         for name in ("page_size", "chunk_pages", "threads", "calls_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: at least 1")

@@ -59,9 +59,9 @@ class Sharing:
     def _advice(self, pool_name: str, error: ValueError) -> str:
         if self._allocator == "shm":
             remedy = (
-                'the extra config says "allocator": "shm", but SGLang has not used it: it must '
-                "be there when SGLang starts (a backend attached later cannot move the pool), "
-                "and as JSON text, not as @file (SGLang looks for the allocator in the text)"
+                'SGLang has not used "allocator": "shm" of the extra config. Give the extra config '
+                "when SGLang starts, because a backend attached later cannot move the pool. Give "
+                "it as JSON text, not as @file, because SGLang looks for the allocator in the text"
             )
         else:
             said = f'not "allocator": "{self._allocator}"' if self._allocator else "at its start"

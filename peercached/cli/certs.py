@@ -27,9 +27,8 @@ def certs(
     """Makes a certificate and a key for each node in FOLDER, and the authority there if there is
     none yet; no daemon is asked.
 
-    HOST is what the node's `host` is: its peers connect to that. Nothing is overwritten without
-    --renew, and the authority never. Keep ca.key off the nodes: whoever has it can make itself
-    any node.
+    HOST is the node's `host`: peers connect to it. Only --renew overwrites files, and never those
+    of the authority. Keep ca.key off the nodes: with it, anybody can pose as any node.
     """
     del target
     from peercached.peer.rpc.authority import Authority, files_of
@@ -76,7 +75,7 @@ def certs(
             }
         )
         return
-    click.echo(f"{ca_key} stays here: whoever has it can make itself any node.")
+    click.echo(f"{ca_key} stays here: with it, anybody can pose as any node.")
     for node_id, hosts in wanted:
         files = files_of(folder, node_id)
         click.echo(

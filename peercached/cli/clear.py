@@ -18,7 +18,7 @@ from peercached.cli.output import print_json
 def clear(target: Target, as_json: bool, namespace: str, yes: bool) -> None:
     """Makes all pages of a namespace vanish, on every node, at once.
 
-    Fails (exit code 4) and names them if nodes could not be reached; those learn of it when they
+    If it cannot reach some nodes, it names them and fails (exit code 4). They learn of it when they
     are back.
     """
     if not yes:
@@ -32,8 +32,8 @@ def clear(target: Target, as_json: bool, namespace: str, yes: bool) -> None:
         print_json({"namespace": namespace, "cleared": not unreached, "unreached": unreached})
     elif unreached:
         click.echo(
-            f"Cleared {namespace!r}, but {', '.join(unreached)} could not be reached: pages there "
-            "stay until they are back; run it again to be sure.",
+            f"Cleared {namespace!r}, but {', '.join(unreached)} could not be reached. Pages there "
+            "stay until these nodes are back. Run it again to be sure.",
             err=True,
         )
     else:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     help="Translate PeerCache's configuration (JSON; - for standard input), and ask no daemon.",
 )
 def config(target: Target, as_json: bool, theirs: IO[str] | None) -> None:
-    """What is in force in the daemon, and where each value came from.
+    """The configuration in force in the daemon, and the source of each value.
 
-    "live" keys change with `peercachectl reload`, the others with a restart. What a daemon would
-    run with is told by `peercached config`.
+    "live" keys change with `peercachectl reload`, the others with a restart. `peercached config`
+    prints the configuration that a daemon would start with.
     """
     if theirs is not None:
         translated = _translated(theirs)
@@ -64,9 +64,9 @@ def _translated(theirs: IO[str]) -> Translation:
 
 @ctl_command("reload")
 def reload(target: Target, as_json: bool) -> None:
-    """Reads the configuration again, as SIGHUP does, and says what has come of it.
+    """Reads the configuration again, as SIGHUP does, and names the changed keys.
 
-    Fails (exit code 4), and nothing has changed, if it cannot work.
+    If the new configuration cannot work, the daemon keeps the old one (exit code 4).
     """
     with target.admin() as admin:
         changed, needs_restart, problems = admin.reload()

@@ -20,8 +20,8 @@ _COMMANDS = {
     "day.",
     "events": "Joins, deaths, restarts, clears, and findings that began or ended, as this node "
     "saw them.",
-    "ring": "Who owns which part of the digests, and how far records have come, seen from this "
-    "daemon.",
+    "ring": "Each node's share of the digests, and how far records have come, as this daemon sees "
+    "it.",
     "workers": "The worker processes attached to this daemon, and the memory they share with it.",
     "process": "The daemon's threads, memory and open files, and the machine that it runs on.",
     "namespaces": "Pages, memory, quota and hit rate of each namespace that workers of this node "
@@ -40,15 +40,14 @@ _COMMANDS = {
     "ones.",
     "clear": "Makes all pages of a namespace vanish, on every node, at once.",
     "forget": "Says that a vanished node has ended: its host is off, or gone.",
-    "config": "What is in force in the daemon, and where each value came from.",
-    "reload": "Reads the configuration again, as SIGHUP does, and says what has come of it.",
+    "config": "The configuration in force in the daemon, and the source of each value.",
+    "reload": "Reads the configuration again, as SIGHUP does, and names the changed keys.",
     "drain": "Takes no more sets, hands the warmest pages to peers, then leaves the cluster.",
     "undrain": "Takes sets again.",
     "devices": "RDMA devices, ports and GIDs of this host, as the kernel has them; no daemon is "
     "asked.",
-    "doctor": "Checks this host: drivers, device files, locked memory, huge pages, ports, GIDs, "
-    "MTU, packet filters, whether the peers can be reached, and whether engines can do more "
-    "than their work.",
+    "doctor": "Checks this host: drivers, memory, RDMA ports, packet filters, the way to the "
+    "peers, and the engines' rights.",
     "support-bundle": "Writes a tar.gz with status, ring, configuration, doctor, devices, "
     "versions and the end of the log, without secrets.",
     "size": "Memory that each node needs to keep so many prompts of a model.",

@@ -48,10 +48,10 @@ _log = logging.getLogger("peercached")
 @config_options
 @click.pass_context
 def main(context: click.Context, /, config_file: Path | None, **values: Any) -> None:
-    """Runs the daemon through which the SGLang hosts of a cluster share KV-cache pages.
+    """Runs the daemon of this host, which shares KV-cache pages with the other hosts of a cluster.
 
-    SIGTERM hands warm pages to peers first (stop_drain_s), SIGINT does not, a second one stops at
-    once; SIGHUP reads the configuration again.
+    SIGTERM first hands warm pages to peers (stop_drain_s), SIGINT does not. A second signal stops
+    the daemon at once. SIGHUP reads the configuration again.
 
     Exit codes: 0 stopped by SIGTERM or SIGINT, 1 could not start or failed, 2 bad configuration.
     """
@@ -63,7 +63,11 @@ def main(context: click.Context, /, config_file: Path | None, **values: Any) -> 
 
 
 @main.command("config")
-@click.option("--check", is_flag=True, help="Only say whether it can work: 0, 1 not now, 2 no.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Only check it. Exit codes: 0 good, 1 good but cannot start now, 2 bad.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON: {key: {value, source}}.")
 @config_options
 @click.pass_obj
@@ -75,7 +79,7 @@ def show_config(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Prints the effective configuration and where each value came from."""
+    """Prints the effective configuration, and the source of each value."""
     effective = _load_or_exit(config_file or before[0], {**before[1], **given(values)})
     settings = Settings(effective, lambda: effective)
     warnings = []
@@ -108,7 +112,7 @@ def show_config(
 
 
 def _hindrances(config: Config) -> list[str]:
-    """What on this host keeps the daemon from starting at this moment."""
+    """The reasons, on this host and at this moment, why the daemon could not start."""
     from peercached.admin.client import Unreachable, check_socket
 
     sockets = {"socket_path": config.worker_socket, "admin_socket": config.admin_socket}

@@ -18,7 +18,7 @@ _ANY_BYTES = 1 << 62  # devices without a limit report this much or more
 def devices(target: Target, as_json: bool) -> None:
     """RDMA devices, ports and GIDs of this host, as the kernel has them; no daemon is asked.
 
-    The names are what device_names takes.
+    The key `device_names` takes these names.
     """
     target.must_be_here("it looks at the hardware")
     from peercached.doctor.devices import ProbeFailed, PyverbsMissing, find_devices

@@ -22,12 +22,14 @@ _MARKS = {"failure": "FAILURE", "warning": "WARNING", "ok": "ok     ", "skipped"
 
 @ctl_command("doctor", _EXITS)
 def doctor(target: Target, as_json: bool) -> None:
-    """Checks this host: drivers, device files, locked memory, huge pages, ports, GIDs, MTU, packet
-    filters, whether the peers can be reached, and whether engines can do more than their work. Each
-    thing that is wrong comes with a remedy.
+    """Checks this host: drivers, memory, RDMA ports, packet filters, the way to the peers, and the
+    engines' rights. It names a remedy for each problem.
 
-    Give it the daemon's configuration (--config, PEERCACHED_ variables): it tells what is needed.
-    Run it as the daemon's user, or as root, who also sees the packet filters.
+    It looks at device files, locked memory, huge pages, GIDs and MTU, too. It also tells whether
+    engines could steer the daemon or read its files.
+
+    Give it the daemon's configuration (--config, PEERCACHED_ variables), because the checks depend
+    on it. Run it as the daemon's user, or as root. Only root sees the packet filters.
     """
     from peercached.doctor.finding import exit_code
 

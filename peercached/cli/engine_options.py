@@ -1,4 +1,4 @@
-"""What the commands share that print options for an engine's launch line."""
+"""Shared parts of the commands that print options for an engine's launch line."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from peercached.cli.output import print_json
 @click.option(
     "--listening",
     is_flag=True,
-    help="Even if something that nobody can end takes connections at its address.",
+    help="Even if something at its address takes connections, and nobody can stop it.",
 )
 def forget(target: Target, as_json: bool, node_id: str, yes: bool, listening: bool) -> None:
     """Says that a vanished node has ended: its host is off, or gone.

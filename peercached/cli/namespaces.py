@@ -13,7 +13,7 @@ from peercached.cli.output import count, percent, print_json, print_table, size
 def namespaces(target: Target, as_json: bool) -> None:
     """Pages, memory, quota and hit rate of each namespace that workers of this node opened.
 
-    Those with the most memory first. Counters since the start of the daemon.
+    Sorted by memory, most first. Counters are since the start of the daemon.
     """
     with target.admin() as admin:
         status = admin.status()

@@ -108,7 +108,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def words(*conditions: tuple[str, object]) -> str:
-    """The words whose condition holds, separated by commas."""
+    """The words with a true condition, separated by commas."""
     return ", ".join(word for word, holds in conditions if holds)
 
 

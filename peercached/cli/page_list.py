@@ -11,8 +11,10 @@ from peercached.cli.output import count, duration, print_json, print_table, size
 
 
 @ctl_command("pages")
-@click.option("--hot", is_flag=True, help="Those read most in the last 10 to 20 minutes.")
-@click.option("--pinned", is_flag=True, help="Those that are pinned; those that end first.")
+@click.option("--hot", is_flag=True, help="The pages read most in the last 10 to 20 minutes.")
+@click.option(
+    "--pinned", is_flag=True, help="The pinned pages; the pins that end first come first."
+)
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Of this namespace only.")
 @click.option(
     "--limit",

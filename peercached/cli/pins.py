@@ -36,7 +36,7 @@ def seconds_of(text: str) -> float:
     help="How long from now on: 90s, 10m; at most 1h.",
 )
 @click.option("--here", is_flag=True, help="Bring the pages to this node, and pin them here.")
-@click.option("--prefix", is_flag=True, help="Only the keys before the first one that is nowhere.")
+@click.option("--prefix", is_flag=True, help="Only the keys before the first absent one.")
 def pin(
     target: Target,
     as_json: bool,
@@ -49,7 +49,7 @@ def pin(
     """Keeps KEYS from eviction for a while, at a node that holds them or here.
 
     Pinning a page again sets its time anew. `remove` and `clear` win over a pin. Exit code 1 if one
-    of KEYS is nowhere, 3 if its holder does not answer, 4 if one was beyond the bound of pins
+    of KEYS is absent, 3 if its holder does not answer. Exit code 4 if the bound of pins is reached
     (pin_share, the namespace's quota).
     """
     try:

@@ -20,11 +20,11 @@ _OUR_RECORDS = {
 
 @ctl_command("ring")
 def ring(target: Target, as_json: bool) -> None:
-    """Who owns which part of the digests, and how far records have come, seen from this daemon.
+    """Each node's share of the digests, and how far records have come, as this daemon sees it.
 
-    "owned first" and "owned" are fractions of all digests: as the first owner, and as any of
-    them. "our records" is the state of this daemon's records at that node, "its records" that of
-    the node's records here.
+    "owned first" and "owned" are fractions of all digests: as their first owner, and as any
+    owner. "our records" is the state of this daemon's records at that node. "its records" is the
+    state of the node's records here.
     """
     with target.admin() as admin:
         document = admin.ring()
@@ -58,8 +58,8 @@ def _show(document: Ring) -> None:
     )
     if not document.final:
         click.echo(
-            "\nThis node does not have all records: for what it does not find, readers ask the "
-            "other owners and those of the view before."
+            "\nThis node does not have all records. If it lacks a record, readers also ask the "
+            "other owners, and the owners in the view before."
         )
 
 

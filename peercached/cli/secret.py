@@ -30,7 +30,7 @@ def _new() -> bytes:
     return secrets.token_hex(_NEW_BYTES).encode()
 
 
-# What each step makes of the file, and what to do next.
+# Each step's change of the file, and the operator's next step.
 _STEPS: dict[str, tuple[_Step, str]] = {
     "add": (
         lambda now: now.with_next(_new()),
@@ -78,7 +78,7 @@ def secret(target: Target, as_json: bool, step: str, file: Path) -> None:
 
 
 def _done(step: str, file: Path) -> tuple[ClusterSecret, str]:
-    """The secret after the step, and what to do next."""
+    """The secret after the step, and the operator's next step."""
     if step in ("new", "first"):
         if file.exists():
             raise SecretProblem("is there already", "replace its secret with add, use and drop")

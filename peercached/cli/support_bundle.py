@@ -29,17 +29,17 @@ _ABOUT = """\
 Made by peercachectl support-bundle.
 
 status.json    the daemon's whole status, health sentences first
-ring.json      who owns what, and whether records are in sync
+ring.json      the owners of the digests, and whether records are in sync
 process.json   the daemon's threads, memory and packages
-config.json    the configuration in force, and where each value came from
-doctor.json    what keeps this host from RDMA, or from its peers
+config.json    the configuration in force, and the source of each value
+doctor.json    the findings of peercachectl doctor
 devices.json   its RDMA devices, ports and GIDs
-versions.json  of peercached and what it is built on
+versions.json  versions of peercached and of its packages
 machine.json   processors, memory, kernel, limits
 log.txt        the end of the daemon's log
 
-A file that ends in .error says why its part is missing. Secrets are taken out; names of nodes,
-workers, namespaces, and addresses are not.
+A file that ends in .error says why its part is missing. Secrets are taken out. Addresses and the
+names of nodes, workers and namespaces are not.
 """
 
 
@@ -51,8 +51,8 @@ def support_bundle(
     target: Target, as_json: bool, output: Path | None, log_file: Path | None, unit: str
 ) -> None:
     """Writes a tar.gz with status, ring, configuration, doctor, devices, versions and the end
-    of the log, without secrets. What cannot be had, the daemon's part if it is down, is left out
-    with the reason.
+    of the log, without secrets. If a part is missing, as when the daemon is down, the bundle has
+    the reason instead.
 
     With --node the daemon's part is of that member, the rest of this host.
     """

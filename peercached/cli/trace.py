@@ -33,8 +33,8 @@ def trace(target: Target, as_json: bool, key: str, namespace: str) -> None:
     """Lets the daemon get KEY as it would for a worker, and tells how long each step took.
 
     It is a real get: counted, and the page counts as used. The page goes into memory of the
-    daemon's own and is dropped. Where the page is, and how long it is, is looked up before the
-    clock starts. Exit code 1 if the page is absent, 3 if a node that may have it does not answer.
+    daemon's own and is dropped. The clock starts after the lookup of the page's place and length.
+    Exit code 1 if the page is absent, 3 if a node that may have it does not answer.
     """
     with target.admin() as admin:
         found = admin.trace(namespace, key_bytes(key))

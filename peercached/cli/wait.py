@@ -59,7 +59,7 @@ def _why_not(target: Target, healthy: bool, nodes: int | None) -> str:
 
 
 def unmet(status: Status, healthy: bool, nodes: int | None) -> str:
-    """Which condition the daemon does not meet yet, or ""."""
+    """The condition that the daemon does not meet yet, or ""."""
     if status.node.starting:
         return "the daemon still starts"
     if status.node.stopping:

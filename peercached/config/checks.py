@@ -41,8 +41,7 @@ def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
             f"daemon needs besides, do not fit the {memory_bytes} bytes of memory that this "
             "process may use",
             f"set pool_size to at most {max(memory_bytes - besides, 0) >> 20}MiB and leave "
-            "room for the engines, or raise the memory of the host, or the limit of the container "
-            "or unit (its cgroup)",
+            "room for the engines, or raise the memory limit of the container or unit (its cgroup)",
         )
     return problems
 

@@ -44,7 +44,7 @@ class SecretProblem(ValueError):
 
 
 def name_of(secret: bytes) -> str:
-    """Eight hexadecimal digits by which people tell secrets apart."""
+    """Eight hexadecimal digits that tell secrets apart for people."""
     return hashlib.blake2b(secret, digest_size=4, person=b"peercached name").hexdigest()
 
 
@@ -79,7 +79,7 @@ class ClusterSecret:
         return self.pinned_key or _digest_key_of(self.value)
 
     def proof_key(self, secret: bytes) -> bytes:
-        """The key of proofs under `secret`. Nodes whose digests have other keys do not agree."""
+        """The key of proofs under `secret`. Nodes agree only with equal digest keys."""
         key = self.digest_key
         if key == _digest_key_of(secret):
             return secret

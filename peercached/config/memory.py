@@ -23,7 +23,7 @@ _OF_FILES = ("active_file", "inactive_file")
 
 
 def besides_bytes(config: Config) -> int:
-    """What a daemon needs besides its pool. The directory needs more, as it fills."""
+    """The memory that a daemon needs besides its pool. The directory needs more, as it fills."""
     return _BESIDES_BYTES + (_DISK_BYTES if config.disk_enabled else 0)
 
 
@@ -56,9 +56,9 @@ def too_little_available(config: Config, bytes_available: int | None) -> str:
         return ""
     return (
         f"pool_size = {format_size(config.pool_size)}, but only {bytes_available >> 20} MiB of "
-        "memory are available now (MemAvailable in /proc/meminfo, or what others in the container "
-        "or unit leave of its limit): set pool_size below that and leave room for the engines, or "
-        "stop what uses the memory"
+        "memory are available now (MemAvailable in /proc/meminfo, or the rest of the limit of the "
+        "container or unit): set pool_size below that and leave room for the engines, or stop the "
+        "processes that use the memory"
     )
 
 

@@ -1,4 +1,4 @@
-"""The address under which the peers reach this node.
+"""The address of this node that its peers connect to.
 
 Peers are told an address, never a name: each host has its own idea of a name. Of the addresses of
 `host`, one that this host has is told. An address that means "this host" everywhere is told only

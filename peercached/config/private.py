@@ -1,4 +1,4 @@
-"""Who, beside the daemon's user, may open the daemon's private files and its admin socket."""
+"""The users, beside the daemon's, that may open its private files and its admin socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRIVATE_KEYS = ("cluster_secret_file", "tls_key")
 
 
 def remedy(path: Path) -> str:
-    """What to do about a private file that others may read."""
+    """The remedy for a private file that others may read."""
     return f"give it to the daemon's user (chown), and chmod 600 {path}"
 
 

@@ -31,8 +31,8 @@ def difference(own_id: str, own: Iterable[str], other_id: str, other: Iterable[s
     if not differs:
         return ""
     return (
-        f"{', '.join(differs)}: give all nodes of the cluster the same value, and restart the node "
-        "that differs (to change it on all nodes, stop all daemons first)"
+        f"{', '.join(differs)}: give all nodes of the cluster the same value, and restart the "
+        "refused node (to change the value on all nodes, stop all daemons first)"
     )
 
 

@@ -139,7 +139,7 @@ def check_node_id(value: str) -> str:
 
 
 def check_host(value: str) -> str:
-    """Checks that it is an address to which peers can connect."""
+    """Checks that peers can connect to this address."""
     if value == "auto":
         return value
     if not is_host(value):

@@ -1,4 +1,4 @@
-"""What an operator should know of the disk tier, in sentences."""
+"""Findings of the disk tier, in sentences for an operator."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def say_disk(
     if skipped := lately.grown("large", disk.get("skipped_large", 0), DAY_S):
         say(
             kinds.DISK_PAGES_TOO_LARGE,
-            f"{skipped} pages of the last day are too large for the disk tier at {path}, and are "
-            f"in memory only: it takes pages of {disk.get('page_bytes_max', 0)} bytes at most.",
+            f"In the last day, {skipped} pages were too large for the disk tier at {path} and are "
+            f"in memory only. It takes pages of {disk.get('page_bytes_max', 0)} bytes at most.",
             "Make disk_size larger: from 16 GiB on, pages of 64 MiB are taken.",
         )
     corrupt = lately.grown("corrupt", disk.get("reads_corrupt", 0), DAY_S)

@@ -1,4 +1,4 @@
-"""What a restart kept, in words: the `recovery` part of the status document and its sentences."""
+"""The pages that a restart kept: the `recovery` part of the status document and its sentences."""
 
 from __future__ import annotations
 

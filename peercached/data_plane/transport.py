@@ -48,7 +48,7 @@ def describe(transport: Mapping[str, Any]) -> list[str]:
 
 
 def say_transport(say: Say, wanted: str, transport: Mapping[str, Any], devices: list[str]) -> None:
-    """What is not as it should be. `wanted`: the key protocol; `devices`: the machine's."""
+    """Says the problems of the transport. `wanted`: the key protocol; `devices`: the machine's."""
     if wanted == "auto" and transport["protocol"] == "tcp" and devices:
         say(
             kinds.RDMA_UNUSED,

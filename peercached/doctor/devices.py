@@ -92,7 +92,7 @@ class Device(BaseModel):
 
 
 def find_devices(pythons: Sequence[str] = ()) -> list[Device]:
-    """All devices. One that cannot be opened has `error` set. PyverbsMissing, ProbeFailed."""
+    """All devices. `error` is set if one cannot be opened. PyverbsMissing, ProbeFailed."""
     for python in pythons or PYTHONS:
         try:
             done = subprocess.run(

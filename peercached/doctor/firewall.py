@@ -35,7 +35,7 @@ def check_nft(text: str, wanted: Mapping[int, str]) -> Finding:
     ]
     closed = [port for port in wanted if not any(_has_port(text, port) for text in accepts)]
     names = ", ".join(sorted(" ".join(chain) for chain in shut))
-    return _told(closed, wanted, f"nftables drops what is not accepted ({names})")
+    return _told(closed, wanted, f"nftables drops packets that no rule accepts ({names})")
 
 
 def _accepts(expressions: list[Any]) -> bool:
@@ -52,7 +52,7 @@ def check_iptables(text: str, wanted: Mapping[int, str]) -> Finding:
         return _fine()
     accepts = [line for line in text.splitlines() if line.endswith("-j ACCEPT")]
     closed = [port for port in wanted if not any(_has_port(line, port) for line in accepts)]
-    return _told(closed, wanted, "iptables drops what is not accepted (INPUT)")
+    return _told(closed, wanted, "iptables drops packets that no rule accepts (INPUT)")
 
 
 def _fine() -> Finding:

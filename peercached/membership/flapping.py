@@ -73,8 +73,8 @@ class JoinsTold:
 
 def waits_because(node_id: str, wait_s: float) -> str:
     return (
-        f"{node_id} has come and gone too often lately: it is a member again when it has "
-        f"stayed for {wait_s:.0f} s more, and takes no sets until then"
+        f"{node_id} has come and gone too often lately: it is a member again after {wait_s:.0f} s "
+        "more without a restart, and takes no sets until then"
     )
 
 

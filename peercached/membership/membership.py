@@ -441,15 +441,17 @@ class Membership:
         if not self._sequence_within_reach(sender.node_id, sender.sequence):
             self.reach.refuse(now)
             verdict = Verdict.WAIT
-            reason = f"sequence {sender.sequence} is far above what is known of {sender.node_id}"
+            reason = (
+                f"sequence {sender.sequence} is far above the last known one of {sender.node_id}"
+            )
         elif self.is_master(now):
             self._take_lead(now)
             verdict, reason, accused = self._roster.heard(sender, now)
             actions += self._lead(now)
         elif self.latest.number == 0:
             reason = (
-                f"{own_id} does not know itself as a head: nothing in its discovery_addr, as far "
-                f"as names resolve there, leads to {self.address.endpoint}"
+                f"{own_id} does not know itself as a head: no entry of its discovery_addr "
+                f"resolves there to {self.address.endpoint}"
             )
         number = self.latest.number
         update = self._update_for(beat.view_number, now) if number > beat.view_number else None

@@ -69,8 +69,8 @@ class Roster:
         return self._compared[1]
 
     def heard(self, sender: Member, now: float) -> tuple[Verdict, str, int]:
-        """Judges a heartbeat: (verdict, reason unless ACCEPTED, accused). `accused` is the sequence
-        up to which we hold the sender dead; 0: we do not."""
+        """Judges a heartbeat: (verdict, reason unless ACCEPTED, accused). `accused` is the last
+        sequence of the sender that we hold dead; 0: none."""
         address, node_id = sender.address, sender.node_id
         member, gone = self.table.member(node_id), self.table.gone(node_id)
         if member is not None and member.address.same_process(address):
@@ -90,7 +90,7 @@ class Roster:
                 return verdict, reason, 0
         elif gone is not None and gone.incarnation == address.incarnation:
             if gone.key != address.key:
-                return Verdict.DUPLICATE, "it shows another key than who had its name", 0
+                return Verdict.DUPLICATE, "its node id had another key before", 0
             if gone.state is State.LEFT:
                 return Verdict.WAIT, "it has said that it leaves", 0
             if sender.sequence <= gone.sequence:

@@ -1,4 +1,4 @@
-"""What this installation was built from, and the packages that it uses."""
+"""The sources of this installation, and the packages that it uses."""
 
 from __future__ import annotations
 

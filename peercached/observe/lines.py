@@ -48,7 +48,9 @@ class LineWriter(logging.Handler):
             with self._counting:
                 lost, self._lost = self._lost, 0
             if lost:
-                self._write(f"{lost} lines of the log are missing here: nobody read it in time\n")
+                self._write(
+                    f"{lost} lines of the log are missing here: their reader was too slow\n"
+                )
             self._lines.task_done()
 
     def _write(self, line: str) -> None:

@@ -250,4 +250,4 @@ def test_health_reports_pages_too_large_for_the_disk_with_the_limit(
     eventually(lambda: disk_of(cluster[0])["skipped_large"] == 3)
     assert disk_of(cluster[0])["page_bytes_max"] == 4 << 20
     said = [entry["sentence"] for entry in cluster[0].status()["health"]]
-    assert any("3 pages of the last day" in sentence and "4194304" in sentence for sentence in said)
+    assert any("3 pages were too large" in sentence and "4194304" in sentence for sentence in said)
