@@ -32,7 +32,7 @@ _given_lately: deque[int] = deque(maxlen=100)
 def free_port(host: str) -> int:
     """A TCP port that is free on `host` now.
 
-    It is below the range from which the kernel picks ports for outgoing connections. Otherwise any
+    It is below the kernel's range of ports for outgoing connections. Otherwise any
     such connection could take it before our child binds it. BENCH_PORTS=20000-20999 narrows the
     range, so that concurrent runs choose different ports. A port is not returned twice in a short
     time, because the first caller may not have bound it yet.

@@ -31,7 +31,7 @@ def statuses_and_text(reply: Reply | Status, count: int, done: str) -> list[Stat
 
 
 def mark_quarantined(statuses: list[Status], segments: Sequence[Segment]) -> list[Status]:
-    """Changes the statuses of pages whose memory the daemon may still write."""
+    """Changes the statuses of pages if the daemon may still write their memory."""
     quarantined = {segment for segment in set(segments) if segment.quarantined}
     if quarantined:
         one_for_all = len(segments) == 1

@@ -1,4 +1,4 @@
-"""Which workers may share pages: a namespace for the model, and a tag for each host pool.
+"""The identity of workers that may share pages: the model's namespace, a tag for each host pool.
 
 SGLang's page hash covers only the tokens. This file adds everything else that determines the
 meaning of the bytes. A missing field silently gives wrong tokens (docs/sglang.md, "Keys"). This

@@ -1,4 +1,4 @@
-"""What a part of the node tells of itself: its sections of the status and its health findings."""
+"""The report of one part of the node: its sections of the status and its health findings."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class NodeStatus:
 
 
 class Identity(Component):
-    """Who this node is, and where it listens."""
+    """This node's identity, and the addresses that it listens at."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 Parsed = TypeVar("Parsed")
 
-# What a damaged document makes of parsing: wrong types, missing fields, huge or nested values.
+# Errors when a damaged document is parsed: wrong types, missing fields, huge or nested values.
 _DAMAGES = (
     OSError,
     ValueError,

@@ -1,4 +1,4 @@
-"""Which LMCache servers may share pages: the namespace of a model, and the key of an object.
+"""The identity of LMCache servers that may share pages: a model's namespace, an object's key.
 
 LMCache's chunk hash covers the tokens from the start of the prompt. This file adds everything else
 that determines the meaning of an object's bytes, as far as LMCache tells it to an adapter. A

@@ -14,7 +14,7 @@ package. docs/vllm.md explains the settings and the namespace.
 - `identity`: the namespace, made of all that gives the bytes their meaning
 - `shared_slots`: the slots of vLLM's host memory as pages of the daemon
 - `lookups`: asks the daemon for many chunks at once, on a thread
-- `mover`: the threads on which loads and stores run
+- `mover`: the threads that run loads and stores
 """
 
 from peercache_client.vllm.tier import PeerCacheTier

@@ -1,4 +1,4 @@
-"""Which vLLM engines may share pages: the namespace of an engine.
+"""The identity of vLLM engines that may share pages: the namespace of an engine.
 
 vLLM's block hash covers the tokens, the seed of the hash, and what a request adds (LoRA, images,
 cache_salt). This file adds everything else that determines the meaning of a chunk's bytes. A
@@ -27,7 +27,7 @@ def make_engine_namespace(
 ) -> str:
     """`config`: vLLM's OffloadingConfig. `chunk_bytes`: the size of a slot of the host memory.
     `root_hash`: the hash before the first block (NONE_HASH), which tells the algorithm and the
-    seed. `device`: the kind of accelerator, on which vLLM's choice of kernels depends."""
+    seed. `device`: the kind of accelerator. vLLM's choice of kernels depends on it."""
     parallel = config.parallel
     fields = [
         f"vllm={vllm_version}",

@@ -45,7 +45,7 @@ _CHUNKS_METRIC: Final = "vllm:kv_offload_peercache_chunks"
 
 @dataclass
 class _Request:
-    """What the tier knows of a request until it ends."""
+    """The state of a request in the tier until it ends."""
 
     last_key: bytes | None = None  # of the chunks moved so far, the last one of the prompt
     last_position: int = -1
@@ -156,7 +156,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         self._stores.submit(self._transfer(job_metadata))
 
     def _request(self, req_context: Any) -> _Request:
-        """A load may come in the step in which its request has ended."""
+        """A load may come in the same step as the end of its request."""
         return self._requests.get(req_context.req_id) or _Request()
 
     def _transfer(self, job: Any) -> Transfer:

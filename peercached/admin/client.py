@@ -89,7 +89,7 @@ class AdminClient:
         return self._parse(EffectiveConfig, reply.json)
 
     def events(self, after: int = 0) -> Events:
-        """What the node saw lately: events with a number above `after`."""
+        """The events that the node saw lately, with a number above `after`."""
         reply = self._call("Events", pb.EventsRequest(after=after), pb.EventsReply)
         return self._parse(Events, reply.json)
 

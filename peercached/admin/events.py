@@ -8,7 +8,7 @@ from peercached.admin.status import Document, Part
 
 
 class Event(Part):
-    """What a node saw (history/event_log.py)."""
+    """The events that a node saw (history/event_log.py)."""
 
     number: int = 0  # 1, 2, ...; goes on over restarts if there is a state_dir
     at: float = 0.0  # seconds since 1970

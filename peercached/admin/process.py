@@ -16,7 +16,7 @@ class Threads(Part):
 
 
 class Environment(Part):
-    """What the daemon runs on."""
+    """The machine and packages that the daemon runs on."""
 
     python: str = ""
     kernel: str = ""

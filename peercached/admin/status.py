@@ -321,7 +321,7 @@ class Worker(Part):
 
 
 class DoubtedPath(Part):
-    """A peer from which this rail reads no pages now."""
+    """A peer that this rail reads no pages from now."""
 
     node_id: str = ""
     why: str = ""

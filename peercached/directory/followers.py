@@ -1,4 +1,4 @@
-"""What the other members have of our records."""
+"""The state of our records at the other members."""
 
 from __future__ import annotations
 

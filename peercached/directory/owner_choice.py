@@ -1,4 +1,4 @@
-"""Which members of a view own records.
+"""The members of a view that own records.
 
 Up to `OWNERS_LEAST` members, all do. A larger cluster has fewer owners than members, so that a
 `set` of many pages waits for few of them. Each owner then has the records of at most

@@ -32,7 +32,7 @@ class Findings:
         self._all.append(_Finding(kind, sentence, remedy, about))
 
     def present(self) -> dict[tuple[str, str], str]:
-        """The sentences by code and subject, without findings whose cause is found too."""
+        """The sentences by code and subject, without mere effects of other findings."""
         return {(one.kind.code, one.about): one.sentence for one in self._without_effects()}
 
     def document(self) -> list[dict[str, str]]:

@@ -19,7 +19,7 @@ class Kind:
 
 
 class Section:
-    """The kinds of one subject, in the order in which they are made."""
+    """The kinds of one subject, in the order of their definition."""
 
     def __init__(self, title: str) -> None:
         self.title = title

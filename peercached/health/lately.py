@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
-# Samples kept of a counter. What grows between two samples counts with the earlier one, so a
-# finding may end 1/64 of the window early.
+# Samples kept of a counter. Growth between two samples counts with the earlier one, so a finding
+# may end 1/64 of the window early.
 _SAMPLES_MAX = 64
 
 

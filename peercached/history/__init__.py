@@ -1,4 +1,4 @@
-"""What happened in the cluster and to this node, as this node saw it. For a day, over restarts.
+"""Events of the cluster and of this node, as this node saw them. For a day, over restarts.
 
 event_log    the last events, oldest first, bounded
 departures   nodes that left the view, and why; follows views

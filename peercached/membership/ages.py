@@ -16,8 +16,8 @@ TOLERANCE = 4
 
 
 class Ages:
-    """What this node has seen. A view told by others is believed of new processes only: any member
-    can make up a view. Not thread safe."""
+    """The members that this node has seen, with their ages. A view told by others is believed of
+    new processes only: any member can make up a view. Not thread safe."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[NodeAddress, int]] = {}  # of each node id's last process

@@ -8,7 +8,7 @@ have the same members under the same number.
 
 Why not number views by etcd's revisions? A new etcd, or one restored from a backup, counts from
 the past. And a node that lost its lease writes the same member again: a new revision, hence a
-useless resync of everything. The stamp survives both. A node whose view is ahead of etcd writes
+useless resync of everything. The stamp survives both. If a node's view is ahead of etcd, it writes
 its own counter. Once all members are back, the stamp matches the view that everybody still has.
 """
 
@@ -235,7 +235,7 @@ class EtcdView:
         return since + spacing_s * 2.0 ** min(self._tries, DOUBLINGS_MAX) + self._turn_s()
 
     def _turn_s(self) -> float:
-        """Seconds for which other nodes may write the stamp first."""
+        """Seconds that other nodes have to write the stamp first."""
         lower = (m for i, m in self._members.items() if i < self._own.node_id)
         if self.view.number == 0:
             before = sum(1 for _ in islice(lower, TURNS_MAX))

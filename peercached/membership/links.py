@@ -46,7 +46,7 @@ class Link:
 
     def says(self, *verdicts: Verdict) -> bool:
         """Whether its last answer was one of these. A few failed attempts do not take that back.
-        What a former member says of us does not count: it may be of another part."""
+        The word of a former member does not count: it may be of another part."""
         return self.verdict in verdicts and self.failures < TRIES and self.former is None
 
 

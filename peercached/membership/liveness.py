@@ -131,7 +131,7 @@ class Liveness:
         return [node_id for _, node_id in sorted(found)]
 
     def next_at(self) -> float:
-        """The earliest time at which due() or dead() may return more."""
+        """The earliest time when due() or dead() may return more."""
         return min(map(self._life_next_at, self._lives.values()), default=float("inf"))
 
     def _life_next_at(self, life: _Life) -> float:

@@ -26,7 +26,7 @@ class _Case:
 
 
 class Mute:
-    """What one master knows. `suspected`: whether a node fails to answer our calls. Not thread
+    """The cases of one master. `suspected`: whether a node fails to answer our calls. Not thread
     safe; `now` is monotonic seconds."""
 
     def __init__(self, timing: Timing, suspected: Callable[[NodeAddress], bool]) -> None:
@@ -80,6 +80,6 @@ class Mute:
         self._cases.pop(node_id, None)
 
     def out(self, now: float) -> list[NodeAddress]:
-        """Those that are out and still send heartbeats."""
+        """The nodes that are out and still send heartbeats."""
         since = now - self._timing.full_beat_s - self._timing.member_ttl_s
         return [c.address for c in self._cases.values() if c.is_out and c.heard_at > since]

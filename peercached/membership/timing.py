@@ -23,8 +23,8 @@ class Timing:
 
     @property
     def lease_over_s(self) -> float:
-        """Silence after which etcd has surely ended a lease. It does so some time after the TTL,
-        and never sooner than its election takes."""
+        """After so long a silence, etcd has surely ended a lease. It does so some time after the
+        TTL, and never sooner than its election takes."""
         return self.member_ttl_s + 3.0
 
     @property
@@ -34,14 +34,14 @@ class Timing:
 
     @property
     def replace_after_s(self) -> float:
-        """Silence after which another address may take over a node id: two heartbeats, or two
+        """After so long a silence, another address may take over a node id: two heartbeats, or two
         signs of life."""
         return 2 * max(self.heartbeat_interval_s, self.sign_wait_s)
 
     @property
     def suspect_after_s(self) -> float:
-        """Silence after which a master probes a member. Early enough that the probes have failed by
-        the time the TTL is over. At least 1.8 heartbeats: one may be lost."""
+        """After so long a silence, a master probes a member. Early enough that the probes have
+        failed by the time the TTL is over. At least 1.8 heartbeats: one may be lost."""
         return 0.6 * self.member_ttl_s
 
     @property
@@ -52,8 +52,8 @@ class Timing:
 
     @property
     def trust_s(self) -> float:
-        """How long after a heartbeat a master says without a ping that its sender lives. One that
-        last heard it when we did would not even suspect it yet."""
+        """So long after a heartbeat, a master says without a ping that its sender lives. Another
+        master that heard the same heartbeat would not even suspect it yet."""
         return 0.5 * self.suspect_after_s
 
     @property
@@ -74,7 +74,7 @@ class Timing:
 
     @property
     def takeover_after_s(self) -> float:
-        """Silence of all masters after which the next nodes in order take over. They give the
+        """After so long a silence of all masters, the next nodes in order take over. They give the
         members another TTL. So a partition without masters has a new view after two TTLs."""
         return self.member_ttl_s
 

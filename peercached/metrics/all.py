@@ -1,4 +1,4 @@
-"""All families, in the order in which they are served and documented."""
+"""All families, in the order of the page and of the document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from peercached.observe.latency import Latency
 # By the title of its section in docs/metrics.md.
 PARTS = {
     "Node and process": node,
-    "What workers looked for": demand,
+    "Lookups of the workers": demand,
     "Traffic of the workers": traffic,
     "Pool": pool,
     "Disk tier": disk,

@@ -1,4 +1,4 @@
-"""What workers looked for and where it was: the value of the cache."""
+"""The pages that workers looked for, and their places: the value of the cache."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ _PEER = (
 _RAIL = (
     Gauge("rail_up", "up", "1 if the RDMA port works."),
     Gauge("rail_channels", "channels", "Channels of a rail to read from peers."),
-    Gauge("rail_responders", "responders", "Channels of a rail on which peers read here."),
+    Gauge("rail_responders", "responders", "Channels of a rail that peers read here with."),
     Gauge("rail_registered_bytes", "registered_bytes", "Memory registered with a rail."),
     Counter("rail_pages", "pages", "Pages read by a rail."),
     Counter("rail_bytes", "bytes", "Bytes read by a rail."),

@@ -1,8 +1,9 @@
-"""Which processes owe other members (lives.py), as those members say.
+"""The processes that owe other members (lives.py), as those members say.
 
-A member names the processes that have missed removals of which it knows, to everybody who asks. We
-use no page of these processes, and tell them that they owe. We ask the member again until it names
-them no more. If it goes before that, its claims are ours (Lives.owed). Not thread safe.
+A member knows of removals, and of processes that have missed them. It names these processes to
+everybody who asks. We use no page of these processes, and tell them that they owe. We ask the
+member again until it names them no more. If it goes before that, its claims are ours (Lives.owed).
+Not thread safe.
 """
 
 from __future__ import annotations

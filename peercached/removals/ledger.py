@@ -30,7 +30,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Which owners know that a node has dropped the removed pages."""
+    """The owners that know of a node that it has dropped the removed pages."""
 
     view: int = 0  # number of the view whose members were told; 0: none
     untold: Sequence[str] = ()  # node ids in that view that may still have old records

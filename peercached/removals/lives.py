@@ -1,4 +1,4 @@
-"""Which processes may have copies of removed pages, and which removals each may have missed.
+"""The processes that may have copies of removed pages, and the removals each may have missed.
 
 A *life* is one start of a node's daemon: a node id and an incarnation. Each other life is either
 with us, or it *owes*: it may have missed a removal that is complete, whatever the reason that it
@@ -77,7 +77,7 @@ class Life:
 
 class Lives:
     """The lives of all other nodes that were ever in a view with this one, and of nodes that were
-    away when this one came. `began_at`: the position at which our journal began, or this start."""
+    away when this one came. `began_at`: our journal's position when it began, or at this start."""
 
     def __init__(self, own_id: str, known: Collection[Life] = (), began_at: int = 0) -> None:
         self._own_id = own_id
@@ -153,7 +153,7 @@ class Lives:
             if lives:
                 found.missed_from = lives[-1].missed_from or last + 1
                 found.is_unclear = lives[-1].is_unclear
-                # One that was here before us does not ask us. So tell it of what it has inherited.
+                # A node that was here before us does not ask us. So tell it of its inherited debt.
                 found.is_new = not lives[-1].owes or address.incarnation > our_start
             elif last >= first and not any(entry.position <= first for entry in running):
                 found.missed_from, found.is_new = first, True
@@ -186,7 +186,7 @@ class Lives:
                 return
 
     def suspect(self, members: Iterable[Member]) -> None:
-        """Members of a view of an earlier start, of which this node knows nothing else. Each may
+        """Members of a view of an earlier start. This node knows nothing else of them. Each may
         still be alive, and may have missed any removal."""
         for member in members:
             a = member.address
@@ -196,7 +196,7 @@ class Lives:
                 self._add(life, Waits.YES)
 
     def owed(self, away: Life) -> None:
-        """A life that owed a member which is gone (claims.py). What we know of it is kept."""
+        """A life that owed a member which is gone (claims.py). We keep our knowledge of it."""
         known = self.find(*away.name)
         if known is None:
             away.here = False
@@ -274,8 +274,8 @@ class Lives:
         told_by: Collection[str] = (),
         up_to_date: Collection[int] | None = None,
     ) -> None:
-        """This node carries out a complete removal, with entries from `position` on, of which other
-        nodes have told it: `told_by`. Lives that are out of view miss it. `up_to_date`
+        """This node carries out a complete removal, with entries from `position` on. Other nodes
+        have told it of the removal: `told_by`. Lives that are out of view miss it. `up_to_date`
         (incarnations): all other lives in our view may have missed it, too."""
         for life in self:
             knows = life.node_id in told_by and not life.is_silent

@@ -2,8 +2,8 @@
 
 Requests go to the nodes in turns. A node sets the blocks that it did not find, into its own pool.
 Each pool evicts in the order of the daemon's (pool.py); of one prompt, the last block first. Blocks
-at other nodes are found and stay there (docs/architecture.md). What differs from real nodes:
-requests come one after the other, and no node fails.
+at other nodes are found and stay there (docs/architecture.md). Here requests
+come one after the other, and no node fails, unlike with real nodes.
 """
 
 from __future__ import annotations

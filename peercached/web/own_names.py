@@ -1,4 +1,4 @@
-"""Which names a browser may use for this daemon.
+"""The names that a browser may use for this daemon.
 
 A web page may make its own name resolve to this daemon's address (DNS rebinding). The browser of
 its reader then lets the page read our answers. It still sends the page's name in the `Host` header.

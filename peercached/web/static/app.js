@@ -51,7 +51,7 @@ async function poll() {
   setTimeout(poll, POLL_MS);
 }
 
-// What the nodes remember of the last hour. One that cannot be asked has no past.
+// The nodes' memory of the last hour. A node that cannot be asked has no past.
 async function recall({ node_id: ownId, nodes }) {
   const partial = nodes.length > RECALLED_NODES_MAX;
   const ids = partial ? [ownId] : nodes.map((node) => node.node_id);
@@ -102,7 +102,7 @@ function draw() {
   charts.draw(history.samples, byId("scope").value, { tokensTold });
 }
 
-// What several nodes say alike is one line.
+// The same sentence of several nodes is one line.
 function sentences(cluster) {
   const said = new Map();
   const say = (who, severity, sentence, remedy, code = "") => {

@@ -14,7 +14,7 @@ export function element(name, properties = {}, ...children) {
 
 export const cell = (label, ...children) => element("td", { "data-label": label }, ...children);
 
-// What is the same already stays: selections, focus and scroll positions survive a poll.
+// Equal children stay in place: selections, focus and scroll positions survive a poll.
 export function replaceChildren(parent, children) {
   const shown = parent.dataset.shown;
   const wanted = children.map((child) => child.outerHTML).join("");

@@ -1,4 +1,4 @@
-// What this node saw, newest first.
+// The events that this node saw, newest first.
 
 import * as format from "./format.js";
 import { byId, element, replaceChildren } from "./dom.js";

@@ -60,7 +60,7 @@ export class History {
     return this.fine[this.fine.length - 1];
   }
 
-  // What grew between the last two summaries of each node. A restart begins from zero.
+  // Growth between the last two summaries of each node. A restart begins from zero.
   add(nodes, at, latencies) {
     const seen = new Map();
     for (const node of nodes) {
@@ -177,7 +177,7 @@ export function hitRate(keys) {
   return keys.asked > 0 ? found(keys) / keys.asked : null;
 }
 
-// What it would be if each pool were twice as large.
+// The hit rate if each pool were twice as large.
 export function hitRateOfTwice(keys) {
   return keys.asked > 0 ? (found(keys) + keys.evicted) / keys.asked : null;
 }

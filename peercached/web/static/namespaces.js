@@ -1,4 +1,4 @@
-// What namespaces hold at this node. They have names here with metrics_namespace_names.
+// The pages of namespaces at this node. They have names here with metrics_namespace_names.
 
 import * as format from "./format.js";
 import { byId, cell, element } from "./dom.js";

@@ -7,7 +7,7 @@ import { SortedTable } from "./table.js";
 
 const STATES = { alive: "good", leaving: "warning", silent: "error", gone: "error" };
 
-// What rows are sorted by, by the heading's text. `recent` is of history.js.
+// The sort keys of rows, by the heading's text. `recent` is of history.js.
 const KEYS = {
   node: ({ node }) => node.node_id,
   state: ({ state }) => Object.keys(STATES).indexOf(state),
