@@ -1,4 +1,4 @@
-// What the data plane takes of the daemon's configuration.
+// The data plane's part of the daemon's configuration.
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -33,7 +33,7 @@ namespace peercached {
 inline constexpr auto kLease = std::chrono::seconds(5);
 inline constexpr size_t kChangesPerPart = 4096;
 
-// What a follower asks a holder.
+// A follower's question to a holder.
 struct FeedQuestion {
   uint64_t number = 0;      // each question of a process has a higher one
   uint64_t position = 0;    // where the follower stands; 0: it has no records of this holder

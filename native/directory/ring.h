@@ -1,4 +1,4 @@
-// Which nodes own a digest: consistent hashing over 64-bit positions.
+// Finds the owners of a digest: consistent hashing over 64-bit positions.
 //
 // The control plane computes the positions from the view alone (peercached/directory/ring.py,
 // golden vectors in the tests). This is the immutable lookup table. A digest's place is its `lo`

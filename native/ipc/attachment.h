@@ -40,7 +40,7 @@ struct RegionLimits {
   uint64_t bytes_max = 0;
 };
 
-// What never changes while it is attached.
+// The constant part of an attachment.
 struct Attached {
   const uint64_t id;
   const Token token;

@@ -33,7 +33,7 @@ class Namespace;
 // User id of the daemon itself, or of an operator.
 inline constexpr uint32_t kNoUser = UINT32_MAX;
 
-// What an engine stores as one page: so many tokens of a prompt, under so many keys.
+// The content of an engine's page: so many tokens of a prompt, under so many keys.
 struct PageTokens {
   uint16_t tokens = 0;  // 0: the worker did not say
   uint16_t keys = 1;

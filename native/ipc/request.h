@@ -16,7 +16,7 @@
 
 namespace peercached::ipc {
 
-// What is wrong with a request: the code and the sentence that go back to the client.
+// The error of a request: the code and the sentence that go back to the client.
 class RequestError : public std::runtime_error {
  public:
   RequestError(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}

@@ -51,7 +51,7 @@ enum RequestFlags : uint16_t {
   kFlagHere = 128,    // PIN: bring the pages to this node, and pin them here
 };
 
-// What a client or daemon can do beyond the first version of this protocol. A daemon closes the
+// Abilities of a client or daemon beyond the first version of this protocol. A daemon closes the
 // connection after an unknown flag, and after an unknown op with keys. So a client uses these only
 // if both HELLOs have named their feature.
 enum Features : uint32_t {

@@ -1,4 +1,4 @@
-// Which pages a pool offers to others, because it stops or is full, and which ones it accepts.
+// Pages that a pool offers to others, because it stops or is full, and pages that it accepts.
 
 #include <algorithm>
 

@@ -306,14 +306,14 @@ class Pool {
   // not of pages in a keep(), which stay.
   void give_away(std::span<const RecordRow> records, bool unless_kept,
                  std::vector<RecordRow>& rows);
-  // Which of these pages of a peer are here, and stay: states[i]. Those are used now.
+  // Whether each of these pages of a peer is here, and stays: states[i]. Those are used now.
   enum class Here : uint8_t {
     no,
     yes,
     leaves,  // it moves elsewhere, or has another length
   };
   void keeps(std::span<const RecordRow> pages, std::span<Here> states);
-  // What the pool has for so many bytes of peers' pages.
+  // The pool's room for so many bytes of peers' pages.
   PoolRoom room(uint64_t bytes = 1) const;
   PoolStats::Part replicas() const;
 

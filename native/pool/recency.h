@@ -22,7 +22,7 @@
 // Within a namespace a page is placed behind its predecessor, too, if it is there in the pool. That
 // order matters only where a namespace has a quota.
 //
-// What else makes room costly, the places of the pages, is not its business (victims.h). The lists
+// The places of the pages make room costly, too: that is victims.h's business. The lists
 // are linked through Slot, which also has `stamp` and `touched_ms`. A drain offers pages in
 // descending order of their stamps. A warm restart stores the stamps, and brings the pages back in
 // ascending order.
@@ -71,7 +71,7 @@ class Recency {
   uint32_t next_of(NamespacePages& own);
   // The next `count` pages to go, in order. Pinned pages are included.
   void first(size_t count, std::vector<uint32_t>& ids) const;
-  // What the pool loses with a page: from 0, the next to be evicted, to 1, used just now.
+  // The pool's loss with a page: from 0, the next to be evicted, to 1, used just now.
   double worth(uint32_t id) const;
 
  private:

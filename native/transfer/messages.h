@@ -1,4 +1,4 @@
-// What a node asks its peers for besides pages. Each batch goes to one peer.
+// A node's questions to its peers, other than READs of pages. Each batch goes to one peer.
 #pragma once
 
 #include <cstdint>

@@ -49,8 +49,9 @@ void MemoryTable::remove(const std::byte* base) {
     memory = std::move(found->second);
     regions_.erase(found);
   }
-  // The registration must be gone when this returns. Whoever drops the last reference deregisters
-  // the memory, and that must be us. So wait until the background thread has dropped its reference.
+  // The registration must be gone when this returns. The thread that drops the last reference
+  // deregisters the memory, and that must be this one. So wait until the background thread has
+  // dropped its reference.
   {
     MutexLock lock(queue_mutex_);
     while (in_work_ == memory.get()) moved_on_.wait(queue_mutex_);

@@ -78,8 +78,8 @@ class ServerChannel {
   std::string node_id_ GUARDED_BY(mutex_);
   Incarnation incarnation_ GUARDED_BY(mutex_) = 0;
 
-  // What came with the last bytes that were asked for: a frame's body, and pipelined requests. So
-  // most requests cost one system call to receive.
+  // Bytes that came with the last bytes asked for: a frame's body, and pipelined requests. So most
+  // requests cost one system call to receive.
   std::array<std::byte, 2048> ahead_;
   std::span<const std::byte> unread_;  // of ahead_
 
