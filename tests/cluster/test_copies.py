@@ -21,7 +21,7 @@ def asked(daemon: Daemon) -> tuple[int, int]:
 
 
 def copied(daemon: Daemon) -> int:
-    """The number of nodes whose records this daemon has copied."""
+    """The number of nodes that this daemon has copied the records of."""
     holders: int = daemon.status()["copies"]["holders"]
     return holders
 

@@ -24,7 +24,7 @@ Change = Callable[[Network, int], None]
 
 
 def said_of_b(cluster: Cluster) -> dict[str, str]:
-    """What the first node says of the second one, if that is suspect."""
+    """The first node's finding about the second one, if that is suspect."""
     told = [one for one in cluster[0].status()["health"] if one["code"] == "peer_suspect"]
     return next((one for one in told if one["sentence"].startswith("b at ")), {})
 

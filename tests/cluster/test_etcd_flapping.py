@@ -26,7 +26,7 @@ TIMING = Timing(heartbeat_interval_s=seconds(0.5), member_ttl_s=TTL_S)
 
 
 def flaps(wait_s: float) -> bytes:
-    """Joins in etcd for which a node must wait that long."""
+    """Joins in etcd that make a node wait that long."""
     return f"7.000 {wait_s / SPARE:.1f} 0.0".encode()
 
 

@@ -1,4 +1,4 @@
-"""Six daemons, of which four own the records."""
+"""Six daemons, with four owners of records."""
 
 from harness.background import Background
 from harness.cluster import Daemon

@@ -1,5 +1,7 @@
-"""Names instead of addresses, in `host` and in `discovery_addr`: names that every host knows in its
-own way, that have several addresses, and whose resolver is late, slow or dead."""
+"""Names instead of addresses, in `host` and in `discovery_addr`.
+
+Every host knows a name in its own way, a name has several addresses, and its resolver is late, slow
+or dead."""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ HOSTS = "abc"
 
 
 class Names:
-    """A cluster whose hosts have names, and the name server of all hosts, which is on host c."""
+    """A cluster of hosts with names, and the name server of all hosts, which is on host c."""
 
     def __init__(self, network: Network, cluster: Cluster, folder: Path) -> None:
         self.network, self.cluster = network, cluster

@@ -88,7 +88,7 @@ def test_a_key_is_located_and_nonsense_refused(three_nodes: Cluster, attach: Att
     found = get(three_nodes[0], f"/api/v1/locate?{asked}")
     assert [holder["node_id"] for holder in found["holders"]] == ["b"]
     assert len(found["owners"]) == 2
-    # Whoever reaches the port may ask, so a name alone must take no room.
+    # Anybody who reaches the port may ask, so a name alone must take no room.
     assert get(three_nodes[2], "/api/v1/locate?namespace=unknown&key=findme")["holders"] == []
     assert "unknown" not in [one["name"] for one in three_nodes[2].status()["namespaces"]]
     with pytest.raises(urllib.error.HTTPError) as refused:

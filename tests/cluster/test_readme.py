@@ -1,4 +1,4 @@
-"""What the README shows works as it stands: its snippet, and its line for two hosts."""
+"""The examples of the README work as they stand: its snippet, and its line for two hosts."""
 
 import os
 import re

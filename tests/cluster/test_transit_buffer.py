@@ -1,4 +1,4 @@
-"""A small buffer through which pages only pass: its memory is reused as soon as `set` answers.
+"""A small buffer that pages only pass through: its memory is reused as soon as `set` answers.
 
 SGLang's buffer-only host memory requires this. After a successful answer the bytes are safe and all
 nodes find them. A set that failed says so.

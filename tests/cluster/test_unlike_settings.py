@@ -1,5 +1,5 @@
-"""Settings that all nodes must share are compared when a node joins. One that differs is refused,
-and both sides tell both values."""
+"""Settings that all nodes must share are compared when a node joins. If one differs, the node is
+refused, and both sides tell both values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chart makes for the Prometheus operator and Grafana."""
+"""The chart's objects for the Prometheus operator and Grafana."""
 
 from __future__ import annotations
 

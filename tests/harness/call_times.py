@@ -64,7 +64,7 @@ class CallTimes:
 
 
 class TimedClient(Client):
-    """A client whose calls are measured, each against its own deadline."""
+    """A client with measured calls, each against its own deadline."""
 
     def __init__(
         self, socket_path: str, namespace: str, *, timeout_s: float = CALL_S, slack_s: float

@@ -1,4 +1,4 @@
-"""A rank of an inference engine in tests: KV buffers whose bytes follow from the tokens."""
+"""A rank of an inference engine in tests: KV buffers with bytes made from the tokens."""
 
 import mmap
 import os

@@ -26,7 +26,7 @@ def reason_to_skip() -> str:
 
 
 class Helm:
-    """`folder`: for values files, and as the home in which no kubeconfig is."""
+    """`folder`: for values files, and as a home without a kubeconfig."""
 
     def __init__(self, folder: Path, chart: Path = CHART) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class Helm:
     def template(
         self, values: dict[str, Any], *options: str, release: str = "peercached"
     ) -> list[Document]:
-        """What the chart makes of `values`, which need no image and no heads."""
+        """The chart's objects for `values`, which need no image and no heads."""
         done = self._template(values, *options, release=release)
         assert done.returncode == 0, done.stderr
         return [each for each in yaml.safe_load_all(done.stdout) if each]

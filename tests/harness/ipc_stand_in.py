@@ -60,7 +60,7 @@ class IpcStandIn:
         self.unreached = b""
         self.stats = b"{}"
         self.refuse_regions = False
-        # What it names in HELLO. 0: it is a daemon of the first version of the protocol.
+        # Named in HELLO. 0: it is a daemon of the first version of the protocol.
         self.features = 0
         self.pin_sentence = b""
         # Ops that it reads and leaves unanswered until `go_on`; with `writing`, in mid-write.

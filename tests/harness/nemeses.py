@@ -25,7 +25,7 @@ UNHEARD_S = 3.0  # at most, once nobody waits for a node that lives
 
 
 class Nemeses:
-    """Faults for a cluster whose daemons have a disk and a pool file each. `network`: the hosts, if
+    """Faults for a cluster of daemons with a disk and a pool file each. `network`: the hosts, if
     each daemon has a host of its own."""
 
     def __init__(

@@ -114,8 +114,8 @@ class Network:
         return self._hosts[host]
 
     def etc(self, host: str, name: str, text: str) -> None:
-        """Writes a file that commands on this host see in /etc. Those that
-        run see it if they saw the file before."""
+        """Writes a file that commands on this host see in /etc. Running
+        commands see it if they saw the file before."""
         folder = _ETC / self.netns(host)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

@@ -1,4 +1,4 @@
-"""Clusters whose full nodes give pages to the others."""
+"""Clusters with full nodes that give pages to the others."""
 
 from collections.abc import Sequence
 from time import sleep

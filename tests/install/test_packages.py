@@ -82,7 +82,7 @@ def test_a_daemon_serves_the_client_of_another_environment(
 def test_a_daemon_runs_with_the_oldest_versions_of_what_it_needs(
     python: str, folder: Path, wheel: Path
 ) -> None:
-    """Whoever has pinned one of them is not given a newer one."""
+    """A user who has pinned one of them is not given a newer one."""
     if version_of(python) >= STABLE_ABI_FROM:
         pytest.skip("these are older than that Python")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

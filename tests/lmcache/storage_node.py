@@ -122,7 +122,7 @@ class StorageNode:
         self.manager.finish_write(list(reserved))
 
     def prefill(self, keys: Sequence[Any], layout_desc: Any = None) -> None:
-        """A prompt that is computed, and whose stores have ended, well or badly."""
+        """A prompt that is computed. Its stores have ended, well or badly."""
         expected = self._tried() + len(keys)
         self.compute(keys, layout_desc)
 

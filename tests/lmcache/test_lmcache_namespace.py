@@ -1,4 +1,4 @@
-"""Servers whose bytes mean different things never meet, and equal ones always do."""
+"""Servers never meet if their bytes mean different things, and equal servers always do."""
 
 from collections.abc import Iterator
 from typing import Any

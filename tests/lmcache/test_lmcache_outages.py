@@ -115,7 +115,7 @@ LOAD_TIMEOUT_S = 1.0
 
 
 def stuck_load(make_node: Any, stand_in: Any, keys: list[Any]) -> tuple[StorageNode, Any]:
-    """A node, and its prefetch whose load the daemon has begun to write, without an end."""
+    """A node, and its prefetch: the daemon has begun to write the load, without an end."""
     make_node(stand_in.path).prefill(keys)
     node: StorageNode = make_node(stand_in.path, params={"timeout_s": seconds(LOAD_TIMEOUT_S)})
     stand_in.hang_on, stand_in.writing = {ipc.GET}, True

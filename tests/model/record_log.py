@@ -45,7 +45,7 @@ class Lease(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a holder knows of a follower."""
+    """A holder's knowledge of a follower."""
 
     asked: int = 0  # number of its newest question
     answered: bool = True
@@ -392,7 +392,7 @@ def wrong(w: World, rules: Rules) -> Iterator[str]:
 
 
 def healed(w: World, rules: Rules) -> World:
-    """What follows once all messages arrive: everybody gets view 2, and asks twice."""
+    """The end, once all messages arrive: everybody gets view 2, and asks twice."""
     holders = tuple(h._replace(view=2, scan=None) for h in w.holders)
     followers = tuple(f._replace(view=2) for f in w.followers)
     w = w._replace(holders=holders, followers=followers, net=frozenset())

@@ -1,4 +1,4 @@
-"""What the model of the record log shows: its rules suffice, and each is needed.
+"""The model of the record log shows that its rules suffice, and that each is needed.
 
 PYTHONPATH=tests .venv/bin/python -m model.test_record_log_model    # how many states
 """

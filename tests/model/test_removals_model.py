@@ -1,4 +1,4 @@
-"""What the model of removals shows of the rules before, and of docs/consistency.md."""
+"""The model of removals judges the rules before, and those of docs/consistency.md."""
 
 import pytest
 

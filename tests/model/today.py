@@ -223,7 +223,7 @@ def vouch(node: Node) -> None:
 
 
 def compare(w: World, node: Node, lost: Node | None) -> None:
-    """Asks nodes that are new in its view. One that starts would have asked within five seconds."""
+    """Asks nodes that are new in its view. A starting node would have asked within five seconds."""
     for m in w.others(node):
         if m.life not in node.compared and (reply := ask(w, node, m, 0, False, m is lost)):
             drop_if_old(w, node)

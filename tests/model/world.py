@@ -22,12 +22,12 @@ NOT_KNOWN = -1
 Life = tuple[int, int]
 View = frozenset[Life]
 
-# What a page's holder does with it. `STOPPED`: it serves nobody, but a peer's RDMA READ still finds
+# The place of a page at its holder. `STOPPED`: it serves nobody, but a peer's RDMA READ still finds
 # it in the pool. `HIDDEN`: it is on the disk alone.
 SERVED, STOPPED, HIDDEN = 0, 1, 2
 
 
-# What a worker must not see.
+# Reads that a worker must not see.
 AT_MISSING = "a read at a node that missed it"
 FOR_GOOD = ", for good"  # even when all reach each other and have asked all that they would
 AT_KNOWING = "a read at a node that knew"
@@ -53,7 +53,7 @@ class Journal(NamedTuple):
         return not self.floor <= set_at <= self.last or any(later)
 
 
-# What a backup contains.
+# The contents of a backup.
 STATE_DIR = (
     "journal",
     "started",
@@ -142,8 +142,8 @@ class Removal(NamedTuple):
 
 
 class Story(NamedTuple):
-    """Which faults may happen, to which nodes, and how many in all. `also`: which nodes may
-    give their page by a `move` or as a `replica`, `set`, `leave`, and have a `backup`."""
+    """The faults that may happen, with their nodes and the number in all. `also`: the nodes that
+    may give their page by a `move` or as a `replica`, `set`, `leave`, and have a `backup`."""
 
     faults: dict[str, str]
     faults_max: int

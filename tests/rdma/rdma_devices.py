@@ -31,7 +31,7 @@ def netdev(device: str) -> str:
 
 
 def roce_v2_ipv4_gid(device: str) -> Gid:
-    """Found by type, because the index depends on the order in which addresses came."""
+    """Found by type, because the index depends on the order of the addresses."""
     port = _DEVICES / device / "ports" / str(PORT)
     for entry in sorted((port / "gids").iterdir(), key=lambda path: int(path.name)):
         address = ipaddress.IPv6Address(entry.read_text().strip()).ipv4_mapped

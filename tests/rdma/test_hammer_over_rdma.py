@@ -23,7 +23,7 @@ def pages_read(daemon: Daemon) -> int:
 
 
 def hammered(make_cluster: MakeCluster, **reader_options: str) -> Cluster:
-    """A holder whose pool is far too small, and a reader."""
+    """A holder with a pool that is far too small, and a reader."""
     return make_cluster(
         2,
         each=[

@@ -40,7 +40,7 @@ def _has_served(holder: Daemon, pages: int) -> bool:
 
 
 @pytest.mark.slow
-def test_whatever_is_tested_of_sealed_reads_holds_with_the_kernel() -> None:
+def test_all_tests_of_sealed_reads_pass_with_the_kernel() -> None:
     done = subprocess.run(
         [TRANSFER_TEST, "--gtest_brief=1", "--gtest_filter=Sealed*:*TcpRead*:TcpHostile*"],
         capture_output=True,

@@ -69,7 +69,7 @@ class OffloadNode:
         self.host.pin_memory = False
 
     def start(self, prompt: Sequence[int], kv: list[Any]) -> Any:
-        """A request whose prompt's KV has come from the prefill node."""
+        """A request after its prompt's KV has come from the prefill node."""
         from sglang.srt.managers.schedule_batch import Req
         from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
         from sglang.srt.mem_cache.radix_cache import RadixKey

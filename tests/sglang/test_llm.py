@@ -1,4 +1,4 @@
-"""A transformer whose KV cache crosses nodes: the same logits, to the bit, as without a cache."""
+"""A transformer's KV cache crosses nodes: the same logits, to the bit, as without a cache."""
 
 from collections.abc import Iterator
 

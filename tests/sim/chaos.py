@@ -1,4 +1,4 @@
-"""Random faults from a seed, then a quiet time in which all nodes must agree."""
+"""Random faults from a seed. Then all nodes must agree within a quiet time."""
 
 from __future__ import annotations
 

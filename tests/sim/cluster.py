@@ -194,7 +194,7 @@ class SimNode(InProcess):
 
 class SimCluster(Agreement):
     """`kept` has each node's view on disk. `visible` has, for each page, the live processes that
-    hold it and whose owners know. `gaps` counts how often a page became visible nowhere, so a page
+    hold it, if the owners know. `gaps` counts how often a page became visible nowhere, so a page
     was visible all the time if its count did not change. Each node takes one of the `pools` sizes.
     `holders`: see sample.py."""
 
@@ -324,7 +324,7 @@ class SimCluster(Agreement):
             self.crash(node.name)
 
     def crash(self, name: str, machine: bool = False) -> None:
-        """Kills a process, whose connections end. With `machine` the whole host dies, and its
+        """Kills a process, and its connections end. With `machine` the whole host dies, and its
         connections fall silent instead."""
         node = self.nodes.pop(name)
         self._ended[name, node.address.incarnation] = self.net.now

@@ -100,7 +100,7 @@ class SimEngine(FakeEngine):
         self.log.append(rows)
 
     def find_records(self, digests: bytes, timeout_ms: int) -> asyncio.Future[bytes]:  # type: ignore[override]
-        """Returns a future, for which the simulated thread waits."""
+        """Returns a future. The simulated thread waits for it."""
         found: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         search = self.log.find_all(each(digests))
         self.log.run(search, timeout_ms / 1000, lambda rows: found.set_result(packed(rows)))
@@ -187,7 +187,7 @@ class SimEngine(FakeEngine):
         return [(digest_of("ns"), 0, 0, 0, b"".join(map(self._row, part))) for part in some], 0
 
     def adopt(self, holder: int, *offer: Any) -> asyncio.Future[tuple[bytes, str, bool, int, int]]:
-        """Returns a future, for which the simulated thread waits."""
+        """Returns a future. The simulated thread waits for it."""
         rows: bytes = offer[-2]
         adopted: asyncio.Future[tuple[bytes, str, bool, int, int]]
         adopted = asyncio.get_running_loop().create_future()

@@ -35,7 +35,7 @@ class View(NamedTuple):
 
 
 class Holder(FakeEngine):
-    """A pool without pages' contents. `told`: generations of the pages whose set was told."""
+    """A pool without pages' contents. `told`: generations of pages, if their set was told."""
 
     def __init__(self, node: LogNode, records_max: int, stores_all: bool) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class LogNode(InProcess):
 
 
 class Logs:
-    """`removed`: the generation up to which no table may name a page of a holder."""
+    """`removed`: up to this generation no table may name a page of a holder."""
 
     def __init__(self, seed: int, size: int) -> None:
         self.rng = rng = random.Random(seed)
@@ -294,7 +294,7 @@ class Logs:
 
     @staticmethod
     def _search(reader: LogNode, digests: list[bytes]) -> tuple[list[Row], set[bytes]]:
-        """What a reader finds, and for which digests it is told that there is nothing else."""
+        """The holders that a reader finds, and the digests that it is told to have no others."""
         log, final = reader.log, set[bytes]()
         _, final_view = log.table.find(b"")
         if final_view == log.engine.view_number != 0:

@@ -22,7 +22,7 @@ LIMIT_S = 12 * TIMING.member_ttl_s
 
 @dataclass
 class Meeting:
-    """`lost_s`: longest time in which a view lacked members of the node's own part that it had
+    """`lost_s`: longest time that a view lacked members of the node's own part that it had
     before healing. `agreed_s`: time until all had the complete view for good. `told`: log of view
     changes."""
 

@@ -35,7 +35,7 @@ class Busy(Protocol):
 
 
 class RealTime:
-    """Tracks native work, for which `loop` waits."""
+    """Tracks native work, so that `loop` waits for it."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

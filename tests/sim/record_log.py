@@ -68,7 +68,7 @@ class Host(Protocol):
 
 
 class RecordLog:
-    """`engine`: a FakeEngine. `stores_all`: else it stores the records of which it is an owner."""
+    """`engine`: a FakeEngine. `stores_all`: else it stores the records that it owns."""
 
     def __init__(
         self, host: Host, engine: Any, records_max: int = RECORDS_MAX, stores_all: bool = True
@@ -331,8 +331,8 @@ class RecordLog:
         failed: set[int] | None = None,
         cached: Iterable[bytes] = (),
     ) -> Search:
-        """Rows of these digests at other nodes. `failed`: holders whose records have just misled
-        us; None: nobody has. `cached`: found elsewhere, if we have no records."""
+        """Rows of these digests at other nodes. `failed`: holders with records that have just
+        misled us; None: nobody has. `cached`: found elsewhere, if we have no records."""
         engine, rows = self.engine, list[Row]()
         found, final_view = self.table.find(b"".join(digests))
         suspects = set[bytes]()
@@ -417,7 +417,7 @@ class RecordLog:
         return named, located[1]
 
     def run_now(self, search: Generator[Any, Any, Any]) -> Any:
-        """What the search would return if messages took no time, and none were lost but to cuts."""
+        """The result of the search if messages took no time, and only cuts lost any."""
         us, hosts = self.host.name, self.host.hosts
         answers: Any = None
         while True:

@@ -84,7 +84,7 @@ def check_over(cluster: SimCluster) -> None:
 
 
 class RemovalsCluster(SimCluster):
-    """A SimCluster whose nodes have disks, with their workers."""
+    """A SimCluster of nodes with disks, and their workers."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

@@ -1,4 +1,4 @@
-"""Large clusters in which only some nodes may hold pages.
+"""Large clusters with only some nodes that may hold pages.
 
 A daemon follows every other, even one without pages. A thousand daemons would need a million
 channels. Here nobody follows nodes that may hold no pages (RecordLog.follow), and handshakes go to

@@ -1,4 +1,4 @@
-"""Which seeds of a story run when."""
+"""The seeds of a story, and the runs that take them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters with small pools, whose full nodes give pages to the others. `play(seed)` tells one
+"""Clusters with small pools: full nodes give pages to the others. `play(seed)` tells one
 story: some nodes set pages, all read, and a node dies, joins or drains in the middle."""
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SmallPool(SimEngine):
 
 
 class SpillCluster(SimCluster):
-    """`lost`: pages whose last copy was evicted."""
+    """`lost`: pages that lost their last copy to eviction."""
 
     def __init__(self, seed: int, nodes: int, **more: Any) -> None:
         super().__init__(seed, nodes, pools=(POOL_PAGES * PAGE_BYTES,), **more)

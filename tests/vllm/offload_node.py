@@ -204,7 +204,7 @@ class OffloadNode:
     # --- whole requests ----------------------------------------------------------------------
 
     def prefill(self, keys: Sequence[Any], at_once: int = 8, salt: str = "") -> None:
-        """A request that computes all its chunks, and whose stores have ended."""
+        """A request that computes all its chunks. Its stores have ended."""
         request = self.begin(keys)
         for begin in range(0, len(keys), at_once):
             self.compute(request, keys[begin : begin + at_once], salt)

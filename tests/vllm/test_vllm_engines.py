@@ -66,7 +66,7 @@ def test_a_longer_prompt_computes_only_what_is_new(engines: Engines) -> None:
     assert again.same_as(second)
 
 
-def test_what_an_engine_forgot_comes_back_from_its_daemon(engines: Engines) -> None:
+def test_pages_that_an_engine_forgot_come_back_from_its_daemon(engines: Engines) -> None:
     prompt = prompt_of("forgotten", 500)
     first = engines.a.answer(prompt, NEW_TOKENS)
     engines.a.forget()

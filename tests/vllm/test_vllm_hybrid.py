@@ -98,7 +98,7 @@ def test_a_prompt_that_branches_off_where_no_window_was_kept_is_computed(
     assert answer.same_as(engines.plain.answer(branch, NEW_TOKENS))
 
 
-def test_what_an_engine_forgot_comes_back_from_its_daemon(engines: Engines) -> None:
+def test_pages_that_an_engine_forgot_come_back_from_its_daemon(engines: Engines) -> None:
     prompt = prompt_of("forgotten", 500)
     first = engines.a.answer(prompt, NEW_TOKENS)
     engines.a.forget()

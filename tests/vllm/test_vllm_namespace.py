@@ -1,4 +1,4 @@
-"""Engines whose bytes mean different things never meet, and equal ones always do."""
+"""Engines never meet if their bytes mean different things, and equal engines always do."""
 
 from dataclasses import replace
 from typing import Any

@@ -113,7 +113,7 @@ LOAD_TIMEOUT_S = 1.0
 
 
 def stuck_load(make_node: Any, stand_in: Any, keys: list[Any]) -> tuple[OffloadNode, Any]:
-    """A node, and its request whose load the daemon has begun to write, without an end."""
+    """A node, and its request: the daemon has begun to write the load, without an end."""
     make_node(stand_in.path).prefill(keys)
     node: OffloadNode = make_node(stand_in.path, tier={"timeout_s": seconds(LOAD_TIMEOUT_S)})
     request = node.begin(keys)

@@ -3,7 +3,7 @@
 `tests/rdma/vm -- COMMAND` boots a kernel that has rdma_rxe, gives it this machine's files and
 runs the command there. Nothing is loaded into this machine's kernel, and no KVM is needed.
 
-    command.py    tests/rdma/vm, whose options are in options.py
+    command.py    tests/rdma/vm; its options are in options.py
     packages.py   Debian packages: installs some, only unpacks others
     kernels.py    the cache; a kernel is prepared once, under a lock
     uml.py        User Mode Linux, compiled from Debian's source: one processor, near full speed

@@ -1,4 +1,4 @@
-// What a holder tells its followers, and which of them it has to wait for.
+// A holder's changes reach its followers, and it waits for those of them that it has to.
 #include "directory/feed.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ struct OfAHolder : ::testing::Test {
     const Digest digest{page, page};
     return feed.last_of({&digest, 1}, now);
   }
-  // What is pushed to a follower goes into `told`.
+  // Puts the changes pushed to a follower into `told`.
   std::optional<FeedPart> push(Incarnation who, size_t changes_max = 100) {
     std::vector<RecordRow> changes;
     const auto part = feed.push(who, changes_max, changes);

@@ -18,7 +18,7 @@ struct TheRecords : ::testing::Test {
     row.flags = kRecordResident;
     return row;
   }
-  // The first part of a scan. What a scan gives is used only once its last part has come.
+  // The first part of a scan. A scan's records are used only once its last part has come.
   Taken scan(HolderIndex holder, std::vector<RecordRow> rows, TimePoint at = Clock::now()) {
     table.ask(holder, at);
     return table.take(holder, {.rows = rows, .anew = true, .more = true});
@@ -183,7 +183,7 @@ TEST_F(TheRecords, HolderWhosePushHasNoRoomIsDropped) {
   EXPECT_EQ(std::pair(asks.position, asks.lease_view), std::pair(uint64_t{0}, uint64_t{0}));
 }
 
-TEST_F(TheRecords, WhoBeginsAnewHasNoLeaseUntilTheHolderGivesOne) {
+TEST_F(TheRecords, AFollowerThatBeginsAnewHasNoLeaseUntilTheHolderGivesOne) {
   tell(kA, {row_of(1)});
   EXPECT_EQ(scan(kA, {row_of(2)}), Taken::ok);
   EXPECT_EQ(table.take(kA, {.from = 9, .to = 9}), Taken::ok);

@@ -1,4 +1,4 @@
-// Which process may take over a socket path.
+// The right of a process to take over a socket path.
 #include <sys/stat.h>
 #include <sys/wait.h>
 

@@ -1,4 +1,4 @@
-// Which evicted pages a larger pool would still have.
+// Evicted pages that a larger pool would still have.
 
 #include "pool/evicted_keys.h"
 

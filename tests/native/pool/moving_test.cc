@@ -1,4 +1,4 @@
-// Which pages a full pool offers to others, and which ones a pool takes.
+// Pages that a full pool offers to others, and pages that a pool takes.
 #include <chrono>
 #include <thread>
 

@@ -13,7 +13,7 @@ from peercached.cli.ctl import main
 @pytest.mark.parametrize(
     "command", [("--timeout", "{}", "status"), ("wait", "--for", "{}"), ("events", "--since", "{}")]
 )
-def test_what_is_no_finite_number_in_the_range_is_refused(
+def test_only_finite_numbers_in_the_range_are_accepted(
     command: tuple[str, ...], number: str
 ) -> None:
     result = CliRunner().invoke(main, [part.format(number) for part in command])

@@ -1,4 +1,4 @@
-"""What `peercachectl wait` waits for."""
+"""`peercachectl wait` waits for the asked conditions, and says which one is not met."""
 
 from __future__ import annotations
 

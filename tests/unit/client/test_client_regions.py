@@ -107,7 +107,7 @@ def test_anything_with_the_buffer_protocol_will_do(client: Client, memfd: int) -
 
 
 def test_a_tmpfs_file_will_do_also_by_its_path_alone(client: Client) -> None:
-    """POSIX shared memory, whose owner may have closed the descriptor."""
+    """POSIX shared memory: its owner may have closed the descriptor."""
     path = Path(f"/dev/shm/peercache-test-{os.getpid()}")
     path.write_bytes(bytes(SIZE))
     try:

@@ -29,7 +29,7 @@ def go_on(daemon: IpcStandIn) -> None:
 
 
 def prefetches(engine: Engine, threshold_tokens: int = PAGE_SIZE) -> AsyncKVPrefetchQueue:
-    """A queue whose allocator returns pages from 20 on."""
+    """A queue with an allocator that returns pages from 20 on."""
     return AsyncKVPrefetchQueue(
         engine.connector,
         lambda _, count: range(20, 20 + count),

@@ -1,4 +1,4 @@
-"""Which socket a client tries if nobody names one."""
+"""The socket that a client tries if nobody names one."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_the_translation_is_a_configuration_file_that_works(tmp_path: Path) -> N
         assert f"#   {said}" in result.output
 
 
-def test_what_is_on_by_default_there_is_written_down() -> None:
+def test_defaults_that_are_on_there_are_written_down() -> None:
     made = translate('{"discovery_addr": "a:1", "device_name": "mlx5_2", "ib_port": 2}')
     assert made.values["disk_enabled"] is True
     assert made.values["disk_path"] == "/data/peercache/"
@@ -69,7 +69,7 @@ def test_what_is_on_by_default_there_is_written_down() -> None:
         ('{"protocol": "carrier pigeon"}', "protocol = 'carrier pigeon'"),
     ],
 )
-def test_what_cannot_be_translated_is_said(tmp_path: Path, theirs: str, said: str) -> None:
+def test_untranslatable_keys_are_named(tmp_path: Path, theirs: str, said: str) -> None:
     result = run(tmp_path, theirs)
     assert result.exit_code == 2
     assert said in result.output

@@ -1,4 +1,4 @@
-"""Which members own records: the oldest, and never more of them than a set should wait for."""
+"""The members that own records: the oldest, and never more than a set should wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a history of sets, removals and reads may conclude (harness/history.py)."""
+"""The conclusions from a history of sets, removals and reads (harness/history.py)."""
 
 import pytest
 from harness.history import History, Span

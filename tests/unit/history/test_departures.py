@@ -1,4 +1,4 @@
-"""Who left, when and why, until they are back or forgotten."""
+"""Nodes that left, when and why, until they are back or forgotten."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LOST = Departed("b", 7, "host", NOW, True, "it did not answer")
 
 
 def opened(store: HistoryStore, now: float = NOW) -> tuple[EventLog, Departures, HistoryKeeper]:
-    """What a start makes of the file."""
+    """The history that a start reads from the file."""
     events = EventLog("a", lambda: now)
     departures = Departures(events, lambda *_: False, 5.0, lambda: now)
     return events, departures, HistoryKeeper(events, departures, store)

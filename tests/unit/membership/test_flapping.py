@@ -141,7 +141,7 @@ def test_own_flap_history_overrides_reported_history() -> None:
 
 
 def test_flap_history_of_vanished_names_is_bounded() -> None:
-    """As with Kubernetes pods, whose names change at each restart."""
+    """As with Kubernetes pods: their names change at each restart."""
     flapping = Flapping(TIMING)
     view = View.of(1, [member("stays")])
     for start in range(1, 4):

@@ -1,4 +1,4 @@
-"""Former members: whom a master asks while no head answers."""
+"""Former members: a master asks them while no head answers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_master_never_asks_itself_after_it_was_renamed() -> None:
     assert {beat.endpoint for beat in beats(x, now, 30.0)} == {HEAD}
 
 
-def test_what_a_former_member_says_of_us_ends_no_mastership() -> None:
+def test_a_former_members_word_of_us_ends_no_mastership() -> None:
     x, now = sole_master(member("b"))
     end = now + 30.0
     while now < end:

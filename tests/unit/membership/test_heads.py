@@ -1,4 +1,4 @@
-"""Heads whose names get other addresses, and a node that meets itself."""
+"""Heads with names that get other addresses, and a node that meets itself."""
 
 from __future__ import annotations
 

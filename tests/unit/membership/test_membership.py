@@ -209,7 +209,7 @@ def test_view_difference_includes_tombstones_since_its_base() -> None:
 
 
 def test_view_difference_carries_a_tombstone_for_each_removed_member() -> None:
-    """The base view may come from another master, whose members have not heard of the death."""
+    """The base view may come from another master, and its members have not heard of the death."""
     history, table = History(), Table(100.0)
     table.add_tombstone(gone("b"), NOW)
     theirs = View.nothing().next([member("a"), member("b")])

@@ -21,7 +21,7 @@ for number in range(10_000):
 """
 
 
-def test_what_nobody_reads_is_counted_and_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_lines_are_counted_and_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "FLUSH_S", seconds(0.05))
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb", 0) as read, os.fdopen(writer, "w") as stream:

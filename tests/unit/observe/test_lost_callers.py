@@ -32,7 +32,7 @@ def test_a_caller_that_went_away_is_no_error(
 @pytest.mark.parametrize(
     "error, is_said", [(cygrpc.ExecuteBatchError("send"), False), (OSError(), True)]
 )
-def test_what_grpc_itself_logs_of_a_caller_that_went_away_is_no_error(
+def test_grpcs_own_log_of_a_vanished_caller_is_no_error(
     error: Exception, is_said: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def call() -> None:

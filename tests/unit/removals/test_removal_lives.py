@@ -247,7 +247,7 @@ def test_empty_start_waits_for_silent_lives_with_unknown_missed_removals() -> No
     assert missed(lives) == {"a": 9, "b": 0}, "we know what it misses from now on"
 
 
-def test_whoever_told_of_a_removal_has_not_missed_it() -> None:
+def test_a_node_that_told_of_a_removal_has_not_missed_it() -> None:
     lives = asked(view(A1, B1), view())
     lives.removed(5, told_by={"a"})
     assert missed(lives) == {"a": 5, "b": 5}, "a may be frozen"

@@ -70,7 +70,7 @@ def test_the_command_prints_a_line_for_each_size(tmp_path: Path) -> None:
         (("--pool", "1GiB", "--model", "llama-3.1-8b"), "line 1: not a request"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_arguments_are_named(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     (tmp_path / "trace").write_text("{}\n")
     result = CliRunner().invoke(main, ["simulate", str(tmp_path / "trace"), *arguments])
     assert result.exit_code == 2

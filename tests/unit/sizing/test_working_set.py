@@ -22,7 +22,7 @@ def test_the_working_set_is_tokens_times_bytes_and_headers() -> None:
     assert one.pool_per_node == pytest.approx(one.working_set / USABLE, rel=1e-6)
 
 
-def test_what_all_prompts_share_is_kept_once() -> None:
+def test_blocks_shared_by_all_prompts_are_kept_once() -> None:
     assert made(shared_tokens=4096).pages == (100 * 4096 + 4096) // 64
     assert made(shared_tokens=10_000).pages == 8192 // 64, "all of it"
 

@@ -27,7 +27,7 @@ class Answer:
     """Of the prompt, the tokens that were not computed."""
     first_token_s: float
     chunks: dict[tuple[str, str], float]
-    """What the tier moved since the last answer, by operation and status."""
+    """The chunks that the tier moved since the last answer, by operation and status."""
     asked: dict[tuple[str, int], list[bytes]]
     """The same by operation and KV cache group: the hashes of the chunks, whatever their status."""
 

@@ -90,7 +90,7 @@ sync $here/ready
 ) </dev/null >/run/out 2>/run/err
 status=$?
 read -r done_s _ </proc/uptime
-# What the command left running may hold the pipes open: it gets two seconds.
+# Processes that the command left running may hold the pipes open: they get two seconds.
 { sleep 2; kill $out_carrier $err_carrier; } 2>/dev/null &
 wait $out_carrier $err_carrier
 echo "$status $ready_s $done_s" >$here/status

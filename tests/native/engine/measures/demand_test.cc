@@ -1,4 +1,4 @@
-// What workers looked for, and where it was found.
+// The pages that workers looked for, and the places where they were found.
 
 #include "engine/measures/demand.h"
 

@@ -66,7 +66,7 @@ class Crowded : public EnginePair {
   }
 };
 
-TEST_F(Crowded, WhatComesInSlicesIsKeptAndGivenToOthers) {
+TEST_F(Crowded, PagesThatComeInSlicesAreKeptAndGivenToOthers) {
   Pages out("k", kManyPages, kSmallPage);
   hold(out, "seed=3,delay=1");
   all_is_slow();
@@ -88,7 +88,7 @@ TEST_F(Crowded, WhatComesInSlicesIsKeptAndGivenToOthers) {
   EXPECT_EQ(at_a.memory, out.memory);
 }
 
-TEST_F(Crowded, WhatTheOwnersNoLongerKnowIsReadByTheRecordsThatItHad) {
+TEST_F(Crowded, PagesThatTheOwnersForgotAreReadByTheirOldRecords) {
   Pages out("k", kManyPages, kSmallPage);
   hold(out, "seed=3,delay=1");
   Pages in("k", kManyPages, kSmallPage);

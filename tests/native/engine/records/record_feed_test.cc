@@ -88,7 +88,7 @@ TEST(RecordFeed, AnotherViewAndLostChangesWakeWaitingFollowers) {
   EXPECT_EQ(one.next.lease_view, 0u);
 }
 
-TEST(RecordFeed, WhoeverWaitsForAFollowerHearsWhenItAsksAgain) {
+TEST(RecordFeed, AWaiterForAFollowerHearsWhenItAsksAgain) {
   std::atomic<unsigned> moved{0};
   OpenFeed feed([&] { ++moved; });
   Follower one{feed};
@@ -112,7 +112,7 @@ TEST(RecordFeed, CloseWakesWaitingFollowers) {
   EXPECT_FALSE(told.get());
 }
 
-TEST(RecordFeed, WhoeverWaitsForAMoveHearsOfQuestionsAndOfAnswersToPushes) {
+TEST(RecordFeed, AWaiterForAMoveHearsOfQuestionsAndOfAnswersToPushes) {
   OpenFeed feed;
   Follower one{feed};
   const TimePoint patience = Clock::now() + std::chrono::seconds(60);

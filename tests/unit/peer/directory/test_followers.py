@@ -1,4 +1,4 @@
-"""What a node waits for that withdraws pages: the followers of its records."""
+"""A node that withdraws pages waits for the followers of its records."""
 
 from __future__ import annotations
 

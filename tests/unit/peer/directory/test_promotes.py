@@ -23,7 +23,7 @@ HOLDER = 5
 
 
 class Link:
-    """A peer whose answers the test decides."""
+    """A peer that answers as the test says."""
 
     endpoint = "10.0.0.5:1"
 

@@ -1,4 +1,4 @@
-"""What a peer says to an offer counts only for pages that were offered to it."""
+"""A peer's answer to an offer counts only for pages that were offered to it."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Whom a full node asks, how often, and within which budget."""
+"""The peers that a full node asks, how often, and its budget."""
 
 import asyncio
 import time
@@ -172,7 +172,7 @@ def test_full_peers_are_asked_less_and_less() -> None:
     asyncio.run(claim())
 
 
-def test_what_one_peer_refuses_goes_to_the_next() -> None:
+def test_pages_that_one_peer_refuses_go_to_the_next() -> None:
     async def claim() -> None:
         cluster = Cluster(pages=10)
         some = Answer(taken=[digest(0), digest(1)], why_not="full", full=True)

@@ -1,4 +1,4 @@
-"""What is brought to a node, and from whom."""
+"""The pages that are brought to a node, and their sources."""
 
 import asyncio
 import time

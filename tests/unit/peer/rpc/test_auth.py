@@ -44,7 +44,7 @@ def holds(secret: Secret, proof: bytes, claim: Claim) -> bool:
 
 
 class Server:
-    """Sessions, and the data port whose access they grant."""
+    """Sessions, and the data port that they grant access to."""
 
     def __init__(self) -> None:
         self.secret = Secret(b"of the cluster")
