@@ -1,4 +1,4 @@
-{{/* What a schema cannot say, or not in a sentence that tells what to do. */}}
+{{/* Checks that a schema cannot make, or not with a sentence that names the remedy. */}}
 {{- define "peercached.checks" -}}
 {{- $values := .Values -}}
 {{- if not $values.image.repository -}}

@@ -1,4 +1,4 @@
-{{/* What the two DaemonSets are made of: a list of their names, roles and values. */}}
+{{/* The list of the two DaemonSets: their names, roles and values. */}}
 {{- define "peercached.pools" -}}
 {{- $name := include "peercached.fullname" . -}}
 {{- $pools := list -}}
