@@ -47,6 +47,7 @@ check: setup
 	@PYTHONPATH=tests .venv/bin/lint-imports --no-logo --no-cache
 	@$(PY) tools/check_includes
 	@$(PY) tools/check_docs
+	@$(PY) tools/check_prose
 	@$(PY) tools/tidy
 	@# The generated code is in the environment only; mypy looks for it beside the package.
 	@cd build/native/generated/peercached/proto && for name in peer admin etcd; do \
