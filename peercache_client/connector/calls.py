@@ -34,7 +34,7 @@ class Calls:
 
     def _begin(self) -> None:
         self._room = threading.BoundedSemaphore(self._calls_max)
-        # Separate pools: a retrieve, for which a prompt waits, must not queue behind stores.
+        # Separate pools: a prompt waits for its retrieve, which must not queue behind stores.
         self._storing, self._retrieving = (
             ThreadPoolExecutor(self._threads, f"peercache-{what}", self._mark)
             for what in ("store", "retrieve")

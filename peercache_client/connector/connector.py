@@ -23,7 +23,7 @@ from peercache_client.identity import Topology
 from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
 
-_MATCH_TIMEOUT_S: Final = 1.0  # for the async lookup, on which no scheduler waits
+_MATCH_TIMEOUT_S: Final = 1.0  # for the async lookup: no scheduler waits for it
 
 
 class RemoteKVConnector(RemoteKVConnectorBase):

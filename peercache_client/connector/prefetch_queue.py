@@ -30,7 +30,7 @@ class Prefetched(NamedTuple):
 class _Entry:
     req_id: str
     tokens: Sequence[int]
-    begin: int  # start of the page with the first token whose KV the engine lacks
+    begin: int  # start of the page with the first token that the engine has no KV of
     asked: Future[int] | Future[Moved]  # the lookup, later the retrieve
     salt: dict[str, Any]
     end: int = 0  # how far the cache reaches on all ranks

@@ -13,7 +13,7 @@ class Event(Part):
     number: int = 0  # 1, 2, ...; goes on over restarts if there is a state_dir
     at: float = 0.0  # seconds since 1970
     kind: str = ""
-    node_id: str = ""  # whom it is about
+    node_id: str = ""  # its subject
     text: str = ""
 
 

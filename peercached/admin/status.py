@@ -267,12 +267,12 @@ class Shard(Part):
 class Copies(Part):
     """Other nodes' records. They answer most lookups without a message."""
 
-    holders: int = 0  # nodes whose records answer now
+    holders: int = 0  # nodes with records that answer now
     records: int = 0
     records_max: int = 0
     bytes: int = 0
     begun: int = 0  # scans of a node that were begun
-    no_room: int = 0  # nodes whose records did not fit
+    no_room: int = 0  # nodes with records that did not fit
     only_owned: bool = False  # no room for all: it keeps those that it owns
 
 
@@ -317,7 +317,7 @@ class Worker(Part):
     requests: int = 0
     idle_s: float = 0.0  # since its last request, or since it attached
     given_up: int = 0  # the worker stopped waiting before the answer
-    stuck: int = 0  # the part of `given_up` in which the daemon still accesses the worker's memory
+    stuck: int = 0  # the part of `given_up` that still accesses the worker's memory
 
 
 class DoubtedPath(Part):
@@ -361,7 +361,7 @@ class Transport(Part):
     why: str = ""
     rails: list[Rail] = []
     fallback_reads: int = 0  # over TCP from RDMA peers that no rail reached
-    fallback_peers: int = 0  # RDMA peers whose last read went over TCP
+    fallback_peers: int = 0  # RDMA peers that were last read over TCP
     # As reader and as holder, since the start of the daemon.
     channels_connected: int = 0
     channels_refused: int = 0
@@ -395,7 +395,7 @@ class TcpServer(Part):
     crowded: int = 0  # refused because one address or peer has too many
     unauthorised: int = 0  # bad hellos without a handshake's token
     late_hellos: int = 0
-    kernel_sealed: int = 0  # channels whose pages the kernel encrypts
+    kernel_sealed: int = 0  # channels that the kernel encrypts pages of
     pages: int = 0
     bytes: int = 0
     stale: int = 0
@@ -416,7 +416,7 @@ class Member(Part):
     suspect: bool = False
     state: str = "alive"  # or "leaving"
     is_self: bool = False
-    ring_share: float = 0.0  # fraction of the digests whose first owner is this node
+    ring_share: float = 0.0  # fraction of the digests with this node as first owner
 
 
 class DepartedNode(Part):
@@ -497,7 +497,7 @@ class Handover(Part):
     adopt_refused: int = 0
     replicated: int = 0
     replicated_bytes: int = 0
-    replicate_refused: int = 0  # hot pages for which there was no room among the replicas
+    replicate_refused: int = 0  # hot pages without room among the replicas
 
 
 class Push(Part):
@@ -563,7 +563,7 @@ class Tracing(Part):
     endpoint: str = ""  # the key otlp_endpoint; empty: off
     exported_spans: int = 0
     failed_spans: int = 0  # that the collector did not take
-    dropped_calls: int = 0  # traced gets for which there was no room
+    dropped_calls: int = 0  # traced gets dropped for lack of room
     error: str = ""  # why the last spans were not taken, or why nothing is exported
 
 

@@ -72,7 +72,7 @@ def examined(target: Target) -> list[Finding]:
     try:
         with target.admin() as admin:
             status = admin.status()
-            if target.config_file is None:  # what is in force there, not our defaults
+            if target.config_file is None:  # the settings in force there, not our defaults
                 settings = admin.config().settings.items()
                 config = Config.model_validate({key: one.value for key, one in settings})
     except (NoDaemon, ConfigError) as error:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from peercached.doctor.finding import Finding, Level, trouble
 
-# Driver of a network card -> the module that provides its RDMA device. It lists only drivers whose
-# cards nearly all support RDMA, so that a plain card does not look broken.
+# Driver of a network card -> the module that provides its RDMA device. It lists a driver only
+# if nearly all its cards support RDMA, so that a plain card does not look broken.
 RDMA_MODULE = {"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib"}
 
 

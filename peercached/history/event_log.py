@@ -30,7 +30,7 @@ class Event:
     number: int  # 1, 2, ...; goes on over restarts if there is a state_dir
     at: float  # seconds since 1970
     kind: Kind
-    node_id: str  # whom it is about
+    node_id: str  # its subject
     text: str
 
 

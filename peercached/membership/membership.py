@@ -170,7 +170,7 @@ class Membership:
                 at = min(at, max(self._stamp_at(self._dirty_since, now), now + 0.001))
         return max(at, now)
 
-    # --- the heads, whose names may get other addresses
+    # --- the heads: their names may get other addresses
 
     def heads_are(self, places: Mapping[str, int], now: float) -> None:
         """The heads by endpoint, in order, each with its place in discovery_addr."""

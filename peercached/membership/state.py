@@ -30,7 +30,7 @@ class Phase(Enum):
     LEFT = auto()  # said goodbye: keeps its view to the end
 
 
-# The phases from which each one can be entered. LEFT is final.
+# Each phase, with the phases that may precede it. LEFT is final.
 FROM: Mapping[Phase, Collection[Phase]] = {
     Phase.MEMBER: (Phase.OUTSIDE, Phase.MEMBER, Phase.HOLDING, Phase.REFUSED),
     Phase.HOLDING: (Phase.MEMBER, Phase.HOLDING),

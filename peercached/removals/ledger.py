@@ -32,7 +32,7 @@ class Wanted:
 class Told:
     """The owners that know of a node that it has dropped the removed pages."""
 
-    view: int = 0  # number of the view whose members were told; 0: none
+    view: int = 0  # number of the view that was told; 0: none
     untold: Sequence[str] = ()  # node ids in that view that may still have old records
 
 

@@ -219,7 +219,7 @@ class Lives:
         newest = [lives[-1] for lives in self._lives.values()]
         return [one for one in newest if one.owes and not (one.is_new or has_left(*one.name))]
 
-    # --- whom removals wait for
+    # --- the lives that removals wait for
 
     def silent(self, has_left: HasLeft) -> list[Life]:
         for life in self:

@@ -34,7 +34,7 @@ class Exporter:
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
         self.exported = 0  # spans that the collector has taken
         self.failed = 0  # spans that it has not
-        self.dropped = 0  # calls for which the queue had no room
+        self.dropped = 0  # calls that had no room in the queue
         self.error = ""  # why the last attempt failed; empty: it did not
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from peercached import __version__
 from peercached.tracing.call import Call, Step
 
-# Steps in which another node is asked.
+# Steps that ask another node.
 _AT_PEERS = frozenset({"owner", "promote", "read"})
 
 
