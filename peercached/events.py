@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from peercached.directory.placement import Placement
 from peercached.peer.channels.connects import Connects
-from peercached.peer.directory.cluster_wide import ClusterWide, describe_unreached
-from peercached.peer.directory.followers import Followers
+from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.handover.parts import digests_in
 from peercached.peer.pins.pins import Pins, Wish
@@ -25,6 +24,7 @@ from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import ReadFailed, TokenUnknown
 from peercached.peer.rpc.tasks import Tasks
+from peercached.peer.service.cluster_wide import ClusterWide, describe_unreached
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -45,7 +45,7 @@ class Events:
         cluster_wide: ClusterWide,
         failures: FailureDetector,
         connects: Connects,
-        followers: Followers,
+        own_records: OwnRecords,
         promotes: Promotes,
         removals: RemovalDriver,
         pins: Pins,
@@ -55,7 +55,7 @@ class Events:
         self._cluster_wide = cluster_wide
         self._failures = failures
         self._connects = connects
-        self._followers = followers
+        self._own_records = own_records
         self._promotes = promotes
         self._removals = removals
         self._pins = pins
@@ -126,7 +126,7 @@ class Events:
             self._failures.failed(node, failure(f"reading its pages failed: {text}"))
 
     def _follower_moved(self, ticket: int, left_s: float) -> None:
-        self._followers.moved()
+        self._own_records.moved()
 
     def _connect_channel(
         self, ticket: int, left_s: float, holder: int, connect_id: int, end: bytes, closed: bytes

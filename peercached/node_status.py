@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from peercached import __version__
-from peercached.component import Component, Stats
-from peercached.config import Config
-from peercached.directory.placement import Placement
-from peercached.health import Findings, Say, kinds
-from peercached.web.server import WebServer
+from peercached.component import Component
+from peercached.health import Findings
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -67,54 +60,3 @@ class NodeStatus:
             f"Serving, with {others} other node{'' if others == 1 else 's'}; pool {used:.0%} used; "
             + (worst["sentence"] if worst else "healthy.")
         )
-
-
-class Identity(Component):
-    """This node's identity, and the addresses that it listens at."""
-
-    def __init__(
-        self,
-        config: Config,
-        placement: Placement,
-        web: WebServer,
-        starting: Callable[[], bool],
-        stops_since: Callable[[], float | None],
-    ) -> None:
-        self._config = config
-        self._placement = placement
-        self._web = web
-        self._starting = starting
-        self._stops_since = stops_since
-        self._started_at = time.monotonic()
-
-    def sections(self, stats: Stats) -> dict[str, Any]:
-        del stats
-        own = self._placement.own.address
-        return {
-            "node": {
-                "id": own.node_id,
-                "role": self._config.role,
-                "incarnation": own.incarnation,
-                "version": __version__,
-                "host": own.host,
-                "meta_port": own.peer_port,
-                "data_port": own.data_port,
-                "metrics_host": self._config.metrics_host,
-                "metrics_port": self._web.port,
-                "socket_path": self._config.worker_socket,
-                "pid": os.getpid(),
-                "uptime_s": time.monotonic() - self._started_at,
-                "starting": self._starting(),
-                "stopping": self._stops_since() is not None,
-            }
-        }
-
-    def say(self, say: Say, stats: Stats) -> None:
-        del stats
-        since = self._stops_since()
-        if since is not None:
-            say(
-                kinds.STOPPING,
-                f"This daemon has been stopping for {time.monotonic() - since:.0f} s.",
-                "Wait, or send a second SIGTERM: it then stops at once.",
-            )

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from peercached.config.keys import KEYS
+from peercached.directory import ring_report
 from peercached.directory.placement import Placement
 from peercached.history.curves import Curves
 from peercached.history.event_log import EventLog
 from peercached.node_status import NodeStatus
 from peercached.observe.process import process_document
-from peercached.peer.directory import trace
-from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.directory.records import Records
 from peercached.peer.handover.drain import Limits
 from peercached.peer.handover.handover import Handover
 from peercached.peer.handover.parts import rows_in
 from peercached.peer.pins.pins import Pins, Wish, check_seconds
 from peercached.peer.removals.driver import RemovalDriver
+from peercached.peer.service import trace
+from peercached.peer.service.cluster_wide import ClusterWide
 from peercached.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ LOOKUP_S = 2.0
 
 
 class Operations:
-    """On the event loop's thread. `ring` gives the document of `peercachectl ring`."""
+    """On the event loop's thread."""
 
     def __init__(
         self,
@@ -48,7 +49,6 @@ class Operations:
         status: NodeStatus,
         history: EventLog,
         curves: Curves,
-        ring: Callable[[], Mapping[str, Any]],
         settings: Settings,
     ) -> None:
         self._engine = engine
@@ -63,13 +63,15 @@ class Operations:
         # Answered by one part alone.
         self.status = status.document
         self.locate = cluster_wide.locate
-        self.ring = ring
         self.events = history.document
         self.curves = curves.document
         self.undrain = handover.drain.undo
         self.forget_node = removal_driver.forget_everywhere
 
     # --- reads
+
+    def ring(self) -> Mapping[str, Any]:
+        return ring_report.document(self._engine, self._placement)
 
     def config(self) -> Mapping[str, Any]:
         settings = self._settings

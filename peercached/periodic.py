@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
-Work = Callable[[float], object]  # gets the time in monotonic seconds; must not block
+
+class Tended(Protocol):
+    def tend(self, now: float) -> None:
+        """`now` is monotonic seconds. Must not block."""
 
 
 class Periodic:
-    """Calls each of `works`, in order, every `every_s` seconds. An exception is logged and stops
-    neither the other works nor the next tick."""
+    """Tends each of `parts`, in order, every `every_s` seconds. An exception is logged and stops
+    neither the other parts nor the next tick."""
 
-    def __init__(self, every_s: float, works: Sequence[Work]) -> None:
+    def __init__(self, every_s: float, parts: Sequence[Tended]) -> None:
         self._every_s = every_s
-        self._works = works
+        self._parts = parts
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -33,8 +37,8 @@ class Periodic:
     def _tick(self) -> None:
         self.start()
         now = time.monotonic()
-        for work in self._works:
+        for part in self._parts:
             try:
-                work(now)
+                part.tend(now)
             except Exception:
                 log.exception("periodic tick (%g s) failed; will retry", self._every_s)

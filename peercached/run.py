@@ -8,19 +8,20 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from peercached import life
 from peercached.admin.server import AdminServer
 from peercached.config import Config
 from peercached.daemon import Daemon
-from peercached.data_plane.make import listen, make_engine, set_quotas
+from peercached.data_plane.make import listen, make_engine
 from peercached.data_plane.recovery import recovery_of, told
 from peercached.data_plane.transport import describe
 from peercached.directory.ring import Ring
 from peercached.membership.store import Store
 from peercached.names import is_literal
 from peercached.observe.lost_callers import expect_lost_callers
-from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.node_key import NodeKey
 from peercached.peer.rpc.tls import Tls
 from peercached.service.settings import Settings
@@ -88,7 +89,6 @@ async def run(
         log.info("%s", line)
     # Listen before joining: peers ask the data port for records once a view includes this node.
     listen(engine, config)
-    settings.on_change(lambda config: set_quotas(engine, config))
     ring = Ring()
     daemon = Daemon(
         settings,
@@ -107,7 +107,7 @@ async def run(
         admin.make_way()
         if config.metrics_enabled:
             await daemon.web.start()
-        if not await stop.unless_asked(daemon.start()):
+        if not await stop.unless_asked(life.start(daemon)):
             return
         await admin.start()
         ready(daemon.status.line)
@@ -116,10 +116,10 @@ async def run(
         hand_over = stop.hand_over and not config.pool_file
         seconds = settings.config.stop_drain_s if hand_over else 0.0
         stopping(seconds + STOP_S)
-        daemon.stops_since = time.monotonic()
+        daemon.phase.stops_since = time.monotonic()
         await daemon.handover.drain.before_stop(seconds)
     finally:
         heads.stop()
         stopping(STOP_S)
         await end_all([daemon.web.stop, admin.stop])
-        await daemon.stop()
+        await life.stop(daemon)

@@ -23,10 +23,11 @@ from peercached.config import Config, ConfigError, Effective, load
 from peercached.config.memory import available_bytes, too_little_available
 from peercached.config.own_host import NoOwnHost
 from peercached.config.paths import may_make
+from peercached.news import Event
 from peercached.observe import log
 from peercached.service.heart import Heart
 from peercached.service.notify import Notifier
-from peercached.service.settings import Settings
+from peercached.service.settings import ConfigChanged, Settings
 from peercached.service.signals import Reloads, Stop, handle_signals
 from peercached.service.stopping import RESERVE_S, exit_after
 
@@ -148,13 +149,21 @@ def _serve(effective: Effective, read: Callable[[], Effective]) -> int:
 
     _take_open_files()
     settings = Settings(effective, read)
+    settings.news.read_by(LogKeys())
     log.set_up(settings.config.log_level, settings.config.log_format)
-    settings.on_change(lambda config: log.set_up(config.log_level, config.log_format))
     _log.info("peercached %s starts (pid %d)", __version__, os.getpid())
     for name, source in effective.sources.items():
         if not source.startswith("default"):
             _log.info("%s = %s (%s)", name, getattr(settings.config, name), source)
     return int(uvloop.run(_run_until_stopped(settings)))
+
+
+class LogKeys:
+    """Acts on reloads until all parts of the node are built (reactions.py)."""
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, ConfigChanged):
+            log.set_up(event.config.log_level, event.config.log_format)
 
 
 def _take_open_files() -> None:

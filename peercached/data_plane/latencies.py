@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from peercached.data_plane.transport import rail_name
 from peercached.directory.placement import Placement
-from peercached.observe.latency import Latency, LatencyCounts
+from peercached.observe.latency import Latency
 
 if TYPE_CHECKING:
     from peercached._native import Engine
 
 
-def latencies(
-    engine: Engine, placement: Placement, of_control: Sequence[LatencyCounts]
-) -> list[Latency]:
-    """Those of the data plane and `of_control`. On the event loop's thread."""
-    from peercached._native import latency_bounds_us
+class Latencies:
+    """On the event loop's thread."""
 
-    bounds_us = latency_bounds_us()
-    rails = {str(rail["rail"]): rail_name(rail) for rail in engine.transport()["rails"]}
-    peers = {str(node.index): node.address.node_id for node in placement.nodes.values()}
-    names = {"peer_read": peers, "rail_read": rails}
-    found = []
-    for kind, label, sum_ns, packed in engine.latencies():
-        name = names[kind].get(label) if kind in names else label
-        if name is not None:  # else of a peer that has just left
-            counts = memoryview(packed).cast("Q").tolist()
-            found.append(Latency(kind, name, sum_ns / 1e9, bounds_us, counts))
-    return [*found, *(counts.so_far() for counts in of_control)]
+    def __init__(self, engine: Engine, placement: Placement) -> None:
+        self._engine = engine
+        self._placement = placement
+
+    def now(self) -> list[Latency]:
+        from peercached._native import latency_bounds_us
+
+        bounds_us = latency_bounds_us()
+        rails = {str(rail["rail"]): rail_name(rail) for rail in self._engine.transport()["rails"]}
+        peers = {str(node.index): node.address.node_id for node in self._placement.nodes.values()}
+        names = {"peer_read": peers, "rail_read": rails}
+        found = []
+        for kind, label, sum_ns, packed in self._engine.latencies():
+            name = names[kind].get(label) if kind in names else label
+            if name is not None:  # else of a peer that has just left
+                counts = memoryview(packed).cast("Q").tolist()
+                found.append(Latency(kind, name, sum_ns / 1e9, bounds_us, counts))
+        return found

@@ -1,7 +1,7 @@
 """Spreads namespace epochs by heartbeats, so that a node that missed a clear() learns of it.
 
 Each epoch occupies a row of a bounded table for ever, so it matters who may add one. Our own users
-may, and members that owe no removal (removals/lives.py), each within a rate limit
+may, and members that owe no removal (peer/directory/told_epochs.py), each within a rate limit
 (first_clears.py). Others teach nobody: their epochs come when they have joined and compared.
 Without a limit we believe only our own files, etcd, and what most members say when we start.
 """
@@ -9,14 +9,13 @@ Without a limit we believe only our own files, etcd, and what most members say w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from peercached.directory.epoch_keeper import EpochKeeper
 from peercached.directory.epoch_store import EpochStore
 from peercached.directory.first_clears import FIRST_CLEARS_MAX, FirstClears
 from peercached.directory.layout import DIGEST_BYTES
-from peercached.membership import NodeAddress
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -48,16 +47,13 @@ class Epochs:
         self,
         engine: Engine,
         store: EpochStore | None = None,
-        clock: Callable[[], float] = lambda: 0.0,
-        host_of: Callable[[NodeAddress], str] = lambda member: member.host,
+        first_clears: FirstClears | None = None,
     ) -> None:
-        """`host_of`: where that process calls from; empty if it may not tell of clears."""
         self._engine = engine
         self._at = 0
         self._sorted: list[tuple[bytes, int]] = []
         self._sorted_mark = 0  # epochs_mark() of _sorted
-        self._first_clears = FirstClears(clock)
-        self._host_of = host_of
+        self._first_clears = first_clears or FirstClears(lambda: 0.0)
         self.keeper = EpochKeeper(store or EpochStore("", ""), self.all)
 
     def all(self) -> dict[bytes, int]:
@@ -76,25 +72,6 @@ class Epochs:
         self._at = start + EPOCHS_PER_MESSAGE_MAX
         some = table[start : start + EPOCHS_PER_MESSAGE_MAX]
         return some + table[: EPOCHS_PER_MESSAGE_MAX - len(some)]
-
-    def hear(self, member: NodeAddress, epochs: Iterable[tuple[bytes, int]]) -> None:
-        """Takes the epochs of a heartbeat or its answer. Heartbeats of all members share one rate
-        limit: each passes on what others told it, and they must not fill the table together."""
-        if self._host_of(member):
-            self.learn(epochs, by="the heartbeats of all members")
-
-    def tell(self, member: NodeAddress, namespace_id: bytes, epoch: int) -> int:
-        """Takes the epoch of a call. Like raise_to(). Raises LookupError if the epoch is new here
-        and the caller is no member or owes: without a member's word, no row of the table is
-        taken."""
-        if (known := self.of(namespace_id)) >= epoch:
-            return known
-        if not (host := self._host_of(member)):
-            raise LookupError(
-                f"{member.node_id} (incarnation {member.incarnation}) is not in our view, or was "
-                "away and has yet to compare: it cannot clear namespaces"
-            )
-        return self.raise_to(namespace_id, epoch, by=f"host {host}")
 
     def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False, by: str = "") -> None:
         """Takes these epochs. Skips those that are invalid, too high, or find no room. `asked`:

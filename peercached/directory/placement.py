@@ -105,6 +105,10 @@ class Placement:
             {address.node_id: address.pool_bytes for address in owners.values()},
         )
 
+    @property
+    def others(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node is not self.own]
+
     def find(self, node_id: str, incarnation: int) -> Node | None:
         node = self._by_id.get(node_id)
         return node if node is not None and node.address.incarnation == incarnation else None

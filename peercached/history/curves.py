@@ -11,7 +11,6 @@ import math
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from peercached.observe.latency import quantile_s
@@ -50,10 +49,9 @@ _DIGITS = 4  # significant ones of a latency
 class Curves:
     """On the event loop's thread."""
 
-    def __init__(self, own_id: str, engine: Engine, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, own_id: str, engine: Engine) -> None:
         self._own_id = own_id
         self._engine = engine
-        self._clock = clock
         # (seconds since 1970, seconds that the point covers, its row)
         self._points: deque[tuple[int, float, array[float]]] = deque(maxlen=POINTS_MAX)
         self._at = -1  # of the last look; -1: there was none
@@ -63,7 +61,7 @@ class Curves:
 
     def tend(self, now: float) -> None:
         """Adds a point if one is due. Call it often; `now` is monotonic seconds."""
-        at = int(self._clock()) // POINT_S * POINT_S
+        at = int(time.time()) // POINT_S * POINT_S
         if at == self._at:
             return
         if at < self._at:  # the clock was set back

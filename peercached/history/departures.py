@@ -4,7 +4,7 @@ forgets them, or a day has passed."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,11 +12,10 @@ from peercached.component import Component, Stats
 from peercached.directory.placement import Change
 from peercached.health import Say, kinds
 from peercached.history.event_log import KEPT_S, EventLog
+from peercached.peer.membership.cluster import Cluster
 
 DEPARTED_MAX = 256
 NAMED_MAX = 8
-
-HasLeft = Callable[[str, int], bool]  # node id, incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +36,12 @@ class Departures(Component):
     def __init__(
         self,
         events: EventLog,
-        has_left: HasLeft,
+        cluster: Cluster,
         member_ttl_s: float,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._events = events
-        self._has_left = has_left
+        self._cluster = cluster
         self._member_ttl_s = member_ttl_s
-        self._clock = clock
         self._departed: dict[str, Departed] = {}
 
     def restore(self, departed: Iterable[Departed]) -> None:
@@ -65,10 +62,10 @@ class Departures(Component):
             if address.node_id in back:
                 continue
             node_id, incarnation = address.node_id, address.incarnation
-            lost = not self._has_left(node_id, incarnation)
+            lost = not self._cluster.has_left(node_id, incarnation)
             silence = f"it did not answer for {self._member_ttl_s:g} s and said no goodbye"
             why = silence if lost else "it left"
-            gone = Departed(node_id, incarnation, address.host, self._clock(), lost, why)
+            gone = Departed(node_id, incarnation, address.host, time.time(), lost, why)
             self._remember(gone)
             self._events.add("lost" if lost else "left", _sentence(why), node_id)
         for node_id, node in back.items():
@@ -87,14 +84,14 @@ class Departures(Component):
 
     def all(self) -> list[Departed]:
         """Latest first."""
-        oldest = self._clock() - KEPT_S
+        oldest = time.time() - KEPT_S
         for node_id in [one.node_id for one in self._departed.values() if one.at < oldest]:
             del self._departed[node_id]
         return sorted(self._departed.values(), key=lambda one: -one.at)
 
     def document(self) -> list[dict[str, Any]]:
         """admin.status.DepartedNode, for each."""
-        now = self._clock()
+        now = time.time()
         return [{**asdict(one), "age_s": max(now - one.at, 0.0)} for one in self.all()]
 
     def sections(self, stats: Stats) -> dict[str, Any]:

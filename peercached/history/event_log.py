@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -37,9 +37,8 @@ class Event:
 class EventLog:
     """On the event loop's thread."""
 
-    def __init__(self, own_id: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, own_id: str) -> None:
         self._own_id = own_id
-        self._clock = clock
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.number = 0  # of the last event
 
@@ -52,11 +51,11 @@ class EventLog:
         """`node_id`: by default this node."""
         self.number += 1
         about = node_id or self._own_id
-        self._events.append(Event(self.number, self._clock(), kind, about, text[:TEXT_LENGTH_MAX]))
+        self._events.append(Event(self.number, time.time(), kind, about, text[:TEXT_LENGTH_MAX]))
 
     def after(self, number: int) -> list[Event]:
         """The events with a higher number, oldest first. Those older than a day are dropped."""
-        oldest = self._clock() - KEPT_S
+        oldest = time.time() - KEPT_S
         while self._events and self._events[0].at < oldest:
             self._events.popleft()
         return [event for event in self._events if event.number > number]

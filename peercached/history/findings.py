@@ -3,20 +3,16 @@ ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from peercached.health import Findings
 from peercached.history.event_log import EventLog
+from peercached.node_status import NodeStatus
 
 LOOK_S = 5.0
 
 
 class FindingEvents:
-    """`look` makes a health check."""
-
-    def __init__(self, events: EventLog, look: Callable[[], Findings]) -> None:
+    def __init__(self, events: EventLog, status: NodeStatus) -> None:
         self._events = events
-        self._look = look
+        self._status = status
         self._present: dict[tuple[str, str], str] = {}  # code and subject -> the first sentence
         self._next_at = float("-inf")
 
@@ -29,7 +25,7 @@ class FindingEvents:
         if now < self._next_at:
             return
         self._next_at = now + LOOK_S
-        found = self._look().present()
+        found = self._status.findings().present()
         for key, sentence in found.items():
             if key not in self._present:
                 self._events.add("finding", sentence)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from peercached.directory.placement import Node, Placement
-from peercached.overview.summary import Summary
+from peercached.node_status import NodeStatus
+from peercached.overview.summary import Summary, own_summary
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
@@ -39,12 +39,10 @@ class Report:
 class Gatherer:
     """Keeps one report for each member of the view. Runs on the event loop."""
 
-    def __init__(
-        self, placement: Placement, peers: Peers, own_summary: Callable[[], Summary]
-    ) -> None:
+    def __init__(self, placement: Placement, peers: Peers, status: NodeStatus) -> None:
         self._placement = placement
         self._peers = peers
-        self._own_summary = own_summary
+        self._status = status
         self._reports: dict[tuple[str, int], Report] = {}
         self._gathered_at = float("-inf")
         self._gathering: asyncio.Task[None] | None = None
@@ -78,7 +76,9 @@ class Gatherer:
             (address.node_id, address.incarnation), Report(address.node_id, address.incarnation)
         )
         if node is self._placement.own:
-            return replace(before, summary=self._own_summary(), at=time.monotonic(), problem="")
+            return replace(
+                before, summary=own_summary(self._status), at=time.monotonic(), problem=""
+            )
         async with self._calling:
             try:
                 summary = await within(ANSWER_S, self._ask(node))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
 
 from peercached.directory.placement import Placement
+from peercached.history.departures import Departures
 from peercached.membership import Member
 from peercached.membership.order import masters_of
+from peercached.node_status import NodeStatus
 from peercached.overview.gatherer import ANSWER_S, Gatherer, Report
-from peercached.overview.summary import Summary
+from peercached.overview.summary import Summary, own_summary
+from peercached.peer.membership.status import MembershipStatus
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed, Refused, TimedOut
 from peercached.proto import peer_pb2 as pb
@@ -30,27 +32,25 @@ class Overview:
         self,
         placement: Placement,
         peers: Peers,
-        own_summary: Callable[[], Summary],
-        members: Callable[[], list[dict[str, Any]]],
-        departed: Callable[[], list[dict[str, Any]]],
+        status: NodeStatus,
+        membership: MembershipStatus,
+        departures: Departures,
         max_masters: int,
     ) -> None:
-        """`members` and `departed`: this node's knowledge of each member, and of those that left
-        (Member and DepartedNode in admin/status.py)."""
         self._placement = placement
         self._peers = peers
-        self._own_summary = own_summary
-        self._members = members
-        self._departed = departed
+        self._status = status
+        self._membership = membership
+        self._departures = departures
         self._max_masters = max_masters
-        self.gatherer = Gatherer(placement, peers, own_summary)
+        self.gatherer = Gatherer(placement, peers, status)
 
     def stop(self) -> None:
         self.gatherer.stop()
 
     def summary_json(self) -> str:
         """This node's own summary, for a master that collects."""
-        return self._own_summary().model_dump_json()
+        return own_summary(self._status).model_dump_json()
 
     async def here(self) -> pb.OverviewReply:
         """This node's collected reports, for another node."""
@@ -64,7 +64,8 @@ class Overview:
         own = self._placement.own.address
         masters = {member.node_id for member in self._masters()}
         nodes = []
-        for member in self._members():
+        departed = self._departures.document()
+        for member in self._membership.members():
             incarnation = f"{member['incarnation']:016x}"
             report = of.get((member["node_id"], incarnation))
             nodes.append(
@@ -89,9 +90,7 @@ class Overview:
             "problem": problem,
             "view_number": self._placement.view.counter,
             "nodes": nodes,
-            "departed": [
-                {**one, "incarnation": f"{one['incarnation']:016x}"} for one in self._departed()
-            ],
+            "departed": [{**one, "incarnation": f"{one['incarnation']:016x}"} for one in departed],
         }
 
     def _masters(self) -> tuple[Member, ...]:
@@ -118,7 +117,7 @@ class Overview:
                 problems.append(f"master {master.node_id}: {error.details}")
             except (CallFailed, ValueError) as error:
                 problems.append(f"master {master.node_id}: {error}")
-        alone = Report(own.node_id, own.incarnation, self._own_summary(), time.monotonic())
+        alone = Report(own.node_id, own.incarnation, own_summary(self._status), time.monotonic())
         return "", [alone], "; ".join(problems) or "there is no master"
 
 

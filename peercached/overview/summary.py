@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from peercached.admin.status import Health, Status
 from peercached.health.kind import SEVERITIES
+from peercached.node_status import NodeStatus
 
 HEALTH_MAX = 5
 CODE_LENGTH_MAX = 40
@@ -59,6 +60,10 @@ class Summary(_Part):
     tokens_found: int = 0
     health: list[Said] = []  # worst first
     health_more: int = 0  # sentences left out
+
+
+def own_summary(node: NodeStatus) -> Summary:
+    return summary_of(Status.model_validate(node.document()))
 
 
 def summary_of(status: Status) -> Summary:

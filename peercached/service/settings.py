@@ -17,6 +17,7 @@ from peercached.config import Config, ConfigError, Effective
 from peercached.config.keys import KEYS
 from peercached.config.own_host import own_host
 from peercached.health import Say, kinds
+from peercached.news import Event, News
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +31,22 @@ class Reloaded:
     problems: list[str] = field(default_factory=list)  # not empty: nothing has changed
 
 
+@dataclass(frozen=True)
+class ConfigChanged(Event):
+    """After a reload, this configuration is in force."""
+
+    config: Config
+
+
 class Settings(Component):
     """`config` is in force, and `sources` names the source of each value. `read` reads all sources
-    again, and may block. Not thread safe."""
+    again, and may block. The parts of this process tell their `news`. Not thread safe."""
 
     def __init__(self, effective: Effective, read: Callable[[], Effective]) -> None:
         self.config = self._given = effective.config
         self.sources = dict(effective.sources)
         self._read = read
-        self._listeners: list[Callable[[Config], None]] = []
+        self.news = News()
         self._last = Reloaded()
 
     def settle_host(self) -> None:
@@ -50,10 +58,6 @@ class Settings(Component):
         if not self.config.metrics_host:
             found["metrics_host"], self.sources["metrics_host"] = host, "default: host"
         self.config = self.config.model_copy(update=found)
-
-    def on_change(self, listener: Callable[[Config], None]) -> None:
-        """Calls `listener` after each reload, with the configuration in force."""
-        self._listeners.append(listener)
 
     async def reload(self) -> Reloaded:
         """Reads all sources again. When it returns, changed `live` keys are in force."""
@@ -79,8 +83,7 @@ class Settings(Component):
         self._given = self._given.model_copy(update=values)
         self.sources.update({name: found.sources[name] for name in changed})
         self._last = Reloaded(changed, needs_restart)
-        for listener in self._listeners:
-            listener(self.config)
+        self.news.tell(ConfigChanged(self.config))
         for name in changed:
             log.warning("reloaded: %s = %s (%s)", name, values[name], self.sources[name])
         if needs_restart:

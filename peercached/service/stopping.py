@@ -22,7 +22,7 @@ EXIT_UNFINISHED = 1
 _timers: list[threading.Timer] = []
 
 
-async def end_all(stops: Iterable[Callable[[], Awaitable[None] | None]]) -> None:
+async def end_all(stops: Iterable[Callable[[], Awaitable[object] | None]]) -> None:
     """Stops all parts in order. If one fails, or takes longer than PART_S, the log names it and the
     others go on."""
     for stop in stops:

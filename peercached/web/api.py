@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any
 
 from peercached.admin.calls import Refusal, StatusSource
 from peercached.admin.curves import Curves
 from peercached.admin.events import Events
 from peercached.admin.process import Process
 from peercached.admin.status import Located, Status
-from peercached.observe.latency import Latency
+from peercached.data_plane.latencies import Latencies
+from peercached.overview.overview import Overview
+from peercached.peer.service.relay import Relay
 from peercached.proto import admin_pb2 as pb
 from peercached.web.message import JSON, Request, Response, json_document, text
 from peercached.web.server import Handler
@@ -20,22 +20,19 @@ from peercached.web.server import Handler
 # How long another node may take to answer.
 ANSWER_S = 5.0
 
-Ask = Callable[[str, str, float], Awaitable[bytes]]
-
 
 def api_routes(
     source: StatusSource,
-    latencies: Callable[[], Iterable[Latency]],
-    cluster: Callable[[], Awaitable[Mapping[str, Any]]],
-    ask: Ask,
+    latencies: Latencies,
+    overview: Overview,
+    relay: Relay,
     shows_names: bool,
 ) -> dict[str, Handler]:
-    """`ask`: makes an admin call at another node (peer/service/relay.py). `shows_names`: readers
-    may see the names of namespaces."""
+    """`shows_names`: readers may see the names of namespaces."""
 
     async def of_node(node_id: str, method: str) -> Response:
         try:
-            packed = await ask(node_id, method, ANSWER_S)
+            packed = await relay.ask_for_web(node_id, method, ANSWER_S)
         except Refusal as refusal:
             return text(str(refusal), HTTPStatus.BAD_GATEWAY)
         return Response(pb.StatusReply.FromString(packed).json.encode(), JSON)
@@ -54,11 +51,11 @@ def api_routes(
         # By its name, a guess at a weak secret could be checked.
         for name in ("secret", "secrets_also_accepted"):
             document["security"].pop(name, None)
-        document["latencies"] = [asdict(latency) for latency in latencies()]
+        document["latencies"] = [asdict(latency) for latency in latencies.now()]
         return json_document(document)
 
     async def whole(_: Request) -> Response:
-        return json_document(await cluster())
+        return json_document(await overview.document())
 
     async def look_up(request: Request) -> Response:
         asked = request.arguments

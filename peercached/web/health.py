@@ -3,22 +3,19 @@ and accepts sets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
 
+from peercached.admin.calls import StatusSource
 from peercached.web.message import Request, Response, text
 from peercached.web.server import Handler
 
 
-def health_routes(status: Callable[[], Mapping[str, Any]]) -> dict[str, Handler]:
-    """`status` returns the node's current status."""
-
+def health_routes(source: StatusSource) -> dict[str, Handler]:
     async def healthz(_: Request) -> Response:
         return text("ok")
 
     async def readyz(_: Request) -> Response:
-        now = status()
+        now = source.status()
         if now["node"]["starting"]:
             return text("it starts", HTTPStatus.SERVICE_UNAVAILABLE)
         if now["node"]["stopping"]:

@@ -7,11 +7,11 @@ as a use of a page, or as a lookup by a worker.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
+from peercached.peer.directory.prefixes import Prefixes
 from peercached.web.message import Request, Response, json_document, text
 from peercached.web.server import Handler
 
@@ -22,19 +22,7 @@ _HEX = frozenset("0123456789abcdef")
 _WANTED = 'a JSON object like {"namespace": "NAME", "keys": ["KEY", ...]} or {"digests": [...]}'
 
 
-class ClusterPrefix(Protocol):
-    """A dataclass: peer/directory/prefixes.py."""
-
-    @property
-    def present(self) -> int: ...
-    @property
-    def nodes(self) -> list[Any]: ...
-
-
-def prefix_routes(
-    digests_of: Callable[[str, list[str]], bytes],
-    find: Callable[[bytes, float], Awaitable[ClusterPrefix]],
-) -> dict[str, Handler]:
+def prefix_routes(prefixes: Prefixes) -> dict[str, Handler]:
     async def prefix(request: Request) -> Response:
         asked = _parsed(request.body)
         names: list[str] = asked["digests" if "digests" in asked else "keys"]
@@ -46,8 +34,8 @@ def prefix_routes(
         if "digests" in asked:
             digests = _packed(names)
         else:
-            digests = digests_of(asked["namespace"], names)
-        found = await find(digests, ANSWER_S)
+            digests = prefixes.digests(asked["namespace"], names)
+        found = await prefixes.find(digests, ANSWER_S)
         nodes = [{**asdict(node), "on_disk": node.prefix - node.in_pool} for node in found.nodes]
         return json_document(
             {"schema_version": 1, "keys": len(names), "present": found.present, "nodes": nodes}

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
+from peercached.admin.calls import StatusSource
 from peercached.admin.status import Status
+from peercached.data_plane.latencies import Latencies
 from peercached.metrics.all import families
 from peercached.metrics.exposition import CONTENT_TYPE, exposition
-from peercached.observe.latency import Latency
 from peercached.web.health import health_routes
 from peercached.web.message import Request, Response
 from peercached.web.server import Handler
 
 
-def routes(
-    status: Callable[[], Mapping[str, Any]], latencies: Callable[[], Iterable[Latency]]
-) -> dict[str, Handler]:
-    """`status` and `latencies` return the node's current values."""
-
+def routes(source: StatusSource, latencies: Latencies) -> dict[str, Handler]:
     async def metrics(_: Request) -> Response:
         return Response(
-            await exposition(families(Status.model_validate(dict(status())), latencies())),
+            await exposition(
+                families(Status.model_validate(dict(source.status())), latencies.now())
+            ),
             CONTENT_TYPE,
         )
 
-    return {"/metrics": metrics, **health_routes(status)}
+    return {"/metrics": metrics, **health_routes(source)}

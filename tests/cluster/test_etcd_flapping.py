@@ -12,10 +12,10 @@ from harness.etcd import TTL_S, Etcd, names, sentences, with_etcd
 from harness.fixtures import Attach, MakeCluster
 from harness.pages import keys_of
 from harness.said import sentences as sentences_of
+from harness.views import ViewNews
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercached.directory.epochs import Epochs
 from peercached.membership import NodeAddress, Timing, View
 from peercached.membership.flapping import FREE_JOINS, SPARE
 from peercached.peer.membership.etcd.client import EtcdClient
@@ -56,9 +56,8 @@ class Node:
             "/peercached",
             self.timing,
             cast(Peers, None),
-            cast(Epochs, NothingCleared()),
-            self.views.append,
-            lambda reason: None,
+            cast(Any, NothingCleared()),
+            ViewNews(self.views),
         )
         self.membership.start()
         await self.membership.settle(0.0)

@@ -16,8 +16,8 @@ import pytest
 from harness.clock import now_s, seconds
 from harness.etcd import Etcd
 from harness.said import sentences
+from harness.views import ViewNews
 
-from peercached.directory.epochs import Epochs
 from peercached.membership import NodeAddress, Timing, View
 from peercached.peer.membership.etcd.client import EtcdClient
 from peercached.peer.membership.etcd.membership import EtcdMembership
@@ -44,9 +44,8 @@ class Many:
             "/peercached",
             TIMING,
             cast(Peers, None),
-            cast(Epochs, NothingCleared()),
-            self.views[place].append,
-            lambda reason: None,
+            cast(Any, NothingCleared()),
+            ViewNews(self.views[place]),
         )
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import Attach, MakeCluster
+from harness.links import link_from
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -65,7 +66,7 @@ def as_impostor(
 ) -> Any:
     async def with_link() -> Any:
         secret = Secret(SECRET.hex().encode(), key)
-        link = PeerLink(at.address, lambda: says, secret, None, 5.0, lambda link: None)
+        link = link_from(says, at.address, secret, timeout_s=5.0)
         try:
             return await work(link)
         finally:
@@ -121,7 +122,7 @@ async def _tells(at: Daemon, change: Callable[[View], ViewUpdate]) -> None:
     key = NodeKey.make()
     own = NodeAddress("zz", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
     secret = Secret(SECRET.hex().encode(), key)
-    link = PeerLink(at.address, lambda: own, secret, None, 5.0, lambda link: None)
+    link = link_from(own, at.address, secret, timeout_s=5.0)
 
     async def beat(update: ViewUpdate | None = None) -> HeartbeatAnswer:
         message = member_wire.heartbeat_message(Heartbeat(Member(own), 0, update), [])

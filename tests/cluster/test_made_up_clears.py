@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.cluster import Daemon
 from harness.fixtures import Attach, MakeCluster
+from harness.links import link_from
 from harness.pages import keys_of
 from harness.warm_pools import PoolFiles
 
@@ -17,7 +18,6 @@ from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.membership import Heartbeat, Member, NodeAddress, State
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc.auth import Secret
-from peercached.peer.rpc.client import PeerLink
 from peercached.peer.rpc.node_key import NodeKey
 
 SECRET = os.urandom(32).hex().encode()
@@ -31,7 +31,7 @@ async def tell_made_up_clears(daemon: Daemon, number: int) -> None:
     """One node id says goodbye at once, so it never is a member."""
     key = NodeKey.make()
     own = NodeAddress(f"x{number}", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
-    link = PeerLink(daemon.address, lambda: own, Secret(SECRET, key), None, 10.0, lambda _: None)
+    link = link_from(own, daemon.address, Secret(SECRET, key))
     epochs = [(os.urandom(16), 1) for _ in range(EPOCHS_PER_MESSAGE_MAX)]
     beat = Heartbeat(Member(own, state=State.LEFT), 0)
     try:

@@ -13,6 +13,7 @@ from harness.certificates import Certificates
 from harness.cluster import Cluster, Daemon
 from harness.etcd import with_etcd
 from harness.fixtures import Attach, MakeCluster
+from harness.links import link_from
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
 from harness.versions import Versions
@@ -72,7 +73,7 @@ def uses(daemon: Daemon, secret: ClusterSecret) -> bool:
 
 def stranger(daemon: Daemon, secret: ClusterSecret) -> PeerLink:
     own = NodeAddress("stranger", 5, "127.0.0.1", 1, 2)
-    return PeerLink(daemon.address, lambda: own, Secret(secret), None, 10.0, lambda link: None)
+    return link_from(own, daemon.address, Secret(secret))
 
 
 async def ping(link: PeerLink) -> None:

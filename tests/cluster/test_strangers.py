@@ -23,6 +23,7 @@ from harness.certificates import Certificates
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import FAST, Attach, MakeCluster, cluster_maker
+from harness.links import link_from
 from harness.pages import Pages, keys_of
 from harness.scrape import samples
 from harness.waiting import eventually
@@ -95,7 +96,7 @@ def call(daemon: Daemon, work: Callable[[PeerLink], Any], secret: bytes, tls: An
     own = NodeAddress("c", 7, "127.0.0.3", 1, 2)
 
     async def with_link() -> Any:
-        link = PeerLink(daemon.address, lambda: own, Secret(secret), tls, 5.0, lambda link: None)
+        link = link_from(own, daemon.address, Secret(secret), tls, 5.0)
         try:
             return await work(link)
         finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from harness.links import link_from
 from harness.loop_node import LoopNode, free_port, run
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import Secret
@@ -84,7 +85,7 @@ def link_to(
 ) -> PeerLink:
     own = NodeAddress(node_id, 5, host, 1, 2)
     endpoint = node.daemon.placement.own.address.endpoint
-    return PeerLink(endpoint, lambda: own, Secret(secret), tls, 10.0, lambda link: None)
+    return link_from(own, endpoint, Secret(secret), tls)
 
 
 def stranger(node: LoopNode, secret: bytes = b"") -> PeerLink:

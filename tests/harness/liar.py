@@ -15,11 +15,11 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from harness.cluster import Daemon
+from harness.links import link_from
 from peercached.membership import Heartbeat, Member, NodeAddress
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import Secret
-from peercached.peer.rpc.client import PeerLink
 from peercached.peer.rpc.failures import Unreachable
 from peercached.peer.rpc.node_key import NodeKey
 from peercached.proto import peer_pb2 as pb
@@ -53,10 +53,7 @@ class Liar:
         incarnation = incarnation or time.time_ns()
         self.own = NodeAddress(node_id, incarnation, HOST, port, port, 1 << 20, 0, key.public)
         self._secret = Secret(secret, key)
-        self.links = [
-            PeerLink(d.address, lambda: self.own, self._secret, None, 10.0, lambda link: None)
-            for d in daemons
-        ]
+        self.links = [link_from(self.own, d.address, self._secret) for d in daemons]
         self._view_number = 0
 
     async def __aenter__(self) -> Liar:

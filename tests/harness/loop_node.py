@@ -11,12 +11,13 @@ from harness.fake_engine import FakeEngine, build_ring, digest_of
 from harness.paced import paced
 from harness.settings import fixed
 from peercache_bench import process
+from peercached import life
 from peercached.config import Config
 from peercached.daemon import Daemon
 from peercached.directory.layout import ROW_BYTES
-from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.tls import Tls
 
 # (page, node id). Defined here because inside LoopNode the name `set` is its method.
@@ -81,14 +82,14 @@ class LoopNode:
 
     async def __aenter__(self) -> LoopNode:
         try:
-            await self.daemon.start()
+            await life.start(self.daemon)
         except BaseException:
-            await self.daemon.stop()
+            await life.stop(self.daemon)
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.daemon.stop()
+        await life.stop(self.daemon)
 
     async def ask(self, name: str, *fields: Any, left_s: float = 2.0) -> Any:
         ticket = self.engine.post(name, *fields, left_s=seconds(left_s))

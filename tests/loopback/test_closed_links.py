@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from harness.clock import seconds
+from harness.links import link_from
 
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import Secret
@@ -22,7 +23,7 @@ async def link_to_a_mute() -> AsyncIterator[PeerLink]:
     mute = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     port = mute.sockets[0].getsockname()[1]
     own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
-    link = PeerLink(f"127.0.0.1:{port}", lambda: own, Secret(b""), None, 20.0, lambda _: None)
+    link = link_from(own, f"127.0.0.1:{port}", Secret(b""), timeout_s=20.0)
     yield link
     await link.close()
     mute.close()

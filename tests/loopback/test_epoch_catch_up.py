@@ -38,8 +38,8 @@ def test_all_epochs_are_known_when_workers_may_come() -> None:
 def test_a_member_that_does_not_tell_costs_no_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def refuse(self: PeerServicer, request: Any, context: Any) -> Any:
-        await self._refuse(context, LookupError("not now"))
+    async def refuse(_: PeerServicer, request: Any, context: Any) -> Any:
+        raise LookupError("not now")
 
     monkeypatch.setattr(PeerServicer, "Epochs", refuse)
 

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from harness.callers import stranger
+from harness.links import placement_of
 from harness.loop_node import LoopNode, free_port, run
 
 from peercached.membership import NodeAddress
@@ -24,7 +25,7 @@ from peercached.peer.rpc.auth import (
     Claim,
     Secret,
 )
-from peercached.peer.rpc.client import PeerLink
+from peercached.peer.rpc.client import OwnSide, PeerLink
 from peercached.peer.rpc.failures import Refused
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
@@ -66,7 +67,7 @@ def test_no_call_is_answered_without_a_session(method: str, request_: Any) -> No
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await getattr(link.stub, method)(request_)
             assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert node.daemon.servicer.interceptor.unauthenticated == 1
+            assert node.daemon.interceptor.unauthenticated == 1
             assert node.engine.epochs == {}
             await link.close()
 
@@ -145,14 +146,12 @@ async def reached(impostor: Impostor, member: NodeAddress | None = None) -> Asyn
     await server.start()
     own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
     there = None if member is None else replace(member, peer_port=port)
+    placement = placement_of(own)
+    if there is not None:
+        placement._by_endpoint[there.endpoint] = there
     link = PeerLink(
         f"127.0.0.1:{port}",
-        lambda: own,
-        Secret(b"the secret"),
-        None,
-        5.0,
-        lambda link: None,
-        lambda _: there,
+        OwnSide(placement, Secret(b"the secret"), None, 5.0),
     )
     try:
         yield link

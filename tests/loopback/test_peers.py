@@ -20,7 +20,7 @@ from harness.loop_node import (
 )
 
 from peercached.admin.status import Located, Status
-from peercached.daemon import StartRefused
+from peercached.life import StartRefused
 from peercached.membership import NodeAddress
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY, AuthError, Claim, Secret
@@ -141,7 +141,7 @@ def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
             epoch = pb.NamespaceEpoch(namespace_id=b"short", epoch=1)
             with pytest.raises(Refused, match="namespace id of 5 bytes"):
                 await link.call("RaiseEpoch", pb.RaiseEpochRequest(epoch=epoch))
-            assert node.daemon.servicer.malformed == 3
+            assert node.daemon.refusals.malformed == 3
             await link.close()
 
     run(claim())
@@ -164,7 +164,7 @@ def test_unparseable_calls_are_refused_with_the_reason(
                 )
                 assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT, name
                 assert "9 bytes that are no message of this call" in await call.details()
-            assert node.daemon.servicer.malformed == len(calls)
+            assert node.daemon.refusals.malformed == len(calls)
             await link.call("Ping", pb.PingRequest())
             await link.close()
 
@@ -332,7 +332,7 @@ def test_links_to_heads_that_are_no_members_are_kept() -> None:
             peers = node.daemon.peers
             await eventually(lambda: f"127.0.0.1:{nobody}" in peers._links)
             link = peers.link(f"127.0.0.1:{nobody}")
-            node.daemon.views.apply(node.daemon.placement.view)
+            node.daemon.reactions.apply(node.daemon.placement.view)
             assert peers.link(f"127.0.0.1:{nobody}") is link
 
     run(claim())

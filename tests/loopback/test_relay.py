@@ -11,6 +11,7 @@ from harness.fake_daemon import FakeSource
 from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
 from peercached.admin.calls import Refusal
+from peercached.peer.rpc.auth import Secret
 from peercached.peer.service.relay import Relay
 from peercached.proto import admin_pb2 as pb
 
@@ -31,8 +32,14 @@ def run(story: Any, secret: bytes = SECRET) -> None:
 
 
 def relay_of(node: LoopNode, source: FakeSource, authenticated: bool = True) -> Relay:
-    relay = Relay(source, node.daemon.placement, node.daemon.peers, lambda: authenticated)
-    node.daemon.servicer._operate = relay.answer
+    relay = Relay(
+        source,
+        node.daemon.placement,
+        node.daemon.peers,
+        Secret(b"theirs" if authenticated else b""),
+        None,
+    )
+    node.daemon.servicer._relay = relay
     return relay
 
 

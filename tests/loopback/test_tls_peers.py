@@ -183,8 +183,8 @@ def test_new_files_serve_new_connections_and_the_old_ones_go_on(
             shut = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
             channel = shut._channel
             # Cutting the connection forces a new one, which uses the new certificate.
-            for inode, one in list(first.daemon.servicer.limits._by_inode.items()):
-                first.daemon.servicer.limits._shut(one, inode)
+            for inode, one in list(first.daemon.limits._by_inode.items()):
+                first.daemon.limits._shut(one, inode)
             await second.set("y")
             await eventually(lambda: shut.stub is not None and shut._channel is not channel)
             await in_sync(first, second)

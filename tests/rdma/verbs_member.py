@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 
 from harness.cluster import Daemon
+from harness.links import link_from
 
 from peercached.membership import Heartbeat, Member, NodeAddress, State
 from peercached.peer.membership.embedded import wire as member_wire
@@ -56,9 +57,7 @@ class VerbsMember:
         self._channel = 0
 
     def link(self, daemon: Daemon) -> PeerLink:
-        return PeerLink(
-            daemon.address, lambda: self.own, Secret(b""), None, _TIMEOUT_S, lambda link: None
-        )
+        return link_from(self.own, daemon.address, Secret(b""), timeout_s=_TIMEOUT_S)
 
     async def __aenter__(self) -> "VerbsMember":
         await self._beat(Member(self.own))

@@ -16,13 +16,14 @@ import grpc.aio
 from harness.fake_engine import build_ring, each, unpack_rows
 from harness.settings import fixed
 
+from peercached import life
 from peercached.config import Config
-from peercached.daemon import Daemon, StartRefused
+from peercached.daemon import Daemon
 from peercached.directory.placement import RingBuilder
 from peercached.membership import NodeAddress, View
-from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.connection_limits import ConnectionLimits
+from peercached.peer.rpc.heads import Heads
 from sim.agreement import Agreement
 from sim.engine import SimEngine, packed
 from sim.loop import InProcess, Loop, Process
@@ -110,9 +111,9 @@ class SimNode(InProcess):
 
     async def _start(self) -> None:
         try:
-            await self.daemon.start()
-        except StartRefused:
-            await self.daemon.stop()
+            await life.start(self.daemon)
+        except life.StartRefused:
+            await life.stop(self.daemon)
             self.cluster.net.after(0.0, lambda: self.cluster.refused(self))
 
     def _took(self, view: View) -> None:
@@ -127,7 +128,7 @@ class SimNode(InProcess):
         await self.daemon.handover.drain.before_stop(seconds)
         for digest in self.engine.pool:
             self.cluster.hides(digest, self)
-        await self.daemon.stop()
+        await life.stop(self.daemon)
         self.cluster.net.after(0.0, lambda: self.cluster.ended(self))
 
     def answers(self) -> bool:

@@ -25,6 +25,8 @@ from peercached.membership import (
     View,
 )
 from peercached.membership.signs import NEVER
+from peercached.news import Event, News
+from peercached.peer.membership.cluster import JoinRefused, ViewFound
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.peer.membership.embedded.life_signs import LifeSigns
 from sim.agreement import Agreement
@@ -105,9 +107,9 @@ class Node(InProcess):
             cluster.max_masters, remembered,
         )  # fmt: skip
         self.calls, self.signs = Calls(self), Signs(self)
-        self.beats = Heartbeats(
-            self.membership, cluster.timing, self.calls, self.signs, self._on_view, self._on_refused
-        )
+        news = News()
+        news.read_by(self)
+        self.beats = Heartbeats(self.membership, cluster.timing, self.calls, self.signs, news)
         if len(cluster.names) <= SIGNS_NODES_MAX:
             self.net.after(self.net.rng.random(), self.signs.follow)
 
@@ -123,13 +125,12 @@ class Node(InProcess):
     def start(self) -> None:
         self.run(self.beats.start)
 
-    def _on_view(self, view: View) -> None:
-        self.views.append(view)
-        self.cluster.on_view(self, view)
-
-    def _on_refused(self, reason: str) -> None:
-        del reason
-        self.refused += 1
+    def take(self, event: Event) -> None:
+        if isinstance(event, ViewFound):
+            self.views.append(event.view)
+            self.cluster.on_view(self, event.view)
+        elif isinstance(event, JoinRefused):
+            self.refused += 1
 
 
 class Members(Agreement):

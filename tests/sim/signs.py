@@ -39,7 +39,7 @@ class Signs:
             theirs: Signs = peer.engine.signs
             if theirs._own[0] == 0 or peer.clock >= theirs._until:
                 continue
-            self._next_at[incarnation] = us.clock + us.daemon._timing.sign_wait_s
+            self._next_at[incarnation] = us.clock + us.daemon.timing.sign_wait_s
             heard.append((incarnation, *theirs._own, 0.0, 0.0))
         return heard
 

@@ -19,6 +19,7 @@ from peercached.membership import (
     Timing,
     Verdict,
 )
+from peercached.news import News
 from peercached.peer.membership.embedded import heartbeats
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.membership.embedded.calls import MemberCalls
@@ -85,9 +86,7 @@ class Storm:
         epochs = cast(Any, SimpleNamespace(hear=lambda *_: None, some=list))
         calls = MemberCalls(cast(Any, Network(alive)), epochs, TIMING.call_deadline_s)
         signs = cast(Any, SimpleNamespace(take=lambda now: [], say=lambda sign, for_s: None))
-        self.beats = Heartbeats(
-            membership, TIMING, calls, signs, lambda view: None, lambda reason: None
-        )
+        self.beats = Heartbeats(membership, TIMING, calls, signs, News())
 
     def members(self) -> set[str]:
         return {m.node_id for m in self.beats.view.members} - {"a"}

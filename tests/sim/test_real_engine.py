@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from peercached.peer.directory.cluster_wide import ClusterWide
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.replies import Answers
+from peercached.peer.service.cluster_wide import ClusterWide
 from sim import real_removals
 from sim.cluster import SimNode
 from sim.real_removals import KEYS, RealRemovals

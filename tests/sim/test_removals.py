@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from peercached.peer.removals.calls import RemovalCalls
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.removals.member import ORPHANED_S
@@ -103,9 +104,9 @@ def test_claims_of_two_members_on_each_other_end_when_neither_has_any() -> None:
             life = ours.lives.find(owing.node_id, owing.incarnation)
             assert life is not None
             ours.claimed(by, [life])
-        assert ours.must_tell(b) and ours.must_tell(c)
+        assert ours.debts.must_tell(b) and ours.debts.must_tell(c)
         cluster.run(5.0)
-        assert not (ours.must_tell(b) or ours.must_tell(c))
+        assert not (ours.debts.must_tell(b) or ours.debts.must_tell(c))
 
 
 def test_nothing_is_known_while_pages_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,16 +147,16 @@ def test_journal_positions_of_other_members_are_saved() -> None:
 def test_lost_end_of_removal_message_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    call = RemovalDriver._call
+    call = RemovalCalls.call
     lost: list[str] = []
 
-    async def one_is_lost(self: RemovalDriver, node: Any, method: str, request: Any) -> Any:
+    async def one_is_lost(self: RemovalCalls, node: Any, method: str, request: Any) -> Any:
         if method == "EndRemovals" and not lost:
             lost.append(node.address.node_id)
             return "it was lost"
         return await call(self, node, method, request)
 
-    monkeypatch.setattr(RemovalDriver, "_call", one_is_lost)
+    monkeypatch.setattr(RemovalCalls, "call", one_is_lost)
     with RemovalsCluster(1, 3) as cluster:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(2.0)
@@ -215,7 +216,7 @@ def test_removal_does_not_wait_for_its_drivers_earlier_incarnation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A member that has not met the new incarnation yet reports the earlier one as silent."""
-    call = RemovalDriver._call
+    call = RemovalCalls.call
     with RemovalsCluster(1, 3) as cluster:
         cluster.until_agreed(20 * TTL_S)
         before = cluster.nodes["n0000"].address
@@ -223,13 +224,13 @@ def test_removal_does_not_wait_for_its_drivers_earlier_incarnation(
         cluster.start("n0000")
         cluster.until_agreed(20 * TTL_S)
 
-        async def as_before(self: RemovalDriver, node: Any, method: str, request: Any) -> Any:
+        async def as_before(self: RemovalCalls, node: Any, method: str, request: Any) -> Any:
             reply = await call(self, node, method, request)
             if method == "Remove":
                 reply.silent.append(address_message(before))
             return reply
 
-        monkeypatch.setattr(RemovalDriver, "_call", as_before)
+        monkeypatch.setattr(RemovalCalls, "call", as_before)
         cluster.remove(cluster.nodes["n0000"], KEYS[0])
         cluster.run(1.0)
         assert cluster.history.sure == 1

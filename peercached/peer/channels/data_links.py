@@ -31,8 +31,6 @@ class DataLinks:
         self._failures = failures
         self._tasks = Tasks()
         self._greeting = asyncio.Semaphore(GREETINGS_AT_ONCE_MAX)
-        peers.on_session(self.open)
-        peers.on_loss(self.close)
 
     def stop(self) -> None:
         """Cancels handshakes under way."""

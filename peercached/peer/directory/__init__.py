@@ -1,12 +1,10 @@
 """Drives the state machines of peercached.directory over the network.
 
-streams          sends the records of this node to their owners
-lookups          asks owners where pages are
+own_records      withdraws and drops records of this node, and waits for the followers
+records          finds records of pages at other nodes
+told_epochs      takes the epochs that members tell
 promotes         asks holders to bring pages from their disks into memory
 prefixes         how much of a prompt's beginning each node has
-cluster_wide     clears a namespace on all members, and locates one key
 epoch_catch_up   learns at start which namespaces were cleared while the node was away
-trace            times the steps of one get
-trim             drops records that this node no longer owns
-status           streams and lookups in the status document
+status           followers in the status document
 """

@@ -86,7 +86,7 @@ class Promotes:
         self._warms.add(task)
         task.add_done_callback(self._warms.discard)
 
-    def tell_used(self, now: float) -> None:
+    def tend(self, now: float) -> None:
         """Tells holders which of their pages were used here. They cannot see an RDMA READ, so they
         would evict popular pages as unused. Call it often: it limits itself to TELL_USED_S."""
         if now < self._told_at + TELL_USED_S:

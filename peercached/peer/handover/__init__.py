@@ -1,6 +1,7 @@
 """Pages move from one node's pool to another's.
 
 handover         puts the parts together
+intake           takes sets, or refuses them
 drain            a node hands its warmest pages to peers and leaves
 spill            a full node offers the pages that it would evict to peers with room or older pages
 push             pages go to other nodes as soon as they are set

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
-from peercached.directory.epochs import Epochs
 from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress
+from peercached.peer.directory.told_epochs import ToldEpochs
 from peercached.peer.handover.parts import ADOPTS_MAX, bytes_of, digests_in, rows_in
 from peercached.peer.rpc.failures import Unable
 from peercached.proto import peer_pb2 as pb
@@ -36,7 +36,7 @@ class Adopts(Component):
     more."""
 
     def __init__(
-        self, engine: Engine, placement: Placement, epochs: Epochs, timeout_s: float
+        self, engine: Engine, placement: Placement, epochs: ToldEpochs, timeout_s: float
     ) -> None:
         self._engine = engine
         self._placement = placement

@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from peercached.component import Component, Stats
 from peercached.directory.layout import ROW_BYTES
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say
+from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.handover.parts import (
     OFFERS_MAX,
     READERS_DONE_S,
@@ -36,6 +37,8 @@ from peercached.peer.handover.parts import (
 from peercached.peer.handover.report import NO_DRAIN, Progress
 from peercached.peer.handover.rests import Rests
 from peercached.peer.handover.takers import takers
+from peercached.peer.membership.goodbye import Goodbye
+from peercached.removals.debts import Debts
 from peercached.within import within
 
 if TYPE_CHECKING:
@@ -70,30 +73,23 @@ class Limits:
 
 
 class Drain(Component):
-    """Use it on the event loop's thread. `announce` tells the other nodes whether this node drains.
-    `withdraw` takes back records, `drop` drops pages; both return when the owners know. `leave`
-    takes this node out of the cluster. `may_give` says whether no page here can have been removed
-    elsewhere unnoticed: a peer serves as its own what it is given."""
+    """Use it on the event loop's thread."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         offers: Offers,
-        announce: Callable[[bool], None],
-        withdraw: Callable[[bytes, bool], Awaitable[object]],
-        drop: Callable[[bytes], Awaitable[None]],
-        leave: Callable[[], Awaitable[None]],
-        may_give: Callable[[], bool],
+        own_records: OwnRecords,
+        goodbye: Goodbye,
+        debts: Debts,
     ) -> None:
         self._engine = engine
         self._placement = placement
         self._offers = offers
-        self._announce = announce
-        self._withdraw = withdraw
-        self._drop = drop
-        self._leave = leave
-        self._may_give = may_give
+        self._own_records = own_records
+        self._goodbye = goodbye
+        self._debts = debts
         self._turns = itertools.count()
         self._withdrawn = bytearray()  # records of pages that peers took
         self._out: dict[Node, str] = {}  # peers that take nothing more -> why
@@ -105,6 +101,12 @@ class Drain(Component):
     @property
     def takes_sets(self) -> bool:
         return self.progress.state == NO_DRAIN
+
+    @property
+    def may_move_pages(self) -> bool:
+        """Whether single pages may go to peers. While this node owes, a page here may have been
+        removed elsewhere unnoticed, and the peer would serve it as its own."""
+        return self.takes_sets and not self._debts.owes
 
     # --- the operator's part
 
@@ -121,7 +123,7 @@ class Drain(Component):
         log.warning(
             "drain started: refusing sets, handing pages to peers for at most %g s", limits.seconds
         )
-        self._announce(True)
+        self._goodbye.announce(True)
         self._task = asyncio.ensure_future(self._run(limits))
 
     async def undo(self) -> None:
@@ -132,7 +134,7 @@ class Drain(Component):
         await self.stop()
         await self._drop_withdrawn()
         self._engine.set_taking(True)
-        self._announce(False)
+        self._goodbye.announce(False)
         self.progress = Progress()
         log.warning("drain undone: accepting sets again")
 
@@ -178,18 +180,18 @@ class Drain(Component):
             progress.state = "drained"
             return
         progress.state = "leaving"
-        await self._leave()
+        await self._goodbye.leave_for_good()
         progress.state = "left"
 
     async def _drop_withdrawn(self) -> None:
         step = DROP_PAGES * ROW_BYTES
         while self._withdrawn:
             some = bytes(self._withdrawn[:step])
-            await self._drop(some)
+            await self._own_records.drop(some)
             del self._withdrawn[:step]
 
     async def _hand_over(self, bytes_max: int) -> None:
-        while not self._may_give():  # noqa: ASYNC110 (it comes with no event)
+        while self._debts.owes:  # noqa: ASYNC110 (it comes with no event)
             await asyncio.sleep(ASK_AGAIN_S)
         loop = asyncio.get_running_loop()
         found, too_large = await loop.run_in_executor(None, self._engine.handovers, bytes_max)
@@ -274,7 +276,7 @@ class Drain(Component):
             records = b"".join(wanted[digest] for digest in answer.taken)
             # Note them before we wait: the drain may time out, and they must be dropped even then.
             self._withdrawn += records
-            await self._withdraw(records, False)
+            await self._own_records.withdraw(records, False)
         for digest in answer.taken:
             row = left.pop(digest, None)
             if row is not None:

@@ -14,11 +14,11 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
+from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.handover.parts import (
     ADOPTS_MAX,
     READERS_DONE_S,
@@ -53,24 +53,19 @@ class Given:
 
 
 class Giver:
-    """Use it on the event loop's thread. `withdraw` takes back records, but not of pages that are
-    pinned if its second argument is true, and returns how many pages leave. `drop` drops the pages
-    of withdrawn records. Both return when the owners know, and leave pages alone that were set
-    anew."""
+    """Use it on the event loop's thread."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         offers: Offers,
-        withdraw: Callable[[bytes, bool], Awaitable[int]],
-        drop: Callable[[bytes], Awaitable[None]],
+        own_records: OwnRecords,
     ) -> None:
         self._engine = engine
         self._placement = placement
         self._offers = offers
-        self._withdraw = withdraw
-        self._drop = drop
+        self._own_records = own_records
         self._turns = itertools.count()
         self._rests = Rests(REST_MAX_S)
         self._rooms: dict[Node, tuple[int, int]] = {}  # free bytes, age of the coldest page
@@ -145,7 +140,7 @@ class Giver:
 
     async def _give_up(self, records: bytes, ends_pins: bool) -> int:
         try:
-            return await self._withdraw(records, not ends_pins)
+            return await self._own_records.withdraw(records, not ends_pins)
         finally:
             self._drops.spawn(self._drop_later(records))
 
@@ -172,4 +167,4 @@ class Giver:
 
     async def _drop_later(self, records: bytes) -> None:
         await asyncio.sleep(READERS_DONE_S)
-        await self._drop(records)
+        await self._own_records.drop(records)

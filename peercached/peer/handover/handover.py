@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from peercached.component import Component
-from peercached.config import Config
 from peercached.directory.placement import Placement
+from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.handover.drain import Drain
 from peercached.peer.handover.giver import Giver
 from peercached.peer.handover.move import Move
@@ -15,57 +14,34 @@ from peercached.peer.handover.parts import Offers
 from peercached.peer.handover.push import Push
 from peercached.peer.handover.replicas import Replicas
 from peercached.peer.handover.spill import Spill
+from peercached.peer.membership.goodbye import Goodbye
+from peercached.removals.debts import Debts
+from peercached.service.settings import Settings
 
 if TYPE_CHECKING:
     from peercached._native import Engine
 
 
-class Settings(Protocol):
-    @property
-    def config(self) -> Config: ...
-
-
 class Handover:
-    """Use it on the event loop's thread. `settings.config` is the one in force. `withdraw`, `drop`,
-    `announce`, `leave` and `may_give` are those of Drain."""
+    """Use it on the event loop's thread. `settings.config` is the one in force."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         offers: Offers,
+        own_records: OwnRecords,
+        goodbye: Goodbye,
+        debts: Debts,
         settings: Settings,
         timeout_s: float,
-        *,
-        withdraw: Callable[[bytes, bool], Awaitable[int]],
-        drop: Callable[[bytes], Awaitable[None]],
-        announce: Callable[[bool], None],
-        leave: Callable[[], Awaitable[None]],
-        may_give: Callable[[], bool],
     ) -> None:
-        self.drain = Drain(engine, placement, offers, announce, withdraw, drop, leave, may_give)
-        self._giver = Giver(engine, placement, offers, withdraw, drop)
-        self.move = Move(engine, placement, self._giver, may_give)
-        pool_bytes = settings.config.pool_size
-
-        def may_push() -> bool:
-            return self.drain.takes_sets and may_give()
-
-        self._push = Push(engine, self._giver, may_push, settings.config.write_policy)
-        self.spill = Spill(
-            engine,
-            placement,
-            offers,
-            self._giver,
-            may_push,
-            pool_bytes,
-            lambda: settings.config.spill_bytes_per_s,
-        )
-        self._replicas = Replicas(
-            engine,
-            lambda: int(settings.config.replica_share * pool_bytes),
-            timeout_s,
-        )
+        self.drain = Drain(engine, placement, offers, own_records, goodbye, debts)
+        self._giver = Giver(engine, placement, offers, own_records)
+        self.move = Move(engine, placement, self._giver, debts)
+        self._push = Push(engine, self._giver, self.drain, settings.config.write_policy)
+        self.spill = Spill(engine, placement, offers, self._giver, self.drain, settings)
+        self._replicas = Replicas(engine, settings, timeout_s)
 
     @property
     def components(self) -> list[Component]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Node, Placement
 from peercached.peer.handover.giver import BUSY_S, ELSEWHERE, Giver
 from peercached.peer.handover.parts import Part
+from peercached.removals.debts import Debts
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -26,25 +26,25 @@ class Moved:
 
 
 class Move:
-    """Use it on the event loop's thread. `may_give` is that of Drain."""
+    """Use it on the event loop's thread."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
         giver: Giver,
-        may_give: Callable[[], bool],
+        debts: Debts,
     ) -> None:
         self._engine = engine
         self._placement = placement
         self._giver = giver
-        self._may_give = may_give
+        self._debts = debts
 
     async def move(self, digests: list[bytes], to: str, seconds: float) -> Moved:
         """Hands these pages over, within about `seconds`. Raises ValueError if that node cannot
         have them."""
         node = self._node(to)
-        if not self._may_give():
+        if self._debts.owes:
             raise ValueError(
                 "this node has not heard of all removals yet, so it hands no page on: ask again in "
                 "some seconds"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from peercached.component import Component, Stats
+from peercached.peer.handover.drain import Drain
 from peercached.peer.handover.giver import ELSEWHERE, Giver
 from peercached.peer.handover.parts import OFFERS_MAX, Part
 
@@ -34,19 +35,18 @@ class _Waiting:
 
 
 class Push(Component):
-    """Use it on the event loop's thread. `may_give` says whether this node takes sets and has
-    missed no removal."""
+    """Use it on the event loop's thread."""
 
     def __init__(
         self,
         engine: Engine,
         giver: Giver,
-        may_give: Callable[[], bool],
+        drain: Drain,
         policy: Literal["local", "remote", "both"],
     ) -> None:
         self._engine = engine
         self._giver = giver
-        self._may_give = may_give
+        self._drain = drain
         self._keeps = policy == "both"
         self._task: asyncio.Task[None] | None = None
         self._again: list[_Waiting] = []
@@ -60,7 +60,7 @@ class Push(Component):
         if self._task is not None and not self._task.done():
             return
         has_work = self._engine.has_fresh() or self._again_due()
-        if has_work and self._may_give() and self._giver.takers(now):
+        if has_work and self._drain.may_move_pages and self._giver.takers(now):
             self._task = asyncio.ensure_future(self._round())
 
     async def stop(self) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from peercached.service.settings import Settings
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -18,19 +19,19 @@ log = logging.getLogger(__name__)
 
 
 class Replicas:
-    """Use it on the event loop's thread. `bytes_max` is the room for replicas in the pool.
-    `timeout_s` bounds the copies of one turn."""
+    """Use it on the event loop's thread. `timeout_s` bounds the copies of one turn."""
 
-    def __init__(self, engine: Engine, bytes_max: Callable[[], int], timeout_s: float) -> None:
+    def __init__(self, engine: Engine, settings: Settings, timeout_s: float) -> None:
         self._engine = engine
-        self._bytes_max = bytes_max
+        self._settings = settings
         self._timeout_s = timeout_s
         self._copying: asyncio.Task[None] | None = None
 
     def tend(self, now: float) -> None:
         """Call it a few times a second; `now` is monotonic seconds."""
         del now
-        self._engine.set_replicas_max(self._bytes_max())
+        config = self._settings.config
+        self._engine.set_replicas_max(int(config.replica_share * config.pool_size))
         is_free = self._copying is None or self._copying.done()
         if is_free and self._engine.hot_holders():
             self._copying = asyncio.ensure_future(self._copy())

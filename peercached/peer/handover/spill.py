@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -17,8 +17,10 @@ from zlib import crc32
 from peercached.component import Component, Stats
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say, kinds
+from peercached.peer.handover.drain import Drain
 from peercached.peer.handover.giver import ELSEWHERE, Giver
 from peercached.peer.handover.parts import OFFERS_MAX, Offers, Part
+from peercached.service.settings import Settings
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -56,8 +58,7 @@ class _Lost:
 
 
 class Spill(Component):
-    """Use it on the event loop's thread. `may_give` says whether this node takes sets and has
-    missed no removal. `bytes_per_s` is the budget; 0: no page spills."""
+    """Use it on the event loop's thread. `spill_bytes_per_s` is the budget; 0: no page spills."""
 
     def __init__(
         self,
@@ -65,17 +66,16 @@ class Spill(Component):
         placement: Placement,
         offers: Offers,
         giver: Giver,
-        may_give: Callable[[], bool],
-        pool_bytes: int,
-        bytes_per_s: Callable[[], int],
+        drain: Drain,
+        settings: Settings,
     ) -> None:
         self._engine = engine
         self._placement = placement
         self._offers = offers
         self._giver = giver
-        self._may_give = may_give
-        self._pool_bytes = pool_bytes
-        self._bytes_per_s = bytes_per_s
+        self._drain = drain
+        self._settings = settings
+        self._pool_bytes = settings.config.pool_size
         self._left_bytes = 0.0  # of the budget; below 0 after a part that was larger
         self._counted_at = time.monotonic()
         self._set_bytes = self._free_bytes = self._lost_bytes = 0  # Engine.filling() at that time
@@ -89,7 +89,7 @@ class Spill(Component):
     def tend(self, now: float) -> None:
         """Begins a round if there may be something to do. Call it a few times a second; `now` is
         monotonic seconds."""
-        rate = self._bytes_per_s()
+        rate = self._settings.config.spill_bytes_per_s
         passed_s = now - self._counted_at
         self._left_bytes = min(self._left_bytes + rate * passed_s, rate * BURST_S)
         self._counted_at = now
@@ -97,7 +97,7 @@ class Spill(Component):
         if rate == 0 or (self._task is not None and not self._task.done()):
             return
         is_full = self._ahead_bytes > self._free_bytes
-        if is_full and self._may_give() and self._takers():
+        if is_full and self._may_spill():
             self._task = asyncio.ensure_future(self._round())
 
     async def stop(self) -> None:
@@ -169,6 +169,9 @@ class Spill(Component):
         found = self._giver.takers(time.monotonic())
         return [node for node in found if self._left_bytes > 0 or self._giver.has_room(node)]
 
+    def _may_spill(self) -> bool:
+        return self._drain.may_move_pages and bool(self._takers())
+
     async def _round(self) -> None:
         try:
             await asyncio.gather(*(self._work() for _ in range(OFFERS_MAX)))
@@ -177,7 +180,9 @@ class Spill(Component):
 
     async def _work(self) -> None:
         moved_at = time.monotonic()
-        while self._may_give() and self._takers() and time.monotonic() - moved_at < LINGER_S:
+        while (
+            self._drain.may_move_pages and self._takers() and time.monotonic() - moved_at < LINGER_S
+        ):
             part = await self._next()
             if part is not None and await self._place(part):
                 moved_at = time.monotonic()

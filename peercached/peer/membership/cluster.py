@@ -3,14 +3,30 @@ nodes, etcd/membership.py with etcd."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from peercached.health import Say
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress, View
+from peercached.news import Event
+
+
+@dataclass(frozen=True)
+class ViewFound(Event):
+    """From now on this view is in force."""
+
+    view: View
+
+
+@dataclass(frozen=True)
+class JoinRefused(Event):
+    """The cluster refuses this node."""
+
+    reason: str
 
 
 class Cluster(Protocol):
-    """Use it on the event loop's thread. Implementations report new views to `on_view`."""
+    """Use it on the event loop's thread. Implementations tell ViewFound and JoinRefused."""
 
     @property
     def view(self) -> View:

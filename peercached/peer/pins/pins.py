@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, Refused, Unable, Unreachable
 from peercached.proto import peer_pb2 as pb
+from peercached.service.settings import Settings
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -95,8 +96,7 @@ Holders = dict[bytes, list[tuple[Node, bytes]]]  # by digest, the best holder fi
 
 
 class Pins(Component):
-    """Use it on the event loop's thread. `bytes_max`: of all pinned pages here. `timeout_s` bounds
-    each call to a peer."""
+    """Use it on the event loop's thread. `timeout_s` bounds each call to a peer."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Pins(Component):
         prefetch: Prefetch,
         peers: Peers,
         failures: FailureDetector,
-        bytes_max: Callable[[], int],
+        settings: Settings,
         timeout_s: float,
     ) -> None:
         self._engine = engine
@@ -117,15 +117,21 @@ class Pins(Component):
         self._prefetch = prefetch
         self._peers = peers
         self._failures = failures
-        self._bytes_max = bytes_max
+        self._settings = settings
         self._timeout_s = timeout_s
+
+    @property
+    def _bytes_max(self) -> int:
+        """Of all pinned pages here."""
+        config = self._settings.config
+        return int(config.pin_share * config.pool_size)
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         own = sorted(self._engine.pinned_by_namespace(), key=lambda one: one[2], reverse=True)
         return {
             "pins": {
                 **stats.get("pins", {}),
-                "bytes_max": self._bytes_max(),
+                "bytes_max": self._bytes_max,
                 "namespaces": [
                     {"id": namespace_id, "pages": pages, "bytes": pinned_bytes}
                     for namespace_id, pages, pinned_bytes in own[:NAMESPACES_SHOWN_MAX]
@@ -276,7 +282,7 @@ class Pins(Component):
                 wish.namespace_id, wish.epoch, missing | on_own_disk, learnt_at, until
             )
             digests = list(part)
-            statuses, full = self._engine.pin(b"".join(digests), _for_ms(wish), self._bytes_max())
+            statuses, full = self._engine.pin(b"".join(digests), _for_ms(wish), self._bytes_max)
             done.take(digests, statuses, full or why)
             for digest in digests:
                 del rest[digest]
@@ -296,7 +302,7 @@ class Pins(Component):
     async def pin_own(self, digests: bytes, for_ms: int, left_s: float) -> tuple[bytes, str]:
         if for_ms == 0:
             return self._engine.unpin(digests), ""
-        statuses, why = self._engine.pin(digests, for_ms, self._bytes_max())
+        statuses, why = self._engine.pin(digests, for_ms, self._bytes_max)
         absent = [i for i, status in enumerate(statuses) if status == ABSENT]
         if not absent or why:
             return statuses, why
@@ -305,7 +311,7 @@ class Pins(Component):
             await self._promotes.serve(on_disk, round(1000 * left_s), False)
         except Unable:
             return statuses, why
-        again, why = self._engine.pin(on_disk, for_ms, self._bytes_max())
+        again, why = self._engine.pin(on_disk, for_ms, self._bytes_max)
         merged = bytearray(statuses)
         for i, status in zip(absent, again, strict=True):
             merged[i] = status

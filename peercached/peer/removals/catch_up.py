@@ -19,7 +19,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -27,14 +27,15 @@ import grpc
 from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.placement import Change, Node, Placement
 from peercached.membership import NodeAddress
+from peercached.peer.membership.cluster import Cluster
 from peercached.peer.removals.member import (
     Removals,
     epoch_of,
     id_of,
     life_of,
     remove_request,
-    split,
 )
+from peercached.peer.removals.open import split
 from peercached.peer.removals.replies import Answers, Replies
 from peercached.peer.rpc import pings, wire
 from peercached.peer.rpc.client import PeerLink, Peers
@@ -64,11 +65,10 @@ class RemovalCatchUp:
         removals: Removals,
         timeout_s: float,
         wait_s: float,
-        waits: Callable[[], str],
+        cluster: Cluster,
     ) -> None:
-        """`timeout_s` bounds each call, `wait_s` bounds run(). `waits` is Cluster.waits
-        (peer/membership/cluster.py)."""
-        self._waits = waits
+        """`timeout_s` bounds each call, `wait_s` bounds run()."""
+        self._cluster = cluster
         # True while the members have not taken us in, or say that we owe, and then until we have
         # asked them. The daemon takes no sets meanwhile: their answers may make us drop pages, and
         # they do not look for pages here.
@@ -154,7 +154,7 @@ class RemovalCatchUp:
             "until it has asked",
             by.node_id,
         )
-        removals.owes = self.is_held_out = True
+        removals.debts.owes = self.is_held_out = True
         self._note_epochs()
         self._engine.set_taking(False)
         self._engine.set_paused(True)
@@ -211,7 +211,7 @@ class RemovalCatchUp:
                 continue
             is_older = node.address.incarnation < own.incarnation
             claims = removals.claims.are_of((node.address.node_id, node.address.incarnation))
-            if removals.must_tell(node.address):
+            if removals.debts.must_tell(node.address):
                 # Any call tells it. Two members may claim each other, so ask such a one as well.
                 work = self._ask_for_claims(node) if claims else self._tell(node)
             elif is_older and not removals.owes and node not in self._greeted:
@@ -269,7 +269,7 @@ class RemovalCatchUp:
         pause_s = ASK_AGAIN_S
         while True:
             # Members that have not taken us in refuse. Without answers we would think we are alone.
-            if self._waits():
+            if self._cluster.waits:
                 self.is_held_out, pause_s = True, ASK_AGAIN_S
             else:
                 self._is_outside = False

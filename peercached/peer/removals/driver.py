@@ -12,17 +12,18 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 from itertools import count, islice
 from typing import Any
 
 from peercached.component import Component, Stats
-from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.placement import Change, Node, Placement
 from peercached.health import Say
 from peercached.membership import NodeAddress
 from peercached.membership.view import join_host_port
+from peercached.peer.membership.goodbye import Goodbye
+from peercached.peer.removals.calls import NAMED_MAX, RemovalCalls, malformed
 from peercached.peer.removals.ended import Ended, Found
 from peercached.peer.removals.member import (
     ORPHANED_S,
@@ -30,13 +31,12 @@ from peercached.peer.removals.member import (
     id_message,
     life_of,
     remove_request,
-    split,
 )
+from peercached.peer.removals.open import Open, split
 from peercached.peer.removals.told import ToldByAll
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, Unreachable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, NamespaceEpoch, RemovalId, Told, Wanted
@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 
 # Same numbers as PageStatus in native/common/types.h (`stale`: the epoch is an old one).
 OK, CLEARED, ERROR, DRAINING, REMOVING = 0, 2, 5, 14, 15
-HAS_LEFT = "it has left the cluster"
 
 OPEN_MAX = 4096
 # Backoff between two rounds of an incomplete removal.
@@ -61,43 +60,14 @@ ANSWER_MAX_S = 0.25
 # Seconds between the members that may take over a removal after its driver is gone.
 TURN_S = 2.0
 ASK_MAX = 64  # questions to drivers under way at a time
-NAMED_MAX = 8
 # Ended removals kept for each member that may not have heard of the end.
 UNTOLD_MAX = 1 << 16
 TELL_AGAIN_MAX = 4096
 
 
-@dataclass(slots=True)
-class Open:
-    """A removal that this node drives."""
-
-    id: RemovalId
-    digests: bytes
-    began: float  # monotonic seconds
-    epoch: NamespaceEpoch | None  # that the digests are made with; None: not known
-    # A worker waits for it. After a clear it removes the same keys in the new epoch instead.
-    is_waited_for: bool = False
-    cleared: bool = False  # a clear raised the epoch, so the keys have other digests now
-    held: set[bytes] = field(default_factory=set)  # digests that some member had
-    # Members that carried it out: incarnation -> (its journal position, monotonic seconds).
-    carried_out: dict[int, tuple[int, float]] = field(default_factory=dict)
-    # Members that have also told all owners, by incarnation: journal position, view number.
-    answered: dict[int, int] = field(default_factory=dict)
-    told_in: dict[int, int] = field(default_factory=dict)
-    reached: int = 0  # our own journal position
-    settled: bool = False  # a member that carried it out owes nobody
-    silent: dict[tuple[str, int], Life] = field(default_factory=dict)
-    highest_view: int = 0  # that any member named
-    kept: bool = True  # our journal has it
-    missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
-    news: asyncio.Event = field(default_factory=asyncio.Event)  # a new view, or it is over
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class RemovalDriver(Component):
-    """Use it on the event loop's thread. `timeout_s` bounds each call to a member. `outside` says
-    why this node is no member of its cluster; empty if it is. No removal is complete meanwhile: the
-    members may hold the pages."""
+    """Use it on the event loop's thread. `timeout_s` bounds each call to a member. While this node
+    is no member of its cluster, no removal is complete: the members may hold the pages."""
 
     def __init__(
         self,
@@ -106,26 +76,22 @@ class RemovalDriver(Component):
         peers: Peers,
         failures: FailureDetector,
         timeout_s: float,
-        outside: Callable[[], str],
+        goodbye: Goodbye,
     ) -> None:
-        self._outside = outside
+        self._goodbye = goodbye
         self._member = member
         self._placement = placement
-        self._peers = peers
-        self._failures = failures
-        self._timeout_s = timeout_s
-        self._open: dict[RemovalId, Open] = {}
+        self._calls = RemovalCalls(peers, failures, timeout_s)
+        self._open = member.driven
         self._numbers = count(1)
         self._tasks = Tasks()
         # By incarnation: ended removals that this member may not have heard of, with the answers.
         self._untold: dict[int, dict[RemovalId, tuple[tuple[int, int], ...]]] = {}
         self._telling: asyncio.Task[None] | None = None
-        self._told_by_all = ToldByAll(self._ask_for_told)
+        self._told_by_all = ToldByAll(placement, member, self._calls)
         self._asking = 0
         self._ended = Ended(peers, placement, timeout_s)
         self._look_at = float("-inf")
-        member.on_over(self._on_over)
-        member.driven = self._open
 
     @property
     def _own(self) -> NodeAddress:
@@ -148,13 +114,6 @@ class RemovalDriver(Component):
         self._told_by_all.keep_only({n.address.incarnation for n in self._placement.nodes.values()})
         for one in self._open.values():
             one.news.set()
-
-    def _on_over(self, entry: Entry) -> None:
-        """A later removal of the same pages is complete, so the earlier ones soon are."""
-        digests = set(split(entry.digests))
-        for one in self._open.values():
-            if one.digests[:DIGEST_BYTES] in digests and digests.issuperset(split(one.digests)):
-                one.news.set()
 
     def tend(self, now: float) -> None:
         """Repeats ends that members missed, and takes over removals after their driver is gone.
@@ -185,7 +144,7 @@ class RemovalDriver(Component):
         """Ends the removal here if its driver completed it while we were out of its view."""
         request = remove_request(entry.id, entry.digests, entry.epoch)
         try:
-            reply = await self._call(node, "Remove", request)
+            reply = await self._calls.call(node, "Remove", request)
         finally:
             self._asking -= 1
         if not isinstance(reply, str) and reply.over:
@@ -206,7 +165,7 @@ class RemovalDriver(Component):
         """Removes pages everywhere. Answers within `left_s` seconds, even if the removal goes on.
         Returns (status, digests that were held, explanation). `epoch`: the namespace id, and the
         epoch that the digests are made with."""
-        if self._outside() == HAS_LEFT:
+        if self._goodbye.has_left:
             return DRAINING, b"", "this node has left the cluster: remove the pages at a member"
         if len(self._open) >= OPEN_MAX:
             return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
@@ -283,7 +242,7 @@ class RemovalDriver(Component):
             answered=answered.keys(),
             positions=answered.values(),
         )
-        if isinstance(await self._call(node, "EndRemovals", request), str):
+        if isinstance(await self._calls.call(node, "EndRemovals", request), str):
             return
         for id in ids:
             untold.pop(id, None)
@@ -346,7 +305,7 @@ class RemovalDriver(Component):
             _take_told(one, own, entry.told)
         else:
             missing[self._own.node_id] = "it cannot write the removal to state_dir"
-        if why := self._outside():
+        if why := self._goodbye.why_outside:
             missing[self._own.node_id] = why
         while asked := [n for n in self._others() if n.address.incarnation not in one.carried_out]:
             if not missing.keys().isdisjoint(n.address.node_id for n in asked):
@@ -384,7 +343,7 @@ class RemovalDriver(Component):
                 pass  # the removal ends either way
             one.cleared = True
         one.held.update(split(reply.digests))
-        is_settled = reply.settled and not self._member.has_debt(node.address)
+        is_settled = reply.settled and not self._member.debts.has_debt(node.address)
         one.settled = one.settled or (is_settled and reply.kept)
         one.highest_view = max(one.highest_view, reply.view_number)
         for life in map(life_of, reply.silent):
@@ -425,15 +384,6 @@ class RemovalDriver(Component):
                 missing[name] = "it does not have the newest view yet"
         return missing
 
-    async def _ask_for_told(self, node: Node) -> Told | str:
-        if node is self._placement.own:
-            return await self._member.tell()
-        reply: pb.RemoveReply | str = await self._call(node, "Remove", pb.RemoveRequest())
-        if isinstance(reply, str):
-            return reply
-        why = _malformed(reply)
-        return why or Told(reply.view_number, list(reply.untold))
-
     def _why_all_owe(self) -> dict[str, str]:
         """If all members owe, nobody could tell a returning node of this removal."""
         if not self._member.absent:
@@ -461,7 +411,7 @@ class RemovalDriver(Component):
         know of them, or members `told` us. Adds a text if this node is no member."""
         silent = {life.name: life for life in map(life_of, told)}
         names = sorted(await self._ask_for_silent(silent, ()))
-        if why := self._outside():
+        if why := self._goodbye.why_outside:
             names.append(f"the members ({self._own.node_id}: {why})")
         return names
 
@@ -513,7 +463,9 @@ class RemovalDriver(Component):
         await self._member.kept()
         request = pb.ForgetNodeRequest(node_id=node_id)
         others = self._others()
-        answers = await asyncio.gather(*(self._call(n, "ForgetNode", request) for n in others))
+        answers = await asyncio.gather(
+            *(self._calls.call(n, "ForgetNode", request) for n in others)
+        )
         if not known:
             raise ValueError(
                 f"no node {node_id} was ever in a view with this one; the other members were asked "
@@ -540,21 +492,10 @@ class RemovalDriver(Component):
 
     async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
         request = remove_request(one.id, one.digests, one.epoch)
-        reply: pb.RemoveReply | str = await self._call(node, "Remove", request)
+        reply: pb.RemoveReply | str = await self._calls.call(node, "Remove", request)
         if isinstance(reply, str):
             return reply
-        return _malformed(reply) or reply
-
-    async def _call(self, node: Node, method: str, request: Any) -> Any:
-        """The reply, or a text that says why there is none."""
-        link = self._peers.link(node.address.endpoint)
-        try:
-            return await link.call(method, request, self._timeout_s, expect=node.address)
-        except Unreachable as error:
-            self._failures.failed(node, error)
-            return str(error)
-        except CallFailed as error:
-            return str(error)
+        return malformed(reply) or reply
 
     # --- for people
 
@@ -574,18 +515,6 @@ class RemovalDriver(Component):
             "unsure_s": max((now - one.began for one in unsure), default=0.0),
             "missing": {who: why for one in unsure for who, why in one.missing.items()},
         }
-
-
-def _malformed(reply: pb.RemoveReply) -> str:
-    try:
-        check_packed(reply.digests, DIGEST_BYTES, "digests")
-        for message in reply.silent:
-            wire.address_of(message)
-        for name in reply.untold[:NAMED_MAX]:
-            wire.check_name("node id", name)
-    except ValueError as error:
-        return f"its answer is malformed: {error}"
-    return ""
 
 
 def _take_told(one: Open, incarnation: int, told: Told) -> None:

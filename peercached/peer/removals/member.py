@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from peercached.directory.epochs import Epochs
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
 from peercached.directory.placement import Change, Placement
 from peercached.membership import NodeAddress, View
+from peercached.news import Event, News
 from peercached.one_write import OneWriteAtATime
+from peercached.peer.directory.own_records import OwnRecords
+from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.membership.cluster import Cluster
+from peercached.peer.removals.open import OpenRemovals
 from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.claims import Claims
+from peercached.removals.debts import Debts
 from peercached.removals.epochs_used import EpochsUsed
 from peercached.removals.ledger import Entry, Ledger, NamespaceEpoch, RemovalId, Told
-from peercached.removals.lives import HasLeft, Life, Lives
+from peercached.removals.lives import Life
 from peercached.removals.store import Remembered, RemovalStore
 
 if TYPE_CHECKING:
@@ -34,39 +38,46 @@ DIGESTS_MAX = 1 << 16
 ORPHANED_S = 10.0
 
 
+@dataclass(frozen=True)
+class Forgotten(Event):
+    """An operator says, here or elsewhere, that this node does not come back."""
+
+    node_id: str
+
+
 class Removals:
-    """Use it on the event loop's thread. `told`: see Followers.told(). `last_view`: of an earlier
-    start, if membership remembers one."""
+    """Use it on the event loop's thread. `last_view`: of an earlier start, if membership remembers
+    one."""
 
     def __init__(
         self,
         engine: Engine,
         placement: Placement,
+        debts: Debts,
         store: RemovalStore,
-        told: Callable[[bytes], Awaitable[set[str]]],
-        has_left: HasLeft,
-        epochs: Epochs,
+        own_records: OwnRecords,
+        cluster: Cluster,
+        epochs: ToldEpochs,
         last_view: View | None,
+        news: News,
     ) -> None:
         self._engine = engine
         self._epochs = epochs
         self._placement = placement
         self._store = store
-        self._told = told
-        self._has_left = has_left
-        found = store.load()
-        # A state_dir older than the disk or pool file misses removals: do not use it.
-        remembered = Remembered() if engine.state_is_old else found
+        self._own_records = own_records
+        self._has_left = cluster.has_left
+        self._news = news
+        self.debts = debts
+        self.lives = debts.lives
+        self.claims = debts.claims
+        remembered = debts.remembered
         self.is_known = remembered.is_known  # state_dir knows an earlier start
         self.before = remembered.start  # incarnation of the previous start; 0: none
         self.life = remembered.life  # incarnation of the last start that did not owe; 0: none
         # Our journal's position when `life` ended. Later starts that owed may have added entries.
         is_next = remembered.life == remembered.start
         self.ended_at = engine.removals_last if is_next else remembered.ended_at
-        # Whether this node may have missed removals, and has yet to compare (catch_up.py).
-        self.owes = True
-        self.lives = Lives(self._own.node_id, remembered.lives, engine.removals_last)
-        self.claims = Claims(self._own.node_id, remembered.claims)
         # Of this start before it has heard of any clear that it had missed.
         self.epochs_before = dict(engine.namespace_epochs())
         unknown = remembered.epochs_unknown_upto
@@ -79,22 +90,24 @@ class Removals:
         # Node ids that may know removals that we missed since `life` ended. Empty if we owe nobody.
         self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
         self.ended_before_us = self.lives.ended()
-        if last_view is not None and not (remembered.is_known or found.is_of_another_cluster):
+        if last_view is not None and not (remembered.is_known or debts.is_of_another_cluster):
             # Without its masters' answers this node may begin a cluster alone. It must not then
             # confirm removals while these members serve.
             self.lives.suspect(last_view.members)
         self.absent: set[str] = set()  # nodes that have not answered catch_up.py yet
         self.holds_back = False  # older pages are held back as long as we owe
         self.ledger = Ledger()
-        self.driven: Container[RemovalId] = ()  # that this node drives (driver.py)
+        self.driven = OpenRemovals()
         # Removals begun here that were incomplete when the worker was answered.
         self.unsure = remembered.open
-        self._listeners: list[Callable[[Entry], None]] = []
-        self._forget_listeners: list[Callable[[str], None]] = []
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
         self._keeper = OneWriteAtATime(self._state, store.save)
         store.save(self._state())  # record this start
+
+    @property
+    def owes(self) -> bool:
+        return self.debts.owes
 
     @property
     def _own(self) -> NodeAddress:
@@ -105,14 +118,6 @@ class Removals:
     async def stop(self) -> None:
         await self._tasks.stop()
         await self.kept()
-
-    def on_over(self, listener: Callable[[Entry], None]) -> None:
-        """Calls `listener` with each removal that has ended, whoever drove it."""
-        self._listeners.append(listener)
-
-    def on_forget(self, listener: Callable[[str], None]) -> None:
-        """Calls `listener` with each node id that an operator forgets, here or elsewhere."""
-        self._forget_listeners.append(listener)
 
     def view_changed(self, change: Change) -> None:
         """Takes the view that is in force from now on."""
@@ -129,7 +134,7 @@ class Removals:
     def owes_nobody(self) -> None:
         """Declares that this node has missed no removal. Its pages belong to this life from now
         on."""
-        self.owes = self.holds_back = False
+        self.debts.owes = self.holds_back = False
         if not self.is_known:
             self.has_nothing_of_before()
         self.is_known = True
@@ -165,7 +170,7 @@ class Removals:
         it after each change of `lives`."""
         if self.lives.changed:
             self._keep()
-        incarnations = self._debtors()
+        incarnations = self.debts.debtors()
         nodes = self._placement.nodes.values()
         owing = {node.index for node in nodes if node.address.incarnation in incarnations}
         for index in owing ^ self._owing:
@@ -221,20 +226,6 @@ class Removals:
     def starts(self) -> bool:
         """Whether this start has never owed nobody: no page of before was served in it."""
         return self.life != self._own.incarnation
-
-    def has_debt(self, process: NodeAddress) -> bool:
-        """Whether that process may have missed removals of which a member knows."""
-        return process.incarnation in self._debtors()
-
-    def _debtors(self) -> set[int]:
-        return self.lives.owing() | self.claims.owing()
-
-    def must_tell(self, process: NodeAddress) -> bool:
-        """Whether to tell that process that it owes us or another member. New ones ask by
-        themselves. As long as we owe ourselves, others know better."""
-        life = self.lives.find(process.node_id, process.incarnation)
-        owes_us = life is not None and life.owes and not life.is_new
-        return not self.owes and (owes_us or process.incarnation in self.claims.owing())
 
     # --- removals
 
@@ -301,7 +292,7 @@ class Removals:
         Whoever is told a view may rely on it that this node remembers who is in it, and who misses
         what."""
         view = self._placement.view.number
-        untold = sorted(await self._told(digests))
+        untold = sorted(await self._own_records.told(digests))
         await self.kept()
         return Told(view, untold)
 
@@ -316,8 +307,7 @@ class Removals:
             self.lives.has_news |= bool(entry.away)
             if entry.begun:
                 self._engine.end_removal(entry.digests)
-            for listener in self._listeners:
-                listener(entry)
+            self.driven.completed(entry)
         if ended:
             self.lives.reach(answered)
         self.keep_changes()
@@ -421,8 +411,7 @@ class Removals:
         self.waits_for.discard(node_id)
         self.absent.discard(node_id)
         self.keep_changes()
-        for listener in self._forget_listeners:
-            listener(node_id)
+        self._news.tell(Forgotten(node_id))
         return len(gone)
 
     # --- for people
@@ -437,10 +426,6 @@ class Removals:
             "held_back_for": sorted(self.absent) if self.holds_back else [],
             "store_problem": self._store.problem,
         }
-
-
-def split(packed: bytes) -> list[bytes]:
-    return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
 
 
 def id_message(id: RemovalId) -> pb.RemovalId:

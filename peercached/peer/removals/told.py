@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from peercached.directory.placement import Node
+from peercached.directory.placement import Node, Placement
+from peercached.peer.removals.calls import RemovalCalls, malformed
+from peercached.peer.removals.member import Removals
 from peercached.peer.rpc.tasks import Tasks
+from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Told
 
 # Least seconds between two questions to a member that has not told all or does not answer.
@@ -28,11 +30,12 @@ class _Statement:
 
 
 class ToldByAll:
-    """Use it on the event loop's thread. `ask` asks a member now. It returns the answer, or a text
-    that says why there is none."""
+    """Use it on the event loop's thread."""
 
-    def __init__(self, ask: Callable[[Node], Coroutine[Any, Any, Told | str]]) -> None:
-        self._ask = ask
+    def __init__(self, placement: Placement, member: Removals, calls: RemovalCalls) -> None:
+        self._placement = placement
+        self._member = member
+        self._calls = calls
         self._statements: dict[int, _Statement] = {}  # by incarnation
         self._tasks = Tasks()
 
@@ -48,6 +51,14 @@ class ToldByAll:
                 self._statements[incarnation] = newer
             last = newer
         return await asyncio.shield(last.task)
+
+    async def _ask(self, node: Node) -> Told | str:
+        if node is self._placement.own:
+            return await self._member.tell()
+        reply: pb.RemoveReply | str = await self._calls.call(node, "Remove", pb.RemoveRequest())
+        if isinstance(reply, str):
+            return reply
+        return malformed(reply) or Told(reply.view_number, list(reply.untold))
 
     def keep_only(self, incarnations: Collection[int]) -> None:
         """Forgets nodes that are no longer members."""

@@ -22,16 +22,20 @@ import logging
 import secrets
 import struct
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from peercached.config.cluster_secret import ClusterSecret, SecretProblem, name_of, read_secret
-from peercached.directory.placement import Change
+from peercached.directory.placement import Change, Placement
 from peercached.membership import NodeAddress
+from peercached.news import Event, News
 from peercached.peer.rpc.failures import CallFailed
 from peercached.peer.rpc.node_key import NodeKey
 from peercached.peer.rpc.watched_files import FileProblem, WatchedFiles
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +112,10 @@ class Claim:
         )
 
 
+class SecretChanged(Event):
+    """The cluster secret has other values than before."""
+
+
 class Secret:
     """A node's credentials: the cluster secret and its own key.
 
@@ -148,20 +156,18 @@ class Secret:
     def __repr__(self) -> str:
         return "Secret(...)"
 
-    async def watch(self, on_new: Callable[[], None]) -> None:
-        """Takes up a new file until cancelled. Calls `on_new` on the event loop's thread."""
-
-        def taken() -> None:
+    async def watch(self, news: News) -> None:
+        """Takes up new files until cancelled."""
+        if self._file is None:
+            return
+        async for _ in self._file.changes():
             proved, also = self.names()
             log.info(
                 "the cluster secret's file has changed: this node proves secret %s%s",
                 proved,
                 f" and also accepts {', '.join(also)}" if also else "",
             )
-            on_new()
-
-        if self._file is not None:
-            await self._file.watch(taken)
+            news.tell(SecretChanged())
 
     @property
     def cluster(self) -> ClusterSecret:
@@ -256,29 +262,23 @@ class Sessions:
     """The server's side of handshakes. Not thread safe; `now` is monotonic seconds.
 
     When full, it drops the least recently used session; the caller then repeats the handshake.
-    `admit` and `expel` open and shut the data port to (node id, incarnation): a session and its
-    read token begin and end together.
+    A session and its read token for the data port begin and end together.
     """
 
-    def __init__(
-        self,
-        secret: Secret,
-        own: Callable[[], NodeAddress],
-        admit: Callable[[str, int, bytes], None],
-        expel: Callable[[str, int], None],
-        member: Callable[[NodeAddress], NodeAddress | None] = lambda _: None,
-    ) -> None:
-        """`member` finds the member of our view with the caller's node id and incarnation."""
-        self._member = member
+    def __init__(self, secret: Secret, engine: Engine, placement: Placement) -> None:
         self._secret = secret
-        self._own = own
-        self._admit = admit
-        self._expel = expel
+        self._engine = engine
+        self._placement = placement
         self._begun: OrderedDict[bytes, _Begun] = OrderedDict()
         self._begun_by_host: dict[str, int] = {}
         self._by_token: OrderedDict[str, Session] = OrderedDict()
         self._by_caller: dict[tuple[str, int], Session] = {}
         self.refused = 0
+
+    def _member(self, caller: NodeAddress) -> NodeAddress | None:
+        """The member of our view with the caller's node id and incarnation."""
+        node = self._placement.find(caller.node_id, caller.incarnation)
+        return node.address if node is not None else None
 
     def begin(self, nonce: bytes, now: float, host: str = "") -> bytes:
         """Returns the server's nonce. ValueError if the caller's nonce has a wrong length."""
@@ -318,7 +318,7 @@ class Sessions:
         if begun is None or begun.nonce != nonce or now - begun.at > HANDSHAKE_S:
             raise AuthError("this handshake was not begun here, or too long ago: begin again")
         try:
-            own = self._own()
+            own = self._placement.own.address
             claim = Claim("caller", caller, nonce, server_nonce, own.key, protocol)
             secret = self._secret.check(proof, claim)
             self._check_only(caller)
@@ -334,7 +334,7 @@ class Sessions:
                 self.drop(next(iter(self._by_token.values())).caller)
             self._by_token[session.token] = session
             self._by_caller[key] = session
-            self._admit(caller.node_id, caller.incarnation, session.read_token)
+            self._engine.admit_reader(caller.node_id, caller.incarnation, session.read_token)
         session.secret = secret
         answer = Claim("server", own, nonce, server_nonce, caller.key, protocol)
         return session, self._secret.proof(answer, secret)
@@ -414,5 +414,5 @@ class Sessions:
         if session is None:
             return False
         del self._by_token[session.token]
-        self._expel(caller.node_id, caller.incarnation)
+        self._engine.expel_reader(caller.node_id, caller.incarnation)
         return True

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message_factory import GetMessageClass
 
-from peercached.directory.placement import Change
+from peercached.directory.placement import Change, Placement
 from peercached.membership import NodeAddress
+from peercached.news import Event, News
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
     HANDSHAKE_KEY,
@@ -42,10 +44,12 @@ from peercached.peer.rpc.failures import (
     misfit,
     sentence,
 )
+from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.parse import parser
 from peercached.peer.rpc.tasks import Tasks
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
+from peercached.removals.debts import Debts
 from peercached.within import within
 
 _T = TypeVar("_T")
@@ -77,31 +81,60 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 DISCONNECTED = (grpc.ChannelConnectivity.CONNECTING, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
 
 
+@dataclass(frozen=True)
+class OwnSide:
+    """This node's side of all its links. `settings`: see config/shared.py. Processes are told of
+    the `debts` that they have."""
+
+    placement: Placement
+    secret: Secret
+    tls: Tls | None
+    timeout_s: float
+    settings: Sequence[str] = ()
+    heads: Heads | None = None
+    debts: Debts | None = None
+    news: News = field(default_factory=News)
+
+    @property
+    def address(self) -> NodeAddress:
+        return self.placement.own.address
+
+    def name_at(self, endpoint: str) -> str:
+        """The name in the certificate there; empty if it is the address."""
+        if (member := self.placement.member_at(endpoint)) is not None:
+            return member.name
+        return self.heads.name_of(endpoint) if self.heads is not None else ""
+
+    def must_tell(self, process: NodeAddress | None) -> bool:
+        """Whether to tell that process that it may have missed removals."""
+        return self.debts is not None and process is not None and self.debts.must_tell(process)
+
+
+@dataclass(frozen=True)
+class SessionBegun(Event):
+    """A handshake has finished. Each session has its own token for the data port."""
+
+    link: PeerLink
+
+
+@dataclass(frozen=True)
+class SessionLost(Event):
+    """A session has ended because its secret is accepted no more."""
+
+    link: PeerLink
+
+
 class PeerLink:
     """The link to one address. `identity` is the process that answered the last handshake. Its
     restart ends the session, and the next handshake sets `identity` again. `claimed` is who
     something there has said that it is, without proof."""
 
-    def __init__(
-        self,
-        endpoint: str,
-        own: Callable[[], NodeAddress],
-        secret: Secret,
-        tls: Tls | None,
-        timeout_s: float,
-        on_session: Callable[[PeerLink], None],
-        member_at: Callable[[str], NodeAddress | None] = lambda _: None,
-        owes_us: Callable[[NodeAddress | None], bool] = lambda _: False,
-        settings: Sequence[str] = (),
-        name_at: Callable[[str], str] = lambda _: "",
-    ) -> None:
-        """`member_at` finds the member of our view at an endpoint. `owes_us`: whether a process may
-        have missed removals; each call tells it so. `settings`: see config/shared.py. `name_at`:
-        the name in the certificate at an endpoint; empty if it is the address."""
+    def __init__(self, endpoint: str, own: OwnSide) -> None:
         self.endpoint = endpoint
-        self._owes_us = owes_us
-        self._name_at = name_at
-        self._member_at = member_at
+        self._own = own
+        self._secret = own.secret
+        self._tls = tls = own.tls
+        self._timeout_s = own.timeout_s
         self.identity: NodeAddress | None = None
         self.claimed: NodeAddress | None = None
         self._proved = b""  # the cluster secret of the last handshake
@@ -109,12 +142,6 @@ class PeerLink:
         self.read_sealed = False  # its data port speaks TLS
         self.we_owe = False  # it says that we may have missed removals
         self.metadata: tuple[tuple[str, str], ...] = ()
-        self._own = own
-        self._secret = secret
-        self._settings = settings
-        self._timeout_s = timeout_s
-        self._on_session = on_session
-        self._tls = tls
         self._handshake: asyncio.Task[None] | None = None
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
@@ -124,7 +151,7 @@ class PeerLink:
     def _open(self) -> None:
         tls = self._tls
         self._generation = tls.generation if tls is not None else 0
-        name = self._name_at(self.endpoint)
+        name = self._own.name_at(self.endpoint)
         named = [("grpc.ssl_target_name_override", name)] if name else []
         self._channel = (
             grpc.aio.insecure_channel(self.endpoint, options=CHANNEL_OPTIONS)
@@ -256,7 +283,7 @@ class PeerLink:
     async def _shake(self) -> None:
         self.claimed = None
         nonce = secrets.token_bytes(NONCE_BYTES)
-        own = self._own()
+        own = self._own.address
         hello = pb.HandshakeRequest(
             protocol=PROTOCOL_VERSION,
             oldest_protocol=PROTOCOL_OLDEST,
@@ -277,7 +304,7 @@ class PeerLink:
         self.claimed = server = self._checked(first)
         hello.protocol = protocol
         hello.server_nonce = first.server_nonce
-        hello.settings.extend(self._settings)
+        hello.settings.extend(self._own.settings)
         hello.proof = self._secret.proof(
             Claim("caller", own, nonce, first.server_nonce, server.key, protocol)
         )
@@ -295,7 +322,7 @@ class PeerLink:
         self.read_sealed = second.read_sealed
         self.we_owe = second.owes
         self.metadata = ((SESSION_KEY, second.session.hex()),)
-        self._on_session(self)
+        self._own.news.tell(SessionBegun(self))
 
     def _checked(self, reply: pb.HandshakeReply) -> NodeAddress:
         """The address that the server claims. AuthError if our view contradicts it."""
@@ -303,7 +330,7 @@ class PeerLink:
             server = wire.address_of(reply.server)
         except ValueError as error:
             raise AuthError(f"{self.endpoint} gave no valid address of its own: {error}") from error
-        member = self._member_at(self.endpoint)
+        member = self._own.placement.member_at(self.endpoint)
         if member is None:
             return server
         same_start = server.incarnation == member.incarnation
@@ -387,7 +414,7 @@ class PeerLink:
             if not self.metadata or expect is not None:
                 await self.ready(expect)
             metadata = self.metadata
-            told = ((OWES_KEY, "1"),) if self._owes_us(self.identity) else ()
+            told = ((OWES_KEY, "1"),) if self._own.must_tell(self.identity) else ()
             self._check_open()
             try:
                 call = getattr(self.stub, method)(request, timeout=wait_s, metadata=metadata + told)
@@ -445,51 +472,12 @@ def failure_of(
 class Peers:
     """The links by address. A link is made on first use."""
 
-    def __init__(
-        self,
-        own: Callable[[], NodeAddress],
-        secret: Secret,
-        tls: Tls | None,
-        timeout_s: float,
-        member_at: Callable[[str], NodeAddress | None],
-        settings: Sequence[str] = (),
-        name_at: Callable[[str], str] = lambda _: "",
-    ) -> None:
-        """`member_at` finds the member of our view at an endpoint. `settings`: see
-        config/shared.py. `name_at`: see PeerLink."""
-        self._make: Callable[[str], PeerLink] = lambda endpoint: PeerLink(
-            endpoint,
-            own,
-            secret,
-            tls,
-            timeout_s,
-            self._session,
-            member_at,
-            lambda who: who is not None and self.owes_us(who),
-            settings,
-            name_at,
-        )
-        self.owes_us: Callable[[NodeAddress], bool] = lambda _: False  # Removals.must_tell
+    def __init__(self, own: OwnSide) -> None:
+        self._own = own
         self._links: dict[str, PeerLink] = {}
-        self._session_listeners: list[Callable[[PeerLink], None]] = []
-        self._other_endpoints: list[Callable[[], set[str]]] = []
-        self._loss_listeners: list[Callable[[PeerLink], None]] = []
         self._shaking = asyncio.Semaphore(SHAKE_AGAIN_MAX)
         self._shaking_again: set[PeerLink] = set()
         self._tasks = Tasks()
-
-    def on_session(self, listener: Callable[[PeerLink], None]) -> None:
-        """Calls `listener` after each handshake: each session has its own token for the data
-        port."""
-        self._session_listeners.append(listener)
-
-    def on_loss(self, listener: Callable[[PeerLink], None]) -> None:
-        """Calls `listener` when a session has ended because its secret is accepted no more."""
-        self._loss_listeners.append(listener)
-
-    def _session(self, link: PeerLink) -> None:
-        for listener in self._session_listeners:
-            listener(link)
 
     def secret_changed(self) -> list[str]:
         """Proves the new secret to all peers, whose sessions go on meanwhile. Ends the sessions of
@@ -500,8 +488,7 @@ class Peers:
             if link.is_dropped:
                 dropped.append(link.endpoint)
                 link.forget_session()
-                for listener in self._loss_listeners:
-                    listener(link)
+                self._own.news.tell(SessionLost(link))
             elif link.proves_older and link not in self._shaking_again:
                 self._shaking_again.add(link)
                 self._tasks.spawn(self._shake_again(link))
@@ -529,21 +516,18 @@ class Peers:
         finally:
             self._shaking_again.discard(link)
 
-    def keep_also(self, endpoints: Callable[[], set[str]]) -> None:
-        """Keeps the links to these endpoints although they may not be members'."""
-        self._other_endpoints.append(endpoints)
-
-    def view_changed(self, change: Change) -> None:
+    def view_changed(self, change: Change, others: Collection[str]) -> None:
+        """Keeps the links to members and to these other endpoints."""
         for node in change.added:
             self.try_at_once(node.address.endpoint)
         wanted = {member.address.endpoint for member in change.view.members}
-        for link in self._keep_only(wanted.union(*(more() for more in self._other_endpoints))):
+        for link in self._keep_only(wanted.union(others)):
             self._tasks.spawn(link.close())
 
     def link(self, endpoint: str) -> PeerLink:
         link = self._links.get(endpoint)
         if link is None:
-            link = self._links[endpoint] = self._make(endpoint)
+            link = self._links[endpoint] = PeerLink(endpoint, self._own)
         return link
 
     def try_at_once(self, endpoint: str) -> None:

@@ -21,9 +21,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
+
+from peercached.peer.rpc.tls import Tls
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +65,8 @@ def host_of(peer: str) -> str:
 class ConnectionLimits:
     """Call proven() and spoke() on the event loop, look() from any thread."""
 
-    def __init__(
-        self, tls: Callable[[], bool], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, tls: Tls | None) -> None:
         self._tls = tls
-        self._clock = clock
         self._port = 0
         self._lock = threading.Lock()
         self._by_inode: dict[int, _Connection] = {}
@@ -107,7 +105,7 @@ class ConnectionLimits:
 
     async def watch(self, port: int) -> None:
         self._port = port
-        self._looked_at = self._clock()
+        self._looked_at = time.monotonic()
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -115,12 +113,12 @@ class ConnectionLimits:
 
     def new_connection(self) -> None:
         """A TLS handshake begins. It may fail, and its socket vanish, before the next look."""
-        if self._port and self._clock() - self._looked_at >= LOOK_SOONEST_S:
+        if self._port and time.monotonic() - self._looked_at >= LOOK_SOONEST_S:
             self.look()
 
     def look(self) -> None:
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             if self._looked_at and now - self._looked_at > LATE_S:
                 self._late_until = now + LATE_S
             self._looked_at = now
@@ -189,7 +187,7 @@ class ConnectionLimits:
             log.debug("a connection to meta_port from %s said nothing", connection.host)
             return
         self.silent += 1
-        if self._tls():
+        if self._tls is not None and self._tls.serves:
             log.warning(
                 "a connection to meta_port from %s ended before its first call: most likely it "
                 "showed no certificate, or one that is expired or that tls_ca has not signed",

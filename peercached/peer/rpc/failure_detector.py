@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peercached.component import Component, Stats
@@ -16,6 +17,7 @@ from peercached.directory.placement import Change, Node, Placement
 from peercached.health import Say, kinds
 from peercached.membership import NodeAddress
 from peercached.membership.view import join_host_port
+from peercached.news import Event, News
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import (
@@ -40,24 +42,27 @@ FAIR_S = 0.05
 PING_TIMEOUT_S = 1.0
 
 
+@dataclass(frozen=True)
+class Suspected(Event):
+    """A member has become suspect."""
+
+    node: Node
+
+
 class FailureDetector(Component):
     def __init__(
-        self, engine: Engine, placement: Placement, peers: Peers, timeout_s: float
+        self, engine: Engine, placement: Placement, peers: Peers, news: News, timeout_s: float
     ) -> None:
         self._fair_s = min(FAIR_S, timeout_s)
         self._engine = engine
         self._placement = placement
         self._peers = peers
         self.suspects = Suspects()
-        self._listeners: list[Callable[[Node], None]] = []
+        self._news = news
         self._unproved: list[Node] = []
         self._proving = False
         self._tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
-
-    def on_suspect(self, listener: Callable[[Node], None]) -> None:
-        """Calls `listener` with each new suspect, so that nobody waits for it any more."""
-        self._listeners.append(listener)
 
     def failed(self, node: Node, failure: Unreachable | AuthError) -> None:
         """A call to `node` failed: suspects it, unless the timeout was too short to tell."""
@@ -72,8 +77,7 @@ class FailureDetector(Component):
             return
         self._engine.suspect_node(node.index, True)
         log.warning("%s is suspect: %s", node.address.node_id, failure)
-        for listener in self._listeners:
-            listener(node)
+        self._news.tell(Suspected(node))
         self._schedule()
 
     def called_by(self, caller: NodeAddress) -> None:

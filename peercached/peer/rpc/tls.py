@@ -8,7 +8,6 @@ files, the old ones stay in force, and `status` explains the problem.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -32,15 +31,12 @@ class Tls:
     """The TLS credentials in force. The constructor raises CertificateProblem if the files cannot
     be used.
 
-    `generation` rises with each new set of credentials. server_credentials() may be called from any
-    thread."""
+    `generation` rises with each new set of credentials. Both may be read from any thread."""
 
     def __init__(self, files: Files, node_id: str, host: str, mode: str = "require") -> None:
         paths = (files.ca, files.certificate, files.key)
         self._files = WatchedFiles("the TLS files", paths, lambda: read(files, node_id, host))
         self.mode = mode  # the key tls_mode; a reload changes it
-        # gRPC calls it on its own thread when a TLS handshake with a caller begins.
-        self.on_connection: Callable[[], None] = lambda: None
 
     @staticmethod
     def load(
@@ -79,25 +75,6 @@ class Tls:
     def generation(self) -> int:
         return self._files.generation
 
-    def server_credentials(self) -> grpc.ServerCredentials:
-        given = self.generation
-
-        def configuration() -> Any:
-            now = self.current
-            return grpc.ssl_server_certificate_configuration(
-                [(now.key, now.certificate)], root_certificates=now.ca
-            )
-
-        def newer() -> Any:
-            nonlocal given
-            self.on_connection()
-            if given == self.generation:
-                return None
-            given = self.generation
-            return configuration()
-
-        return grpc.dynamic_ssl_server_credentials(configuration(), newer, True)
-
     def channel_credentials(self) -> grpc.ChannelCredentials:
         now = self.current
         return grpc.ssl_channel_credentials(now.ca, now.key, now.certificate)
@@ -106,11 +83,8 @@ class Tls:
 
     async def watch(self) -> None:
         """Takes up new files until cancelled."""
-
-        def taken() -> None:
-            log.info("TLS: new files are in use, valid until %s", day(self.current.not_after))
-
-        await self._files.watch(taken)
+        async for new in self._files.changes():
+            log.info("TLS: new files are in use, valid until %s", day(new.not_after))
 
     def look(self) -> bool:
         """Loads changed files; True if new ones are in force."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -36,14 +36,13 @@ class WatchedFiles(Generic[_T]):
         self.generation = 1
         self.problem = ""
 
-    async def watch(self, on_new: Callable[[], None]) -> None:
-        """Checks the files every LOOK_S seconds until cancelled. Calls `on_new` on the event loop's
-        thread when new contents are in force."""
+    async def changes(self) -> AsyncIterator[_T]:
+        """Checks the files every LOOK_S seconds. Yields new contents when they are in force."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_S)
             if await loop.run_in_executor(None, self.look):
-                on_new()
+                yield self.current
 
     def look(self) -> bool:
         """Loads changed files; True if new contents are in force."""

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from peercached.directory.epoch_keeper import NotKept
-from peercached.directory.epochs import Epochs
 from peercached.directory.placement import Placement
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
-from peercached.peer.directory.followers import Followers
 from peercached.peer.directory.promotes import Promotes
+from peercached.peer.directory.told_epochs import ToldEpochs
 from peercached.peer.handover.adopts import Adopts
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.pins.pins import Pins
 from peercached.peer.rpc.failures import Unable
 from peercached.proto import peer_pb2 as pb
-
-if TYPE_CHECKING:
-    from peercached._native import Engine
 
 
 class Overview(Protocol):
@@ -36,25 +32,21 @@ class LocalNode:
 
     def __init__(
         self,
-        engine: Engine,
         placement: Placement,
         cluster: Cluster,
-        epochs: Epochs,
+        epochs: ToldEpochs,
         accepts: Accepts,
         adopts: Adopts,
         overview: Overview,
-        followers: Followers,
         promotes: Promotes,
         pins: Pins,
     ) -> None:
-        self._engine = engine
         self._placement = placement
         self._cluster = cluster
         self.epochs = epochs
         self.accepts = accepts
         self.adopts = adopts
         self.overview = overview
-        self._followers = followers
         self.promotes = promotes
         self.pins = pins
 
@@ -90,20 +82,3 @@ class LocalNode:
         except NotKept as error:
             raise Unable(str(error)) from error
         return raised, self._placement.view.number
-
-    # --- as a holder
-
-    async def drop_here(self, records: bytes) -> None:
-        """Drops the pages of these records from the pool after another node took them. Copies on
-        our disk stay, and can be found."""
-        self._engine.drop_moved(records)
-        await self._followers.told()
-
-    async def withdraw_here(self, records: bytes, unless_pinned: bool) -> int:
-        """Withdraws these records; those of copies on our disk stay. Readers that
-        looked them up before can still read the pages. A page that was set again meanwhile has
-        another record, which stays. `unless_pinned`: so do pages that are pinned here. Returns how
-        many pages leave the pool."""
-        leaving = self._engine.give_away(records, unless_pinned)
-        await self._followers.told()
-        return leaving

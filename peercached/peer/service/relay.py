@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import grpc
 import grpc.aio
@@ -20,9 +19,11 @@ from peercached import __version__
 from peercached.admin.calls import CALLS, Refusal, StatusSource, answer
 from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
-from peercached.peer.rpc.auth import AuthError
+from peercached.peer.rpc.auth import AuthError, Secret
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import Malformed, Refused, Unreachable
+from peercached.peer.rpc.tls import Tls
+from peercached.peer.service.security import authenticates
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -37,19 +38,21 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class Relay:
-    """`authenticated`: members prove their identity. On the event loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(
         self,
         source: StatusSource,
         placement: Placement,
         peers: Peers,
-        authenticated: Callable[[], bool],
+        secret: Secret,
+        tls: Tls | None,
     ) -> None:
         self._source = source
         self._placement = placement
         self._peers = peers
-        self._authenticated = authenticated
+        self._secret = secret
+        self._tls = tls
         self._answering: Counter[bool] = Counter()  # by OperateRequest.web
         # The last call for web readers, and when it began, by node id and method.
         self._for_web: dict[tuple[str, str], tuple[float, asyncio.Task[bytes]]] = {}
@@ -126,7 +129,7 @@ class Relay:
 
     async def _answer(self, caller: NodeAddress, request: pb.OperateRequest) -> bytes:
         call = CALLS.get(request.method)
-        if call is not None and call.steers and not self._authenticated():
+        if call is not None and call.steers and not authenticates(self._secret, self._tls):
             log.warning(
                 "refused admin command %s relayed by %s: peers are not authenticated (neither "
                 "cluster_secret_file nor TLS)",

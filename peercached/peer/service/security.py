@@ -16,8 +16,11 @@ from peercached.health import Say, kinds
 from peercached.health.lately import Lately
 from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.connection_limits import ConnectionLimits
 from peercached.peer.rpc.tls import Tls
-from peercached.peer.service.servicer import PeerServicer
+from peercached.peer.service.auth_interceptor import AuthInterceptor
+from peercached.peer.service.handshakes import Handshakes
+from peercached.peer.service.refusals import Refusals
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
 
 # Nodes named in `status` that proved another cluster secret.
 OLDER_MAX = 64
+
+
+def authenticates(secret: Secret, tls: Tls | None) -> bool:
+    """Whether members prove their identity."""
+    return secret.keeps_strangers_out or (tls is not None and tls.serves)
 
 
 class SecurityStatus(Component):
@@ -36,7 +44,10 @@ class SecurityStatus(Component):
         secret: Secret,
         tls: Tls | None,
         sessions: Sessions,
-        servicer: PeerServicer,
+        limits: ConnectionLimits,
+        refusals: Refusals,
+        handshakes: Handshakes,
+        interceptor: AuthInterceptor,
         peers: Peers,
     ) -> None:
         self._config = config
@@ -45,13 +56,15 @@ class SecurityStatus(Component):
         self._secret = secret
         self._tls = tls
         self._sessions = sessions
-        self._servicer = servicer
+        self._limits = limits
+        self._refusals = refusals
+        self._handshakes = handshakes
+        self._interceptor = interceptor
         self._peers = peers
         self._lately = Lately()
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
-        servicer, interceptor = self._servicer, self._servicer.interceptor
         proved, also = self._secret.names()
         return {
             "security": {
@@ -64,17 +77,17 @@ class SecurityStatus(Component):
                 "called_plain": self._peers.plain()[:OLDER_MAX],
                 "data_sealed": self._config.data_sealed,
                 "refused_handshakes": self._sessions.refused,
-                "misfit_certificates": servicer.misfits,
-                "unauthenticated_calls": interceptor.unauthenticated,
-                **servicer.limits.document(),
+                "misfit_certificates": self._handshakes.misfits,
+                "unauthenticated_calls": self._interceptor.unauthenticated,
+                **self._limits.document(),
             }
         }
 
     def control_counters(self, stats: Stats) -> dict[str, int]:
         del stats
         return {
-            "malformed_calls": self._servicer.malformed,
-            "unauthenticated_calls": self._servicer.interceptor.unauthenticated,
+            "malformed_calls": self._refusals.malformed,
+            "unauthenticated_calls": self._interceptor.unauthenticated,
             "refused_handshakes": self._sessions.refused,
         }
 
@@ -85,8 +98,7 @@ class SecurityStatus(Component):
 
     def _say_peers(self, say: Say) -> None:
         tls = self._tls
-        authenticated = self._secret.keeps_strangers_out or (tls is not None and tls.serves)
-        if self._config.clustered and not authenticated:
+        if self._config.clustered and not authenticates(self._secret, tls):
             say(
                 kinds.UNAUTHENTICATED,
                 "Peers are not authenticated: whoever reaches meta_port can join.",
@@ -108,14 +120,14 @@ class SecurityStatus(Component):
                 "Find the peers in the log. If they belong here, give them the same "
                 "cluster_secret_file, and each a node id of its own.",
             )
-        for node_id, differs in self._servicer.unlike.lately(time.monotonic()).items():
+        for node_id, differs in self._handshakes.unlike.lately(time.monotonic()).items():
             say(
                 kinds.SETTINGS_DIFFER,
                 f"{node_id} was refused: {differs.partition(': ')[0]}.",
                 "Give all nodes of the cluster the same value, and restart the node that differs.",
                 about=node_id,
             )
-        if misfits := self._lately.grown("misfits", self._servicer.misfits):
+        if misfits := self._lately.grown("misfits", self._handshakes.misfits):
             say(
                 kinds.CERTIFICATES_MISFIT,
                 f"{misfits} handshakes were refused in the last hour: the caller's certificate "
@@ -195,7 +207,7 @@ class SecurityStatus(Component):
                 "session token.",
                 "A few are normal while peers join. The log names their addresses.",
             )
-        limits = self._servicer.limits
+        limits = self._limits
         silent = self._lately.grown("silent", limits.silent)
         if self._tls is not None and self._tls.serves and silent:
             say(

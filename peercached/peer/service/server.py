@@ -6,14 +6,18 @@ import asyncio
 import logging
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from peercached.membership.view import join_host_port
+from peercached.news import News
 from peercached.observe.port_holder import port_holder
 from peercached.peer.rpc import wire
+from peercached.peer.rpc.auth import Secret
+from peercached.peer.rpc.connection_limits import ConnectionLimits
 from peercached.peer.rpc.tls import Tls
+from peercached.peer.service.auth_interceptor import AuthInterceptor
 from peercached.peer.service.servicer import PeerServicer
-from peercached.proto import peer_pb2_grpc
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +51,21 @@ CALLS_MAX = 8192
 class PeerServer:
     """start() raises OSError with the address and the remedy."""
 
-    def __init__(self, servicer: PeerServicer, tls: Tls | None) -> None:
+    def __init__(
+        self,
+        servicer: PeerServicer,
+        interceptor: AuthInterceptor,
+        limits: ConnectionLimits,
+        secret: Secret,
+        tls: Tls | None,
+        news: News,
+    ) -> None:
         self._servicer = servicer
+        self._interceptor = interceptor
+        self._limits = limits
+        self._secret = secret
         self._tls = tls
+        self._news = news
         self._server: Any = None
         self._watches: list[asyncio.Task[None]] = []
         self._serves_tls = False
@@ -57,10 +73,9 @@ class PeerServer:
 
     async def start(self, host: str, port: int) -> int:
         port = await self._listen(host, port)
-        limits = self._servicer.limits
-        self._watches.append(asyncio.ensure_future(limits.watch(port)))
+        self._watches.append(asyncio.ensure_future(self._limits.watch(port)))
+        self._watches.append(asyncio.ensure_future(self._secret.watch(self._news)))
         if self._tls is not None:
-            self._tls.on_connection = limits.new_connection
             self._watches.append(asyncio.ensure_future(self._tls.watch()))
         self._host, self._port = host, port
         return port
@@ -87,17 +102,14 @@ class PeerServer:
 
     async def _listen(self, host: str, port: int) -> int:
         server: Any = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-        interceptor = self._servicer.interceptor.stand_before(
-            peer_pb2_grpc.add_PeerServicer_to_server, self._servicer
-        )
-        server.add_generic_rpc_handlers((interceptor,))
+        server.add_generic_rpc_handlers((self._interceptor.stand_before(self._servicer),))
         address = join_host_port(host, port)
         tls = self._tls if self._tls is not None and self._tls.serves else None
         try:
             bound = (
                 server.add_insecure_port(address)
                 if tls is None
-                else server.add_secure_port(address, tls.server_credentials())
+                else server.add_secure_port(address, _credentials(tls, self._limits))
             )
         except RuntimeError:  # gRPC gives no reason
             bound = 0
@@ -123,3 +135,24 @@ class PeerServer:
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None
+
+
+def _credentials(tls: Tls, limits: ConnectionLimits) -> grpc.ServerCredentials:
+    given = tls.generation
+
+    def configuration() -> Any:
+        now = tls.current
+        return grpc.ssl_server_certificate_configuration(
+            [(now.key, now.certificate)], root_certificates=now.ca
+        )
+
+    def newer() -> Any:
+        """On a thread of gRPC, when a TLS handshake with a caller begins."""
+        nonlocal given
+        limits.new_connection()
+        if given == tls.generation:
+            return None
+        given = tls.generation
+        return configuration()
+
+    return grpc.dynamic_ssl_server_credentials(configuration(), newer, True)

@@ -2,21 +2,15 @@
 
 Every call but Handshake needs a session. Packed bytes of a wrong length are refused with
 INVALID_ARGUMENT and the value. An unknown session is refused with UNAUTHENTICATED; the caller then
-repeats the handshake. A unary call that raises is refused by the interceptor (_refuse).
+repeats the handshake. A unary call that raises is refused by the interceptor (refusals.py).
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
-import grpc.aio
-from grpc.aio import BaseError
 
-from peercached.config.shared import difference
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
 from peercached.membership import NodeAddress
@@ -28,32 +22,17 @@ from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import (
     OWES_KEY,
     SESSION_KEY,
-    AuthError,
-    OtherProtocol,
     Session,
     Sessions,
-    agreed_protocol,
 )
-from peercached.peer.rpc.auth_interceptor import AuthInterceptor
-from peercached.peer.rpc.certificates import misfit
-from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
-from peercached.peer.rpc.failures import Unable
-from peercached.peer.rpc.tls import Tls
+from peercached.peer.rpc.connection_limits import ConnectionLimits
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.service.auth_interceptor import AuthInterceptor
 from peercached.peer.service.local_node import LocalNode
-from peercached.peer.service.unlike import OtherSettings, UnlikeSettings
+from peercached.peer.service.refusals import Refused
+from peercached.peer.service.relay import Relay
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
-
-log = logging.getLogger(__name__)
-
-Operate = Callable[[NodeAddress, pb.OperateRequest], Awaitable[pb.OperateReply]]
-
-
-class _Refused(Exception):
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(details)
-        self.code = code
-        self.details = details
 
 
 class PeerServicer(peer_pb2_grpc.PeerServicer):
@@ -63,123 +42,32 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         removals: Removals,
         catch_up: RemovalCatchUp,
         sessions: Sessions,
-        tls: Tls | None,
-        read_sealed: bool,
-        on_call: Callable[[NodeAddress], None],
-        operate: Operate,
-        settings: Sequence[str],
+        failures: FailureDetector,
+        relay: Relay,
+        interceptor: AuthInterceptor,
+        limits: ConnectionLimits,
     ) -> None:
-        """`read_sealed`: the data port speaks TLS too. `on_call` gets the caller of each
-        authenticated call. `operate` answers operators' calls (peer/service/relay.py).
-        `settings`: see config/shared.py."""
         self._node = node
         self._removals = removals
         self._catch_up = catch_up
         self._sessions = sessions
-        self._read_sealed = read_sealed
-        self.limits = ConnectionLimits(lambda: tls is not None and tls.serves)
-        self.interceptor = AuthInterceptor(
-            self.Handshake,
-            lambda session: sessions.find(session) is not None,
-            self._refuse,
-            self.limits,
-        )
-        self._on_call = on_call
-        self._operate = operate
-        self._settings = settings
-        self.unlike = UnlikeSettings()
-        self.malformed = 0
-        self.misfits = 0
-
-    async def _refuse(self, context: Any, error: Exception) -> None:
-        if isinstance(error, _Refused):
-            code, details = error.code, error.details
-        elif isinstance(error, ValueError):
-            self.malformed += 1
-            code, details = grpc.StatusCode.INVALID_ARGUMENT, str(error)
-        elif isinstance(error, LookupError):
-            code, details = grpc.StatusCode.FAILED_PRECONDITION, str(error)
-        elif isinstance(error, Unable):
-            code, details = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
-        elif isinstance(error, BaseError):
-            log.debug("a peer's call ended with the server: %s", error)
-            return
-        else:
-            log.error("internal error in a peer's call", exc_info=error)
-            code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-        await context.abort(code, details)
+        self._failures = failures
+        self._relay = relay
+        self._interceptor = interceptor
+        self._limits = limits
 
     def _session(self, context: Any) -> Session:
         metadata = dict(context.invocation_metadata() or ())
         session = self._sessions.find(metadata.get(SESSION_KEY, ""))
         if session is not None:
-            self.limits.proven(context.peer())
-            self._on_call(session.caller)
+            self._limits.proven(context.peer())
+            self._failures.called_by(session.caller)
             if OWES_KEY in metadata:
                 self._catch_up.told(session.caller)
             return session
         # The session ended after the interceptor checked it.
-        self.interceptor.unauthenticated += 1
-        raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
-
-    async def Handshake(self, request: Any, context: Any) -> Any:
-        host = host_of(context.peer())
-        try:
-            return self._shake(request, host, context)
-        except AuthError as error:
-            log.warning("refused a handshake from %s: %s", host, error)
-            refused = _Refused(grpc.StatusCode.PERMISSION_DENIED, str(error))
-            await self._refuse(context, refused)
-        except (OtherProtocol, OtherSettings) as error:
-            log.warning("refused a handshake from %s: %s", host, error)
-            refused = _Refused(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"{self._node.address().node_id} refuses this node: {error}",
-            )
-            await self._refuse(context, refused)
-        except Exception as error:
-            await self._refuse(context, error)
-
-    def _shake(self, request: pb.HandshakeRequest, host: str, context: Any) -> pb.HandshakeReply:
-        own = self._node.address()
-        protocol = agreed_protocol(request.protocol, request.oldest_protocol)
-        reply = pb.HandshakeReply(protocol=protocol, server=wire.address_message(own))
-        now = time.monotonic()
-        if not request.proof:
-            reply.server_nonce = self._sessions.begin(request.nonce, now, host)
-            return reply
-        caller = wire.address_of(request.caller)
-        self._check_certificate(caller, context)
-        session, proof = self._sessions.finish(
-            caller, request.nonce, request.server_nonce, request.proof, now, protocol
-        )
-        if differs := difference(own.node_id, self._settings, caller.node_id, request.settings):
-            self._sessions.drop(caller)
-            self.unlike.add(caller.node_id, differs, now)
-            raise OtherSettings(differs)
-        self.limits.proven(context.peer())
-        session.has_tls = request.has_tls
-        reply.server_nonce = request.server_nonce
-        reply.proof = proof
-        reply.session = bytes.fromhex(session.token)
-        reply.read_token = session.read_token
-        reply.read_sealed = self._read_sealed
-        reply.owes = self._removals.must_tell(caller)
-        return reply
-
-    def _check_certificate(self, caller: NodeAddress, context: Any) -> None:
-        """With TLS: AuthError unless the certificate fits the caller's node id and host."""
-        shown = context.auth_context()
-        if b"ssl" not in shown.get("transport_security_type", ()):
-            return
-        names = (name.decode() for name in shown.get("x509_subject_alternative_name", ()))
-        wrong = misfit(names, caller.node_id, caller.name or caller.host)
-        if wrong:
-            self.misfits += 1
-            raise AuthError(
-                f"{caller.node_id} at {caller.endpoint}: {wrong}: give each node a certificate "
-                "of its own"
-            )
+        self._interceptor.unauthenticated += 1
+        raise Refused(grpc.StatusCode.UNAUTHENTICATED, "this session is not known here")
 
     async def Heartbeat(self, request: Any, context: Any) -> Any:
         caller = self._session(context).caller
@@ -260,7 +148,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def Operate(self, request: Any, context: Any) -> Any:
         caller = self._session(context).caller
-        return await self._operate(caller, request)
+        return await self._relay.answer(caller, request)
 
     async def Summary(self, request: Any, context: Any) -> Any:
         self._session(context)
@@ -277,7 +165,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
 def _must_be(caller: NodeAddress, node_id: str, incarnation: int) -> None:
     if (caller.node_id, caller.incarnation) != (node_id, incarnation):
-        raise _Refused(
+        raise Refused(
             grpc.StatusCode.PERMISSION_DENIED,
             f"{caller.node_id} (incarnation {caller.incarnation}) may not speak for "
             f"{node_id} (incarnation {incarnation})",

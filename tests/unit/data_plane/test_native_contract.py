@@ -88,7 +88,7 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
         parts.cluster_wide,
         parts.failures,
         parts.connects,
-        parts.followers,
+        parts.own_records,
         parts.promotes,
         parts.removals,
         parts.pins,
@@ -101,7 +101,7 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
 
     asyncio.run(drain())
     assert {event[0] for event in _native.sample_events()} == events.handlers.keys()
-    parts.followers.moved.assert_called_once_with()
+    parts.own_records.moved.assert_called_once_with()
     parts.removals.remove.assert_called_once_with(2 * digest, 2.0, (digest, 5))
     parts.cluster_wide.clear.assert_called_once_with("text", "user 1000")
     (failed,) = parts.failures.failed.call_args_list

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import sys
 from array import array
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from peercached._native import latency_bounds_us
 from peercached.admin.status import Status
+from peercached.history import curves
 from peercached.history.curves import KINDS, POINT_S, POINTS_MAX, SERIES, Curves
 from peercached.observe.latency import quantile_s
 
@@ -37,16 +39,23 @@ class Counting:
 
 
 class Node:
+    at = 0.0  # the wall clock
+
     def __init__(self) -> None:
         self.engine = Counting()
-        self.at = 1_000_000.0
-        self.curves = Curves("a", self.engine, lambda: self.at)  # type: ignore[arg-type]
+        Node.at = 1_000_000.0
+        self.curves = Curves("a", self.engine)  # type: ignore[arg-type]
         self.curves.tend(self.at)
 
     def after(self, seconds: float) -> dict[str, Any]:
-        self.at += seconds
+        Node.at += seconds
         self.curves.tend(self.at)
         return self.curves.document()
+
+
+@pytest.fixture(autouse=True)
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "time", SimpleNamespace(time=lambda: Node.at))
 
 
 def test_point_has_growth_room_and_latencies_of_its_ten_seconds() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from peercached.directory.placement import Change, Node
 from peercached.health import Findings
+from peercached.history import departures, event_log
 from peercached.history.departures import DEPARTED_MAX, Departures
 from peercached.history.event_log import KEPT_S, EventLog
 from peercached.membership import Member, NodeAddress, View
@@ -14,15 +18,17 @@ from peercached.membership import Member, NodeAddress, View
 class Cluster:
     """Views of a few nodes, as the placement tells of them."""
 
+    now = 0.0
+
     def __init__(self) -> None:
-        self.now = 1_000_000.0
         self.left: set[tuple[str, int]] = set()
-        self.events = EventLog("a", lambda: self.now)
-        self.departures = Departures(
-            self.events, lambda *life: life in self.left, 5.0, lambda: self.now
-        )
+        self.events = EventLog("a")
+        self.departures = Departures(self.events, cast(Any, self), 5.0)
         self.nodes: dict[str, Node] = {}
         self.number = 0
+
+    def has_left(self, *life: Any) -> bool:
+        return life in self.left
 
     def view(self, **members: int) -> None:
         """Node ids and their incarnations."""
@@ -46,6 +52,14 @@ class Cluster:
         findings = Findings()
         self.departures.say(findings.say, {})
         return findings.document()
+
+
+@pytest.fixture(autouse=True)
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    Cluster.now = 1_000_000.0
+    clock = SimpleNamespace(time=lambda: Cluster.now)
+    for module in (departures, event_log):
+        monkeypatch.setattr(module, "time", clock)
 
 
 def made(name: str, incarnation: int) -> NodeAddress:
@@ -101,7 +115,7 @@ def test_a_lost_node_is_forgotten_by_an_operator_or_after_a_day() -> None:
     cluster.departures.forget("b")
     cluster.departures.forget("nobody")
     assert [one["node_id"] for one in cluster.departures.document()] == ["c"]
-    cluster.now += KEPT_S + 1
+    Cluster.now += KEPT_S + 1
     assert cluster.departures.document() == []
 
 

@@ -1,5 +1,7 @@
 """Findings that begin and end become events."""
 
+from typing import Any, cast
+
 from peercached.health import Findings, kinds
 from peercached.history.event_log import EventLog
 from peercached.history.findings import LOOK_S, FindingEvents
@@ -12,9 +14,9 @@ class Node:
         self.log = EventLog("a")
         self.suspects: list[tuple[str, str]] = []
         self.looks = 0
-        self.events = FindingEvents(self.log, self._look)
+        self.events = FindingEvents(self.log, cast(Any, self))
 
-    def _look(self) -> Findings:
+    def findings(self) -> Findings:
         self.looks += 1
         findings = Findings()
         for about, sentence in self.suspects:

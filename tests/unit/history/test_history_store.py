@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from peercached.history import departures as departures_module
+from peercached.history import event_log
 from peercached.history.departures import Departed, Departures
 from peercached.history.event_log import KEPT_S, Event, EventLog
 from peercached.history.keeper import WRITE_EVERY_S, HistoryKeeper
@@ -17,10 +20,25 @@ NOW = 1_000_000.0
 LOST = Departed("b", 7, "host", NOW, True, "it did not answer")
 
 
+class Clock:
+    now = NOW
+
+    @classmethod
+    def time(cls) -> float:
+        return cls.now
+
+
+@pytest.fixture(autouse=True)
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (departures_module, event_log):
+        monkeypatch.setattr(module, "time", Clock)
+
+
 def opened(store: HistoryStore, now: float = NOW) -> tuple[EventLog, Departures, HistoryKeeper]:
-    """The history that a start reads from the file."""
-    events = EventLog("a", lambda: now)
-    departures = Departures(events, lambda *_: False, 5.0, lambda: now)
+    """What a start makes of the file."""
+    Clock.now = now
+    events = EventLog("a")
+    departures = Departures(events, cast(Any, None), 5.0)
     return events, departures, HistoryKeeper(events, departures, store)
 
 

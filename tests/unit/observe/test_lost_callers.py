@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from grpc.aio import InternalError
 
 from peercached.observe.lost_callers import expect_lost_callers
-from peercached.peer.service.servicer import PeerServicer
+from peercached.peer.service.refusals import Refusals
 
 
 @pytest.mark.parametrize("error, is_said", [(InternalError("send"), False), (OSError(), True)])
@@ -58,5 +58,5 @@ def test_a_call_that_ends_with_the_server_is_no_error(
         aborted.append(why)
 
     context = SimpleNamespace(abort=abort)
-    asyncio.run(PeerServicer._refuse(cast(Any, SimpleNamespace()), context, error))
+    asyncio.run(Refusals().refuse(context, error))
     assert bool(aborted) is ("internal error in a peer's call" in caplog.text) is is_said

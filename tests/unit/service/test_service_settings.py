@@ -9,7 +9,8 @@ from harness.said import sentences
 
 from peercached.config import Config
 from peercached.config.load import load
-from peercached.service.settings import Settings
+from peercached.news import Event
+from peercached.service.settings import ConfigChanged, Settings
 
 
 def settings_of(file: Path) -> Settings:
@@ -17,6 +18,15 @@ def settings_of(file: Path) -> Settings:
         return load(file, {}, {})
 
     return Settings(read(), read)  # type: ignore[arg-type]
+
+
+class Reader:
+    def __init__(self, heard: list[Config]) -> None:
+        self._heard = heard
+
+    def take(self, event: Event) -> None:
+        assert isinstance(event, ConfigChanged)
+        self._heard.append(event.config)
 
 
 def reload(settings: Settings) -> tuple[list[str], list[str], list[str]]:
@@ -29,7 +39,7 @@ def test_live_keys_change_and_the_others_wait(tmp_path: Path) -> None:
     file.write_text('log_level = "info"\nvnodes = 7\n')
     settings = settings_of(file)
     heard: list[Config] = []
-    settings.on_change(heard.append)
+    settings.news.read_by(Reader(heard))
     file.write_text('stop_drain_s = 3\nlog_level = "debug"\nvnodes = 8\n')
     assert reload(settings) == (["stop_drain_s", "log_level"], ["vnodes"], [])
     assert settings.config.log_level == "debug"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from peercached.directory.epochs import Epochs
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
+from peercached.peer.directory.told_epochs import ToldEpochs
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed, Disconnected, WrongProcess
+from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.pings import reaches
 from peercached.proto import peer_pb2 as pb
 from peercached.within import within
@@ -27,13 +28,12 @@ class MemberCalls:
     def __init__(
         self,
         peers: Peers,
-        epochs: Epochs,
+        epochs: ToldEpochs,
         deadline_s: float,
-        unresolved: Callable[[str], str] = lambda _: "",
+        heads: Heads | None = None,
     ) -> None:
-        """`unresolved`: why an endpoint is no address yet (heads.py)."""
         self._peers = peers
-        self._unresolved = unresolved
+        self._heads = heads
         self._epochs = epochs
         self._deadline_s = deadline_s
 
@@ -43,7 +43,7 @@ class MemberCalls:
         """Also exchanges namespace epochs. Raises CallFailed, or ValueError for a malformed
         answer; LedHome if this very process answers. `only`: the node id and key that must be
         there."""
-        if problem := self._unresolved(endpoint):
+        if self._heads is not None and (problem := self._heads.problem(endpoint)):
             raise Disconnected(problem)
         link = self._peers.link(endpoint)
         there: NodeAddress | None = None

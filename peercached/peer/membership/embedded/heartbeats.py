@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from peercached.health import Say
@@ -24,11 +24,13 @@ from peercached.membership import (
     ViewChanged,
 )
 from peercached.membership.view import View
+from peercached.news import News
+from peercached.peer.membership.cluster import JoinRefused, ViewFound
 from peercached.peer.membership.embedded import report as membership_report
 from peercached.peer.membership.embedded.calls import LedHome, MemberCalls
-from peercached.peer.membership.embedded.heads import Heads
 from peercached.peer.membership.embedded.life_signs import LifeSigns
 from peercached.peer.rpc.failures import CallFailed, Misfit, Unreachable
+from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.tasks import Tasks
 from peercached.within import within
 
@@ -44,8 +46,7 @@ class Heartbeats:
         timing: Timing,
         calls: MemberCalls,
         signs: LifeSigns,
-        on_view: Callable[[View], None],
-        on_refused: Callable[[str], None],
+        news: News,
         heads: Heads | None = None,
     ) -> None:
         """`heads`: None if they never change."""
@@ -53,8 +54,7 @@ class Heartbeats:
         self._timing = timing
         self._calls = calls
         self._signs = signs
-        self._on_view = on_view
-        self._on_refused = on_refused
+        self._news = news
         self._tasks = Tasks()
         self._pushing = asyncio.Semaphore(PUSHES_AT_ONCE_MAX)
         self._changed = asyncio.Event()
@@ -65,12 +65,17 @@ class Heartbeats:
 
     def start(self) -> None:
         if self._heads is not None:
-            self._heads.on_change(self._heads_changed)
+            self._take(self._heads)
+            self._tasks.spawn(self._follow(self._heads))
         self._tick()
 
-    def _heads_changed(self) -> None:
-        assert self._heads is not None
-        self._membership.heads_are(self._heads.places(), time.monotonic())
+    async def _follow(self, heads: Heads) -> None:
+        while True:
+            await heads.changed()
+            self._take(heads)
+
+    def _take(self, heads: Heads) -> None:
+        self._membership.heads_are(heads.places(), time.monotonic())
         self.act([])
 
     @property
@@ -141,9 +146,9 @@ class Heartbeats:
             elif isinstance(action, Probe):
                 self._tasks.spawn(self._probe(action))
             elif isinstance(action, ViewChanged):
-                self._on_view(action.view)
+                self._news.tell(ViewFound(action.view))
             elif isinstance(action, Refused):
-                self._on_refused(action.reason)
+                self._news.tell(JoinRefused(action.reason))
         self._changed.set()
         if self._timer is not None:  # None during a tick, which sets the timer itself
             now = time.monotonic()

@@ -13,11 +13,10 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from peercached.directory.epochs import Epochs
 from peercached.health import Say
 from peercached.membership import (
     Heartbeat,
@@ -30,6 +29,9 @@ from peercached.membership import (
 )
 from peercached.membership.etcd_view import EtcdView
 from peercached.membership.view import VIEW_NUMBER_MAX
+from peercached.news import News
+from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.membership.cluster import JoinRefused, ViewFound
 from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.etcd import report as etcd_report
 from peercached.peer.membership.etcd.client import EtcdClient, EtcdError
@@ -65,9 +67,8 @@ class EtcdMembership:
         prefix: str,
         timing: Timing,
         peers: Peers,
-        epochs: Epochs,
-        on_view: Callable[[View], None],
-        on_refused: Callable[[str], None],
+        epochs: ToldEpochs,
+        news: News,
         remembered: View | None = None,
         settings: Sequence[str] = (),
     ) -> None:
@@ -81,8 +82,7 @@ class EtcdMembership:
         self._peers = peers
         self._local_epochs = epochs
         self._epochs = EtcdEpochs(client, prefix, timing, epochs)
-        self._on_view = on_view
-        self._on_refused = on_refused
+        self._news = news
         self._state = EtcdView(address, timing)
         self._keys = EtcdKeys(prefix, address.node_id, self._state, settings)
         self._joins = EtcdJoins(client, prefix, address.node_id, timing)
@@ -189,14 +189,14 @@ class EtcdMembership:
                 "no session with etcd at startup: starting with view %d saved by an earlier run",
                 remembered.counter,
             )
-            self._on_view(self._state.begin_cold(remembered))
+            self._news.tell(ViewFound(self._state.begin_cold(remembered)))
         self._tried.set()
 
     def _refuse(self, reason: str) -> None:
         first, self.refused = not self.refused, reason
         self._tried.set()
         if first:
-            self._on_refused(reason)
+            self._news.tell(JoinRefused(reason))
 
     async def _session(self) -> None:
         """Reads, watches, registers, and renews the lease until a call fails or the key is lost."""
@@ -268,7 +268,7 @@ class EtcdMembership:
         if view is None:
             return False
         self._tried.set()
-        self._on_view(view)
+        self._news.tell(ViewFound(view))
         return True
 
     async def _stamping(self) -> None:

@@ -10,10 +10,12 @@ import pytest
 from harness.fake_engine import FakeEngine, digest_of
 
 from peercached.directory import first_clears
-from peercached.directory.epochs import EPOCH_MAX, Epochs
+from peercached.directory.epoch_store import EpochStore
+from peercached.directory.epochs import EPOCH_MAX
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
 from peercached.peer.directory.epoch_catch_up import catch_up
+from peercached.peer.directory.told_epochs import ToldEpochs
 from peercached.peer.rpc.wire import epoch_messages
 from peercached.proto import peer_pb2 as pb
 
@@ -43,9 +45,15 @@ def test_one_host_cannot_fill_the_table_of_a_node_that_starts(
             return SimpleNamespace(call_within=call)
 
     engine = FakeEngine()
-    answered = asyncio.run(
-        catch_up(Epochs(cast(Any, engine)), cast(Any, Peers()), nodes, {"c"}, 1.0)
+    epochs = ToldEpochs(
+        cast(Any, engine),
+        EpochStore("", ""),
+        first_clears.FirstClears(lambda: 0.0),
+        cast(Any, SimpleNamespace(find_process=lambda member: member)),
+        cast(Any, SimpleNamespace(has_debt=lambda member: False)),
+        cast(Any, None),
     )
+    answered = asyncio.run(catch_up(epochs, cast(Any, Peers()), nodes, {"c"}, 1.0))
     assert answered == len(nodes)
     assert true.items() <= engine.epochs.items()
     assert len(engine.epochs) == len(true) + MOST

@@ -20,6 +20,9 @@ async def withdraw(*_: object) -> None:
     pass
 
 
+OWN_RECORDS = cast(Any, SimpleNamespace(withdraw=withdraw))
+
+
 @pytest.mark.parametrize(("reads", "takes"), [(200, 30), (12, 12), (1, 1)])
 def test_a_slow_peer_gets_all_pages(reads: int, takes: int) -> None:
     """It takes some of an offer, or none of one with more than `reads` pages."""
@@ -29,7 +32,7 @@ def test_a_slow_peer_gets_all_pages(reads: int, takes: int) -> None:
 
     nothing = cast(Any, None)
     offers = cast(Any, SimpleNamespace(offer=offer))
-    drain = Drain(nothing, nothing, offers, nothing, withdraw, nothing, nothing, nothing)
+    drain = Drain(nothing, nothing, offers, OWN_RECORDS, nothing, nothing)
     left = dict(ROWS)
     part = Part(b"n" * 16, 0, 0, 0, ROWS)
     assert asyncio.run(drain._offer(PEER, part, ROWS, left))
@@ -45,7 +48,7 @@ def test_a_peer_that_takes_nothing_is_asked_a_few_times() -> None:
 
     nothing = cast(Any, None)
     offers = cast(Any, SimpleNamespace(offer=offer))
-    drain = Drain(nothing, nothing, offers, nothing, withdraw, nothing, nothing, nothing)
+    drain = Drain(nothing, nothing, offers, OWN_RECORDS, nothing, nothing)
     left = dict(ROWS)
     assert asyncio.run(drain._offer(PEER, Part(b"n" * 16, 0, 0, 0, ROWS), ROWS, left))
     assert asked == [200, 100, 50, 25, 12, 6, 3, 1]

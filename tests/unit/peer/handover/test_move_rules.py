@@ -17,7 +17,7 @@ def test_a_node_that_has_missed_removals_hands_no_page_on() -> None:
     )
     placement = SimpleNamespace(own=own, nodes={0: own, 1: other})
     nothing = cast(Any, None)
-    move = Move(nothing, cast(Any, placement), nothing, lambda: False)
+    move = Move(nothing, cast(Any, placement), nothing, cast(Any, SimpleNamespace(owes=True)))
     with pytest.raises(ValueError, match="has not heard of all removals yet"):
         asyncio.run(move.move([bytes(16)], "b", 1.0))
     other.suspect = True

@@ -49,22 +49,27 @@ class Cluster:
         nodes = {i: Node(i, NodeAddress(name, i + 1, name, 1, 2)) for i, name in enumerate(names)}
         placement = SimpleNamespace(nodes=nodes, own=nodes[0])
         self.peers = [nodes[1], nodes[2]]
+        config = SimpleNamespace(pool_size=1 << 30, spill_bytes_per_s=bytes_per_s)
         self.giver = Giver(
             cast(Any, self),
             cast(Any, placement),
             cast(Any, self),
-            withdraw=self._withdraw,
-            drop=self._drop,
+            cast(Any, self),
         )
         self.spill = Spill(
             cast(Any, self),
             cast(Any, placement),
             cast(Any, self),
             self.giver,
-            may_give=lambda: len(self.asked) < self.may_give_offers,
-            pool_bytes=1 << 30,
-            bytes_per_s=lambda: bytes_per_s,
+            cast(Any, self),
+            cast(Any, SimpleNamespace(config=config)),
         )
+
+    # --- the drain
+
+    @property
+    def may_move_pages(self) -> bool:
+        return len(self.asked) < self.may_give_offers
 
     # --- the engine
 
@@ -77,12 +82,12 @@ class Cluster:
         parts = [rows[at : at + self.part_pages] for at in range(0, len(rows), self.part_pages)]
         return [(b"ns", 0, 1000, 0, b"".join(part)) for part in parts], 0
 
-    async def _withdraw(self, records: bytes, unless_pinned: bool) -> int:
+    async def withdraw(self, records: bytes, unless_pinned: bool) -> int:
         assert unless_pinned
         self.withdrawn += records
         return len(records) // len(row(0)) - self.evicted_meanwhile
 
-    async def _drop(self, records: bytes) -> None:
+    async def drop(self, records: bytes) -> None:
         self.withdrawn += records
 
     def begin_offer(self, records: bytes) -> None:

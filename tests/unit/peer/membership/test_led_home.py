@@ -47,7 +47,7 @@ def test_a_view_that_leads_home_is_dropped(
             1.0,
         )
         nothing = cast(Any, None)
-        beats = Heartbeats(membership, timing, calls, nothing, nothing, nothing)
+        beats = Heartbeats(membership, timing, calls, nothing, nothing)
         beats.act([PushView(NodeAddress("a", 1, "a", 1, 2), Heartbeat(Member(US), 0))])
         await asyncio.gather(*beats._tasks._running)
 

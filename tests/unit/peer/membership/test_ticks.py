@@ -11,6 +11,7 @@ import pytest
 from harness.clock import seconds
 
 from peercached.membership import Membership, NodeAddress, Timing
+from peercached.news import News
 from peercached.peer.membership.embedded.heartbeats import Heartbeats
 from peercached.periodic import Periodic
 
@@ -20,19 +21,21 @@ def test_failing_task_stops_neither_other_tasks_nor_the_next_tick(
 ) -> None:
     calls: list[str] = []
 
-    def fails(_: float) -> None:
-        calls.append("fails")
-        raise RuntimeError("a bug")
+    class Fails:
+        def tend(self, now: float) -> None:
+            calls.append("fails")
+            raise RuntimeError("a bug")
 
     async def story() -> None:
         third = asyncio.Event()
 
-        def works(_: float) -> None:
-            calls.append("works")
-            if calls.count("works") == 3:
-                third.set()
+        class Works:
+            def tend(self, now: float) -> None:
+                calls.append("works")
+                if calls.count("works") == 3:
+                    third.set()
 
-        periodic = Periodic(0.001, [fails, works])
+        periodic = Periodic(0.001, [Fails(), Works()])
         periodic.start()
         await asyncio.wait_for(third.wait(), seconds(10))
         periodic.stop()
@@ -62,9 +65,7 @@ def test_membership_ticks_on_after_a_tick_that_failed(caplog: pytest.LogCaptureF
         membership.tick = tick
         signs = SimpleNamespace(take=lambda now: [], say=lambda sign, for_s: None)
         nothing = cast(Any, SimpleNamespace())
-        beats = Heartbeats(
-            membership, timing, nothing, cast(Any, signs), lambda _: None, lambda _: None
-        )
+        beats = Heartbeats(membership, timing, nothing, cast(Any, signs), News())
         beats.start()
         await asyncio.wait_for(again.wait(), seconds(10))
         await beats.stop()

@@ -9,9 +9,12 @@ import pytest
 
 from peercached.membership import NodeAddress
 from peercached.peer.removals import told as removals_told
-from peercached.peer.removals.driver import CLEARED, Open, RemovalDriver
+from peercached.peer.removals.driver import CLEARED, RemovalDriver
+from peercached.peer.removals.open import Open, OpenRemovals
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, RemovalId, Told
+
+MEMBER = SimpleNamespace(has_left=False, why_outside="")
 
 
 def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
@@ -30,7 +33,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
     async def claim() -> int:
         own = SimpleNamespace(address=NodeAddress("a", 1, "10.0.0.1", 1, 2))
         member = SimpleNamespace(
-            unsure={}, keep_unsure=lambda: None, kept=kept, on_over=lambda _: None
+            unsure={}, keep_unsure=lambda: None, kept=kept, driven=OpenRemovals()
         )
         driver = RemovalDriver(
             cast(Any, member),
@@ -38,7 +41,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
             peers=cast(Any, None),
             failures=cast(Any, None),
             timeout_s=1.0,
-            outside=str,
+            goodbye=cast(Any, MEMBER),
         )
         cast(Any, driver)._drive = drive
         status, _, _ = await driver.remove(bytes(16), left_s=0.1, epoch=(bytes(16), 0))
@@ -70,20 +73,25 @@ class Driven:
             find=lambda *_: OWN,
         )
         member = SimpleNamespace(
-            on_over=lambda _: None,
+            driven=OpenRemovals(),
             carry_out=self._carry_out,
             tell=self._tell,
             owes=False,
             to_ask_for=list,
             keep_changes=lambda: None,
             learn=self._learn,
-            has_debt=lambda _: self.owes,
+            debts=SimpleNamespace(has_debt=lambda _: self.owes),
         )
         nobody = cast(Any, None)
         self._driver = RemovalDriver(
-            cast(Any, member), cast(Any, placement), nobody, nobody, timeout_s=1.0, outside=str
+            cast(Any, member),
+            cast(Any, placement),
+            nobody,
+            nobody,
+            timeout_s=1.0,
+            goodbye=cast(Any, MEMBER),
         )
-        cast(Any, self._driver)._call = self._call
+        cast(Any, self._driver)._calls.call = self._call
 
     async def round(self, one: Open) -> dict[str, str]:
         """Runs one round. Returns the missing steps, or {} if the removal is complete."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -50,19 +51,18 @@ class Server:
         self.secret = Secret(b"of the cluster")
         self.admitted: dict[tuple[str, int], bytes] = {}
         self.members: list[NodeAddress] = []
-        self.sessions = Sessions(
-            self.secret, lambda: OWN, self._admit, self._expel, self._member_like
-        )
+        placement = SimpleNamespace(own=SimpleNamespace(address=OWN), find=self._find)
+        self.sessions = Sessions(self.secret, cast(Any, self), cast(Any, placement))
 
-    def _admit(self, node_id: str, incarnation: int, token: bytes) -> None:
+    def admit_reader(self, node_id: str, incarnation: int, token: bytes) -> None:
         self.admitted[(node_id, incarnation)] = token
 
-    def _expel(self, node_id: str, incarnation: int) -> None:
+    def expel_reader(self, node_id: str, incarnation: int) -> None:
         del self.admitted[(node_id, incarnation)]
 
-    def _member_like(self, caller: NodeAddress) -> NodeAddress | None:
-        name = caller.node_id, caller.incarnation
-        return next((m for m in self.members if (m.node_id, m.incarnation) == name), None)
+    def _find(self, *name: object) -> Any:
+        found = (m for m in self.members if (m.node_id, m.incarnation) == name)
+        return next((SimpleNamespace(address=member) for member in found), None)
 
     def shake(self, caller: NodeAddress, now: float = 0.0, secret: Secret | None = None) -> Session:
         server_nonce = self.sessions.begin(NONCE, now)

@@ -3,6 +3,9 @@
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from harness.clock import seconds
@@ -20,7 +23,9 @@ class Door:
         self.now = 100.0
         self.listener = stack.enter_context(socket.create_server((host, 0), family=family))
         self.address = self.listener.getsockname()
-        self.limits = ConnectionLimits(tls=lambda: True, clock=lambda: self.now)
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        stack.enter_context(patch.object(connection_limits, "time", clock))
+        self.limits = ConnectionLimits(cast(Any, SimpleNamespace(serves=True)))
         self.limits._port = self.address[1]
 
     def connect(self) -> tuple[socket.socket, socket.socket, str]:

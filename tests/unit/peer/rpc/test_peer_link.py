@@ -5,6 +5,7 @@ import gc
 from typing import Any
 
 import pytest
+from harness.links import link_from
 
 from peercache_bench.process import free_port
 from peercached.membership import NodeAddress
@@ -17,7 +18,7 @@ from peercached.proto import peer_pb2 as pb
 def nobody_there() -> PeerLink:
     own = NodeAddress("a", 1, "127.0.0.1", 1, 2)
     nobody = f"127.0.0.1:{free_port('127.0.0.1')}"
-    return PeerLink(nobody, lambda: own, Secret(b"s" * 32), None, 2.0, lambda link: None)
+    return link_from(own, nobody, Secret(b"s" * 32), timeout_s=2.0)
 
 
 def test_abandoned_handshake_failure_raises_no_unhandled_error() -> None:

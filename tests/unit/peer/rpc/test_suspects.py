@@ -10,6 +10,7 @@ import pytest
 from peercached.directory.placement import Node
 from peercached.events import Events
 from peercached.membership import NodeAddress
+from peercached.news import News
 from peercached.peer.rpc.failure_detector import FAIR_S, FailureDetector
 from peercached.peer.rpc.failures import Disconnected, TimedOut
 from peercached.peer.rpc.suspects import PING_FIRST_S, PING_MAX_S, RELAPSE_S, Suspects
@@ -127,7 +128,9 @@ def test_another_node_with_the_index_inherits_nothing() -> None:
 
 def detector_of(peer: Node) -> FailureDetector:
     placement = SimpleNamespace(nodes={peer.index: peer}, own=None)
-    detector = FailureDetector(cast(Any, Mock()), cast(Any, placement), cast(Any, None), 1.0)
+    detector = FailureDetector(
+        cast(Any, Mock()), cast(Any, placement), cast(Any, None), News(), 1.0
+    )
     detector._schedule = lambda: None
     return detector
 

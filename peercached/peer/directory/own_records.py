@@ -1,4 +1,4 @@
-"""Who may still name a page that has left this node: the followers of our records."""
+"""Withdraws and drops records of this node, and waits until no follower names their pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_S = 0.1
 SHARE = 0.5
 
 
-class Followers:
+class OwnRecords:
     """Use it on the event loop's thread."""
 
     def __init__(self, engine: Engine, placement: Placement, timeout_s: float) -> None:
@@ -51,3 +51,18 @@ class Followers:
         gone = {incarnation for incarnation, _ in behind}
         nodes = self._placement.nodes.values()
         return {node.address.node_id for node in nodes if node.address.incarnation in gone}
+
+    async def withdraw(self, records: bytes, unless_pinned: bool) -> int:
+        """Withdraws these records; those of copies on our disk stay. Readers that
+        looked them up before can still read the pages. A page that was set again meanwhile has
+        another record, which stays. `unless_pinned`: so do pages that are pinned here. Returns how
+        many pages leave the pool."""
+        leaving = self._engine.give_away(records, unless_pinned)
+        await self.told()
+        return leaving
+
+    async def drop(self, records: bytes) -> None:
+        """Drops the pages of these records from the pool after another node took them. Copies on
+        our disk stay, and can be found."""
+        self._engine.drop_moved(records)
+        await self.told()

@@ -8,7 +8,7 @@ import pytest
 
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
-from peercached.peer.directory.cluster_wide import ClusterWide
+from peercached.peer.service.cluster_wide import ClusterWide
 from peercached.proto import peer_pb2 as pb
 
 TIMEOUT_S = 0.5

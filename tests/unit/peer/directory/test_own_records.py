@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from peercached.peer.directory.followers import SHARE, Followers
+from peercached.peer.directory.own_records import SHARE, OwnRecords
 
 POSITION = 7
 
@@ -29,13 +29,13 @@ class Engine:
         return list(self.behind.items())
 
 
-def followers(engine: Engine, timeout_s: float = 20.0) -> Followers:
+def followers(engine: Engine, timeout_s: float = 20.0) -> OwnRecords:
     members = {1: (11, "b"), 2: (12, "c")}
     nodes = {
         index: SimpleNamespace(address=SimpleNamespace(incarnation=incarnation, node_id=node_id))
         for index, (incarnation, node_id) in members.items()
     }
-    return Followers(cast(Any, engine), cast(Any, SimpleNamespace(nodes=nodes)), timeout_s)
+    return OwnRecords(cast(Any, engine), cast(Any, SimpleNamespace(nodes=nodes)), timeout_s)
 
 
 def test_a_wait_ends_as_soon_as_the_last_follower_has_moved() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from peercached.config.values import split_address
 from peercached.membership.view import join_host_port
@@ -44,7 +44,7 @@ class Heads:
         self._found = {host: [host] for host, _ in self._entries if is_literal(host)}
         self._found.update({name: list(addresses) for name, addresses in (found or {}).items()})
         self._why: dict[str, str] = {}
-        self._on_change: Callable[[], None] = lambda: None
+        self._news = asyncio.Event()
         self._tasks = Tasks()
 
     def start(self) -> None:
@@ -55,10 +55,10 @@ class Heads:
     def stop(self) -> None:
         self._tasks.cancel()
 
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Calls it now, and when a name has other addresses."""
-        self._on_change = listener
-        listener()
+    async def changed(self) -> None:
+        """Waits until a name has other addresses than at the last call. For one caller."""
+        await self._news.wait()
+        self._news.clear()
 
     async def _follow(self, name: str) -> None:
         while True:
@@ -73,7 +73,7 @@ class Heads:
                 if found[:ADDRESSES_MAX] != self._found.get(name):
                     log.info("the name %s in discovery_addr is %s", name, ", ".join(found))
                     self._found[name] = found[:ADDRESSES_MAX]
-                    self._on_change()
+                    self._news.set()
             await asyncio.sleep(LOOK_AGAIN_S if name in self._found else UNKNOWN_AGAIN_S)
 
     # --- what they are now

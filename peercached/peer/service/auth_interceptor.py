@@ -9,16 +9,18 @@ its headers. A handshake has no session. Its request is in the headers, which gR
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY
+from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY, Sessions
 from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 from peercached.peer.rpc.parse import parser
+from peercached.peer.service.handshakes import Handshakes
+from peercached.peer.service.refusals import Refusals
 from peercached.proto import peer_pb2 as pb
+from peercached.proto import peer_pb2_grpc
 
 log = logging.getLogger(__name__)
 
@@ -30,25 +32,22 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     def __init__(
         self,
-        shake: Callable[[Any, Any], Any],
-        known: Callable[[str], bool],
-        refuse: Callable[[Any, Exception], Awaitable[None]],
+        handshakes: Handshakes,
+        sessions: Sessions,
+        refusals: Refusals,
         limits: ConnectionLimits,
     ) -> None:
-        """`shake` answers a handshake. `known` tells whether we gave out this session. `refuse`
-        ends a call with that error."""
         self._handlers: grpc.GenericRpcHandler[Any, Any] | None = None
         self._checked: dict[str, Any] = {}  # by method, made when first called
-        self._shake = shake
-        self._known = known
-        self._refuse = refuse
+        self._handshakes = handshakes
+        self._sessions = sessions
+        self._refusals = refusals
         self._limits = limits
         self.unauthenticated = 0
 
-    def stand_before(self, add: Callable[[Any, Any], None], servicer: Any) -> AuthInterceptor:
-        """Wraps the handlers that the generated `add` function registers for `servicer`."""
+    def stand_before(self, servicer: peer_pb2_grpc.PeerServicer) -> AuthInterceptor:
         catcher = _Catcher()
-        add(servicer, catcher)
+        peer_pb2_grpc.add_PeerServicer_to_server(servicer, catcher)  # type: ignore[no-untyped-call]
         self._handlers = catcher.handlers
         return self
 
@@ -61,7 +60,7 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if method == _HANDSHAKE:
             return self._handshake(headers.get(HANDSHAKE_KEY, b""))
         session = headers.get(SESSION_KEY)
-        if session and self._known(session):
+        if session and self._sessions.find(session) is not None:
             if method not in self._checked:
                 self._checked[method] = self._check(handler)
             return self._checked[method]
@@ -79,7 +78,7 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                     raise request
                 return await handler.unary_unary(request, context)
             except Exception as error:
-                await self._refuse(context, error)
+                await self._refusals.refuse(context, error)
 
         return handler._replace(request_deserializer=parse, unary_unary=answer)
 
@@ -100,8 +99,8 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             self._limits.spoke(context.peer())
             request = parser(pb.HandshakeRequest)(packed)
             if isinstance(request, ValueError):
-                await self._refuse(context, request)
-            return await self._shake(request, context)
+                await self._refusals.refuse(context, request)
+            return await self._handshakes.answer(request, context)
 
         return grpc.stream_unary_rpc_method_handler(
             answer, response_serializer=pb.HandshakeReply.SerializeToString

@@ -1,0 +1,48 @@
+"""Calls to members about removals, and the check of their answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.placement import Node
+from peercached.peer.rpc import wire
+from peercached.peer.rpc.client import Peers
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import CallFailed, Unreachable
+from peercached.proto import peer_pb2 as pb
+
+NAMED_MAX = 8
+
+
+class RemovalCalls:
+    """`timeout_s` bounds each call."""
+
+    def __init__(self, peers: Peers, failures: FailureDetector, timeout_s: float) -> None:
+        self._peers = peers
+        self._failures = failures
+        self._timeout_s = timeout_s
+
+    async def call(self, node: Node, method: str, request: Any) -> Any:
+        """The reply, or a text that says why there is none."""
+        link = self._peers.link(node.address.endpoint)
+        try:
+            return await link.call(method, request, self._timeout_s, expect=node.address)
+        except Unreachable as error:
+            self._failures.failed(node, error)
+            return str(error)
+        except CallFailed as error:
+            return str(error)
+
+
+def malformed(reply: pb.RemoveReply) -> str:
+    """What is wrong with the reply; empty if nothing is."""
+    try:
+        check_packed(reply.digests, DIGEST_BYTES, "digests")
+        for message in reply.silent:
+            wire.address_of(message)
+        for name in reply.untold[:NAMED_MAX]:
+            wire.check_name("node id", name)
+    except ValueError as error:
+        return f"its answer is malformed: {error}"
+    return ""
