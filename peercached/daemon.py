@@ -193,7 +193,7 @@ class Daemon:
                     random.Random(),
                     config.max_masters,
                     remembered,
-                    placement.suspects,
+                    failures.suspects.processes,
                 ),
                 self.timing,
                 MemberCalls(peers, self.epochs, self.timing.call_deadline_s, heads),

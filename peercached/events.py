@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Placement
 from peercached.peer.channels.connects import Connects
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 _TAKE = 256
 # Share of a worker's time that its pin may take, so that the answer comes in time.
 _SHARE = 0.9
-T = TypeVar("T")
 
 
 class Events:
@@ -94,11 +93,11 @@ class Events:
     def _remove(
         self, ticket: int, left_s: float, namespace_id: bytes, epoch: int, digests: bytes
     ) -> None:
-        def answer(ticket: int, outcome: tuple[int, bytes, str]) -> None:
+        async def remove() -> None:
+            outcome = await self._removals.remove(digests, left_s, (namespace_id, epoch))
             self._engine.answer_removal(ticket, *outcome)
 
-        work = self._removals.remove(digests, left_s, (namespace_id, epoch))
-        self._tasks.spawn(self._answer(ticket, work, answer))
+        self._tasks.spawn(self._or_give_up(ticket, remove()))
 
     def _clear(self, ticket: int, left_s: float, user: int, namespace: bytes) -> None:
         async def clear() -> bytes:
@@ -159,14 +158,15 @@ class Events:
         self._answer_later(ticket, pin())
 
     def _answer_later(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
-        self._tasks.spawn(self._answer(ticket, work, self._engine.answer))
+        async def answer() -> None:
+            self._engine.answer(ticket, await work)
 
-    async def _answer(
-        self, ticket: int, work: Coroutine[None, None, T], answer: Callable[[int, T], None]
-    ) -> None:
-        # On failure give up: an empty answer would mean "cleared everywhere" or "found nowhere".
+        self._tasks.spawn(self._or_give_up(ticket, answer()))
+
+    async def _or_give_up(self, ticket: int, work: Coroutine[None, None, None]) -> None:
+        # An empty answer would mean "cleared everywhere" or "found nowhere".
         try:
-            answer(ticket, await work)
+            await work
         except asyncio.CancelledError:
             self._engine.give_up(ticket)
             raise

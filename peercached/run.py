@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from peercached import life
@@ -27,6 +26,7 @@ from peercached.peer.rpc.tls import Tls
 from peercached.service.settings import Settings
 from peercached.service.signals import Stop
 from peercached.service.stopping import STOP_S, end_all
+from peercached.service.supervised import Supervised
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -54,12 +54,10 @@ async def _told_of_waiting(made: asyncio.Future[Engine], config: Config) -> Engi
 async def run(
     settings: Settings,
     stop: Stop,
-    ready: Callable[[Callable[[], str]], None],
-    stopping: Callable[[float], None],
+    service: Supervised,
 ) -> None:
-    """Runs the node until `stop` is asked for. `ready` gets a function that describes the node in
-    one line. `stopping` gets the longest time that the stop may take, in seconds. A failed start
-    raises OSError, RuntimeError or ValueError with the remedy."""
+    """Runs the node until `stop` is asked for. A failed start raises OSError, RuntimeError or
+    ValueError with the remedy."""
     expect_lost_callers(asyncio.get_running_loop())
     loop = asyncio.get_running_loop()
     given = settings.config.host
@@ -110,16 +108,16 @@ async def run(
         if not await stop.unless_asked(life.start(daemon)):
             return
         await admin.start()
-        ready(daemon.status.line)
+        service.ready(daemon.status)
         await stop.asked.wait()
         # With a pool_file the pages survive the restart, so do not hand them over.
         hand_over = stop.hand_over and not config.pool_file
         seconds = settings.config.stop_drain_s if hand_over else 0.0
-        stopping(seconds + STOP_S)
+        service.stopping(seconds + STOP_S)
         daemon.phase.stops_since = time.monotonic()
         await daemon.handover.drain.before_stop(seconds)
     finally:
         heads.stop()
-        stopping(STOP_S)
+        service.stopping(STOP_S)
         await end_all([daemon.web.stop, admin.stop])
         await life.stop(daemon)

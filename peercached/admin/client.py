@@ -7,7 +7,6 @@ import os
 import pwd
 import socket
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -277,14 +276,16 @@ def _who_may(path: str) -> str:
     except OSError:
         return "become the daemon's user, or root"
     if status.st_mode & needed:
-        group = _name(lambda: grp.getgrgid(status.st_gid).gr_name, status.st_gid)
-        return f"join the group {group} (then log in again), or become root"
-    owner = _name(lambda: pwd.getpwuid(status.st_uid).pw_name, status.st_uid)
+        return f"join the group {_group(status.st_gid)} (then log in again), or become root"
+    try:
+        owner = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        owner = str(status.st_uid)
     return f"only root and {owner} may (sudo -u {owner})"
 
 
-def _name(look_up: Callable[[], str], number: int) -> str:
+def _group(number: int) -> str:
     try:
-        return look_up()
+        return grp.getgrgid(number).gr_name
     except KeyError:
         return str(number)

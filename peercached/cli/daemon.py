@@ -25,11 +25,9 @@ from peercached.config.own_host import NoOwnHost
 from peercached.config.paths import may_make
 from peercached.news import Event
 from peercached.observe import log
-from peercached.service.heart import Heart
-from peercached.service.notify import Notifier
 from peercached.service.settings import ConfigChanged, Settings
 from peercached.service.signals import Reloads, Stop, handle_signals
-from peercached.service.stopping import RESERVE_S, exit_after
+from peercached.service.supervised import Supervised
 
 EXIT_START_FAILED = 1
 EXIT_BAD_CONFIG = 2
@@ -177,60 +175,24 @@ def _take_open_files() -> None:
 
 async def _run_until_stopped(settings: Settings) -> int:
     stop = Stop()
-    notifier = Notifier.from_environment(os.environ)
-    started = False
+    service = Supervised(settings)
     task = asyncio.current_task()
     assert task is not None
-
-    def describe() -> str:
-        return "Starting."
-
-    def tell() -> str:
-        return describe()
-
-    def ready(describe_it: Callable[[], str]) -> None:
-        nonlocal started, describe
-        started = True
-        describe = describe_it
-        config = settings.config
-        _log.info(
-            "ready: node %s, %s, %s",
-            config.node_id,
-            f"workers at {config.worker_socket}" if config.worker_socket else "memory only",
-            f"peers at {config.host}:{config.meta_port}" if config.clustered else "no peers",
-        )
-        notifier.ready(tell())
-        heart.beat()
-
-    def stopping(at_most_s: float) -> None:
-        notifier.stopping(at_most_s)
-        exit_after(at_most_s - RESERVE_S)
-
-    async def reload() -> None:
-        # systemd waits for READY=1 after RELOADING=1, even if the configuration is wrong.
-        notifier.reloading()
-        try:
-            await settings.reload()
-        finally:
-            notifier.ready(tell())
-
-    reloads = Reloads(reload)
-    heart = Heart(notifier, tell)
-    heart.start()
-    handle_signals(stop, task.cancel, reloads.ask)
+    service.heart.start()
+    handle_signals(stop, task, Reloads(service))
     try:
         # Import here: `peercached config` must work even if the native engine cannot be loaded.
         from peercached.run import run
 
-        await run(settings, stop, ready, stopping)
+        await run(settings, stop, service)
     except asyncio.CancelledError:
         if not stop.asked.is_set():
             raise
         return EXIT_START_FAILED
     except Exception as error:
-        return _failed(error, started)
+        return _failed(error, service.started)
     finally:
-        heart.stop()
+        service.heart.stop()
     _log.info("stopped")
     return 0
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from peercached.directory.epoch_store import EpochStore
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +22,9 @@ class EpochKeeper:
     """Runs one write at a time, always of all epochs. Epochs raised during a write share the next
     one. For one event loop."""
 
-    def __init__(self, store: EpochStore, epochs: Callable[[], dict[bytes, int]]) -> None:
+    def __init__(self, store: EpochStore, engine: Engine) -> None:
         self._store = store
-        self._epochs = epochs
+        self._engine = engine
         self._wanted = 0  # counts raises
         self._kept = 0  # the last raise that is on disk
         self._task: asyncio.Task[None] | None = None
@@ -56,7 +59,7 @@ class EpochKeeper:
 
     async def _write(self) -> None:
         while self._kept < (wanted := self._wanted):
-            epochs = self._epochs()
+            epochs = dict(self._engine.namespace_epochs())
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self._store.save, epochs)
             except OSError as error:

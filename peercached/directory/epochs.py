@@ -54,7 +54,7 @@ class Epochs:
         self._sorted: list[tuple[bytes, int]] = []
         self._sorted_mark = 0  # epochs_mark() of _sorted
         self._first_clears = first_clears or FirstClears(lambda: 0.0)
-        self.keeper = EpochKeeper(store or EpochStore("", ""), self.all)
+        self.keeper = EpochKeeper(store or EpochStore("", ""), engine)
 
     def all(self) -> dict[bytes, int]:
         return dict(self._engine.namespace_epochs())

@@ -131,7 +131,3 @@ class Placement:
     def member_at(self, endpoint: str) -> NodeAddress | None:
         """The member to expect at that endpoint."""
         return self._by_endpoint.get(endpoint)
-
-    def suspects(self, address: NodeAddress) -> bool:
-        node = self.find_process(address)
-        return node is not None and node.suspect

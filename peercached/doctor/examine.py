@@ -8,7 +8,7 @@ import os
 import pwd
 import re
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from peercached.config import Config, private
 from peercached.config.values import split_address
 from peercached.data_plane.transport import rdma_devices
 from peercached.doctor import access, firewall, kernel, memory, packages, peers, ports
-from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
+from peercached.doctor.devices import ProbeFailed, PyverbsMissing, find_devices
 from peercached.doctor.finding import Finding, Level
 from peercached.names import addresses, is_here, is_literal, is_loopback
 
@@ -26,17 +26,12 @@ _FILTER_S = 5.0
 _LEVELS: dict[str, Level] = {"error": "failure", "warning": "warning", "info": "ok"}
 
 
-def examine(
-    config: Config,
-    status: Status | None,
-    why_no_status: str,
-    find: Callable[[], list[Device]] = find_devices,
-) -> list[Finding]:
+def examine(config: Config, status: Status | None, why_no_status: str) -> list[Finding]:
     """`status`: of the daemon on this host; None if none answers, with the reason."""
     findings = _daemon(status, why_no_status)
     findings += packages.check_packages(_installed("peercached"), _installed("peercache-client"))
     findings += _access(config, status)
-    findings += _rdma(config, status, find)
+    findings += _rdma(config, status)
     free, page_bytes = huge_pages(Path("/proc/meminfo").read_text())
     findings.append(
         memory.check_huge_pages(
@@ -119,7 +114,7 @@ def _installed(distribution: str) -> str | None:
         return None
 
 
-def _rdma(config: Config, status: Status | None, find: Callable[[], list[Device]]) -> list[Finding]:
+def _rdma(config: Config, status: Status | None) -> list[Finding]:
     if config.protocol == "tcp":
         return [Finding("RDMA", "skipped", "protocol is tcp")]
     needed = ports.needs_rdma(config)
@@ -136,7 +131,7 @@ def _rdma(config: Config, status: Status | None, find: Callable[[], list[Device]
     findings.append(kernel.check_doors(doors, needed))
     findings.append(_memlock(config, status, needed))
     try:
-        found = find()
+        found = find_devices()
     except (PyverbsMissing, ProbeFailed) as error:
         remedy = "Install it; the daemon works without it, these checks do not."
         text = f"ports, GIDs and MTU were not looked at: {error}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
@@ -17,17 +16,14 @@ class Recent:
     """One counter. Call grown() at least once in a while: growth before the first call counts as
     growth at that call."""
 
-    def __init__(
-        self, window_s: float = HOUR_S, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, window_s: float = HOUR_S) -> None:
         self._window_s = window_s
-        self._clock = clock
         self._samples: deque[tuple[float, int]] = deque()  # (time, count before it)
         self._count = 0
 
     def grown(self, count: int) -> int:
         """The counter is at `count` now. Returns its growth within the window."""
-        now = self._clock()
+        now = time.monotonic()
         if count > self._count:
             newest = self._samples[-1][0] if self._samples else float("-inf")
             if now - newest >= self._window_s / _SAMPLES_MAX:
@@ -41,13 +37,12 @@ class Recent:
 class Lately:
     """Any number of counters, by name."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._counters: dict[str, Recent] = {}
 
     def grown(self, name: str, count: int, window_s: float = HOUR_S) -> int:
         """See Recent.grown()."""
         counter = self._counters.get(name)
         if counter is None:
-            counter = self._counters[name] = Recent(window_s, self._clock)
+            counter = self._counters[name] = Recent(window_s)
         return counter.grown(count)

@@ -10,22 +10,21 @@ may have its address by now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from peercached.membership.order import masters_of
-from peercached.membership.view import Gone, Member, NodeAddress, State, View
+from peercached.membership.table import Table
+from peercached.membership.view import Member, NodeAddress, State, View
 
 FORMER_MAX = 8
 
 
 class Former:
-    """Not thread safe. `remembered`: the members of the last view of an earlier start. `gone`: the
-    tombstone of a node id."""
+    """Not thread safe. `remembered`: the members of the last view of an earlier start. `table` has
+    the tombstones."""
 
-    def __init__(
-        self, remembered: Sequence[Member], own_id: str, gone: Callable[[str], Gone | None]
-    ) -> None:
-        self._gone = gone
+    def __init__(self, remembered: Sequence[Member], own_id: str, table: Table) -> None:
+        self._table = table
         others = [member for member in remembered if member.node_id != own_id]
         self._by_id = {m.node_id: m.address for m in masters_of(others, FORMER_MAX)}
 
@@ -42,7 +41,7 @@ class Former:
             del self._by_id[oldest]
 
     def _has_left(self, node_id: str) -> bool:
-        tombstone = self._gone(node_id)
+        tombstone = self._table.gone(node_id)
         return tombstone is not None and tombstone.state is State.LEFT
 
     def addresses(self) -> list[NodeAddress]:

@@ -16,7 +16,7 @@ converges.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -75,7 +75,7 @@ class Membership:
         rng: random.Random,
         max_masters: int = 3,
         remembered: View | None = None,
-        suspected: Callable[[NodeAddress], bool] = lambda address: False,
+        suspected: Container[NodeAddress] = (),
     ) -> None:
         self.address = address
         self._timing = timing
@@ -92,7 +92,7 @@ class Membership:
         self._has_false_ages = False
         if remembered is not None:
             self._ages.saw(remembered)
-        self._former = Former(then, address.node_id, self._roster.table.gone)
+        self._former = Former(then, address.node_id, self._roster.table)
         self.links = Links(
             [head for head in heads if head != address.endpoint],
             [m.address.endpoint for m in then if m.address.endpoint != address.endpoint],
@@ -322,7 +322,7 @@ class Membership:
         self._former.saw(self.latest, view)
         self._has_false_ages = not self._ages.saw(view)
         self._history.add(view, self._roster.table.last_serial)
-        return self._state.view_came(view, self._roster.table.gone, now)
+        return self._state.view_came(view, self._roster.table, now)
 
     def _learn(
         self, update: ViewUpdate, now: float, asked: bool = False, by_master: bool = True
@@ -464,7 +464,7 @@ class Membership:
     def just_heard(self, node: NodeAddress, now: float) -> bool:
         """Whether this node is a master, has just heard that very process, and reaches it."""
         heard = self._roster.liveness.hears(node, self._timing.trust_s, now)
-        return heard and self.is_master(now) and not self._suspected(node)
+        return heard and self.is_master(now) and node not in self._suspected
 
     def probed(self, probe: Probe, alive: bool, now: float) -> list[Action]:
         self._advance(now)

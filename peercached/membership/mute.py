@@ -9,7 +9,7 @@ that is put out this way is let in again once it has answered the master.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Container
 from dataclasses import dataclass
 
 from peercached.membership.timing import Timing
@@ -26,10 +26,10 @@ class _Case:
 
 
 class Mute:
-    """The cases of one master. `suspected`: whether a node fails to answer our calls. Not thread
+    """The cases of one master. `suspected`: processes that fail to answer our calls. Not thread
     safe; `now` is monotonic seconds."""
 
-    def __init__(self, timing: Timing, suspected: Callable[[NodeAddress], bool]) -> None:
+    def __init__(self, timing: Timing, suspected: Container[NodeAddress]) -> None:
         self._timing = timing
         self._suspected = suspected
         self._cases: dict[str, _Case] = {}
@@ -37,7 +37,7 @@ class Mute:
     def is_mute(self, member: NodeAddress, now: float) -> bool:
         """A sign of life of a member has come. Whether it does not count."""
         case = self._cases.get(member.node_id)
-        if not self._suspected(member):
+        if member not in self._suspected:
             if case is not None:
                 del self._cases[member.node_id]
             return False

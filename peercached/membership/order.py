@@ -6,7 +6,7 @@ merge (table.py) and the higher view number wins (view.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable
 from heapq import nsmallest
 
 from peercached.membership.timing import Timing
@@ -29,8 +29,8 @@ def _place(member: Member) -> tuple[bool, int, str]:
 
 
 class Order:
-    """The order of masters in one view, as the node `own` sees it. `suspected`: whether a node
-    fails to answer READs, lookups or records. Not thread safe."""
+    """The order of masters in one view, as the node `own` sees it. `suspected`: processes
+    that fail to answer READs, lookups or records. Not thread safe."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Order:
         own: Member,
         limit: int,
         timing: Timing,
-        suspected: Callable[[NodeAddress], bool] = lambda address: False,
+        suspected: Container[NodeAddress] = (),
     ) -> None:
         self.view, self.own = view, own
         self._members = view.members
@@ -64,7 +64,7 @@ class Order:
             self._acting_as_of = (takeovers, now)
             others = (m for m in self._members if m.node_id not in self.proper_ids)
             # Skip suspects: a whole rack may die at once.
-            living = (m for m in others if not self._suspected(m.address))
+            living = (m for m in others if m.address not in self._suspected)
             self._acting = masters_of(living, self._limit * takeovers)
         return self.proper + self._acting
 

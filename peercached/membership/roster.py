@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from peercached.membership.claims import Claims
@@ -35,7 +35,7 @@ class Roster:
         own_id: str,
         timing: Timing,
         rng: random.Random,
-        suspected: Callable[[NodeAddress], bool] = lambda address: False,
+        suspected: Container[NodeAddress] = (),
     ) -> None:
         self.table = Table(timing.remember_gone_s)
         self.flapping = Flapping(timing)
@@ -112,7 +112,7 @@ class Roster:
         node reaches no other member: then its own network may be at fault."""
         return self.mute.is_mute(member, now) and any(
             other.node_id not in (self._own_id, member.node_id)
-            and not self._suspected(other.address)
+            and other.address not in self._suspected
             for other in self.table.members()
         )
 
@@ -161,7 +161,7 @@ class Roster:
     def _vias(self, target: str, masters: Iterable[Member]) -> list[NodeAddress]:
         """Members that probe for us. Masters first: they get its heartbeats, too. No suspects."""
         avoid = {target, self._own_id, *self.liveness.suspects()}
-        reached = (m for m in masters if not self._suspected(m.address))
+        reached = (m for m in masters if m.address not in self._suspected)
         first = [m.address for m in reached if m.node_id not in avoid][:PROBERS]
         avoid.update(address.node_id for address in first)
         others = list(self.table.members())
@@ -169,7 +169,7 @@ class Roster:
             if len(first) >= PROBERS or not others:
                 break
             address = self._rng.choice(others).address
-            if address.node_id not in avoid and not self._suspected(address):
+            if address.node_id not in avoid and address not in self._suspected:
                 first.append(address)
                 avoid.add(address.node_id)
         return first

@@ -13,11 +13,12 @@ Whether the node is a master is another question (order.py); REFUSED and LEFT on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import Enum, auto
 
 from peercached.membership.messages import Action, Refused, ViewChanged
+from peercached.membership.table import Table
 from peercached.membership.timing import Timing
 from peercached.membership.view import Gone, Member, State, View
 
@@ -58,8 +59,8 @@ class NodeState:
 
     # --- views
 
-    def view_came(self, view: View, gone: Callable[[str], Gone | None], now: float) -> list[Action]:
-        """The newest view that this node knows. `gone`: the tombstone of a node id."""
+    def view_came(self, view: View, table: Table, now: float) -> list[Action]:
+        """The newest view that this node knows. `table` has the tombstones."""
         # Never use a view that excludes us. It is older than our last heartbeat to its maker, or we
         # were removed. Either way our next heartbeat gets us into a view. Until then our present
         # view serves better than none.
@@ -69,7 +70,7 @@ class NodeState:
         if sequence > self.own.sequence:  # another node has objected for us
             self._hold(now)
             self.own = replace(self.own, sequence=sequence)
-        lost = [gone(node_id) for node_id in self.view.by_id if node_id not in view.by_id]
+        lost = [table.gone(node_id) for node_id in self.view.by_id if node_id not in view.by_id]
         lost = [tombstone for tombstone in lost if not tombstone or tombstone.state != State.LEFT]
         if self.phase is not Phase.HOLDING and None in lost:
             self._hold(now)  # nobody reported them dead: the view's master may not know them yet

@@ -66,13 +66,13 @@ class NodeAddress:
     def endpoint(self) -> str:
         return join_host_port(self.host, self.peer_port)
 
+    @property
+    def process(self) -> tuple[str, int, bytes]:
+        return self.node_id, self.incarnation, self.key
+
     def same_process(self, other: NodeAddress) -> bool:
         """Compares the keys, too: any process may claim a node id and an incarnation."""
-        return (self.node_id, self.incarnation, self.key) == (
-            other.node_id,
-            other.incarnation,
-            other.key,
-        )
+        return self.process == other.process
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TextIO
@@ -146,16 +145,15 @@ class RepetitionFilter(logging.Filter):
     It remembers at most PLACES_MAX places. Thread safe.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._clock = clock
         self._places: OrderedDict[tuple[str, int], _Place] = OrderedDict()
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
-        now = self._clock()
+        now = time.monotonic()
         key = (record.pathname, record.lineno)
         with self._lock:
             place = self._places.get(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from typing import Protocol
 
 from peercached.service.notify import Notifier
 
@@ -19,12 +19,22 @@ STATUS_EVERY_S = 10.0
 _PINGS = 3
 
 
-class Heart:
-    """`describe` returns the STATUS line. It is called on the event loop."""
+class Lined(Protocol):
+    def line(self) -> str:
+        """One line for the service manager."""
 
-    def __init__(self, notifier: Notifier, describe: Callable[[], str]) -> None:
+
+class Starting:
+    def line(self) -> str:
+        return "Starting."
+
+
+class Heart:
+    """On the event loop's thread. `status` gives the STATUS line."""
+
+    def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
-        self._describe = describe
+        self.status: Lined = Starting()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -55,7 +65,7 @@ class Heart:
         while True:
             await asyncio.sleep(STATUS_EVERY_S)
             try:
-                status = self._describe()
+                status = self.status.line()
             except Exception:
                 log.exception("cannot compose the status line for the service manager")
                 return

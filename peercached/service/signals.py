@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from peercached.service.stopping import PART_S, exit_after
+from peercached.service.supervised import Supervised
 
 log = logging.getLogger("peercached")
 
@@ -43,15 +44,15 @@ class Stop:
             await asyncio.wait((task, asked), timeout=PART_S)
 
 
-def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[], None]) -> None:
-    """Call it on the running loop. `cancel` ends the daemon's task after a second stop signal."""
+def handle_signals(stop: Stop, daemon: asyncio.Task[Any], reloads: Reloads) -> None:
+    """Call it on the running loop. A second stop signal cancels the task of the daemon."""
     loop = asyncio.get_running_loop()
 
     def on_stop(number: signal.Signals) -> None:
         if stop.asked.is_set():
             # A second signal: the operator has waited long enough for a clean stop.
             log.warning("second stop signal (%s): stopping at once", number.name)
-            cancel()
+            daemon.cancel()
             exit_after(AT_ONCE_S)
             return
         log.info("received %s: stopping", number.name)
@@ -59,14 +60,14 @@ def handle_signals(stop: Stop, cancel: Callable[[], object], reload: Callable[[]
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop, number)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, reloads.ask)
 
 
 class Reloads:
     """Runs one reload at a time, and another one if it was requested meanwhile."""
 
-    def __init__(self, reload: Callable[[], Awaitable[object]]) -> None:
-        self._reload = reload
+    def __init__(self, service: Supervised) -> None:
+        self._service = service
         self._again = False
         self._task: asyncio.Task[None] | None = None
 
@@ -79,6 +80,6 @@ class Reloads:
         while self._again:
             self._again = False
             try:
-                await self._reload()
+                await self._service.reload()
             except Exception:
                 log.exception("the configuration could not be read again")

@@ -26,13 +26,14 @@ async def end_all(stops: Iterable[Callable[[], Awaitable[object] | None]]) -> No
     """Stops all parts in order. If one fails, or takes longer than PART_S, the log names it and the
     others go on."""
     for stop in stops:
+        name = getattr(stop, "__qualname__", stop)
         try:
             if (ends := stop()) is not None:
                 await within(PART_S, ends)
         except asyncio.TimeoutError:
-            log.warning("stopping: gave up on %s after %g s", _name(stop), PART_S)
+            log.warning("stopping: gave up on %s after %g s", name, PART_S)
         except Exception:
-            log.exception("stopping: %s failed", _name(stop))
+            log.exception("stopping: %s failed", name)
 
 
 def exit_after(seconds: float) -> None:
@@ -50,7 +51,3 @@ def _exit(seconds: float) -> None:
     log.error("could not stop within %g s: ending the process", seconds)
     logging.shutdown()
     os._exit(EXIT_UNFINISHED)
-
-
-def _name(stop: Callable[[], object]) -> str:
-    return str(getattr(stop, "__qualname__", stop))

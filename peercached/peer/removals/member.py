@@ -66,7 +66,7 @@ class Removals:
         self._placement = placement
         self._store = store
         self._own_records = own_records
-        self._has_left = cluster.has_left
+        self._cluster = cluster
         self._news = news
         self.debts = debts
         self.lives = debts.lives
@@ -123,7 +123,7 @@ class Removals:
         """Takes the view that is in force from now on."""
         self.lives.see(
             change.view,
-            self._has_left,
+            self._cluster.has_left,
             self.ledger.running.values(),
             self._engine.removals_last,
         )
@@ -212,7 +212,7 @@ class Removals:
 
     def to_ask_for(self) -> list[Life]:
         """The lives that a removal has to wait for (lives.py)."""
-        return self.lives.to_ask_for(self._has_left)
+        return self.lives.to_ask_for(self._cluster.has_left)
 
     def silent(self) -> list[pb.NodeAddress]:
         """to_ask_for(), as messages for other members."""
@@ -220,7 +220,7 @@ class Removals:
 
     def may_come_back(self) -> list[pb.NodeAddress]:
         """Lives that were away, owe and may still run (lives.py), as messages."""
-        return [address_of(life) for life in self.lives.may_come_back(self._has_left)]
+        return [address_of(life) for life in self.lives.may_come_back(self._cluster.has_left)]
 
     @property
     def starts(self) -> bool:
@@ -421,7 +421,7 @@ class Removals:
         return {
             "running": sum(len(entry.digests) for entry in running) // DIGEST_BYTES,
             "running_s": max((now - entry.since for entry in running), default=0.0),
-            "silent": sorted(life.node_id for life in self.lives.silent(self._has_left)),
+            "silent": sorted(life.node_id for life in self.lives.silent(self._cluster.has_left)),
             "owes": self.owes,
             "held_back_for": sorted(self.absent) if self.holds_back else [],
             "store_problem": self._store.problem,

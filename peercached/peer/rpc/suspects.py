@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from peercached.directory.placement import Node
+from peercached.membership.suspected import Suspected
 
 PING_FIRST_S = 0.2
 PING_MAX_S = 2.0
@@ -35,6 +36,7 @@ class Suspects:
 
     def __init__(self) -> None:
         self._cases: dict[int, _Case] = {}
+        self.processes = Suspected()
         self._cleared: dict[int, tuple[Node, float, float]] = {}  # node, when, last pause
 
     def suspect(
@@ -55,6 +57,7 @@ class Suspects:
             pause = min(2 * cleared[2], PING_MAX_S)
             ping_at = now + pause
         node.suspect = True
+        self.processes.add(node.address)
         self._cases[node.index] = _Case(node, now, reason, pause, ping_at, of_pages)
         return True
 
@@ -81,6 +84,7 @@ class Suspects:
         del self._cases[node.index]
         self._cleared[node.index] = (node, now, case.pause_s)
         node.suspect = False
+        self.processes.discard(node.address)
         return True
 
     def wants_proof(self, node: Node) -> bool:
@@ -111,6 +115,7 @@ class Suspects:
 
     def forget(self, node: Node) -> None:
         """The node left the view."""
+        self.processes.discard(node.address)
         self._cases.pop(node.index, None)
         self._cleared.pop(node.index, None)
 

@@ -23,14 +23,15 @@ from peercached.config.keys import KEYS
 DRIVER = """
 import sys, types
 daemon = types.ModuleType("peercached.run")
+daemon.types = types
 exec(sys.argv.pop(1), daemon.__dict__)
 sys.modules["peercached.run"] = daemon
 from peercached.cli.daemon import main
 main(prog_name="peercached")
 """
 SERVES = """
-async def run(settings, stop, ready, stopping):
-    ready(lambda: "Serving.")
+async def run(settings, stop, service):
+    service.ready(types.SimpleNamespace(line=lambda: "Serving."))
     await stop.asked.wait()
 """
 
@@ -263,11 +264,11 @@ def test_the_service_manager_hears_of_start_reload_hang_and_stop(
     """It hears them in this order. A hung loop sends nothing, so that the watchdog fires."""
     hangs = """
 import asyncio, time
-async def run(settings, stop, ready, stopping):
+async def run(settings, stop, service):
     await asyncio.sleep(0.3)
-    ready(lambda: "Serving.")
+    service.ready(types.SimpleNamespace(line=lambda: "Serving."))
     await stop.asked.wait()
-    stopping(1)
+    service.stopping(1)
     time.sleep(1000)
 """
     with (
@@ -317,7 +318,11 @@ def test_a_start_error_with_a_path_names_it(daemons: list[subprocess.Popen[str]]
 def test_a_bug_while_running_leaves_a_traceback_and_1(
     daemons: list[subprocess.Popen[str]],
 ) -> None:
-    fails = "async def run(_, stop, ready, stopping):\n    ready(str)\n    raise KeyError('oops')"
+    fails = """
+async def run(_, stop, service):
+    service.ready(types.SimpleNamespace(line=str))
+    raise KeyError('oops')
+"""
     process = start(daemons, fails)
     _, error = process.communicate(timeout=seconds(30))
     assert process.returncode == 1

@@ -2,6 +2,8 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from harness.fake_engine import digest_of
@@ -54,7 +56,7 @@ class SlowStore(EpochStore):
 def test_kept_returns_only_after_the_last_raise_is_on_disk(tmp_path: Path) -> None:
     store = SlowStore(tmp_path)
     epochs: dict[bytes, int] = {}
-    keeper = EpochKeeper(store, lambda: dict(epochs))
+    keeper = EpochKeeper(store, cast(Any, SimpleNamespace(namespace_epochs=lambda: epochs)))
 
     async def clear(number: int) -> None:
         epochs[digest_of(str(number))] = number
@@ -73,7 +75,7 @@ def test_kept_returns_only_after_the_last_raise_is_on_disk(tmp_path: Path) -> No
 
 def test_failed_epoch_save_is_reported_and_retried(tmp_path: Path) -> None:
     store = SlowStore(tmp_path)
-    keeper = EpochKeeper(store, lambda: SOME)
+    keeper = EpochKeeper(store, cast(Any, SimpleNamespace(namespace_epochs=lambda: SOME)))
 
     async def story() -> None:
         store.fails = True

@@ -35,7 +35,7 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(store: HistoryStore, now: float = NOW) -> tuple[EventLog, Departures, HistoryKeeper]:
-    """What a start makes of the file."""
+    """The history that a start reads from the file."""
     Clock.now = now
     events = EventLog("a")
     departures = Departures(events, cast(Any, None), 5.0)

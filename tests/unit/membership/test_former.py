@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 from peercached.membership import (
     Gone,
@@ -42,7 +44,7 @@ def asked(former: Former) -> list[str]:
 
 def test_lost_members_are_asked_until_they_are_back_or_have_left() -> None:
     gone: dict[str, Gone] = {}
-    former = Former([member("r")], "x", gone.get)
+    former = Former([member("r")], "x", cast(Any, SimpleNamespace(gone=gone.get)))
     four = view_of(member("x"), member("a"), member("b"), member("c"))
     former.saw(four, view_of(member("x"), member("c")))
     assert asked(former) == ["a", "b", "r"]
@@ -55,7 +57,7 @@ def test_lost_members_are_asked_until_they_are_back_or_have_left() -> None:
 
 def test_former_members_are_bounded() -> None:
     members = [member(f"{number:03}") for number in range(100)]
-    former = Former(members, "x", lambda _: None)
+    former = Former(members, "x", cast(Any, SimpleNamespace(gone=lambda _: None)))
     assert len(former.addresses()) == FORMER_MAX
     former.saw(view_of(member("x"), *members), view_of(member("x")))
     assert len(former.addresses()) == FORMER_MAX

@@ -453,7 +453,7 @@ def test_node_holds_its_view_returns_when_refused_and_never_after_its_goodbye() 
     one = two.next([member("x")])
 
     def after(view: View, now: float = NOW) -> tuple[Phase, View]:
-        node.view_came(view, lambda node_id: None, now)
+        node.view_came(view, Table(1.0), now)
         return node.phase, node.view
 
     assert (node.phase, ids(node.view)) == (Phase.OUTSIDE, ["x"])
@@ -595,11 +595,19 @@ def test_takeover_skips_suspected_candidates_without_extra_wait() -> None:
     assert acting(4.1) == "abgz"
 
 
+class Suspects:
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def __contains__(self, address: object) -> bool:
+        return isinstance(address, NodeAddress) and address.node_id in self._names
+
+
 def who_acts(suspects: set[str]) -> Callable[[float], str]:
     """The nodes that act as masters, as z sees it. None of the masters has answered for this many
     TTLs."""
     view = View.nothing().next([member(name) for name in "abcdefgz"])
-    order = Order(view, member("z"), 2, TIMING, lambda address: address.node_id in suspects)
+    order = Order(view, member("z"), 2, TIMING, Suspects(suspects))
 
     def acting(silence_ttl: float) -> str:
         silence_s = silence_ttl * TIMING.member_ttl_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from peercached.membership import (
     Action,
@@ -25,6 +26,14 @@ def member(node_id: str, sequence: int = 0) -> Member:
     return Member(NodeAddress(node_id, 1, node_id, 1, 2), sequence)
 
 
+class Suspects:
+    def __init__(self, has: Callable[[str], bool]) -> None:
+        self._has = has
+
+    def __contains__(self, address: object) -> bool:
+        return isinstance(address, NodeAddress) and self._has(address.node_id)
+
+
 class Master:
     """A head with members that send heartbeats. `reached` by its own calls, `vouched` by others."""
 
@@ -34,7 +43,7 @@ class Master:
         own = member("a").address
         self.node = Membership(
             own, ["a:1"], 0, TIMING, NOW, random.Random(1),
-            suspected=lambda address: address.node_id not in self.reached,
+            suspected=Suspects(lambda name: name not in self.reached),
         )  # fmt: skip
         self.now = NOW
         self.verdicts: dict[str, Verdict] = {}
@@ -110,7 +119,7 @@ def test_a_member_that_hangs_and_beats_again_is_back_at_once() -> None:
 
 
 def test_a_master_that_is_told_of_the_death_of_a_mute_member_keeps_it_out_too() -> None:
-    roster = Roster("a", TIMING, random.Random(1), lambda address: address.node_id == "d")
+    roster = Roster("a", TIMING, random.Random(1), Suspects(lambda name: name == "d"))
     now = NOW
     for name in "bd":
         roster.told([member(name)], [], now)

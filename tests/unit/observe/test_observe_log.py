@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,9 +66,12 @@ def record(line: int = 1, level: int = logging.WARNING) -> logging.LogRecord:
     return logging.LogRecord("n", level, "file.py", line, "m", (), None)
 
 
-def test_repeated_warnings_are_held_back_and_counted_later() -> None:
+def test_repeated_warnings_are_held_back_and_counted_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 0.0
-    held = log.RepetitionFilter(clock=lambda: now)
+    monkeypatch.setattr(log, "time", SimpleNamespace(monotonic=lambda: now))
+    held = log.RepetitionFilter()
     passed = [held.filter(record()) for _ in range(100)]
     assert passed == [True] * log.REPEATS_MAX + [False] * (100 - log.REPEATS_MAX)
     now += log.INTERVAL_S
@@ -82,19 +86,19 @@ def test_repeated_warnings_are_held_back_and_counted_later() -> None:
 
 
 def test_one_noisy_place_does_not_silence_another() -> None:
-    held = log.RepetitionFilter(clock=lambda: 0.0)
+    held = log.RepetitionFilter()
     for _ in range(100):
         held.filter(record(line=1))
     assert held.filter(record(line=2))
 
 
 def test_information_is_never_held_back() -> None:
-    held = log.RepetitionFilter(clock=lambda: 0.0)
+    held = log.RepetitionFilter()
     assert all(held.filter(record(level=logging.INFO)) for _ in range(100))
 
 
 def test_the_memory_of_places_is_bounded() -> None:
-    held = log.RepetitionFilter(clock=lambda: 0.0)
+    held = log.RepetitionFilter()
     for line in range(3 * log.PLACES_MAX):
         held.filter(record(line=line))
     assert len(held._places) == log.PLACES_MAX

@@ -9,6 +9,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from harness.clock import now_s, seconds
@@ -83,7 +85,7 @@ def test_the_watchdog_is_for_the_process_it_names(manager: socket.socket) -> Non
 
 def test_the_heart_beats_with_the_loop_and_not_without_it(manager: socket.socket) -> None:
     async def story() -> None:
-        heart = Heart(of(manager, WATCHDOG_USEC="300000"), lambda: "")
+        heart = Heart(of(manager, WATCHDOG_USEC="300000"))
         heart.beat()
         for _ in range(3):
             await asyncio.sleep(0.1)
@@ -112,7 +114,8 @@ def test_status_line_is_sent_only_when_it_changes(
     lines = iter(["one", "one", "two", *["two"] * 1000])
 
     async def story() -> None:
-        heart = Heart(of(manager), lambda: next(lines))
+        heart = Heart(of(manager))
+        heart.status = cast(Any, SimpleNamespace(line=lambda: next(lines)))
         heart.start()
         await asyncio.sleep(0.01)
         loop = asyncio.get_running_loop()
