@@ -118,8 +118,8 @@ class Daemon:
         self.engine = engine
         engine.set_patience(config.publish_timeout_ms)
         self.timeout_s = timeout_s = config.rpc_timeout_ms / 1000
-        self.timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
-        self.phase = Phase()
+        self.timing = timing = Timing(config.heartbeat_interval_s, config.member_ttl_s)
+        self.phase = phase = Phase()
         shared = shared_settings(config)
         news = settings.news
         address = NodeAddress(
@@ -135,11 +135,11 @@ class Daemon:
         )
 
         # What this node knows and tells of itself.
-        self.status = NodeStatus(engine)
-        self.history = EventLog(config.node_id)
-        self.curves = Curves(config.node_id, engine)
+        self.status = status = NodeStatus(engine)
+        self.history = history = EventLog(config.node_id)
+        self.curves = curves = Curves(config.node_id, engine)
         self.placement = placement = Placement(engine, address, ring, config.directory_replicas)
-        self.tracing = Tracing(engine, placement, config.otlp_endpoint)
+        self.tracing = tracing = Tracing(engine, placement, config.otlp_endpoint)
         removal_store = RemovalStore(config.state_dir, config.node_id, secret.cluster_key())
         debts = Debts(address, removal_store, engine.state_is_old, engine.removals_last)
 
@@ -147,37 +147,37 @@ class Daemon:
         self.peers = peers = Peers(
             OwnSide(placement, secret, tls, timeout_s, shared, heads, debts, news)
         )
-        self.sessions = Sessions(secret, engine, placement)
+        self.sessions = sessions = Sessions(secret, engine, placement)
         self.failures = failures = FailureDetector(engine, placement, peers, news, timeout_s)
-        self.connects = Connects(engine, placement, peers, failures, timeout_s)
-        self.accepts = Accepts(engine, placement)
-        self.links = DataLinks(engine, placement, peers, failures)
+        self.connects = connects = Connects(engine, placement, peers, failures, timeout_s)
+        self.accepts = accepts = Accepts(engine, placement)
+        self.links = links = DataLinks(engine, placement, peers, failures)
 
         # Records and epochs.
-        self.records = Records(engine)
-        self.own_records = OwnRecords(engine, placement, timeout_s)
-        self.promotes = Promotes(engine, placement, peers, failures, timeout_s)
-        self.epochs = ToldEpochs(
+        self.records = records = Records(engine)
+        self.own_records = own_records = OwnRecords(engine, placement, timeout_s)
+        self.promotes = promotes = Promotes(engine, placement, peers, failures, timeout_s)
+        self.epochs = epochs = ToldEpochs(
             engine,
             EpochStore(config.state_dir, config.node_id),
             FirstClears(time.monotonic),
             placement,
             debts,
-            self.sessions,
+            sessions,
         )
 
         # Membership.
-        self.keeper = ViewKeeper(Store(config.state_dir, config.node_id))
+        self.keeper = keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.cluster: Cluster
         if config.membership == "etcd":
             etcd_tls = tls if tls is not None and tls.calls else None
             self.cluster = EtcdMembership(
                 address,
-                EtcdClient(config.etcd_endpoints, etcd_tls, self.timing.etcd_deadline_s),
+                EtcdClient(config.etcd_endpoints, etcd_tls, timing.etcd_deadline_s),
                 config.etcd_prefix,
-                self.timing,
+                timing,
                 peers,
-                self.epochs,
+                epochs,
                 news,
                 remembered,
                 shared,
@@ -188,72 +188,59 @@ class Daemon:
                     address,
                     list(heads.places()),
                     heads.own_rank,
-                    self.timing,
+                    timing,
                     time.monotonic(),
                     random.Random(),
                     config.max_masters,
                     remembered,
                     failures.suspects.processes,
                 ),
-                self.timing,
-                MemberCalls(peers, self.epochs, self.timing.call_deadline_s, heads),
+                timing,
+                MemberCalls(peers, epochs, timing.call_deadline_s, heads),
                 LifeSigns(engine),
                 news,
                 heads,
             )
-        self.goodbye = Goodbye(
-            engine, placement, self.cluster, self.own_records, news, config.clustered
+        cluster = self.cluster
+        self.goodbye = goodbye = Goodbye(
+            engine, placement, cluster, own_records, news, config.clustered
         )
-        departures = Departures(self.history, self.cluster, config.member_ttl_s)
-        self.history_keeper = HistoryKeeper(
-            self.history, departures, HistoryStore(config.state_dir, config.node_id)
+        departures = Departures(history, cluster, config.member_ttl_s)
+        self.history_keeper = history_keeper = HistoryKeeper(
+            history, departures, HistoryStore(config.state_dir, config.node_id)
         )
-        membership_status = MembershipStatus(engine, placement, self.cluster, config.discovery_addr)
+        membership_status = MembershipStatus(engine, placement, cluster, config.discovery_addr)
 
         # Removals.
-        self.removals = Removals(
-            engine,
-            placement,
-            debts,
-            removal_store,
-            self.own_records,
-            self.cluster,
-            self.epochs,
-            remembered,
-            news,
+        self.removals = removals = Removals(
+            engine, placement, debts, removal_store, own_records, cluster, epochs, remembered, news
         )
-        self.removal_driver = RemovalDriver(
-            self.removals, placement, peers, failures, timeout_s, self.goodbye
+        self.removal_driver = removal_driver = RemovalDriver(
+            removals, placement, peers, failures, timeout_s, goodbye
         )
-        self.removal_catch_up = RemovalCatchUp(
-            engine,
-            placement,
-            peers,
-            self.removals,
-            timeout_s,
-            self.timing.recovery_wait_s,
-            self.cluster,
+        self.removal_catch_up = removal_catch_up = RemovalCatchUp(
+            engine, placement, peers, removals, timeout_s, timing.recovery_wait_s, cluster
         )
 
         # Pages that move, or stay.
-        self.adopts = Adopts(engine, placement, self.epochs, timeout_s)
-        self.handover = Handover(
+        self.adopts = adopts = Adopts(engine, placement, epochs, timeout_s)
+        self.handover = handover = Handover(
             engine,
             placement,
-            Offers(peers, self.records, failures, timeout_s),
-            self.own_records,
-            self.goodbye,
+            Offers(peers, records, failures, timeout_s),
+            own_records,
+            goodbye,
             debts,
             settings,
             timeout_s,
         )
-        self.intake = Intake(engine, self.cluster, self.removal_catch_up, self.handover.drain)
-        self.pins = Pins(
+        self.intake = intake = Intake(engine, cluster, removal_catch_up, handover.drain)
+        self.pins = pins = Pins(
             engine,
             placement,
-            self.records,
-            self.promotes,
-            Prefetch(engine, self.promotes),
+            records,
+            promotes,
+            Prefetch(engine, promotes),
             peers,
             failures,
             settings,
@@ -261,110 +248,83 @@ class Daemon:
         )
 
         # What workers, operators, peers and dashboards ask of this node.
-        self.cluster_wide = ClusterWide(
-            engine,
-            placement,
-            peers,
-            self.records,
-            failures,
-            self.epochs,
-            self.removal_driver,
-            timeout_s,
+        self.cluster_wide = cluster_wide = ClusterWide(
+            engine, placement, peers, records, failures, epochs, removal_driver, timeout_s
         )
         self.events = Events(
             engine,
             placement,
-            self.cluster_wide,
+            cluster_wide,
             failures,
-            self.connects,
-            self.own_records,
-            self.promotes,
-            self.removal_driver,
-            self.pins,
+            connects,
+            own_records,
+            promotes,
+            removal_driver,
+            pins,
         )
-        self.operations = Operations(
+        self.operations = operations = Operations(
             engine,
             placement,
-            self.records,
-            self.cluster_wide,
-            self.removal_driver,
-            self.handover,
-            self.pins,
-            self.status,
-            self.history,
-            self.curves,
+            records,
+            cluster_wide,
+            removal_driver,
+            handover,
+            pins,
+            status,
+            history,
+            curves,
             settings,
         )
-        self.relay = Relay(self.operations, placement, peers, secret, tls)
-        self.overview = Overview(
-            placement, peers, self.status, membership_status, departures, config.max_masters
+        self.relay = relay = Relay(operations, placement, peers, secret, tls)
+        self.overview = overview = Overview(
+            placement, peers, status, membership_status, departures, config.max_masters
         )
-        self.node = LocalNode(
-            placement,
-            self.cluster,
-            self.epochs,
-            self.accepts,
-            self.adopts,
-            self.overview,
-            self.promotes,
-            self.pins,
+        self.node = node = LocalNode(
+            placement, cluster, epochs, accepts, adopts, overview, promotes, pins
         )
-        self.limits = ConnectionLimits(tls)
-        self.refusals = Refusals()
-        self.handshakes = Handshakes(
-            placement,
-            self.sessions,
-            debts,
-            self.limits,
-            self.refusals,
-            config.data_sealed,
-            shared,
+        self.limits = limits = ConnectionLimits(tls)
+        self.refusals = refusals = Refusals()
+        self.handshakes = handshakes = Handshakes(
+            placement, sessions, debts, limits, refusals, config.data_sealed, shared
         )
-        self.interceptor = AuthInterceptor(
-            self.handshakes, self.sessions, self.refusals, self.limits
+        self.interceptor = interceptor = AuthInterceptor(handshakes, sessions, refusals, limits)
+        self.servicer = servicer = PeerServicer(
+            node, removals, removal_catch_up, sessions, failures, relay, interceptor, limits
         )
-        self.servicer = PeerServicer(
-            self.node,
-            self.removals,
-            self.removal_catch_up,
-            self.sessions,
-            failures,
-            self.relay,
-            self.interceptor,
-            self.limits,
-        )
-        self.server = PeerServer(self.servicer, self.interceptor, self.limits, secret, tls, news)
+        self.server = server = PeerServer(servicer, interceptor, limits, secret, tls, news)
         latencies = Latencies(engine, placement)
-        pages, posts = routes(self.operations, latencies), {}
+        pages, posts = routes(operations, latencies), {}
         if config.metrics_dashboard:
             shows_names = config.metrics_namespace_names
-            pages |= api_routes(self.operations, latencies, self.overview, self.relay, shows_names)
+            pages |= api_routes(operations, latencies, overview, relay, shows_names)
             pages |= dashboard_routes()
-            posts = prefix_routes(Prefixes(engine, placement, self.records))
-        self.web = WebServer(config.metrics_host, config.metrics_port, pages, posts, {config.host})
+            posts = prefix_routes(Prefixes(engine, placement, records))
+        self.web = web = WebServer(
+            config.metrics_host, config.metrics_port, pages, posts, {config.host}
+        )
 
         # Whoever looks at all parts from time to time, or acts on what they tell.
-        finding_events = FindingEvents(self.history, self.status)
+        finding_events = FindingEvents(history, status)
         self.tickers = (
-            Periodic(TICK_S, [self.intake, self.handover]),
+            Periodic(TICK_S, [intake, handover]),
             Periodic(
                 SLOW_TICK_S,
                 [
-                    self.promotes,
-                    self.removal_driver,
-                    self.removal_catch_up,
+                    promotes,
+                    removal_driver,
+                    removal_catch_up,
                     Notices(engine),
                     finding_events,
-                    self.history_keeper,
-                    self.curves,
-                    self.tracing,
+                    history_keeper,
+                    curves,
+                    tracing,
                 ],
             ),
         )
-        self.status.add(
-            *self.handover.components,
-            self.pins,
-            self.adopts,
+        status.add(
+            *handover.components,
+            pins,
+            adopts,
             membership_status,
             departures,
             failures,
@@ -374,51 +334,50 @@ class Daemon:
                 placement,
                 secret,
                 tls,
-                self.sessions,
-                self.limits,
-                self.refusals,
-                self.handshakes,
-                self.interceptor,
+                sessions,
+                limits,
+                refusals,
+                handshakes,
+                interceptor,
                 peers,
             ),
             DirectoryStatus(engine, placement),
-            RecoveryStatus(self.epochs.keeper),
-            self.removal_driver,
-            TransportStatus(engine, placement, self.connects, self.accepts, config.protocol),
+            RecoveryStatus(epochs.keeper),
+            removal_driver,
+            TransportStatus(engine, placement, connects, accepts, config.protocol),
             DataPlaneStatus(engine, config.faults),
-            DiskStatus(config.disk_path, self.promotes),
-            self.tracing,
+            DiskStatus(config.disk_path, promotes),
+            tracing,
             settings,
-            Identity(config, placement, self.web, self.phase),
-            self.web,
+            Identity(config, placement, web, phase),
+            web,
         )
         self.reactions = Reactions(
             engine,
             news,
-            self.phase,
+            phase,
             placement,
             tls,
             peers,
-            self.sessions,
+            sessions,
             failures,
-            self.links,
-            self.cluster,
+            links,
+            cluster,
             departures,
-            self.removal_catch_up,
-            self.server,
+            removal_catch_up,
+            server,
             finding_events,
-            # All are told in one step of the event loop, so the order matters only where parts say
-            # so.
-            followers=[
+            # The order matters only where parts say so.
+            [
                 failures,
-                self.connects,
-                self.accepts,
-                self.sessions,
-                self.removals,
-                self.removal_catch_up,
-                self.removal_driver,
-                self.links,
-                self.keeper,
+                connects,
+                accepts,
+                sessions,
+                removals,
+                removal_catch_up,
+                removal_driver,
+                links,
+                keeper,
                 departures,
             ],
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from peercached.config import Config
@@ -38,42 +39,28 @@ class Follower(Protocol):
         """The engine has the new view's ring."""
 
 
+@dataclass(eq=False)
 class Reactions:
     """On the event loop's thread. `followers` are told each view in this order."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        news: News,
-        phase: Phase,
-        placement: Placement,
-        tls: Tls | None,
-        peers: Peers,
-        sessions: Sessions,
-        failures: FailureDetector,
-        links: DataLinks,
-        cluster: Cluster,
-        departures: Departures,
-        removal_catch_up: RemovalCatchUp,
-        server: PeerServer,
-        finding_events: FindingEvents,
-        followers: Sequence[Follower],
-    ) -> None:
-        self._engine = engine
-        self._phase = phase
-        self._placement = placement
-        self._tls = tls
-        self._peers = peers
-        self._sessions = sessions
-        self._failures = failures
-        self._links = links
-        self._cluster = cluster
-        self._departures = departures
-        self._removal_catch_up = removal_catch_up
-        self._server = server
-        self._finding_events = finding_events
-        self._followers = followers
-        news.read_by(self)
+    _engine: Engine
+    _news: News
+    _phase: Phase
+    _placement: Placement
+    _tls: Tls | None
+    _peers: Peers
+    _sessions: Sessions
+    _failures: FailureDetector
+    _links: DataLinks
+    _cluster: Cluster
+    _departures: Departures
+    _removal_catch_up: RemovalCatchUp
+    _server: PeerServer
+    _finding_events: FindingEvents
+    _followers: Sequence[Follower]
+
+    def __post_init__(self) -> None:
+        self._news.read_by(self)
 
     def take(self, event: Event) -> None:
         match event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peercached.data_plane.transport import rail_name
@@ -12,12 +13,12 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+@dataclass(eq=False)
 class Latencies:
     """On the event loop's thread."""
 
-    def __init__(self, engine: Engine, placement: Placement) -> None:
-        self._engine = engine
-        self._placement = placement
+    _engine: Engine
+    _placement: Placement
 
     def now(self) -> list[Latency]:
         from peercached._native import latency_bounds_us

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peercached.peer.handover.drain import Drain
@@ -12,16 +13,14 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+@dataclass(eq=False)
 class Intake:
     """On the event loop's thread."""
 
-    def __init__(
-        self, engine: Engine, cluster: Cluster, catch_up: RemovalCatchUp, drain: Drain
-    ) -> None:
-        self._engine = engine
-        self._cluster = cluster
-        self._catch_up = catch_up
-        self._drain = drain
+    _engine: Engine
+    _cluster: Cluster
+    _catch_up: RemovalCatchUp
+    _drain: Drain
 
     def tend(self, now: float) -> None:
         """Removals do not reach a node that is out, so a page set here meanwhile could be read

@@ -25,20 +25,14 @@ class Moved:
     why_not: str = ""
 
 
+@dataclass(eq=False)
 class Move:
     """Use it on the event loop's thread."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        placement: Placement,
-        giver: Giver,
-        debts: Debts,
-    ) -> None:
-        self._engine = engine
-        self._placement = placement
-        self._giver = giver
-        self._debts = debts
+    _engine: Engine
+    _placement: Placement
+    _giver: Giver
+    _debts: Debts
 
     async def move(self, digests: list[bytes], to: str, seconds: float) -> Moved:
         """Hands these pages over, within about `seconds`. Raises ValueError if that node cannot

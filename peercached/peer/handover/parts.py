@@ -55,16 +55,14 @@ class Answer:
     busy: bool = False  # it takes other pages at the moment
 
 
+@dataclass(eq=False)
 class Offers:
     """Use it on the event loop's thread. `timeout_s` bounds each call."""
 
-    def __init__(
-        self, peers: Peers, records: Records, failures: FailureDetector, timeout_s: float
-    ) -> None:
-        self._peers = peers
-        self._records = records
-        self._failures = failures
-        self._timeout_s = timeout_s
+    _peers: Peers
+    _records: Records
+    _failures: FailureDetector
+    _timeout_s: float
 
     async def held_elsewhere(
         self, part: Part, nodes: Sequence[Node], in_memory: bool = False

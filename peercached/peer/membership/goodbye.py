@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Placement
@@ -19,25 +20,17 @@ log = logging.getLogger(__name__)
 LEAVE_S = 0.5
 
 
+@dataclass(eq=False)
 class Goodbye:
     """Use it on the event loop's thread."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        placement: Placement,
-        cluster: Cluster,
-        own_records: OwnRecords,
-        news: News,
-        is_clustered: bool,
-    ) -> None:
-        self._engine = engine
-        self._placement = placement
-        self._cluster = cluster
-        self._own_records = own_records
-        self._news = news
-        self._is_clustered = is_clustered
-        self.has_left = False  # for good, after a drain
+    _engine: Engine
+    _placement: Placement
+    _cluster: Cluster
+    _own_records: OwnRecords
+    _news: News
+    _is_clustered: bool
+    has_left: int = field(default=False, init=False)
 
     @property
     def why_outside(self) -> str:

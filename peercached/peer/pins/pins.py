@@ -95,30 +95,19 @@ class Pinned:
 Holders = dict[bytes, list[tuple[Node, bytes]]]  # by digest, the best holder first
 
 
+@dataclass(eq=False)
 class Pins(Component):
     """Use it on the event loop's thread. `timeout_s` bounds each call to a peer."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        placement: Placement,
-        records: Records,
-        promotes: Promotes,
-        prefetch: Prefetch,
-        peers: Peers,
-        failures: FailureDetector,
-        settings: Settings,
-        timeout_s: float,
-    ) -> None:
-        self._engine = engine
-        self._placement = placement
-        self._records = records
-        self._promotes = promotes
-        self._prefetch = prefetch
-        self._peers = peers
-        self._failures = failures
-        self._settings = settings
-        self._timeout_s = timeout_s
+    _engine: Engine
+    _placement: Placement
+    _records: Records
+    _promotes: Promotes
+    _prefetch: Prefetch
+    _peers: Peers
+    _failures: FailureDetector
+    _settings: Settings
+    _timeout_s: float
 
     @property
     def _bytes_max(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from peercached.directory.layout import DIGEST_BYTES, check_packed
@@ -15,13 +16,13 @@ from peercached.proto import peer_pb2 as pb
 NAMED_MAX = 8
 
 
+@dataclass(eq=False)
 class RemovalCalls:
     """`timeout_s` bounds each call."""
 
-    def __init__(self, peers: Peers, failures: FailureDetector, timeout_s: float) -> None:
-        self._peers = peers
-        self._failures = failures
-        self._timeout_s = timeout_s
+    _peers: Peers
+    _failures: FailureDetector
+    _timeout_s: float
 
     async def call(self, node: Node, method: str, request: Any) -> Any:
         """The reply, or a text that says why there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -30,26 +31,16 @@ LOOK_AGAIN_S = 0.01
 _NOT_YET = object()
 
 
+@dataclass(eq=False)
 class ClusterWide:
-    def __init__(
-        self,
-        engine: Engine,
-        placement: Placement,
-        peers: Peers,
-        records: Records,
-        failures: FailureDetector,
-        epochs: Epochs,
-        removal_driver: RemovalDriver,
-        timeout_s: float,
-    ) -> None:
-        self._engine = engine
-        self._placement = placement
-        self._peers = peers
-        self._records = records
-        self._failures = failures
-        self._epochs = epochs
-        self._removal_driver = removal_driver
-        self._timeout_s = timeout_s
+    _engine: Engine
+    _placement: Placement
+    _peers: Peers
+    _records: Records
+    _failures: FailureDetector
+    _epochs: Epochs
+    _removal_driver: RemovalDriver
+    _timeout_s: float
 
     async def _call(self, node: Node, method: str, request: Any, timeout_s: float) -> Any:
         """The reply, None if the node was not reached, or _NOT_YET if we are not in its view."""

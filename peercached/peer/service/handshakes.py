@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -24,28 +25,19 @@ from peercached.removals.debts import Debts
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Handshakes:
     """`read_sealed`: the data port speaks TLS too. `settings`: see config/shared.py."""
 
-    def __init__(
-        self,
-        placement: Placement,
-        sessions: Sessions,
-        debts: Debts,
-        limits: ConnectionLimits,
-        refusals: Refusals,
-        read_sealed: bool,
-        settings: Sequence[str],
-    ) -> None:
-        self._placement = placement
-        self._sessions = sessions
-        self._debts = debts
-        self._limits = limits
-        self._refusals = refusals
-        self._read_sealed = read_sealed
-        self._settings = settings
-        self.unlike = UnlikeSettings()
-        self.misfits = 0
+    _placement: Placement
+    _sessions: Sessions
+    _debts: Debts
+    _limits: ConnectionLimits
+    _refusals: Refusals
+    _read_sealed: bool
+    _settings: Sequence[str]
+    unlike: UnlikeSettings = field(default_factory=UnlikeSettings, init=False)
+    misfits: int = field(default=0, init=False)
 
     async def answer(self, request: Any, context: Any) -> Any:
         host = host_of(context.peer())

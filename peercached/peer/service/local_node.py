@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from peercached.directory.epoch_keeper import NotKept
@@ -26,29 +27,19 @@ class Overview(Protocol):
     async def here(self) -> pb.OverviewReply: ...
 
 
+@dataclass(eq=False)
 class LocalNode:
     """On the event loop's thread. ValueError: the caller sent an invalid value. LookupError: the
     caller is not in our view. Unable: not now."""
 
-    def __init__(
-        self,
-        placement: Placement,
-        cluster: Cluster,
-        epochs: ToldEpochs,
-        accepts: Accepts,
-        adopts: Adopts,
-        overview: Overview,
-        promotes: Promotes,
-        pins: Pins,
-    ) -> None:
-        self._placement = placement
-        self._cluster = cluster
-        self.epochs = epochs
-        self.accepts = accepts
-        self.adopts = adopts
-        self.overview = overview
-        self.promotes = promotes
-        self.pins = pins
+    _placement: Placement
+    _cluster: Cluster
+    epochs: ToldEpochs
+    accepts: Accepts
+    adopts: Adopts
+    overview: Overview
+    promotes: Promotes
+    pins: Pins
 
     def address(self) -> NodeAddress:
         return self._placement.own.address

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,33 +36,20 @@ def authenticates(secret: Secret, tls: Tls | None) -> bool:
     return secret.keeps_strangers_out or (tls is not None and tls.serves)
 
 
+@dataclass(eq=False)
 class SecurityStatus(Component):
-    def __init__(
-        self,
-        config: Config,
-        engine: Engine,
-        placement: Placement,
-        secret: Secret,
-        tls: Tls | None,
-        sessions: Sessions,
-        limits: ConnectionLimits,
-        refusals: Refusals,
-        handshakes: Handshakes,
-        interceptor: AuthInterceptor,
-        peers: Peers,
-    ) -> None:
-        self._config = config
-        self._engine = engine
-        self._placement = placement
-        self._secret = secret
-        self._tls = tls
-        self._sessions = sessions
-        self._limits = limits
-        self._refusals = refusals
-        self._handshakes = handshakes
-        self._interceptor = interceptor
-        self._peers = peers
-        self._lately = Lately()
+    _config: Config
+    _engine: Engine
+    _placement: Placement
+    _secret: Secret
+    _tls: Tls | None
+    _sessions: Sessions
+    _limits: ConnectionLimits
+    _refusals: Refusals
+    _handshakes: Handshakes
+    _interceptor: AuthInterceptor
+    _peers: Peers
+    _lately: Lately = field(default_factory=Lately, init=False)
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats

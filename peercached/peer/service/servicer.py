@@ -7,6 +7,7 @@ repeats the handshake. A unary call that raises is refused by the interceptor (r
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -35,26 +36,16 @@ from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 
 
+@dataclass(eq=False)
 class PeerServicer(peer_pb2_grpc.PeerServicer):
-    def __init__(
-        self,
-        node: LocalNode,
-        removals: Removals,
-        catch_up: RemovalCatchUp,
-        sessions: Sessions,
-        failures: FailureDetector,
-        relay: Relay,
-        interceptor: AuthInterceptor,
-        limits: ConnectionLimits,
-    ) -> None:
-        self._node = node
-        self._removals = removals
-        self._catch_up = catch_up
-        self._sessions = sessions
-        self._failures = failures
-        self._relay = relay
-        self._interceptor = interceptor
-        self._limits = limits
+    _node: LocalNode
+    _removals: Removals
+    _catch_up: RemovalCatchUp
+    _sessions: Sessions
+    _failures: FailureDetector
+    _relay: Relay
+    _interceptor: AuthInterceptor
+    _limits: ConnectionLimits
 
     def _session(self, context: Any) -> Session:
         metadata = dict(context.invocation_metadata() or ())

@@ -21,5 +21,5 @@ def test_repeated_and_foreign_digests_of_a_faulty_peer_do_not_count() -> None:
     rows = {OFFERED: OFFERED + bytes(32)}
     part = Part(b"ns", 0, 0, 0, rows, spilled=True)
     node = Node(1, NodeAddress("b", 1, "10.0.0.2", 1, 2))
-    answer = asyncio.run(Offers(peers, nobody, nobody, timeout_s=1.0).offer(node, part, rows))
+    answer = asyncio.run(Offers(peers, nobody, nobody, 1.0).offer(node, part, rows))
     assert list(answer.taken) == [OFFERED]

@@ -41,12 +41,12 @@ class Cleared:
         self.wide = ClusterWide(
             cast(Any, SimpleNamespace(namespace_id=lambda name: bytes(16))),
             cast(Any, self.placement),
-            peers=cast(Any, None),
-            records=cast(Any, None),
-            failures=cast(Any, None),
-            epochs=cast(Any, epochs),
-            removal_driver=cast(Any, SimpleNamespace(still_silent=still_silent)),
-            timeout_s=TIMEOUT_S,
+            cast(Any, None),
+            cast(Any, None),
+            cast(Any, None),
+            cast(Any, epochs),
+            cast(Any, SimpleNamespace(still_silent=still_silent)),
+            TIMEOUT_S,
         )
         cast(Any, self.wide)._call = self.call
 
