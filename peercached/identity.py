@@ -1,4 +1,4 @@
-"""The status document's `node`: who this node is, and where it listens."""
+"""The status document's `node`: its identity, and the addresses that it listens at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lookups, gets and sets cost as the cluster grows: real daemons on this machine.
+"""The cost of lookups, gets and sets as the cluster grows: real daemons on this machine.
 
     make bench-cluster ARGS="[NODES...]"        default: 2 4 8 16
 

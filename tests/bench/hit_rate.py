@@ -80,7 +80,7 @@ POLICIES = {"lru": lru, "native": native, "simulated": simulated, "best": best}
 
 
 def conversations() -> Chains:
-    """Prompts of the demo, whose answers are part of the next prompt of the conversation."""
+    """Prompts of the demo. An answer is part of the next prompt of its conversation."""
     found: Chains = []
     for request in islice(Conversations().requests(), CONVERSATION_REQUESTS):
         found.append(request.chain)

@@ -49,7 +49,7 @@ class Tier:
 class Tiered:
     """Nodes with a private tier each, and a cluster of pools behind them. `memory`: blocks of all
     nodes together; `share`: the part of it that is in the tiers. `by_prefix`: a request goes to the
-    node whose tier has the most of it, else to the next in turn."""
+    node that has the most of it in its tier, else to the next in turn."""
 
     def __init__(self, memory: int, share: float, *, by_prefix: bool, nodes: int = NODES) -> None:
         tier = int(memory * share / nodes)

@@ -55,7 +55,7 @@ def set_prefix(daemon: Daemon, name: str) -> list[str]:
 
 
 def rounds(cluster: Cluster, readers: int, anew: bool) -> list[float]:
-    """What the slowest reader took in each round, in seconds."""
+    """The time of the slowest reader in each round, in seconds."""
     reading = [Reader(str(daemon.socket_path)) for daemon in cluster.daemons[1 : readers + 1]]
     for number in range(WARM_UPS):
         for place, one in enumerate(reading):
