@@ -141,7 +141,7 @@ class Replay:
         """The requests that were replayed, in order."""
 
     def begin_phase(self, name: str) -> None:
-        """Starts a new phase, for which later outcomes count. If the current one is empty, renames
+        """Starts a new phase. Later outcomes count for it. If the current one is empty, renames
         it."""
         now = time.monotonic()
         if self.phases[-1].requests:

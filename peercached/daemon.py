@@ -1,7 +1,6 @@
 """The parts of a node. Each one uses only parts that are listed before it.
 
-What a part has to tell those after it goes as an event through `news` to `reactions`, the last
-part.
+A part that has news for later parts sends an event through `news` to `reactions`, the last part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The start and the stop of a node: in which order its parts begin and end."""
+"""Starts and stops a node: its parts begin and end in a fixed order."""
 
 from __future__ import annotations
 

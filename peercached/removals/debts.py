@@ -1,4 +1,4 @@
-"""Which processes may have missed removals, this node among them."""
+"""The processes that may have missed removals, this node among them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Debts:
         self.claims = Claims(own.node_id, self.remembered.claims)
 
     def debtors(self) -> set[int]:
-        """The incarnations of processes that may have missed removals of which a member knows."""
+        """The incarnations of processes that may have missed a removal known to a member."""
         return self.lives.owing() | self.claims.owing()
 
     def has_debt(self, process: NodeAddress) -> bool:

@@ -1,4 +1,4 @@
-"""Connects the data plane to the members' data ports, whose tokens come with the handshakes."""
+"""Connects the data plane to the members' data ports. Handshakes bring the tokens of the ports."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _INFINIBAND = pb.RdmaEndpoint.INFINIBAND
 
 
 def offers_of(rails: int) -> dict[str, bytes]:
-    """What a peer with that many rails offers beside TCP, for the data plane."""
+    """A peer with that many rails offers this beside TCP, for the data plane."""
     return {"rdma": struct.pack("<I", rails)} if rails else {}
 
 

@@ -21,7 +21,7 @@ class OwnRecords:
     """Use it on the event loop's thread."""
 
     def __init__(self, engine: Engine, placement: Placement, timeout_s: float) -> None:
-        """`timeout_s`: of the calls in which others wait for told()."""
+        """`timeout_s`: the limit of other nodes' calls that wait for told()."""
         self._engine = engine
         self._placement = placement
         self._timeout_s = timeout_s

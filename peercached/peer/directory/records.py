@@ -16,7 +16,7 @@ MARGIN_S = 0.002
 
 
 class Records:
-    """Use it on the event loop's thread. What blocks runs on threads of its own."""
+    """Use it on the event loop's thread. Blocking calls run on threads of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -35,7 +35,7 @@ class Records:
     async def at_owner(
         self, owner: int, digests: bytes, left_s: float
     ) -> tuple[bytes, bool] | None:
-        """What one owner knows, and whether that is all. None: it did not answer."""
+        """Returns all that one owner knows, and whether it is complete. None: it did not answer."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._threads, self._engine.ask_owner, owner, digests, max(round(1000 * left_s), 1)

@@ -9,7 +9,7 @@ replicas         pages that are often read here are copied from other nodes
 move             hands single pages to a node that an operator named
 giver            offers pages to one peer after the other, and drops our copies (spill and push)
 adopts           the side of a peer that takes pages
-parts            what is offered at a time, and the call that offers it
-takers           which peers are asked, in which order
+parts            the pages of one offer, and the call that offers them
+takers           chooses the peers to ask, and their order
 report           progress and outcome of a drain, for people
 """

@@ -6,8 +6,8 @@ The page itself stays for READERS_DONE_S, for readers that looked it up before. 
 once, a reader could find our stale record at an owner twice, and miss.
 
 A peer that already has a page is offered that page first. A peer that gives no answer is asked
-again after a rest, as long as it is a member and the drain has time. Whatever fails, a page that
-was not taken stays here until this node leaves.
+again after a rest, as long as it is a member and the drain has time. A page that nobody took,
+for any reason, stays here until this node leaves.
 """
 
 from __future__ import annotations
@@ -285,5 +285,5 @@ class Drain(Component):
 
 
 def _refused(stats: Stats) -> int:
-    """Pages whose sets were refused because of the drain."""
+    """Pages that this node refused to take in sets because of the drain."""
     return int(stats.get("operations", {}).get("set", {}).get("draining", 0))

@@ -101,8 +101,8 @@ class Giver:
         keeps: bool = False,
         ends_pins: bool = False,
     ) -> Given:
-        """Offers the pages in `left`. Those that the peer takes leave `left`, and our copies go.
-        `keeps`: they stay. They also stay if they are pinned, unless the move `ends_pins`."""
+        """Offers the pages in `left`. A page that the peer takes leaves `left`, and our copy goes.
+        `keeps`: it stays. It also stays if it is pinned, unless the move `ends_pins`."""
         offered = b"".join(left.values())
         if not keeps:
             self._engine.begin_offer(offered)

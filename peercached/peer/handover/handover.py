@@ -1,4 +1,4 @@
-"""All ways in which pages of this node come to others, and theirs to it, put together."""
+"""Puts together all ways that bring pages of this node to others, and theirs to it."""
 
 from __future__ import annotations
 

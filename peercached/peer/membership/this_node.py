@@ -1,4 +1,4 @@
-"""Who this node is at this start: its incarnation."""
+"""The identity of this node at this start: its incarnation."""
 
 from __future__ import annotations
 

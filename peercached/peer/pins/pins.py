@@ -182,8 +182,8 @@ class Pins(Component):
         )
 
     async def _find(self, digests: list[bytes], left_s: float) -> Holders:
-        """Who holds these pages: our pool first, then other pools, our disk, other disks. Suspect
-        nodes are among them."""
+        """Finds the holders of these pages: our pool first, then other pools, our disk, other
+        disks. Suspect nodes are among them."""
         packed = b"".join(digests)
         nodes = self._placement.nodes
         here = dict(rows_in(self._engine.local_rows(packed)))

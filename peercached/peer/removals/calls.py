@@ -37,7 +37,7 @@ class RemovalCalls:
 
 
 def malformed(reply: pb.RemoveReply) -> str:
-    """What is wrong with the reply; empty if nothing is."""
+    """Returns the fault of the reply; empty if it has none."""
     try:
         check_packed(reply.digests, DIGEST_BYTES, "digests")
         for message in reply.silent:

@@ -438,7 +438,7 @@ class RemovalCatchUp:
         return all_of_them
 
     async def _ask(self, node: Node, heard: int | None = None) -> pb.MissedRemovalsReply | None:
-        """`heard`: position of that node's journal up to which we have heard of its removals."""
+        """`heard`: a position in that node's journal. We have heard of its removals up to there."""
         link = self._peers.link(node.address.endpoint)
         removals, who = self._removals, node.address
         newest = removals.lives.newest_before(who.node_id, who.incarnation)

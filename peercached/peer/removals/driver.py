@@ -478,7 +478,7 @@ class RemovalDriver(Component):
         ]
 
     async def _still_at(self, node_id: str) -> str:
-        """The address at which a life of this node may still run. Empty: none is known to."""
+        """The address where a life of this node may still run. Empty: none is known to."""
         for life in self._member.to_ask_for():
             if life.node_id == node_id and await self._ended.find(life) is Found.LISTENING:
                 return join_host_port(life.host, life.peer_port)

@@ -31,7 +31,7 @@ TLS_ALERT = b"\x15"
 
 
 class Found(enum.Enum):
-    """What is at the address of a process that vanished."""
+    """The result of a look at the address of a process that vanished."""
 
     ENDED = "ended"  # nothing listens there, or something else does
     LISTENING = "listening"  # something takes connections: the process may run, or be frozen

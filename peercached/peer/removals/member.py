@@ -289,8 +289,8 @@ class Removals:
     async def tell(self, digests: bytes = b"") -> Told:
         """Waits until no follower names these digests any more; without digests, any page that is
         gone. A member that joins during the call may have old records: the next call covers it.
-        Whoever is told a view may rely on it that this node remembers who is in it, and who misses
-        what."""
+        A node that gets the view may rely on this node to remember its members, and the removals
+        that each of them misses."""
         view = self._placement.view.number
         untold = sorted(await self._own_records.told(digests))
         await self.kept()

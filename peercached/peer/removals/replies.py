@@ -1,4 +1,4 @@
-"""What the members' answers together tell a node that owes (catch_up.py)."""
+"""Sums up the members' answers to a node that owes (catch_up.py)."""
 
 from __future__ import annotations
 

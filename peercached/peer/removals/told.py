@@ -40,8 +40,8 @@ class ToldByAll:
         self._tasks = Tasks()
 
     async def by(self, node: Node, since: float, view: int) -> Told | str:
-        """Which owners know all that `node` had removed at `since` (monotonic seconds). They may be
-        fewer than the members of `view`. A text instead says why there is no answer."""
+        """Finds the owners that know all that `node` had removed at `since` (monotonic seconds).
+        They may be fewer than the members of `view`. A text instead says why there is no answer."""
         incarnation = node.address.incarnation
         last = self._statements.get(incarnation)
         if last is None or not await _is_good(last, since, view):

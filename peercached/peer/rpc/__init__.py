@@ -10,7 +10,7 @@ client           one channel per peer address, with its handshake and timeouts
 failures         exception types for failed calls
 failure_detector suspects a peer after a failed call, clears it after an answered ping
 suspects         the state of the failure detector, without I/O
-heads            the endpoints for which discovery_addr stands
+heads            the endpoints that discovery_addr stands for
 pings            asks a peer whether this very process lives
 connection_limits closes connections that do not authenticate
 wire             protobuf messages <-> plain values, with every bound checked

@@ -360,8 +360,8 @@ class Sessions:
             self.drop(session.caller)
 
     def host_of(self, caller: NodeAddress) -> str:
-        """The host that this process calls from. One without a session: its own word for it, and
-        we reach it there."""
+        """The host that this process calls from. Without a session we take its own word for
+        it, and reach it there."""
         session = self._by_caller.get((caller.node_id, caller.incarnation))
         if session is None or not session.caller.same_process(caller):
             return caller.host

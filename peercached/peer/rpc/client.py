@@ -480,7 +480,7 @@ class Peers:
         self._tasks = Tasks()
 
     def secret_changed(self) -> list[str]:
-        """Proves the new secret to all peers, whose sessions go on meanwhile. Ends the sessions of
+        """Proves the new secret to all peers. Their sessions go on meanwhile. Ends the sessions of
         peers that have proved only a secret which is not accepted any more, and returns their
         endpoints."""
         dropped = []
@@ -499,7 +499,7 @@ class Peers:
             _ = link.stub  # a link of a kind that is not allowed any more changes
 
     def plain(self) -> list[str]:
-        """Node ids of peers to which this node has a connection without TLS, ascending."""
+        """Node ids of the peers that this node calls without TLS, ascending."""
         links = (link for link in self._links.values() if link.calls_plain)
         return sorted({link.identity.node_id for link in links if link.identity is not None})
 

@@ -3,10 +3,10 @@
 gRPC accepts every connection, keeps silent ones open, and does not report failed TLS handshakes. So
 the daemon scans its own sockets. It shuts connections that do not authenticate in time. If there
 are too many, from one address or in all, it shuts the oldest: a real peer authenticates within
-milliseconds. It counts connections that sent something and ended without a call. One that sent
-nothing, such as a load balancer's health check, is told only if it had to be shut. A spare
-connection of an address from which a peer has authenticated is no stranger's: nobody is warned of
-it.
+milliseconds. It counts connections that sent something and ended without a call. It
+reports a connection that sent nothing, such as a load balancer's health check, only if it had to
+shut it. If a peer has authenticated from an address, spare connections from there are no
+stranger's: nobody is warned of them.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class ConnectionLimits:
             )
 
     def _peers(self) -> set[str]:
-        """The addresses from which somebody has authenticated, by a connection that is open."""
+        """The addresses that have an open connection with a caller that has authenticated."""
         return {one.host for one in self._by_inode.values() if one.proven}
 
     def _shut(self, connection: _Connection, inode: int) -> None:

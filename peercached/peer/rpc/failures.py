@@ -78,7 +78,7 @@ def sentence(endpoint: str, code: grpc.StatusCode, details: str) -> str:
 
 
 def misfit(details: str) -> str:
-    """What a failed handshake with a peer that never answered may mean; empty: nothing special."""
+    """A likely cause of a failed handshake with a peer that never answered; empty: none known."""
     return next((meaning for said, meaning in _MISFITS.items() if said in details), "")
 
 

@@ -1,4 +1,4 @@
-"""The endpoints for which discovery_addr stands.
+"""The endpoints that discovery_addr stands for.
 
 A name stands for all its addresses, and they may change: the DNS name of all pods of a set, or of
 all hosts of a rack. The names are asked for in the background. Nobody waits for them: a name

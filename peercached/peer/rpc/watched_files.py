@@ -1,4 +1,4 @@
-"""Files whose new contents are used without a restart.
+"""Files that the daemon reads again when they change, without a restart.
 
 If the new contents cannot be used, the old ones stay in force, and `status` explains the problem.
 """
@@ -23,9 +23,9 @@ class FileProblem(Exception):
 
 
 class WatchedFiles(Generic[_T]):
-    """`read` loads the files at `paths`, or raises FileProblem; so does the constructor. `what`
-    names them in the log. `generation` rises with new contents. `current` may be read from any
-    thread; all else is for one thread at a time."""
+    """`read` loads the files at `paths`, or raises FileProblem; so does the constructor. The log
+    calls them `what`. `generation` rises with new contents. `current` may be read from any thread;
+    all else is for one thread at a time."""
 
     def __init__(self, what: str, paths: Sequence[str], read: Callable[[], _T]) -> None:
         self._what = what

@@ -92,7 +92,7 @@ class AuthInterceptor(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return grpc.stream_stream_rpc_method_handler(refuse)
 
     def _handshake(self, packed: bytes) -> Any:
-        """`packed` is empty for a caller whose protocol (13 or older) sends it as a message."""
+        """`packed` is empty if the caller's protocol (13 or older) sends it as a message."""
 
         async def answer(requests: Any, context: Any) -> Any:
             del requests

@@ -24,5 +24,5 @@ class UnlikeSettings:
             del self._found[next(iter(self._found))]
 
     def lately(self, now: float) -> dict[str, str]:
-        """What differs, by node id."""
+        """The differences, by node id."""
         return {n: text for n, (text, at) in self._found.items() if now - at < UNLIKE_LATELY_S}

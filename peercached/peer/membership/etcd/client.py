@@ -82,7 +82,7 @@ class EtcdClient:
         return EtcdError(f"etcd at {self.endpoint}: {error.code().name.lower()} {details}")
 
     async def read(self, prefix: bytes) -> tuple[list[pb.KeyValue], int]:
-        """All keys with that prefix, and the revision at which they were read."""
+        """All keys with that prefix, and the revision of this read."""
         request = pb.RangeRequest(key=prefix, range_end=range_end(prefix))
         reply = await self._within(self._kv.Range(request, timeout=self._timeout_s))
         return list(reply.kvs), int(reply.header.revision)

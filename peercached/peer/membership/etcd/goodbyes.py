@@ -1,9 +1,9 @@
 """A node's goodbye in etcd, for nodes that do not see its key go.
 
-A node that leaves writes LEFT into its key, and then the key goes. A node whose watch is broken
-meanwhile, for example because etcd restarts, later finds no key, and could not tell an orderly end
-from a death. So the goodbye also stays for an hour in the key `PREFIX/goodbyes/NODE_ID`: the
-incarnation that has left.
+A node that leaves writes LEFT into its key, and then the key goes. Another node's watch may
+be broken meanwhile, for example because etcd restarts. That node later finds no key, and could not
+tell an orderly end from a death. So the goodbye also stays for an hour in the key
+`PREFIX/goodbyes/NODE_ID`: the incarnation that has left.
 """
 
 from __future__ import annotations
