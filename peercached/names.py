@@ -14,7 +14,7 @@ import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TimedOut
 
-from peercached.within import within
+from peercached.timeout import within
 
 # A resolver tries each server twice for 5 s.
 LOOKUP_S = 10.0

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from peercached.component import Component, Stats
 from peercached.health import Say, kinds
-from peercached.health.lately import DAY_S, Lately
+from peercached.health.recent_growth import DAY_S, Lately
 
 _LOOK = "Look at the disk (dmesg, smartctl, df) and at who else uses it."
 

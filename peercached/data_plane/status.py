@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
 from peercached.health import Say, kinds
-from peercached.health.lately import DAY_S, Recent
+from peercached.health.recent_growth import DAY_S, Recent
 
 if TYPE_CHECKING:
     from peercached._native import Engine

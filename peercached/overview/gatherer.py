@@ -14,7 +14,7 @@ from peercached.overview.summary import Summary, own_summary
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
-from peercached.within import within
+from peercached.timeout import within
 
 # An answer is reused for this long.
 FRESH_S = 1.0

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 
-from peercached.within import within
+from peercached.timeout import within
 
 log = logging.getLogger("peercached")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from peercached.component import Component, Stats
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
-from peercached.health.lately import Lately
+from peercached.health.recent_growth import Lately
 from peercached.tracing.call import named
 
 if TYPE_CHECKING:

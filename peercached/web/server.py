@@ -29,9 +29,9 @@ import h11
 
 from peercached.component import Component, Stats
 from peercached.observe.port_holder import port_holder
+from peercached.timeout import within
 from peercached.web.message import Request, Response, text
 from peercached.web.own_names import is_own, own_names
-from peercached.within import within
 
 _log = logging.getLogger(__name__)
 

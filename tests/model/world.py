@@ -216,7 +216,8 @@ class World:
         ]
 
     def looks_ended(self, asker: Node, life: Life, address: int) -> bool:
-        """Whether nothing listens at that address, or another node does (`ended.py`)."""
+        """Whether nothing listens at that address, or another node does
+        (`vanished_processes.py`)."""
         there = self.listener(asker.name, address)
         if there is not None:
             ended = there.runs and there.name != life[0]

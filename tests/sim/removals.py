@@ -19,8 +19,8 @@ from harness.fake_engine import RESIDENT, digest_of, unpack_rows
 from harness.history import History, Span
 
 from peercached.config import Config
-from peercached.peer.removals import ended
 from peercached.peer.removals.driver import OK
+from peercached.peer.removals.vanished_processes import Ended, Found
 from peercached.removals.lives import Life
 from peercached.removals.store import Remembered
 from sim.chaos import members_trouble
@@ -63,16 +63,16 @@ class DiskStore:
 
 
 def replace_ended(cluster: SimCluster, stack: ExitStack) -> None:
-    async def find(_: Any, life: Life) -> ended.Found:
+    async def find(_: Any, life: Life) -> Found:
         """The answer of the process's host to a connection attempt."""
         asker = this_process().name
         there = cluster.nodes.get(life.node_id)
         cut = {(asker, life.node_id), (life.node_id, asker)} & cluster.net.cuts
         if cut or cluster.dark(life.node_id):
-            return ended.Found.NO_ANSWER
-        return ended.Found.ENDED if there is None else ended.Found.LISTENING
+            return Found.NO_ANSWER
+        return Found.ENDED if there is None else Found.LISTENING
 
-    stack.enter_context(mock.patch.object(ended.Ended, "_ask", find))
+    stack.enter_context(mock.patch.object(Ended, "_ask", find))
 
 
 def check_over(cluster: SimCluster) -> None:

@@ -18,7 +18,7 @@ from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, TimedOut, Unreachable
 from peercached.peer.rpc.tasks import Tasks
-from peercached.within import within
+from peercached.timeout import within
 
 if TYPE_CHECKING:
     from peercached._native import Engine

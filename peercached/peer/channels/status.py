@@ -8,7 +8,7 @@ from peercached.component import Component, Stats
 from peercached.data_plane.transport import protocol_with, rdma_devices, say_transport
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
-from peercached.health.lately import DAY_S, Recent
+from peercached.health.recent_growth import DAY_S, Recent
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.channels.connects import Connects
 

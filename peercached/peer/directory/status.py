@@ -9,7 +9,7 @@ from peercached.component import Component, Stats
 from peercached.directory.followers import followers_of
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say, kinds
-from peercached.health.lately import Lately
+from peercached.health.recent_growth import Lately
 
 if TYPE_CHECKING:
     from peercached._native import Engine

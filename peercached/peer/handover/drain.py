@@ -39,7 +39,7 @@ from peercached.peer.handover.rests import Rests
 from peercached.peer.handover.takers import takers
 from peercached.peer.membership.goodbye import Goodbye
 from peercached.removals.debts import Debts
-from peercached.within import within
+from peercached.timeout import within
 
 if TYPE_CHECKING:
     from peercached._native import Engine

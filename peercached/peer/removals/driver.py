@@ -24,7 +24,6 @@ from peercached.membership import NodeAddress
 from peercached.membership.view import join_host_port
 from peercached.peer.membership.goodbye import Goodbye
 from peercached.peer.removals.calls import NAMED_MAX, RemovalCalls, malformed
-from peercached.peer.removals.ended import Ended, Found
 from peercached.peer.removals.member import (
     ORPHANED_S,
     Removals,
@@ -33,7 +32,8 @@ from peercached.peer.removals.member import (
     remove_request,
 )
 from peercached.peer.removals.open import Open, split
-from peercached.peer.removals.told import ToldByAll
+from peercached.peer.removals.told_owners import ToldByAll
+from peercached.peer.removals.vanished_processes import Ended, Found
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector

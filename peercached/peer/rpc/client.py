@@ -50,7 +50,7 @@ from peercached.peer.rpc.tasks import Tasks
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.debts import Debts
-from peercached.within import within
+from peercached.timeout import within
 
 _T = TypeVar("_T")
 

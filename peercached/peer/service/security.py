@@ -14,7 +14,7 @@ from peercached.config import Config
 from peercached.config.private import WORKERS_GROUP, readers, remedy
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
-from peercached.health.lately import Lately
+from peercached.health.recent_growth import Lately
 from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.connection_limits import ConnectionLimits

@@ -6,7 +6,7 @@ from typing import Any
 from harness.said import said
 
 from peercached.data_plane.disk import say_disk
-from peercached.health.lately import Lately
+from peercached.health.recent_growth import Lately
 from peercached.removals.sentences import say_removals
 
 

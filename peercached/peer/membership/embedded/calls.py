@@ -14,7 +14,7 @@ from peercached.peer.rpc.failures import CallFailed, Disconnected, WrongProcess
 from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.pings import reaches
 from peercached.proto import peer_pb2 as pb
-from peercached.within import within
+from peercached.timeout import within
 
 
 class LedHome(WrongProcess):

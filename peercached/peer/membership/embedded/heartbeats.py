@@ -32,7 +32,7 @@ from peercached.peer.membership.embedded.life_signs import LifeSigns
 from peercached.peer.rpc.failures import CallFailed, Misfit, Unreachable
 from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.tasks import Tasks
-from peercached.within import within
+from peercached.timeout import within
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]
 from peercached.peer.rpc.tls import Tls
 from peercached.proto import etcd_pb2 as pb
 from peercached.proto import etcd_pb2_grpc
-from peercached.within import within
+from peercached.timeout import within
 
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),

@@ -43,7 +43,7 @@ from peercached.peer.membership.etcd.keys import EtcdKeys
 from peercached.peer.membership.etcd.own_key import EtcdOwnKey, Taken
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.pings import reaches
-from peercached.within import within
+from peercached.timeout import within
 
 log = logging.getLogger(__name__)
 

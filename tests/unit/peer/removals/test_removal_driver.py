@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from peercached.membership import NodeAddress
-from peercached.peer.removals import told as removals_told
+from peercached.peer.removals import told_owners
 from peercached.peer.removals.driver import CLEARED, RemovalDriver
 from peercached.peer.removals.open import Open, OpenRemovals
 from peercached.proto import peer_pb2 as pb
@@ -121,7 +121,7 @@ class Driven:
 
 @pytest.fixture(autouse=True)
 def no_statement_is_of_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removals_told, "AGAIN_S", 0.0)
+    monkeypatch.setattr(told_owners, "AGAIN_S", 0.0)
 
 
 def removal(number: int = 1) -> Open:

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 from harness.clock import seconds
 
-from peercached.within import within
+from peercached.timeout import within
 
 
 @pytest.mark.parametrize("turns", range(6))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from peercached.health import lately
-from peercached.health.lately import DAY_S, HOUR_S, Lately, Recent
+from peercached.health import recent_growth
+from peercached.health.recent_growth import DAY_S, HOUR_S, Lately, Recent
 
 
 class Clock:
@@ -16,7 +16,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def fake_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lately, "time", Clock)
+    monkeypatch.setattr(recent_growth, "time", Clock)
 
 
 def test_growth_counts_for_the_window_and_no_longer() -> None:
