@@ -1,4 +1,4 @@
-"""The failure detector: a failed call makes a peer suspect, until the way of that call is proved.
+"""Suspects a peer after a failed call, until the way of that call is proved again.
 
 Pages take another way than calls: another port, with large frames. A ping proves nothing of it.
 """
