@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.config.keys import KEYS
 from peercached.directory import ring_report
+from peercached.directory.layout import holder_of
 from peercached.directory.placement import Placement
 from peercached.history.curves import Curves
 from peercached.history.event_log import EventLog
@@ -130,7 +131,7 @@ class Operations:
         nodes = self._placement.nodes
         holders = {digest: {self._placement.own.address.node_id} for digest in digests}
         for digest, row in rows_in(await self._records.find(b"".join(digests), LOOKUP_S)):
-            node = nodes.get(int.from_bytes(row[40:42], "little"))
+            node = nodes.get(holder_of(row))
             if node is not None:
                 holders[digest].add(node.address.node_id)
         return {digest: sorted(names) for digest, names in holders.items()}

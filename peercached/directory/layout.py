@@ -30,6 +30,21 @@ def check_digests(packed: bytes, most: int) -> None:
         raise ValueError(f"{len(packed) // DIGEST_BYTES} digests at once; {most} are the limit")
 
 
+def holder_of(row: bytes) -> int:
+    """The row's holder index."""
+    return int.from_bytes(row[40:42], "little")
+
+
+def length_of(row: bytes) -> int:
+    """The page's length in bytes."""
+    return int.from_bytes(row[36:40], "little")
+
+
+def is_resident(row: bytes) -> bool:
+    """Whether the page is in its holder's pool, not only on its disk."""
+    return bool(row[42] & RESIDENT)
+
+
 def of_holder(rows: bytes, index: int) -> bytes:
     """The rows with this holder index."""
     words = array("H", rows)

@@ -14,7 +14,7 @@ from peercache_bench import process
 from peercached import life
 from peercached.config import Config
 from peercached.daemon import Daemon
-from peercached.directory.layout import ROW_BYTES
+from peercached.directory.layout import ROW_BYTES, holder_of
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.heads import Heads
@@ -109,7 +109,7 @@ class LoopNode:
         rows = self.engine.local_rows(digests) + await self.daemon.records.find(digests, 2.0)
         nodes = self.daemon.placement.nodes
         return {
-            (by_digest[row[:16]], nodes[int.from_bytes(row[40:42], "little")].address.node_id)
+            (by_digest[row[:16]], nodes[holder_of(row)].address.node_id)
             for row in (rows[i : i + ROW_BYTES] for i in range(0, len(rows), ROW_BYTES))
         }
 

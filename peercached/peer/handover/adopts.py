@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
+from peercached.directory.layout import length_of
 from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress
 from peercached.peer.directory.told_epochs import ToldEpochs
-from peercached.peer.handover.parts import ADOPTS_MAX, bytes_of, digests_in, rows_in
+from peercached.peer.handover.parts import ADOPTS_MAX, digests_in, rows_in
 from peercached.peer.rpc.failures import Unable
 from peercached.proto import peer_pb2 as pb
 
@@ -92,7 +93,7 @@ class Adopts(Component):
 
     def _count(self, giver: str, digests: bytes, rows: bytes) -> None:
         named = set(digests_in(digests))
-        lengths = [bytes_of(row) for digest, row in rows_in(rows) if digest in named]
+        lengths = [length_of(row) for digest, row in rows_in(rows) if digest in named]
         if not lengths:
             return
         if giver not in self._taken and len(self._taken) >= GIVERS_MAX:

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
-from peercached.directory.layout import ROW_BYTES
+from peercached.directory.layout import ROW_BYTES, length_of
 from peercached.directory.placement import Node, Placement
 from peercached.health import Say
 from peercached.peer.directory.own_records import OwnRecords
@@ -32,7 +32,6 @@ from peercached.peer.handover.parts import (
     Answer,
     Offers,
     Part,
-    bytes_of,
 )
 from peercached.peer.handover.report import NO_DRAIN, Progress
 from peercached.peer.handover.rests import Rests
@@ -280,7 +279,7 @@ class Drain(Component):
         for digest in answer.taken:
             row = left.pop(digest, None)
             if row is not None:
-                self.progress.handed(bytes_of(row))
+                self.progress.handed(length_of(row))
         return True
 
 

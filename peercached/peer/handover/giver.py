@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from peercached.directory.layout import length_of
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.handover.parts import (
@@ -25,7 +26,6 @@ from peercached.peer.handover.parts import (
     Answer,
     Offers,
     Part,
-    bytes_of,
 )
 from peercached.peer.handover.rests import Rests
 from peercached.peer.handover.takers import takers
@@ -131,7 +131,7 @@ class Giver:
         taken = [left.pop(digest) for digest in answer.taken]
         given = Given(
             len(taken),
-            sum(map(bytes_of, taken)),
+            sum(map(length_of, taken)),
             offered - len(taken),
             answer.busy,
             answer.why_not,

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from peercached.directory.layout import DIGEST_BYTES, RESIDENT, ROW_BYTES
+from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, holder_of, is_resident
 from peercached.directory.placement import Node
 from peercached.peer.directory.records import Records
 from peercached.peer.rpc.client import Peers
@@ -72,8 +72,8 @@ class Offers:
         by_index = {node.index: node for node in nodes}
         held: defaultdict[Node, dict[bytes, bytes]] = defaultdict(dict)
         for digest, row in rows_in(found):
-            node = by_index.get(int.from_bytes(row[40:42], "little"))
-            is_wanted = row[42] == RESIDENT or not in_memory
+            node = by_index.get(holder_of(row))
+            is_wanted = is_resident(row) or not in_memory
             if node is not None and digest in part.rows and is_wanted:
                 held[node][digest] = part.rows[digest]
         return held
@@ -101,11 +101,6 @@ class Offers:
         named = dict.fromkeys(digests_in(reply.digests))  # a faulty peer may repeat itself
         taken = [digest for digest in named if digest in rows]
         return Answer(taken, reply.why_not, reply.full, reply.free_bytes, reply.coldest_idle_ms)
-
-
-def bytes_of(row: bytes) -> int:
-    """The length of the page."""
-    return int.from_bytes(row[36:40], "little")
 
 
 def rows_in(packed: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -17,11 +17,18 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from peercached.component import Component, Stats
-from peercached.directory.layout import DIGEST_BYTES, RESIDENT, SELF, check_digests
+from peercached.directory.layout import (
+    DIGEST_BYTES,
+    SELF,
+    check_digests,
+    holder_of,
+    is_resident,
+    length_of,
+)
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.directory.records import Records
-from peercached.peer.handover.parts import bytes_of, rows_in
+from peercached.peer.handover.parts import rows_in
 from peercached.peer.pins.prefetch import Prefetch
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
@@ -189,11 +196,11 @@ class Pins(Component):
         here = dict(rows_in(self._engine.local_rows(packed)))
         ranked: defaultdict[bytes, list[tuple[int, int, bytes]]] = defaultdict(list)
         for digest, row in here.items():
-            ranked[digest].append((0 if row[42] & RESIDENT else 2, SELF, row))
+            ranked[digest].append((0 if is_resident(row) else 2, SELF, row))
         for digest, row in rows_in(await self._records.find(packed, left_s)):
-            index = int.from_bytes(row[40:42], "little")
+            index = holder_of(row)
             if index in nodes:
-                ranked[digest].append((1 if row[42] & RESIDENT else 3, index, row))
+                ranked[digest].append((1 if is_resident(row) else 3, index, row))
         return {
             digest: [(nodes[index], row) for _, index, row in sorted(holders)]
             for digest, holders in ranked.items()
@@ -265,7 +272,7 @@ class Pins(Component):
             on_own_disk = {
                 d: (node, row)
                 for d, ((node, row), *_) in part.items()
-                if node.index == SELF and not row[42] & RESIDENT
+                if node.index == SELF and not is_resident(row)
             }
             why = await self._prefetch.bring(
                 wish.namespace_id, wish.epoch, missing | on_own_disk, learnt_at, until
@@ -330,7 +337,7 @@ def _parts(found: Holders) -> Iterator[Mapping[bytes, list[tuple[Node, bytes]]]]
     part: Holders = {}
     part_bytes = 0
     for digest, holders in found.items():
-        length = bytes_of(holders[0][1])
+        length = length_of(holders[0][1])
         if part and (len(part) == PART_PAGES or part_bytes + length > PART_BYTES):
             yield part
             part, part_bytes = {}, 0

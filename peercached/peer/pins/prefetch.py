@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from peercached.directory.layout import RESIDENT, SELF
+from peercached.directory.layout import SELF, is_resident
 from peercached.directory.placement import Node
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.handover.parts import rows_in
@@ -47,7 +47,7 @@ class Prefetch:
         by_holder: defaultdict[Node, list[bytes]] = defaultdict(list)
         on_disk: defaultdict[Node, list[bytes]] = defaultdict(list)
         for digest, (node, row) in records.items():
-            if row[42] & RESIDENT:
+            if is_resident(row):
                 by_holder[node].append(row)
             else:
                 on_disk[node].append(digest)
@@ -70,7 +70,7 @@ class Prefetch:
                 rows = await self._promotes.ask(node.index, packed, left_s)
         except Unable:
             return []
-        return [row for _, row in rows_in(rows) if row[42] & RESIDENT]
+        return [row for _, row in rows_in(rows) if is_resident(row)]
 
     async def _read(
         self,

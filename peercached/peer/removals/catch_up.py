@@ -205,8 +205,8 @@ class RemovalCatchUp:
         not compared with since they came. Call it twice a second; `now` is monotonic seconds."""
         del now
         removals, own = self._removals, self._placement.own.address
-        self._greeted.intersection_update(self._others())
-        for node in self._others():
+        self._greeted.intersection_update(self._placement.others)
+        for node in self._placement.others:
             if node in self._talking:
                 continue
             is_older = node.address.incarnation < own.incarnation
@@ -294,7 +294,7 @@ class RemovalCatchUp:
         records, so the owners hear first which pages are gone."""
         if not self._removals.starts:  # else nobody has a record of this start yet
             await self._removals.tell()
-        nodes = {node.address.node_id: node for node in self._others()}
+        nodes = {node.address.node_id: node for node in self._placement.others}
         confirmed = [(nodes[name], reply) for name, reply in replies.items() if name in nodes]
         await asyncio.gather(*(self._ask(node, heard=reply.reached) for node, reply in confirmed))
         now = time.monotonic()
@@ -312,7 +312,7 @@ class RemovalCatchUp:
             replies,
             self._removals,
             self._placement.own.address.node_id,
-            {node.address.node_id for node in self._others()},
+            {node.address.node_id for node in self._placement.others},
             creditors,
         )
         if remembers and (found := answers.enough()) is not None:
@@ -416,12 +416,8 @@ class RemovalCatchUp:
         stats = self._engine.stats()
         return bool(stats["pool"]["keys"] or ("disk" in stats and stats["disk"]["pages"]))
 
-    def _others(self) -> list[Node]:
-        own = self._placement.own
-        return [node for node in self._placement.nodes.values() if node is not own]
-
     async def _ask_all(self) -> Replies:
-        others = self._others()
+        others = self._placement.others
         replies = await asyncio.gather(*map(self._ask, others))
         answered = [(n, reply) for n, reply in zip(others, replies, strict=True) if reply]
         if self._removals.starts:

@@ -124,7 +124,7 @@ class RemovalDriver(Component):
         self._member.keep_news()
         if any(self._untold.values()) and (self._telling is None or self._telling.done()):
             self._telling = self._tasks.spawn(self._tell_again())
-        others = {node.address.incarnation: node for node in self._others()}
+        others = {node.address.incarnation: node for node in self._placement.others}
         for entry in list(self._member.ledger.running.values()):
             if now <= entry.drive_at or entry.id in self._open:
                 continue
@@ -211,7 +211,9 @@ class RemovalDriver(Component):
     async def _run(self, one: Open) -> None:
         pause_s = PAUSE_FIRST_S
         while not await self._round(one):
-            if any(one.id.incarnation == node.address.incarnation for node in self._others()):
+            if any(
+                one.id.incarnation == node.address.incarnation for node in self._placement.others
+            ):
                 return  # the process that began it is back
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(one.news.wait(), pause_s)
@@ -227,7 +229,9 @@ class RemovalDriver(Component):
             # After a clear nobody finds these digests any more, so nobody misses this removal.
             answered = {} if one.cleared else one.answered | {self._own.incarnation: one.reached}
             ids = [one.id, *self._earlier(one)]
-            await asyncio.gather(*(self._tell_over(n, ids, answered) for n in self._others()))
+            await asyncio.gather(
+                *(self._tell_over(n, ids, answered) for n in self._placement.others)
+            )
             self._member.over(ids, answered)
             await self._member.kept()
         one.done.set()
@@ -249,7 +253,7 @@ class RemovalDriver(Component):
 
     async def _tell_again(self) -> None:
         """Repeats the ends of removals to members that missed them and still refuse sets."""
-        others = {node.address.incarnation: node for node in self._others()}
+        others = {node.address.incarnation: node for node in self._placement.others}
         for gone in self._untold.keys() - others.keys():
             del self._untold[gone]
         calls = []
@@ -307,7 +311,9 @@ class RemovalDriver(Component):
             missing[self._own.node_id] = "it cannot write the removal to state_dir"
         if why := self._goodbye.why_outside:
             missing[self._own.node_id] = why
-        while asked := [n for n in self._others() if n.address.incarnation not in one.carried_out]:
+        while asked := [
+            n for n in self._placement.others if n.address.incarnation not in one.carried_out
+        ]:
             if not missing.keys().isdisjoint(n.address.node_id for n in asked):
                 break
             replies = await asyncio.gather(*(self._ask(node, one) for node in asked))
@@ -437,7 +443,7 @@ class RemovalDriver(Component):
         """Whether it is asked as a member, or is known to have ended."""
         # A later start with its node key, or at its address, proves the end, also if that start is
         # this node. The member that named the life may be gone, so nobody else would tell us.
-        for there in (self._own, *(node.address for node in self._others())):
+        for there in (self._own, *(node.address for node in self._placement.others)):
             is_its_address = (there.host, there.peer_port) == (life.host, life.peer_port)
             is_its_node = life.key and (there.node_id, there.key) == (life.node_id, life.key)
             if (is_its_address or is_its_node) and there.incarnation >= life.incarnation:
@@ -462,7 +468,7 @@ class RemovalDriver(Component):
         )
         await self._member.kept()
         request = pb.ForgetNodeRequest(node_id=node_id)
-        others = self._others()
+        others = self._placement.others
         answers = await asyncio.gather(
             *(self._calls.call(n, "ForgetNode", request) for n in others)
         )
@@ -485,10 +491,6 @@ class RemovalDriver(Component):
         return ""
 
     # --- calls
-
-    def _others(self) -> list[Node]:
-        own = self._placement.own
-        return [node for node in self._placement.nodes.values() if node is not own]
 
     async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
         request = remove_request(one.id, one.digests, one.epoch)

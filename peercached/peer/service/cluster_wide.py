@@ -11,7 +11,7 @@ import grpc
 
 from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.epochs import Epochs
-from peercached.directory.layout import RESIDENT, ROW_BYTES, SELF
+from peercached.directory.layout import ROW_BYTES, SELF, holder_of, is_resident, length_of
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.records import Records
 from peercached.peer.removals.driver import RemovalDriver
@@ -87,7 +87,7 @@ class ClusterWide:
         silent: list[str] = []
         newest = 0
         while True:
-            new = [node for node in self._others() if node not in asked]
+            new = [node for node in self._placement.others if node not in asked]
             replies = await asyncio.gather(
                 *(self._call(node, "RaiseEpoch", request, self._timeout_s) for node in new)
             )
@@ -99,7 +99,7 @@ class ClusterWide:
                 silent = await self._removal_driver.still_silent(told)
             newest = max((reply.view_number for reply in heard), default=0)
             behind = self._placement.view.number < newest
-            left = set(self._others()) - asked.keys()
+            left = set(self._placement.others) - asked.keys()
             if not behind and not left:
                 break
             if time.monotonic() >= give_up_at:
@@ -110,9 +110,6 @@ class ClusterWide:
             await asyncio.sleep(LOOK_AGAIN_S)
         unreached = {*silent, *(node.address.node_id for node, r in asked.items() if r is None)}
         return max((reply.epoch for reply in heard), default=epoch), sorted(unreached)
-
-    def _others(self) -> list[Node]:
-        return [node for node in self._placement.nodes.values() if node.index != SELF]
 
     async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:
         """Asks the key's owners for its holders. Returns the fields of admin.status.Located. Raises
@@ -160,7 +157,7 @@ class ClusterWide:
         return [one for row in _rows_in(rows) if (one := self._explain(row))], is_all, ""
 
     def _explain(self, row: bytes) -> dict[str, Any] | None:
-        node = self._placement.nodes.get(int.from_bytes(row[40:42], "little"))
+        node = self._placement.nodes.get(holder_of(row))
         if node is None:
             return None
         return {
@@ -168,8 +165,8 @@ class ClusterWide:
             "incarnation": node.address.incarnation,
             "is_self": node is self._placement.own,
             "suspect": node.suspect,
-            "resident": bool(row[42] & RESIDENT),
-            "length": int.from_bytes(row[36:40], "little"),
+            "resident": is_resident(row),
+            "length": length_of(row),
             "offset": int.from_bytes(row[16:24], "little"),
             "generation": int.from_bytes(row[24:32], "little"),
         }

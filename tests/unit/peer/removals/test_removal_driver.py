@@ -70,6 +70,7 @@ class Driven:
             own=OWN,
             view=self.view,
             nodes=dict(enumerate([OWN, *others])),
+            others=list(others),
             find=lambda *_: OWN,
         )
         member = SimpleNamespace(

@@ -18,11 +18,17 @@ def node(index: int, name: str) -> Node:
     return Node(index, NodeAddress(name, 1, f"10.0.0.{index}", 1, 2))
 
 
+class Members(SimpleNamespace):
+    @property
+    def others(self) -> list[Node]:
+        return [each for each in self.nodes.values() if each is not self.own]
+
+
 class Cleared:
     """Node a in view 1 with b. The test decides the answers of other nodes."""
 
     def __init__(self) -> None:
-        self.placement = SimpleNamespace(view=SimpleNamespace(number=1), own=node(0, "a"))
+        self.placement = Members(view=SimpleNamespace(number=1), own=node(0, "a"))
         self.placement.nodes = {0: self.placement.own, 1: node(1, "b")}
         self.asked: list[str] = []
         self.named = 1  # the view number in b's answers
