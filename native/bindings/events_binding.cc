@@ -85,9 +85,9 @@ void answer(Engine& engine, uint64_t ticket, const nb::bytes& payload) {
   unlocked([&] { engine.control().answer(ticket, std::move(bytes)); });
 }
 
-void answer_removal(Engine& engine, uint64_t ticket, uint32_t status, const nb::bytes& held,
+void answer_removal(Engine& engine, uint64_t ticket, uint32_t status, const nb::bytes& were_here,
                     const std::string& text) {
-  const InPlace<Digest> digests(held, "held");
+  const InPlace<Digest> digests(were_here, "were_here");
   const std::span<const Digest> rows = digests;
   const RemovalAnswer head{status, static_cast<uint32_t>(rows.size())};
   unlocked([&] { engine.control().answer(ticket, payload_of(head, rows, text)); });
@@ -135,8 +135,8 @@ void bind_events(nb::module_& module, nb::class_<Engine>& engine) {
   engine.def_prop_ro("event_fd", [](Engine& self) { return self.control().event_fd(); })
       .def("take_events", &take_events, nb::arg("limit"))
       .def("answer", &answer, nb::arg("ticket"), nb::arg("payload"))
-      .def("answer_removal", &answer_removal, nb::arg("ticket"), nb::arg("status"), nb::arg("held"),
-           nb::arg("text"))
+      .def("answer_removal", &answer_removal, nb::arg("ticket"), nb::arg("status"),
+           nb::arg("were_here"), nb::arg("text"))
       .def("give_up", call(&Engine::control, &ControlQueue::give_up), nb::arg("ticket"));
   module.def("sample_events", &sample_events);
 }

@@ -69,7 +69,7 @@ nb::tuple adopt(Engine& engine, HolderIndex holder, const nb::bytes& namespace_i
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   const Adopted adopted =
       unlocked([&] { return engine.adopter().adopt(holder, offered, deadline); });
-  return nb::make_tuple(pack(adopted.held), adopted.why_not, adopted.full, adopted.room.free_bytes,
+  return nb::make_tuple(pack(adopted.taken), adopted.why_not, adopted.full, adopted.room.free_bytes,
                         adopted.room.coldest_idle_ms);
 }
 
@@ -80,7 +80,7 @@ nb::tuple fetch(Engine& engine, HolderIndex holder, const nb::bytes& namespace_i
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   const Adopted adopted =
       unlocked([&] { return engine.adopter().fetch(holder, std::move(part), deadline); });
-  return nb::make_tuple(pack(adopted.held), adopted.why_not);
+  return nb::make_tuple(pack(adopted.taken), adopted.why_not);
 }
 
 nb::list parts_of(Engine& engine, const nb::bytes& packed) {

@@ -44,10 +44,10 @@ std::vector<bool> prove_paths(Engine& engine, const std::vector<HolderIndex>& in
                                     Deadline::after_ms(static_cast<int64_t>(timeout_s * 1000)));
 }
 
-void say_life(Engine& engine, uint64_t view_number, uint64_t sequence, bool is_master,
-              double for_s) {
-  engine.peers().say_life(view_number, sequence, is_master,
-                          std::chrono::milliseconds(static_cast<int64_t>(for_s * 1000)));
+void set_life_sign(Engine& engine, uint64_t view_number, uint64_t sequence, bool is_master,
+                   double for_s) {
+  engine.peers().set_life_sign(view_number, sequence, is_master,
+                               std::chrono::milliseconds(static_cast<int64_t>(for_s * 1000)));
 }
 
 nb::list take_life_signs(Engine& engine) {
@@ -91,8 +91,8 @@ void bind_peers(nb::class_<Engine>& engine) {
            nb::arg("token"))
       .def("expel_reader", call(&Engine::readers, &Readers::expel), nb::arg("node_id"),
            nb::arg("incarnation"))
-      .def("say_life", &say_life, nb::arg("view_number"), nb::arg("sequence"), nb::arg("is_master"),
-           nb::arg("for_s"))
+      .def("say_life", &set_life_sign, nb::arg("view_number"), nb::arg("sequence"),
+           nb::arg("is_master"), nb::arg("for_s"))
       .def("take_life_signs", &take_life_signs);
 }
 

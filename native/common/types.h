@@ -55,15 +55,15 @@ using Incarnation = uint64_t;
 // bits of it.
 using Generation = uint64_t;
 
-// The place of a removal in the order of all removals on one node, over its whole life. 0 is before
+// The place of a removal in the order of all removals on one node, over its lifetime. 0 is before
 // the first. A page carries the position of the newest removal when it was set
 // (removals/journal.h).
 using Position = uint64_t;
 
-// The journal that a file or folder of pages was last used with: its life and last position. Zero:
+// The journal that a file or folder of pages was last used with: its id and last position. Zero:
 // none.
 struct TierNote {
-  uint64_t life = 0;
+  uint64_t journal = 0;
   Position position = 0;
 };
 

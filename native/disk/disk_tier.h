@@ -67,7 +67,7 @@ struct DiskPage {
 
 enum class PutOutcome : uint8_t {
   queued,         // will be written; `done` is called once
-  held,           // already on disk or queued with this length and checksum
+  present,        // already on disk or queued with this length and checksum
   skipped_full,   // the queue is full
   skipped_off,    // the tier cannot write now: see stats().why
   skipped_old,    // its epoch was dropped

@@ -136,9 +136,9 @@ Folder open_folder(Io& io, const std::string& path, const Identity& identity) {
   if (path.empty()) throw DiskError("disk_path is empty: name a directory for the disk tier");
   Folder folder;
   folder.path = path;
-  folder.held = hold(io, path);
+  folder.handle = hold(io, path);
   // This name follows the open folder itself, wherever it is mounted or renamed to.
-  folder.inside = "/proc/self/fd/" + std::to_string(folder.held.fd());
+  folder.inside = "/proc/self/fd/" + std::to_string(folder.handle.fd());
   folder.lock = take_lock(io, folder);
 
   std::vector<std::string> names;

@@ -14,8 +14,8 @@ namespace peercached::disk {
 
 struct Folder {
   std::string path;                // for messages
-  File held;                       // the folder itself
-  std::string inside;              // path of its files while `held` is open
+  File handle;                     // the folder itself
+  std::string inside;              // path of its files while `handle` is open
   File lock;                       // the folder is ours while this is open
   std::vector<uint32_t> segments;  // numbers of the segment files found, ascending
   TierNote removals;               // newest removal it has seen; zero: none

@@ -10,7 +10,7 @@ std::string folder_trouble(Io& io, const Folder& folder, const SegmentSet& segme
     return io.look_at(fd, node) == 0 && node.names == 0;
   };
   FileNode held, there;
-  if (io.look_at(folder.held.fd(), held) != 0) return "";
+  if (io.look_at(folder.handle.fd(), held) != 0) return "";
   const int error = io.look_at(folder.path, there);
   if (error == -ENOENT || error == -ENOTDIR) {
     return "the directory is gone; put it back (is it mounted?), or restart the daemon";

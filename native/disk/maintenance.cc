@@ -121,7 +121,7 @@ bool Maintenance::directory_is_there() {
 // A failed write is retried a second later. Until then a restart cannot detect a state_dir that is
 // older than the directory.
 void Maintenance::write_note(const TierNote& note) {
-  if (note.life == written_note_.life && note.position == written_note_.position) return;
+  if (note.journal == written_note_.journal && note.position == written_note_.position) return;
   InIo in_io(clock_);
   if (disk::write_note(io_, config_.folder, note) == 0) written_note_ = note;
 }

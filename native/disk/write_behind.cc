@@ -29,7 +29,7 @@ PutOutcome WriteBehind::check(const DiskPage& page) {
         entry.touched = head;
         return Index::Verdict::keep;
       });
-      return PutOutcome::held;
+      return PutOutcome::present;
     }
     remove(page.digest);
   }
@@ -54,7 +54,7 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
 }
 
 PutOutcome WriteBehind::admit(const DiskPage& page) const {
-  if (held_bytes_ + page.length > queue_bytes_max_) return PutOutcome::skipped_full;
+  if (queued_bytes_ + page.length > queue_bytes_max_) return PutOutcome::skipped_full;
   if (stopping_) return PutOutcome::skipped_off;
   // Under the mutex, under which every new page enters the index. So two pages cannot both take the
   // last room of a quota.
@@ -66,7 +66,7 @@ PutOutcome WriteBehind::admit(const DiskPage& page) const {
 PutOutcome WriteBehind::queue(const DiskPage& page, const std::byte* payload,
                               std::function<void(bool)> done, bool& wake) {
   // Fails if another thread was faster.
-  if (!index_.insert(page, {.sequence = last_sequence_ + 1})) return PutOutcome::held;
+  if (!index_.insert(page, {.sequence = last_sequence_ + 1})) return PutOutcome::present;
   QueuedPage queued;
   queued.item.entry = page_entry(page, ++last_sequence_);
   queued.item.payload = payload;
@@ -75,8 +75,8 @@ PutOutcome WriteBehind::queue(const DiskPage& page, const std::byte* payload,
   const bool first = pages_.empty();
   const uint64_t before = waiting_bytes_ / hurry_bytes_;
   waiting_bytes_ += page.length;
-  held_bytes_ += page.length;
-  ++held_pages_;
+  queued_bytes_ += page.length;
+  ++queued_pages_;
   pages_.push_back(std::move(queued));
   wake = first || waiting_bytes_ / hurry_bytes_ != before;
   return PutOutcome::queued;
@@ -170,8 +170,8 @@ void WriteBehind::join() {
 
 void WriteBehind::add_to(DiskStats& stats) const {
   MutexLock lock(mutex_);
-  stats.queued_pages = held_pages_;
-  stats.queued_bytes = held_bytes_;
+  stats.queued_pages = queued_pages_;
+  stats.queued_bytes = queued_bytes_;
   stats.page_bytes_max = page_bytes_max_;
   stats.skipped_full = puts_[static_cast<size_t>(PutOutcome::skipped_full)];
   stats.skipped_off = puts_[static_cast<size_t>(PutOutcome::skipped_off)];
@@ -273,8 +273,8 @@ void WriteBehind::finish(std::vector<LogItem>& items) {
     if (!written) not_written(item);
     item.done(written);
     MutexLock lock(mutex_);
-    held_bytes_ -= item.entry.length;
-    --held_pages_;
+    queued_bytes_ -= item.entry.length;
+    --queued_pages_;
   }
 }
 

@@ -80,8 +80,8 @@ class WriteBehind {
   std::map<Digest, LogItem> clears_ GUARDED_BY(mutex_);  // the last one of each namespace
   uint64_t last_sequence_ GUARDED_BY(mutex_);
   uint64_t waiting_bytes_ GUARDED_BY(mutex_) = 0;  // of pages_
-  uint64_t held_bytes_ GUARDED_BY(mutex_) = 0;     // of pages not settled yet
-  uint64_t held_pages_ GUARDED_BY(mutex_) = 0;
+  uint64_t queued_bytes_ GUARDED_BY(mutex_) = 0;   // of pages not settled yet
+  uint64_t queued_pages_ GUARDED_BY(mutex_) = 0;
   // The lowest sequence that each writer has; 0: none.
   uint64_t in_hand_[kWriters] GUARDED_BY(mutex_) = {};
   bool hurry_ GUARDED_BY(mutex_) = false;  // a thread waits in flush()

@@ -99,14 +99,14 @@ bool Attachment::lose_region(uint32_t region) {
 }
 
 void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages,
-                         std::vector<std::shared_ptr<Region>>& held) const {
+                         std::vector<std::shared_ptr<Region>>& regions) const {
   pages.clear();
   pages.resize(columns.count);
-  held.clear();
+  regions.clear();
   const char* key = columns.keys.data();
   uint32_t known_id = 0;  // never assigned
   const Region* known = nullptr;
-  size_t known_at = 0;  // index in `held`
+  size_t known_at = 0;  // index in `regions`
   PageStatus known_status = PageStatus::bad_region;
 
   for (uint32_t i = 0; i < columns.count; ++i) {
@@ -126,10 +126,10 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
       known_status = PageStatus::bad_region;
       // Pages often use the same regions in the same order. So search from the one behind the last
       // region used.
-      for (size_t step = 1; step <= held.size() && known == nullptr; ++step) {
-        const size_t at = (known_at + step) % held.size();
-        if (held[at]->id != known_id) continue;
-        known = held[at].get();
+      for (size_t step = 1; step <= regions.size() && known == nullptr; ++step) {
+        const size_t at = (known_at + step) % regions.size();
+        if (regions[at]->id != known_id) continue;
+        known = regions[at].get();
         known_at = at;
       }
       if (known == nullptr) {
@@ -139,8 +139,8 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
           known_status = PageStatus::region_lost;
           if (found->second) {
             known = found->second.get();
-            known_at = held.size();
-            held.push_back(found->second);
+            known_at = regions.size();
+            regions.push_back(found->second);
           }
         }
       }

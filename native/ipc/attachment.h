@@ -74,10 +74,10 @@ class Attachment : public Attached {
   // Counts connections whose worker gave up while the daemon still accesses its memory.
   uint32_t stuck() const;
 
-  // Fills `pages` from the columns: keys, memory, and statuses already decided. `held` is cleared
-  // first, then keeps the used regions alive.
+  // Fills `pages` from the columns: keys, memory, and statuses already decided. `regions` is
+  // cleared first, then keeps the used regions alive.
   void resolve(const PageColumns& columns, std::vector<PageRef>& pages,
-               std::vector<std::shared_ptr<Region>>& held) const;
+               std::vector<std::shared_ptr<Region>>& regions) const;
 
   struct Regions {
     uint32_t count = 0;

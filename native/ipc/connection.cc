@@ -66,7 +66,7 @@ bool Connection::serve_one(Frame& frame) {
     body_ = error.what();
     answer = {0, 0, body_};
   }
-  held_.clear();
+  regions_.clear();
   if (gate_ && gate_->gate().fenced()) {
     ++attachment_->given_up;
     ++state_.counters.given_up;
@@ -190,7 +190,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
                                              std::to_string(columns.count) +
                                              " pages: send fewer at once");
   }
-  attachment_->resolve(columns, pages_, held_);
+  attachment_->resolve(columns, pages_, regions_);
 
   RequestContext context = context_of(frame.header);
   context.parent_key = columns.parent_key;

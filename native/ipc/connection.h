@@ -48,7 +48,7 @@ class Connection {
   // Scratch, kept between requests.
   std::vector<PageRef> pages_;
   FrameMemory::Share scratch_;  // accounts for a large `pages_`
-  std::vector<std::shared_ptr<Region>> held_;
+  std::vector<std::shared_ptr<Region>> regions_;
   std::string body_;
 };
 

@@ -20,13 +20,13 @@ IdlePage Pool::Impl::idle_page(const Slot& slot, uint32_t at_ms) const {
 
 void Pool::Impl::set_origin(Slot& slot, Origin origin) {
   if (slot.origin != Origin::set) {
-    PoolStats::Part& left = slot.origin == Origin::moved ? counters.moved : counters.replicas;
+    PoolStats::Count& left = slot.origin == Origin::moved ? counters.moved : counters.replicas;
     --left.keys;
     left.bytes -= slot.length;
   }
   slot.origin = origin;
   if (slot.origin != Origin::set) {
-    PoolStats::Part& come = slot.origin == Origin::moved ? counters.moved : counters.replicas;
+    PoolStats::Count& come = slot.origin == Origin::moved ? counters.moved : counters.replicas;
     ++come.keys;
     come.bytes += slot.length;
   }
@@ -50,7 +50,7 @@ void Pool::Impl::end_spare(Slot& slot) {
   spared_bytes -= space.span_of(slot).size_class->stride_bytes;
 }
 
-PoolStats::Part Pool::replicas() const {
+PoolStats::Count Pool::replicas() const {
   MutexLock lock(impl_->mutex);
   return impl_->counters.replicas;
 }

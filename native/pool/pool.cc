@@ -118,7 +118,7 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   id = slots.find(request.digest);
   if (id != kNoSlot) {
     if (slots[id].state == SlotState::reserved) return ReserveOutcome::busy;
-    if (slots[id].length == request.length) return ReserveOutcome::held;
+    if (slots[id].length == request.length) return ReserveOutcome::present;
     // Same key, another length: the old page is wrong for everyone who asks now.
     if (is_in_use(slots[id])) return ReserveOutcome::busy;
   }
@@ -210,11 +210,11 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
       uint32_t id = kNoSlot;
       out[i] = {};
       out[i].outcome = impl_->reserve_one(requests[i], before, ns, evicted, id);
-      if (out[i].outcome == ReserveOutcome::held) {
+      if (out[i].outcome == ReserveOutcome::present) {
         impl_->use(id, before, now_ms);
         impl_->pin(id);
       }
-      if (out[i].outcome == ReserveOutcome::held || out[i].outcome == ReserveOutcome::reserved)
+      if (out[i].outcome == ReserveOutcome::present || out[i].outcome == ReserveOutcome::reserved)
         out[i].page = impl_->page_of(id);
       if (id != kNoSlot) before = id;
     }
@@ -435,7 +435,7 @@ PoolStats Pool::stats() const {
   stats.used_bytes = impl_->space.used_bytes();
   impl_->space.for_each_class([&](const SizeClass& one) {
     stats.classes.push_back(
-        {one.stride_bytes, one.slots, one.used, one.spans, one.evictions, one.held_down});
+        {one.stride_bytes, one.slots, one.used, one.spans, one.evictions, one.immovable});
   });
   std::ranges::sort(stats.classes, {}, &PoolStats::Class::stride_bytes);
   return stats;

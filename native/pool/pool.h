@@ -92,7 +92,7 @@ struct HotPage {
 
 enum class ReserveOutcome : uint8_t {
   reserved,   // fill the payload, then commit or abort
-  held,       // already committed here with this length; pinned for the caller
+  present,    // already committed here with this length; pinned for the caller
   busy,       // another thread has it reserved, or it is pinned with another length: call
               // wait_settled and wait_replaceable, then retry
   no_space,   // nothing more can be evicted
@@ -161,10 +161,10 @@ struct PoolStats {
   uint64_t used_bytes = 0;      // stride bytes of all slots that are not free
   uint64_t payload_bytes = 0;   // of committed pages
   uint64_t keys = 0;            // committed pages
-  struct Part {
+  struct Count {
     uint64_t keys = 0, bytes = 0;
   };
-  Part moved, replicas;  // of the committed pages, those that came from other pools (slot.h)
+  Count moved, replicas;  // of the committed pages, those that came from other pools (slot.h)
   uint64_t reserved = 0, pins = 0;
   uint64_t sets = 0, span_moves = 0, no_space = 0;
   uint64_t evictions = 0, removals = 0, given = 0;  // each page that left, once
@@ -315,7 +315,7 @@ class Pool {
   void keeps(std::span<const RecordRow> pages, std::span<Here> states);
   // The pool's room for so many bytes of peers' pages.
   PoolRoom room(uint64_t bytes = 1) const;
-  PoolStats::Part replicas() const;
+  PoolStats::Count replicas() const;
 
   // --- warm restart
   const RecoveryReport& recovery() const;

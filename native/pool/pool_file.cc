@@ -184,7 +184,7 @@ void PoolFile::sign(std::byte* mapped) const {
 
 void PoolFile::note_removals(std::byte* mapped, const TierNote& note) const {
   auto* words = reinterpret_cast<uint64_t*>(mapped + file_bytes_ - kSuperblockBytes + kTierNoteAt);
-  std::atomic_ref<uint64_t>(words[0]).store(note.life, std::memory_order_release);
+  std::atomic_ref<uint64_t>(words[0]).store(note.journal, std::memory_order_release);
   std::atomic_ref<uint64_t>(words[1]).store(note.position, std::memory_order_release);
 }
 

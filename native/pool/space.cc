@@ -33,7 +33,7 @@ Space::Space(SlotTable& slots, uint64_t pool_bytes)
       capacity_bytes_(pool_bytes),
       span_bytes_min_(pool_bytes / kSpansAboutMax),
       span_bytes_max_(std::max(pool_bytes / kSpanShareMax, kUnitBytes)) {
-  const auto whole = parts_.emplace(0, Part{pool_bytes, kFreeRun}).first;
+  const auto whole = stretches_.emplace(0, Stretch{pool_bytes, kFreeRun}).first;
   runs_.emplace(pool_bytes, 0);
   free_run_bytes_ = whole->second.bytes;
 }
@@ -86,8 +86,8 @@ void Space::taken(Slot& slot) {
   Span& span = spans_[slot.span];
   SizeClass& size_class = *span.size_class;
   ++span.used;
-  ++span.held_down;
-  ++size_class.held_down;
+  ++span.immovable;
+  ++size_class.immovable;
   ++size_class.used;
   used_bytes_ += size_class.stride_bytes;
   free_slot_bytes_ -= size_class.stride_bytes;
@@ -108,28 +108,28 @@ void Space::give_back(uint32_t id) {
 
 void Space::hold_down(const Slot& slot) {
   Span& span = spans_[slot.span];
-  ++span.held_down;
-  ++span.size_class->held_down;
+  ++span.immovable;
+  ++span.size_class->immovable;
 }
 
 void Space::let_go(const Slot& slot) {
   Span& span = spans_[slot.span];
-  assert(span.held_down > 0);
-  --span.held_down;
-  --span.size_class->held_down;
+  assert(span.immovable > 0);
+  --span.immovable;
+  --span.size_class->immovable;
   ++loosened_;
 }
 
 Space::Extent Space::extent_at(uint64_t offset) {
-  const auto at = parts_.find(offset);
-  if (at == parts_.end()) return {};
+  const auto at = stretches_.find(offset);
+  if (at == stretches_.end()) return {};
   const auto& [bytes, span] = at->second;
   return {at->first, bytes, span == kFreeRun ? nullptr : &spans_[span]};
 }
 
 Space::Extent Space::extent_before(uint64_t offset) {
-  const auto at = parts_.lower_bound(offset);
-  return at == parts_.begin() ? Extent{} : extent_at(std::prev(at)->first);
+  const auto at = stretches_.lower_bound(offset);
+  return at == stretches_.begin() ? Extent{} : extent_at(std::prev(at)->first);
 }
 
 // Takes the best fit, so that large runs last for large pages. If no run fits a whole span, takes
@@ -141,7 +141,7 @@ bool Space::carve(SizeClass& size_class) {
     fit = std::prev(runs_.end());
     if (fit->first < size_class.stride_bytes) return false;
   }
-  const auto run = parts_.find(fit->second);
+  const auto run = stretches_.find(fit->second);
   const uint64_t count =
       std::min(size_class.slots_per_span, run->second.bytes / size_class.stride_bytes);
   const uint64_t bytes = round_up(count * size_class.stride_bytes, kUnitBytes);
@@ -150,7 +150,7 @@ bool Space::carve(SizeClass& size_class) {
 }
 
 Span& Space::restore(const SpanPlace& place) {
-  const auto run = std::prev(parts_.upper_bound(place.offset));
+  const auto run = std::prev(stretches_.upper_bound(place.offset));
   const uint64_t bytes = round_up(place.slots * place.stride_bytes, kUnitBytes);
   assert(run->second.span == kFreeRun && place.offset + bytes <= run->first + run->second.bytes);
   const auto part = split(run, place.offset, bytes);
@@ -166,22 +166,22 @@ void Space::write_down(const Span& span) {
 }
 
 // Cuts [offset, offset + bytes) out of a free run. The rest on either side stays free runs.
-Space::Parts::iterator Space::split(Parts::iterator run, uint64_t offset, uint64_t bytes) {
+Space::Stretches::iterator Space::split(Stretches::iterator run, uint64_t offset, uint64_t bytes) {
   drop_run(run);
   const uint64_t begin = run->first, end = begin + run->second.bytes;
   auto part = run;
   if (offset > begin) {
     run->second.bytes = offset - begin;
     add_run(run);
-    part = parts_.emplace(offset, Part{}).first;
+    part = stretches_.emplace(offset, Stretch{}).first;
   }
   part->second = {bytes, kFreeRun};
   if (offset + bytes < end)
-    add_run(parts_.emplace(offset + bytes, Part{end - offset - bytes, kFreeRun}).first);
+    add_run(stretches_.emplace(offset + bytes, Stretch{end - offset - bytes, kFreeRun}).first);
   return part;
 }
 
-uint32_t Space::make_span(SizeClass& size_class, Parts::iterator part, uint64_t count) {
+uint32_t Space::make_span(SizeClass& size_class, Stretches::iterator part, uint64_t count) {
   const uint64_t offset = part->first;
   uint32_t number = static_cast<uint32_t>(spans_.size());
   if (spans_unused_.empty()) {
@@ -196,7 +196,7 @@ uint32_t Space::make_span(SizeClass& size_class, Parts::iterator part, uint64_t 
   span.offset = offset;
   span.bytes = part->second.bytes;
   span.size_class = &size_class;
-  span.used = span.held_down = 0;
+  span.used = span.immovable = 0;
   span.slots.resize(count);
   // From last to first, so that slots are handed out in address order.
   for (uint64_t i = count; i-- > 0;) {
@@ -217,7 +217,7 @@ uint32_t Space::make_span(SizeClass& size_class, Parts::iterator part, uint64_t 
 void Space::dissolve(uint32_t number) {
   Span& span = spans_[number];
   SizeClass& size_class = *span.size_class;
-  assert(span.held_down == 0);
+  assert(span.immovable == 0);
   if (words_) words_->dissolved(span.offset);
   for (uint32_t id : span.slots) {
     size_class.free_slots.remove(slots_.data(), id);
@@ -226,22 +226,23 @@ void Space::dissolve(uint32_t number) {
   size_class.slots -= span.slots.size();
   --size_class.spans;
   free_slot_bytes_ -= span.slots.size() * size_class.stride_bytes;
-  const auto part = parts_.find(span.offset);
+  const auto part = stretches_.find(span.offset);
   span.slots.clear();
   spans_unused_.push_back(number);
 
   // Merge with the free neighbours into one run.
   part->second.span = kFreeRun;
-  if (const auto next = std::next(part); next != parts_.end() && next->second.span == kFreeRun) {
+  if (const auto next = std::next(part);
+      next != stretches_.end() && next->second.span == kFreeRun) {
     drop_run(next);
     part->second.bytes += next->second.bytes;
-    parts_.erase(next);
+    stretches_.erase(next);
   }
-  if (part != parts_.begin()) {
+  if (part != stretches_.begin()) {
     if (const auto before = std::prev(part); before->second.span == kFreeRun) {
       drop_run(before);
       before->second.bytes += part->second.bytes;
-      parts_.erase(part);
+      stretches_.erase(part);
       add_run(before);
       return;
     }
@@ -249,12 +250,12 @@ void Space::dissolve(uint32_t number) {
   add_run(part);
 }
 
-void Space::add_run(Parts::iterator part) {
+void Space::add_run(Stretches::iterator part) {
   runs_.emplace(part->second.bytes, part->first);
   free_run_bytes_ += part->second.bytes;
 }
 
-void Space::drop_run(Parts::iterator part) {
+void Space::drop_run(Stretches::iterator part) {
   runs_.erase({part->second.bytes, part->first});
   free_run_bytes_ -= part->second.bytes;
 }

@@ -38,7 +38,7 @@ struct SizeClass {
   uint64_t stride_bytes = 0;
   uint64_t slots_per_span = 0;
   uint64_t slots = 0, used = 0, spans = 0, evictions = 0;
-  uint64_t held_down = 0;  // sum over its spans
+  uint64_t immovable = 0;  // sum over its spans
   SlotList<&Slot::in_class> free_slots;
   OrderedPages<&Slot::in_class> pages;  // committed
 };
@@ -49,7 +49,7 @@ struct Span {
   SizeClass* size_class = nullptr;
   std::vector<uint32_t> slots;
   uint32_t used = 0;
-  uint32_t held_down = 0;  // reserved or pinned slots; while not 0 the span cannot be emptied
+  uint32_t immovable = 0;  // reserved or pinned slots; while not 0 the span cannot be emptied
 };
 
 class Space {
@@ -97,20 +97,20 @@ class Space {
 
  private:
   static constexpr uint32_t kFreeRun = UINT32_MAX;
-  struct Part {
+  struct Stretch {
     uint64_t bytes;
     uint32_t span;
   };
-  using Parts = std::map<uint64_t, Part>;
+  using Stretches = std::map<uint64_t, Stretch>;
 
   bool carve(SizeClass& size_class);
-  Parts::iterator split(Parts::iterator run, uint64_t offset, uint64_t bytes);
-  uint32_t make_span(SizeClass& size_class, Parts::iterator part, uint64_t count);
+  Stretches::iterator split(Stretches::iterator run, uint64_t offset, uint64_t bytes);
+  uint32_t make_span(SizeClass& size_class, Stretches::iterator part, uint64_t count);
   void write_down(const Span& span);
   void taken(Slot& slot);
   void dissolve(uint32_t span);
-  void add_run(Parts::iterator part);
-  void drop_run(Parts::iterator part);
+  void add_run(Stretches::iterator part);
+  void drop_run(Stretches::iterator part);
   void forget_empty_classes();
 
   SlotTable& slots_;
@@ -121,7 +121,7 @@ class Space {
   uint64_t used_bytes_ = 0, free_run_bytes_ = 0, free_slot_bytes_ = 0;
   uint64_t loosened_ = 0;
 
-  Parts parts_;                                   // the whole pool, by offset
+  Stretches stretches_;                           // the whole pool, by offset
   std::set<std::pair<uint64_t, uint64_t>> runs_;  // the free ones: (bytes, offset)
   std::vector<Span> spans_;
   std::vector<uint32_t> spans_unused_;

@@ -54,7 +54,7 @@ VictimFinder::Stretch VictimFinder::coldest_stretch(uint64_t bytes) {
   for (const uint32_t id : coldest_) {
     if (seeds == kSeedsMax) break;
     Span& span = space_.span_of(slots_[id]);
-    if (span.held_down > 0 || std::find(seen, seen + seeds, &span) != seen + seeds) continue;
+    if (span.immovable > 0 || std::find(seen, seen + seeds, &span) != seen + seeds) continue;
     seen[seeds++] = &span;
     const Stretch stretch = grown_from(span.offset, span.offset + span.bytes, bytes);
     if (stretch.found && (!best.found || stretch.loss < best.loss)) best = stretch;
@@ -68,7 +68,7 @@ VictimFinder::Stretch VictimFinder::grown_from(uint64_t begin, uint64_t end, uin
   const auto price = [this](const Space::Extent& extent) {
     if (extent.bytes == 0) return -1.0;  // the pool's end
     if (extent.span == nullptr) return 0.0;
-    if (extent.span->held_down > 0) return -1.0;
+    if (extent.span->immovable > 0) return -1.0;
     return loss_of(*extent.span) / static_cast<double>(extent.bytes);
   };
   stretch.loss = loss_of(*space_.extent_at(begin).span);
@@ -100,7 +100,7 @@ VictimFinder::Stretch VictimFinder::any_stretch(uint64_t bytes) {
   for (uint64_t at = 0; at < space_.capacity_bytes();) {
     const Space::Extent extent = space_.extent_at(at);
     at += extent.bytes;
-    if (extent.span != nullptr && extent.span->held_down > 0) begin = at;
+    if (extent.span != nullptr && extent.span->immovable > 0) begin = at;
     if (at - begin >= bytes) return {begin, at, 0, true};
   }
   hopeless_bytes_ = bytes;

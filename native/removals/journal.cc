@@ -26,7 +26,7 @@ constexpr uint64_t kReserveBytes = 1 << 20;
 constexpr size_t kPendingMax = 1 << 16;
 constexpr size_t kReadEntries = 1 << 15;
 
-void keep_each_once(std::vector<Digest>& digests) {
+void sort_unique(std::vector<Digest>& digests) {
   std::unordered_set<Digest, DigestHash> seen;
   std::erase_if(digests, [&](const Digest& digest) { return !seen.insert(digest).second; });
 }
@@ -36,7 +36,7 @@ struct Header {
   uint32_t format = kFormat;
   uint32_t reserved = 0;
   StoreIdentity identity{};
-  uint64_t life = 0;
+  uint64_t id = 0;
   Position floor = 0;  // the first entry has position floor + 1
   uint64_t check = 0;  // XXH3-64 of the bytes before
 };
@@ -45,13 +45,13 @@ static_assert(sizeof(Header) == 56);
 struct Entry {
   Position position = 0;
   Digest digest;
-  uint64_t check = 0;  // XXH3-64 of the bytes before, mixed with the journal's life
+  uint64_t check = 0;  // XXH3-64 of the bytes before, mixed with the journal's id
 };
 static_assert(sizeof(Entry) == 32);
 
 uint64_t check_of(const Header& header) { return checksum(&header, offsetof(Header, check)); }
-uint64_t check_of(const Entry& entry, uint64_t life) {
-  return checksum(&entry, offsetof(Entry, check)) ^ life;
+uint64_t check_of(const Entry& entry, uint64_t id) {
+  return checksum(&entry, offsetof(Entry, check)) ^ id;
 }
 
 uint64_t random_number() {
@@ -94,7 +94,7 @@ size_t read_some(int fd, void* bytes, size_t count, uint64_t offset, Fail&& fail
 // Visits the whole entries behind `floor`, in order. Stops at the first invalid one; returns the
 // count.
 template <typename Visit, typename Fail>
-uint64_t for_each_entry(int fd, uint64_t life, Position floor, Visit&& visit, Fail&& fail) {
+uint64_t for_each_entry(int fd, uint64_t id, Position floor, Visit&& visit, Fail&& fail) {
   std::vector<Entry> entries(kReadEntries);
   for (uint64_t count = 0;;) {
     const size_t bytes = read_some(fd, entries.data(), entries.size() * sizeof(Entry),
@@ -102,7 +102,7 @@ uint64_t for_each_entry(int fd, uint64_t life, Position floor, Visit&& visit, Fa
     const size_t whole = bytes / sizeof(Entry);
     for (size_t i = 0; i < whole; ++i) {
       const Entry& entry = entries[i];
-      if (entry.position != floor + count + 1 || entry.check != check_of(entry, life)) return count;
+      if (entry.position != floor + count + 1 || entry.check != check_of(entry, id)) return count;
       visit(entry);
       ++count;
     }
@@ -153,7 +153,7 @@ void Journal::open_and_lock() {
 }
 
 void Journal::begin() {
-  life_ = random_number();
+  id_ = random_number();
   if (::ftruncate(fd_, 0) != 0) fail("cannot be emptied: " + error_text(errno));
   if (const int error = write_header(fd_, 0); error != 0)
     fail("cannot be written: " + error_text(error) + ": make room for it");
@@ -168,14 +168,14 @@ bool Journal::read_header() {
   if (bytes < sizeof header || header.magic != kMagic || header.check != check_of(header) ||
       header.format != kFormat || header.identity != config_.identity)
     return false;
-  life_ = header.life;
+  id_ = header.id;
   floor_ = header.floor;
   return true;
 }
 
 void Journal::read_entries() {
   written_ = for_each_entry(
-      fd_, life_, floor_, [](const Entry&) {}, [&](const std::string& what) { fail(what); });
+      fd_, id_, floor_, [](const Entry&) {}, [&](const std::string& what) { fail(what); });
   last_.store(floor_ + written_, std::memory_order_release);
   // Entries behind a torn one were not answered. Cut off, lest they are read behind new entries.
   const uint64_t end = kHeaderBytes + written_ * sizeof(Entry);
@@ -191,8 +191,8 @@ void Journal::reserve_room() {
 }
 
 std::string Journal::why_not(const TierNote& tier) const {
-  if (tier.life == 0) return "";
-  if (tier.life != life_)
+  if (tier.journal == 0) return "";
+  if (tier.journal != id_)
     return "it was last used with another state_dir, which knows what was removed from it";
   if (tier.position > last())
     return "state_dir is older than it (from a backup?), and does not know all that was removed";
@@ -214,7 +214,7 @@ bool Journal::forget() {
   if (config_.path.empty()) return true;
   pending_.clear();
   forgot_pending_ = true;
-  life_ = random_number();
+  id_ = random_number();
   return write_pending();
 }
 
@@ -230,7 +230,7 @@ bool Journal::write_pending() {
   if (error == 0) error = write_entries(fd_, pending_, written_);
   if (error != 0) {
     problem_ = error_text(error);
-    if (pending_.size() > kPendingMax) keep_each_once(pending_);
+    if (pending_.size() > kPendingMax) sort_unique(pending_);
     if (pending_.size() > kPendingMax) {
       pending_.clear();
       forgot_pending_ = true;  // the floor rises above them once the file can be written
@@ -251,7 +251,7 @@ int Journal::write_entries(int fd, std::span<const Digest> digests, uint64_t cou
   for (size_t i = 0; i < digests.size(); ++i) {
     entries[i].position = floor_ + count + i + 1;
     entries[i].digest = digests[i];
-    entries[i].check = check_of(entries[i], life_);
+    entries[i].check = check_of(entries[i], id_);
   }
   return write_all(fd, entries.data(), entries.size() * sizeof(Entry),
                    kHeaderBytes + count * sizeof(Entry));
@@ -318,7 +318,7 @@ int Journal::write_header(int fd, Position floor) const {
   std::array<std::byte, kHeaderBytes> block{};
   Header header;
   header.identity = config_.identity;
-  header.life = life_;
+  header.id = id_;
   header.floor = floor;
   header.check = check_of(header);
   std::memcpy(block.data(), &header, sizeof header);
@@ -333,7 +333,7 @@ Past Journal::past() const {
   if (fd_ < 0) return past;
   past.latest_.reserve(written_);
   for_each_entry(
-      fd_, life_, floor_, [&](const Entry& entry) { past.latest_[entry.digest] = entry.position; },
+      fd_, id_, floor_, [&](const Entry& entry) { past.latest_[entry.digest] = entry.position; },
       [&](const std::string& what) { fail(what); });
   return past;
 }
@@ -344,7 +344,7 @@ std::optional<std::vector<Digest>> Journal::since(Position position) const {
   std::vector<Digest> digests;
   try {
     for_each_entry(
-        fd_, life_, floor_,
+        fd_, id_, floor_,
         [&](const Entry& entry) {
           if (entry.position > position) digests.push_back(entry.digest);
         },

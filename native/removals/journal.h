@@ -17,8 +17,8 @@
 // off. When there are too many entries, the older half is forgotten and the floor rises. Copies set
 // below the floor are void as well, because nobody knows any more whether they were removed.
 //
-// A journal has a life, a random number. A node that drops all its pages, because it does not know
-// what was removed meanwhile, begins another one. Pool file and disk folder remember the life and
+// A journal has an id, a random number. A node that drops all its pages, because it does not know
+// what was removed meanwhile, begins another one. Pool file and disk folder remember the id and
 // the last position that they saw: TierNote. If they belong to another journal, or to a later state
 // of this one (a state_dir from a backup), their copies are not served.
 //
@@ -71,7 +71,7 @@ struct JournalStats {
 class Journal {
  public:
   // Reads the file and locks it. A file of another `identity` or version, or with a damaged header,
-  // begins anew with another life. Throws std::runtime_error with the path and the remedy if
+  // begins anew with another id. Throws std::runtime_error with the path and the remedy if
   // another daemon uses the file, or if it cannot be read or written.
   explicit Journal(const JournalConfig& config);
   ~Journal();
@@ -81,7 +81,7 @@ class Journal {
   // The position of the newest entry in the file. Pages set now carry it.
   Position last() const { return last_.load(std::memory_order_acquire); }
   // For tiers that are used with this journal; zero without a file.
-  TierNote note() const { return life_ == 0 ? TierNote{} : TierNote{life_, last()}; }
+  TierNote note() const { return id_ == 0 ? TierNote{} : TierNote{id_, last()}; }
   // Why the copies of a tier with this note must not be served; "" if they may, as far as Past
   // allows.
   std::string why_not(const TierNote& tier) const;
@@ -118,7 +118,7 @@ class Journal {
   [[noreturn]] void fail(const std::string& what) const;
 
   const JournalConfig config_;
-  std::atomic<uint64_t> life_{0};
+  std::atomic<uint64_t> id_{0};
   std::atomic<Position> last_{0};
 
   mutable Mutex mutex_;

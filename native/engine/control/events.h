@@ -58,11 +58,11 @@ struct PinQuestion {
 };
 static_assert(sizeof(PinQuestion) == 32);
 
-// Followed by `held` digests of pages that were there, and a text for the worker's log.
+// Followed by `were_here` digests of pages that were there, and a text for the worker's log.
 struct RemovalAnswer {
   // ok, error, removing, deadline; stale: the namespace was cleared meanwhile, ask again
   uint32_t status = static_cast<uint32_t>(PageStatus::deadline);
-  uint32_t held = 0;
+  uint32_t were_here = 0;
 };
 
 // Followed by the reader's end of the channel, as its transport packs it, and the u32 numbers of

@@ -48,16 +48,16 @@ struct Adopter::Intake {
   const Running::Taking& taking;
   const bool of_worker;  // the pages land in a worker's region, and it waits for us
 
-  void read_and_keep(HolderIndex holder, std::span<const RecordRow> rows, Landing& landing);
+  void read_and_commit(HolderIndex holder, std::span<const RecordRow> rows, Landing& landing);
   // `gate`: of the memory in which they have landed.
-  void keep(std::span<const ReadOp> landed, WriteGate& gate);
+  void commit(std::span<const ReadOp> landed, WriteGate& gate);
   // `pinned`: pages that were here before; digests[i] belongs to committing[i].
   void publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
                std::vector<PinnedPage> pinned);
 };
 
-void Adopter::Intake::read_and_keep(HolderIndex holder, std::span<const RecordRow> rows,
-                                    Landing& landing) {
+void Adopter::Intake::read_and_commit(HolderIndex holder, std::span<const RecordRow> rows,
+                                      Landing& landing) {
   std::vector<ReadOp> ops(rows.size());
   uint64_t at = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -71,10 +71,10 @@ void Adopter::Intake::read_and_keep(HolderIndex holder, std::span<const RecordRo
   ReadBatch batches[] = {{holder, parts.nodes.incarnation(holder), ops}};
   parts.transports.engine().read(batches, deadline, landing.gate(), parts.verifier);
   std::erase_if(ops, [](const ReadOp& op) { return op.status != PageStatus::ok; });
-  keep(ops, landing.gate());
+  commit(ops, landing.gate());
 }
 
-void Adopter::Intake::keep(std::span<const ReadOp> landed, WriteGate& gate) {
+void Adopter::Intake::commit(std::span<const ReadOp> landed, WriteGate& gate) {
   std::vector<PageRequest> requests;
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
@@ -85,7 +85,7 @@ void Adopter::Intake::keep(std::span<const ReadOp> landed, WriteGate& gate) {
   std::vector<Digest> digests;
   for (size_t i = 0; i < landed.size(); ++i) {
     const PinnedPage& page = reservations[i].page;
-    if (reservations[i].outcome == ReserveOutcome::held) {
+    if (reservations[i].outcome == ReserveOutcome::present) {
       pinned.push_back(page);  // set meanwhile; the other node keeps its page, too
     } else if (reservations[i].outcome == ReserveOutcome::reserved) {
       const GatedCopy copy = copy_gated(page.payload(), landed[i].dest, landed[i].length,
@@ -116,7 +116,7 @@ void Adopter::Intake::publish(std::vector<PinnedPage> committing, std::span<cons
   parts.cold.adopted(taking, digests, committing, rows, {offered.idle_ms, moves, replica});
   OperationCounters& counters = parts.counters;
   for (const RecordRow& row : rows) {
-    adopted.held.push_back(row.digest);
+    adopted.taken.push_back(row.digest);
     (replica ? counters.replicated : counters.adopted).add();
     (replica ? counters.replicated_bytes : counters.adopted_bytes).add(row.length);
   }
@@ -137,7 +137,7 @@ void Adopter::Intake::publish(std::vector<PinnedPage> committing, std::span<cons
   if (!rows.empty() && !of_worker && !parts.publisher.wait_told(told, deadline)) {
     parts.counters.unpublished.add();
     adopted.why_not = "the owners did not accept the records in time";
-    for (const RecordRow& row : rows) std::erase(adopted.held, row.digest);
+    for (const RecordRow& row : rows) std::erase(adopted.taken, row.digest);
   }
   // The namespace was cleared meanwhile, so the sweep may have missed what we committed.
   if (parts.namespaces.pool_slot_of(offered.namespace_id, offered.epoch) != pool_slot) {
@@ -163,8 +163,8 @@ void Adopter::replicate(Deadline deadline) {
   }
 }
 
-void Adopter::keep_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
-                          WriteGate& gate, Deadline deadline) {
+void Adopter::commit_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
+                            WriteGate& gate, Deadline deadline) {
   if (!parts_.nodes.usable(holder)) return;
   part.replicas_bytes_max = replicas_max_.load();
   Adopted adopted;
@@ -181,7 +181,7 @@ void Adopter::keep_landed(HolderIndex holder, Handover part, std::span<const Rea
   const Running::Taking taking(parts_.running, digests);
   if (parts_.running.changes() != part.learnt_at) return;
   Intake intake{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
-  intake.keep(ops, gate);
+  intake.commit(ops, gate);
 }
 
 void Adopter::refuse(const Handover& offered, const char* why, Adopted& adopted) const {
@@ -206,13 +206,13 @@ Adopter::Admitted Adopter::admit(const Handover& offered, Adopted& adopted) cons
   parts_.pool.keeps(offered.rows, here);
   uint64_t bytes = 0;
   for (size_t i = 0; i < offered.rows.size(); ++i) {
-    if (here[i] == Pool::Here::yes) adopted.held.push_back(offered.rows[i].digest);
+    if (here[i] == Pool::Here::yes) adopted.taken.push_back(offered.rows[i].digest);
     if (here[i] != Pool::Here::no) continue;
     admitted.missing.push_back(i);
     bytes += offered.rows[i].length;
   }
   if (admitted.missing.empty()) {
-    if (adopted.held.size() < offered.rows.size()) adopted.why_not = "it gives them away itself";
+    if (adopted.taken.size() < offered.rows.size()) adopted.why_not = "it gives them away itself";
     return admitted;
   }
   if (offered.replicas_bytes_max) {
@@ -265,9 +265,9 @@ Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline dead
     while (end < missing.size() && used + room_for(missing[end].length) <= landing_bytes) {
       used += room_for(missing[end++].length);
     }
-    intake.read_and_keep(holder, std::span(missing).subspan(first, end - first), landing);
+    intake.read_and_commit(holder, std::span(missing).subspan(first, end - first), landing);
   }
-  if (adopted.held.size() < offered.rows.size() && adopted.why_not.empty()) {
+  if (adopted.taken.size() < offered.rows.size() && adopted.why_not.empty()) {
     adopted.why_not = "some pages could not be read in time, or did not fit into the pool";
   }
   return adopted;

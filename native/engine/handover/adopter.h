@@ -56,8 +56,8 @@ class Adopter {
   void replicate(Deadline deadline);
   // Makes replicas of pages that have just landed in a worker's region. `part.rows` are the records
   // of `landed`, in its order. Their new records are on their way when it returns.
-  void keep_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
-                   WriteGate& gate, Deadline deadline);
+  void commit_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
+                     WriteGate& gate, Deadline deadline);
 
  private:
   struct Intake;

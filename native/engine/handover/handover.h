@@ -63,10 +63,10 @@ struct Handovers {
 };
 
 struct Adopted {
-  std::vector<Digest> held;  // in our pool from now on, until evicted
-  std::string why_not;       // why the others were not taken; empty if all were
-  bool full = false;         // no room: pages used longer ago would be refused, too
-  PoolRoom room;             // afterwards
+  std::vector<Digest> taken;  // in our pool from now on, until evicted
+  std::string why_not;        // why the others were not taken; empty if all were
+  bool full = false;          // no room: pages used longer ago would be refused, too
+  PoolRoom room;              // afterwards
 };
 
 }  // namespace peercached

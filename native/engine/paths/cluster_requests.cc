@@ -27,21 +27,21 @@ bool remove_in_epoch(ControlQueue& control, const RequestContext& context, std::
   if (asked.empty()) return true;  // no valid key
   const auto answer = control.ask(EventKind::remove, payload_of(question, asked), context.deadline);
   RemovalAnswer head;
-  std::vector<Digest> held;
+  std::vector<Digest> were_here;
   text = "this daemon's control plane did not answer in time";
   if (answer && answer->size() >= sizeof head) {
     std::memcpy(&head, answer->data(), sizeof head);
     const std::span<const std::byte> rest = std::span(*answer).subspan(sizeof head);
-    const size_t bytes = std::min<size_t>(rest.size(), head.held * sizeof(Digest));
-    held = items_of<Digest>(rest.first(bytes));
+    const size_t bytes = std::min<size_t>(rest.size(), head.were_here * sizeof(Digest));
+    were_here = items_of<Digest>(rest.first(bytes));
     text.assign(reinterpret_cast<const char*>(rest.data() + bytes), rest.size() - bytes);
   }
   const auto outcome = static_cast<PageStatus>(head.status);
   if (outcome == PageStatus::stale) return false;
-  std::sort(held.begin(), held.end());
+  std::sort(were_here.begin(), were_here.end());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i].status != PageStatus::pending) continue;
-    const bool was_here = std::binary_search(held.begin(), held.end(), digests[i]);
+    const bool was_here = std::binary_search(were_here.begin(), were_here.end(), digests[i]);
     keys[i].status = outcome != PageStatus::ok ? outcome
                      : was_here                ? PageStatus::ok
                                                : PageStatus::absent;

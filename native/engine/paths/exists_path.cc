@@ -101,7 +101,7 @@ void ExistsWarm::warm(const ExistsKeys& asked) const {
   }
 }
 
-void ExistsHold::keep_held(ExistsKeys& asked) const {
+void ExistsHold::hold_present(ExistsKeys& asked) const {
   asked.drop_untold();
   // Only pages in a pool are promised: a disk may take longer than the worker would wait.
   for (size_t i = 0; i < asked.keys.size(); ++i) asked.present[i] &= asked.on_disk[i] == 0;
@@ -162,7 +162,7 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
   asked.count_prefix();
   warm.warm(asked);
   const std::vector<uint8_t> there = asked.present;
-  if (context.hold_ms != 0) hold.keep_held(asked);
+  if (context.hold_ms != 0) hold.hold_present(asked);
   if (context.lengths) look.add_lengths(asked);
   const Looked demand = looked(asked, there);
   counters.demand.add(demand, context.page);

@@ -73,7 +73,7 @@ struct ExistsHold {
   TransferEngine& transfer;
 
   // Only pages that are held from now on stay present.
-  void keep_held(ExistsKeys& asked) const;
+  void hold_present(ExistsKeys& asked) const;
 
  private:
   // Clears present[] of pages that could not be held, here or elsewhere.

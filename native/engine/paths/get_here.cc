@@ -44,7 +44,7 @@ void GetHere::from_pool(GetPages& get) const {
 
 void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
                        std::span<const size_t> index, Source source) const {
-  std::vector<size_t> held;
+  std::vector<size_t> found;
   uint64_t bytes = 0;
   for (size_t k = 0; k < pins.size(); ++k) {
     if (!pins[k]) continue;
@@ -52,22 +52,22 @@ void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
       get.pages[index[k]].status = PageStatus::length_mismatch;
       continue;
     }
-    held.push_back(k);
+    found.push_back(k);
     bytes += pins[k].length;
   }
-  if (held.empty()) return;
-  TraceStep step(get.context.trace, "copy", held.size());
-  crew.run(held.size(), bytes, [&](size_t j) {
-    const PinnedPage& pin = pins[held[j]];
-    PageRef& page = get.pages[index[held[j]]];
+  if (found.empty()) return;
+  TraceStep step(get.context.trace, "copy", found.size());
+  crew.run(found.size(), bytes, [&](size_t j) {
+    const PinnedPage& pin = pins[found[j]];
+    PageRef& page = get.pages[index[found[j]]];
     const GatedCopy copied = copy_gated(page.memory, pin.payload(), pin.length, page.memory,
                                         *get.context.gate, get.context.deadline);
     const bool bad = copied.status == PageStatus::ok && copied.checksum != pin.checksum;
     page.status = bad ? PageStatus::stale : copied.status;
   });
-  step.done(get.pages[index[held[0]]].status, kSelfHolder);
+  step.done(get.pages[index[found[0]]].status, kSelfHolder);
 
-  for (size_t k : held) {
+  for (size_t k : found) {
     PageRef& page = get.pages[index[k]];
     if (page.status == PageStatus::ok) {
       get.got(index[k], source);

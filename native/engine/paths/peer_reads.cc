@@ -78,7 +78,7 @@ void PeerReads::read(GetPages& get, Slices& slices, const ByHolder& found, Sourc
   transfer_all(get, slices, sent);
   settle(get, sent, source);
   note_hot(get, sent);
-  keep_replicas(get, slices, sent);
+  store_replicas(get, slices, sent);
   note_used(sent);
 }
 
@@ -145,7 +145,7 @@ void PeerReads::note_hot(const GetPages& get, const Batches& sent) const {
 
 // Of the pages that came from crowded holders: a slice of each at most, because the other readers
 // keep others.
-void PeerReads::keep_replicas(const GetPages& get, Slices& slices, const Batches& sent) const {
+void PeerReads::store_replicas(const GetPages& get, Slices& slices, const Batches& sent) const {
   std::span<const FoundPage* const> rest = sent.found;
   for (const ReadBatch& batch : sent.by_peer) {
     const auto found = rest.first(batch.ops.size());
@@ -170,7 +170,8 @@ void PeerReads::keep_replicas(const GetPages& get, Slices& slices, const Batches
     }
     if (kept.empty()) continue;
     TraceStep step(get.context.trace, "keep", kept.size());
-    adopter.keep_landed(batch.peer, std::move(part), kept, *get.context.gate, get.context.deadline);
+    adopter.commit_landed(batch.peer, std::move(part), kept, *get.context.gate,
+                          get.context.deadline);
     step.done(PageStatus::ok, batch.peer);
   }
 }

@@ -32,7 +32,7 @@ struct PeerReads {
   void transfer_all(GetPages& get, Slices& slices, Batches& sent) const;
   static void settle(GetPages& get, const Batches& sent, Source source);
   void note_hot(const GetPages& get, const Batches& sent) const;
-  void keep_replicas(const GetPages& get, Slices& slices, const Batches& sent) const;
+  void store_replicas(const GetPages& get, Slices& slices, const Batches& sent) const;
   void note_used(const Batches& sent) const;
 };
 

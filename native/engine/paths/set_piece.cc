@@ -37,7 +37,7 @@ void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const
       case ReserveOutcome::reserved:
         piece.reserved.push_back({i, reservations[k].page});
         break;
-      case ReserveOutcome::held:
+      case ReserveOutcome::present:
         set.pages[i].status = PageStatus::ok;
         piece.pinned.push_back(reservations[k].page);
         counters.set_held.add();
@@ -81,7 +81,7 @@ void SetPieces::fill(SetPages& set, Piece& piece) const {
   }
 }
 
-std::vector<uint8_t> SetPieces::held_elsewhere(const Piece& piece) const {
+std::vector<uint8_t> SetPieces::present_elsewhere(const Piece& piece) const {
   if (piece.committing.empty()) return {};
   std::vector<RecordRow> rows;
   records.find(piece.committing_digests, rows);
@@ -100,7 +100,7 @@ std::vector<uint8_t> SetPieces::held_elsewhere(const Piece& piece) const {
 
 void SetPieces::commit(SetPages& set, Piece& piece) const {
   pool.abort(piece.aborting);
-  const std::vector<uint8_t> elsewhere = held_elsewhere(piece);
+  const std::vector<uint8_t> elsewhere = present_elsewhere(piece);
   const UnderWay::Work work(publisher.commits());
   std::vector<RecordRow> records_told(piece.committing.size());
   pool.commit(piece.committing, records_told, {}, elsewhere);

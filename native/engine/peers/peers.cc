@@ -71,10 +71,11 @@ std::vector<bool> Peers::prove_paths(std::span<const HolderIndex> indices, Deadl
   return proved;
 }
 
-void Peers::say_life(uint64_t view_number, uint64_t sequence, bool is_master,
-                     std::chrono::milliseconds life) {
+void Peers::set_life_sign(uint64_t view_number, uint64_t sequence, bool is_master,
+                          std::chrono::milliseconds expires_after) {
   const uint64_t epochs_mark = parts_.namespaces.epochs_mark();
-  signs_.say({view_number, sequence, epochs_mark, uint32_t{is_master}, 0}, Clock::now() + life);
+  signs_.say({view_number, sequence, epochs_mark, uint32_t{is_master}, 0},
+             Clock::now() + expires_after);
 }
 
 }  // namespace peercached

@@ -55,9 +55,9 @@ class Peers {
   // went there and back, or a rail is trusted to reach the node.
   std::vector<bool> prove_paths(std::span<const HolderIndex> indices, Deadline deadline);
 
-  // Sets our own sign of life, which expires after `life`.
-  void say_life(uint64_t view_number, uint64_t sequence, bool is_master,
-                std::chrono::milliseconds life);
+  // Sets our own sign of life.
+  void set_life_sign(uint64_t view_number, uint64_t sequence, bool is_master,
+                     std::chrono::milliseconds expires_after);
   tcp::LifeSigns& signs() { return signs_; }
 
  private:

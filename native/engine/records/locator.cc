@@ -60,49 +60,49 @@ const RecordRow* choose(std::span<const RecordRow> records, const NodeTable& nod
 }
 
 // The digests that one owner is asked for, by place, ascending.
-struct Part {
+struct Question {
   HolderIndex owner;
   std::vector<size_t> places;
   bool reluctant = false;  // ask others first: it failed us with a page, or many read from it
 };
 
 // All places that each owner could be asked for.
-std::vector<Part> candidates(const Ring& ring, std::span<const Digest> digests,
-                             std::span<const size_t> places,
-                             const std::function<bool(HolderIndex)>& may_be_asked) {
-  std::vector<Part> parts;
+std::vector<Question> candidates(const Ring& ring, std::span<const Digest> digests,
+                                 std::span<const size_t> places,
+                                 const std::function<bool(HolderIndex)>& may_be_asked) {
+  std::vector<Question> questions;
   for (size_t place : places) {
     HolderIndex owners[kOwnersMax];
     const unsigned count = ring.owners(digests[place], owners);
     for (unsigned o = 0; o < count; ++o) {
-      auto part = std::find_if(parts.begin(), parts.end(),
-                               [&](const Part& one) { return one.owner == owners[o]; });
-      if (part == parts.end()) part = parts.insert(part, {owners[o], {}});
-      part->places.push_back(place);
+      auto question = std::find_if(questions.begin(), questions.end(),
+                                   [&](const Question& one) { return one.owner == owners[o]; });
+      if (question == questions.end()) question = questions.insert(question, {owners[o], {}});
+      question->places.push_back(place);
     }
   }
-  std::erase_if(parts, [&](const Part& part) { return !may_be_asked(part.owner); });
-  return parts;
+  std::erase_if(questions, [&](const Question& question) { return !may_be_asked(question.owner); });
+  return questions;
 }
 
-bool is_worse(const Part& a, const Part& b) {
+bool is_worse(const Question& a, const Question& b) {
   return std::pair(!a.reluctant, a.places.size()) < std::pair(!b.reluctant, b.places.size());
 }
 
-// Prefers few owners that know much to many that know little. A digest is in no part if none of its
-// owners may be asked.
-std::vector<Part> cover(std::vector<Part> parts, size_t digests) {
+// Prefers few owners that know much to many that know little. A digest is in no question if none of
+// its owners may be asked.
+std::vector<Question> cover(std::vector<Question> questions, size_t digests) {
   std::vector<uint8_t> taken(digests, 0);
-  std::vector<Part> chosen;
-  while (!parts.empty()) {
-    auto largest = std::max_element(parts.begin(), parts.end(), is_worse);
+  std::vector<Question> chosen;
+  while (!questions.empty()) {
+    auto largest = std::max_element(questions.begin(), questions.end(), is_worse);
     for (size_t place : largest->places) taken[place] = 1;
     chosen.push_back(std::move(*largest));
-    parts.erase(largest);
-    for (Part& part : parts) {
-      std::erase_if(part.places, [&](size_t place) { return taken[place] != 0; });
+    questions.erase(largest);
+    for (Question& question : questions) {
+      std::erase_if(question.places, [&](size_t place) { return taken[place] != 0; });
     }
-    std::erase_if(parts, [](const Part& part) { return part.places.empty(); });
+    std::erase_if(questions, [](const Question& question) { return question.places.empty(); });
   }
   return chosen;
 }
@@ -150,7 +150,7 @@ struct Locator::Search {
   void in_cache();
   void at_owners();
   void at_others();
-  void ask(const std::vector<Part>& parts, std::chrono::milliseconds patience);
+  void ask(const std::vector<Question>& questions, std::chrono::milliseconds patience);
 
   void take(size_t i, const RecordRow& record);
   void merge(std::vector<RecordRow>& found);
@@ -320,23 +320,25 @@ void Locator::Search::at_owners() {
     return owner != kSelfHolder && sources.nodes.readable(owner) && !sources.nodes.slow(owner, now);
   };
   const auto of_open = [&] {
-    std::vector<Part> parts = candidates(*ring, digests, open_places(), may_be_asked);
-    for (Part& part : parts) part.reluctant = std::ranges::find(failed, part.owner) != failed.end();
-    return parts;
+    std::vector<Question> questions = candidates(*ring, digests, open_places(), may_be_asked);
+    for (Question& question : questions)
+      question.reluctant = std::ranges::find(failed, question.owner) != failed.end();
+    return questions;
   };
-  std::vector<Part> parts = of_open();
+  std::vector<Question> questions = of_open();
   if (of_prefix) {
     // A page that no record names is most likely nowhere. One owner of the first such digest can
     // say so.
-    std::vector<Part> of_first = parts;
-    std::erase_if(of_first, [&](const Part& part) { return part.places[0] != first_hole(); });
+    std::vector<Question> of_first = questions;
+    std::erase_if(of_first,
+                  [&](const Question& question) { return question.places[0] != first_hole(); });
     if (!of_first.empty()) {
       ask({*std::max_element(of_first.begin(), of_first.end(), is_worse)}, kFramePatience);
       if (is_decided()) return found_so_far(step);
-      parts = of_open();
+      questions = of_open();
     }
   }
-  ask(cover(std::move(parts), digests.size()), kFramePatience);
+  ask(cover(std::move(questions), digests.size()), kFramePatience);
   if (open > 0 && !is_decided()) at_others();
   found_so_far(step);
 }
@@ -348,36 +350,38 @@ void Locator::Search::at_others() {
   const auto may_be_asked = [&](HolderIndex owner) {
     return owner != kSelfHolder && sources.nodes.readable(owner);
   };
-  std::vector<Part> parts = candidates(*ring, digests, open_places(), may_be_asked);
+  std::vector<Question> questions = candidates(*ring, digests, open_places(), may_be_asked);
   if (const auto former = sources.directory.former_ring()) {
-    for (Part& part : candidates(*former, digests, open_places(), may_be_asked)) {
-      const auto known = std::ranges::find(parts, part.owner, &Part::owner);
-      if (known == parts.end()) {
-        parts.push_back(std::move(part));
+    for (Question& question : candidates(*former, digests, open_places(), may_be_asked)) {
+      const auto known = std::ranges::find(questions, question.owner, &Question::owner);
+      if (known == questions.end()) {
+        questions.push_back(std::move(question));
       } else {
-        known->places.insert(known->places.end(), part.places.begin(), part.places.end());
+        known->places.insert(known->places.end(), question.places.begin(), question.places.end());
       }
     }
   }
-  for (Part& part : parts) {
-    std::ranges::sort(part.places);
-    part.places.erase(std::ranges::unique(part.places).begin(), part.places.end());
-    std::erase_if(part.places, [&](size_t place) {
-      return std::ranges::find(answered[place], part.owner) != answered[place].end();
+  for (Question& question : questions) {
+    std::ranges::sort(question.places);
+    question.places.erase(std::ranges::unique(question.places).begin(), question.places.end());
+    std::erase_if(question.places, [&](size_t place) {
+      return std::ranges::find(answered[place], question.owner) != answered[place].end();
     });
   }
-  std::erase_if(parts, [](const Part& part) { return part.places.empty(); });
-  ask(parts, kOthersPatience);
+  std::erase_if(questions, [](const Question& question) { return question.places.empty(); });
+  ask(questions, kOthersPatience);
 }
 
-void Locator::Search::ask(const std::vector<Part>& parts, std::chrono::milliseconds patience) {
-  if (parts.empty()) return;
-  std::vector<std::vector<Digest>> asked(parts.size());
+void Locator::Search::ask(const std::vector<Question>& questions,
+                          std::chrono::milliseconds patience) {
+  if (questions.empty()) return;
+  std::vector<std::vector<Digest>> asked(questions.size());
   std::vector<LookupBatch> batches;
   size_t count = 0;
-  for (size_t p = 0; p < parts.size(); ++p) {
-    for (size_t place : parts[p].places) asked[p].push_back(digests[place]);
-    batches.push_back({parts[p].owner, sources.nodes.incarnation(parts[p].owner), asked[p]});
+  for (size_t p = 0; p < questions.size(); ++p) {
+    for (size_t place : questions[p].places) asked[p].push_back(digests[place]);
+    batches.push_back(
+        {questions[p].owner, sources.nodes.incarnation(questions[p].owner), asked[p]});
     count += asked[p].size();
   }
   sources.counters.lookups_asked.add();
@@ -398,12 +402,12 @@ void Locator::Search::ask(const std::vector<Part>& parts, std::chrono::milliseco
   }
   merge(found);
   if (all != nullptr) all->insert(all->end(), found.begin(), found.end());
-  for (size_t p = 0; p < parts.size(); ++p) {
+  for (size_t p = 0; p < questions.size(); ++p) {
     if (!batches[p].answered) timed_out = true;
     if (batches[p].answered) {
-      for (size_t place : parts[p].places) answered[place].push_back(parts[p].owner);
+      for (size_t place : questions[p].places) answered[place].push_back(questions[p].owner);
     }
-    if (batches[p].answered && batches[p].located.final) settle(parts[p].places);
+    if (batches[p].answered && batches[p].located.final) settle(questions[p].places);
   }
   if (trace == nullptr) return;
   for (const LookupBatch& batch : batches) {

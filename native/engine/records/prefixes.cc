@@ -22,23 +22,23 @@ ClusterPrefix prefix_of(std::span<const Digest> digests, std::span<const RecordR
   std::vector<uint8_t> anywhere(digests.size(), kNotHere);
   for (const RecordRow& row : rows) {
     const uint8_t where = (row.flags & kRecordResident) != 0 ? kInPool : kOnDisk;
-    std::vector<uint8_t>& held =
+    std::vector<uint8_t>& tiers =
         by_holder.try_emplace(row.holder, digests.size(), kNotHere).first->second;
     // A digest may be asked for twice.
     for (auto at = std::lower_bound(places.begin(), places.end(), std::pair{row.digest, 0u});
          at != places.end() && at->first == row.digest; ++at) {
-      held[at->second] = std::max(held[at->second], where);
+      tiers[at->second] = std::max(tiers[at->second], where);
       anywhere[at->second] = where;
     }
   }
-  const auto prefix = [](const std::vector<uint8_t>& held) {
-    return std::find(held.begin(), held.end(), kNotHere) - held.begin();
+  const auto prefix = [](const std::vector<uint8_t>& tiers) {
+    return std::find(tiers.begin(), tiers.end(), kNotHere) - tiers.begin();
   };
   ClusterPrefix found{.present = static_cast<uint32_t>(prefix(anywhere)), .nodes = {}};
-  for (const auto& [holder, held] : by_holder) {
-    const auto pages = prefix(held);
+  for (const auto& [holder, tiers] : by_holder) {
+    const auto pages = prefix(tiers);
     if (pages == 0) continue;
-    const auto in_pool = std::count(held.begin(), held.begin() + pages, kInPool);
+    const auto in_pool = std::count(tiers.begin(), tiers.begin() + pages, kInPool);
     found.nodes.push_back({holder, static_cast<uint32_t>(pages), static_cast<uint32_t>(in_pool)});
   }
   return found;

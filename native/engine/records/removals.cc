@@ -4,7 +4,7 @@ namespace peercached {
 
 Removals::Begun Removals::begin(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   if (!running.begin(digests)) return Begun::too_many;
-  return remove(digests, rows) ? Begun::kept : Begun::not_kept;
+  return remove(digests, rows) ? Begun::in_journal : Begun::not_in_journal;
 }
 
 void Removals::end(std::span<const Digest> digests) {
@@ -15,18 +15,18 @@ void Removals::end(std::span<const Digest> digests) {
 
 bool Removals::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   for (const Digest& digest : digests) locations.forget(digest);
-  const bool kept = cold.remove(digests, rows);
+  const bool in_journal = cold.remove(digests, rows);
   // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
   publisher.commits().wait();
   publisher.tell(rows);
-  if (!kept) janitor.write_removals();
-  return kept;
+  if (!in_journal) janitor.write_removals();
+  return in_journal;
 }
 
 bool Removals::drop_all() {
-  const bool kept = cold.drop_all();
-  if (!kept) janitor.write_removals();
-  return kept;
+  const bool in_journal = cold.drop_all();
+  if (!in_journal) janitor.write_removals();
+  return in_journal;
 }
 
 void Removals::drop_moved(std::span<const RecordRow> records) {
@@ -35,13 +35,13 @@ void Removals::drop_moved(std::span<const RecordRow> records) {
   cold.left_pool(rows);
 }
 
-void Removals::hold_back() {
+void Removals::hide_older() {
   std::vector<RecordRow> rows;
-  if (!cold.hold_back(rows)) janitor.write_removals();
+  if (!cold.hide_older(rows)) janitor.write_removals();
   publisher.tell(rows);
 }
 
-void Removals::release_held() {
+void Removals::show_older() {
   cold.release();
   publisher.feed().forget();
 }

@@ -28,7 +28,11 @@ struct Removals {
 
   // When begin() returns, the pages are out of pool and disk. Nobody can set them here until end()
   // of the same digests. Appends the withdrawals of pages that were here, for the caller to send.
-  enum class Begun : uint8_t { kept, not_kept, too_many };  // not_kept: see remove()
+  enum class Begun : uint8_t {
+    in_journal,
+    not_in_journal,
+    too_many
+  };  // not_in_journal: see remove()
   Begun begin(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   void end(std::span<const Digest> digests);
   // For removals that are over: drops only the pages that are here, and appends as begin() does.
@@ -40,10 +44,10 @@ struct Removals {
   // tells the owners. A copy on disk stays and can be found.
   void drop_moved(std::span<const RecordRow> records);
 
-  // Hides the pages of an earlier start until release_held(). Those in the pool are dropped. Call
+  // Hides the pages of an earlier start until show_older(). Those in the pool are dropped. Call
   // before workers are served.
-  void hold_back();
-  void release_held();
+  void hide_older();
+  void show_older();
 };
 
 }  // namespace peercached

@@ -262,7 +262,7 @@ bool ColdPages::drop_all() {
   return written && journal_.sync();
 }
 
-bool ColdPages::hold_back(std::vector<RecordRow>& rows) {
+bool ColdPages::hide_older(std::vector<RecordRow>& rows) {
   std::vector<Digest> digests;
   pool_.scan([&](std::span<const RecordRow> found) {
     for (const RecordRow& row : found) digests.push_back(row.digest);

@@ -104,7 +104,7 @@ class ColdPages {
   bool drop_all();
   // Hides the pages on disk until release(), because they may have been removed elsewhere. Drops
   // the pages in the pool. False: the journal could not be written, so a restart would not know.
-  bool hold_back(std::vector<RecordRow>& rows);
+  bool hide_older(std::vector<RecordRow>& rows);
   void release() { hidden_below_.store(0, std::memory_order_release); }
   // Retries journal entries that could not be written. False: they still cannot.
   bool write_waiting();

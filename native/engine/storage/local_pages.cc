@@ -16,12 +16,12 @@ constexpr uint32_t kPromotedHoldMs = 1'000;
 std::vector<RecordRow> LocalPages::rows(std::span<const Digest> digests) const {
   std::vector<PinnedPage> pins(digests.size());
   pool.pin(digests, nullptr, false, pins);
-  std::vector<PinnedPage> held;
-  std::copy_if(pins.begin(), pins.end(), std::back_inserter(held),
+  std::vector<PinnedPage> here;
+  std::copy_if(pins.begin(), pins.end(), std::back_inserter(here),
                [](const PinnedPage& pin) { return static_cast<bool>(pin); });
-  std::vector<RecordRow> rows(held.size());
-  pool.rows_of(held, rows);
-  pool.unpin(held);
+  std::vector<RecordRow> rows(here.size());
+  pool.rows_of(here, rows);
+  pool.unpin(here);
   for (RecordRow& row : rows) row.holder = kSelfHolder;
   return rows;
 }

@@ -135,7 +135,7 @@ void Promoter::Batch::reserve(std::span<const size_t> wanted) {
           out.pages[i] = reservations[r].page;
           reserved.push_back(k);
           break;
-        case ReserveOutcome::held:  // came in meanwhile
+        case ReserveOutcome::present:  // came in meanwhile
           out.pages[i] = reservations[r].page;
           out.statuses[i] = PromoteStatus::in_pool;
           break;

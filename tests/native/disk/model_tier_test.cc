@@ -29,7 +29,7 @@ class DiskModel : public DiskFixture, public ::testing::WithParamInterface<unsig
       std::erase(evicted, digest_for(number));
     }
     const PutOutcome outcome = put(number, page.length, page.version, page.ns, page.epoch);
-    if (outcome == PutOutcome::held) {
+    if (outcome == PutOutcome::present) {
       ASSERT_NE(known, pages.end());
       EXPECT_EQ(known->second.version, page.version);
     } else {

@@ -83,7 +83,7 @@ TEST_F(DiskRemoval, PagesAreReadUntilTheirSegmentsDeletionIsSynced) {
   fill();
   ASSERT_TRUE(eventually([&] { return io->waits(); }));
   EXPECT_EQ(read(1, kLength), PageStatus::ok);
-  EXPECT_EQ(put(1, kLength), PutOutcome::held);
+  EXPECT_EQ(put(1, kLength), PutOutcome::present);
   EXPECT_EQ(tier->stats().pages_evicted, 0u);
 }
 

@@ -46,7 +46,7 @@ TEST_F(DiskStore, FindReturnsNamespaceEpochAndLength) {
   EXPECT_EQ(page->namespace_id, namespace_for(7));
   EXPECT_EQ(page->epoch, 3u);
   EXPECT_EQ(page->length, 5000u);
-  EXPECT_EQ(put(1, 5000), PutOutcome::held);
+  EXPECT_EQ(put(1, 5000), PutOutcome::present);
   EXPECT_EQ(read(1, 4999), PageStatus::absent) << "another length than the stored one";
   EXPECT_EQ(read(2, 10), PageStatus::absent);
   size_t scanned = 0;

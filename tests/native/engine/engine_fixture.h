@@ -253,13 +253,13 @@ class EnginePair : public ::testing::Test {
     std::memcpy(digests.data(), payload.data(), payload.size());
     std::vector<RecordRow> rows;
     RemovalAnswer head{0, 0};
-    if (side.engine.removals().begin(digests, rows) != Removals::Begun::kept)
+    if (side.engine.removals().begin(digests, rows) != Removals::Begun::in_journal)
       head.status = static_cast<uint32_t>(PageStatus::error);
     RecordFeed& feed = side.engine.publisher().feed();
     const uint64_t position = feed.tell_now(digests);
     while (!feed.behind(position).empty()) std::this_thread::yield();
     side.engine.removals().end(digests);
-    head.held = static_cast<uint32_t>(rows.size());
+    head.were_here = static_cast<uint32_t>(rows.size());
     std::vector<std::byte> answer(sizeof head + rows.size() * sizeof(Digest));
     std::memcpy(answer.data(), &head, sizeof head);
     for (size_t i = 0; i < rows.size(); ++i) {

@@ -85,7 +85,7 @@ TEST_F(PoolLifecycle, SecondSetterOfAReservedPageIsToldToWait) {
   EXPECT_TRUE(pool->wait_settled(digest_for(1), Deadline::after_ms(60'000)));
   committer.join();
   const Reservation again = reserve(1, 4096);
-  EXPECT_EQ(again.outcome, ReserveOutcome::held);
+  EXPECT_EQ(again.outcome, ReserveOutcome::present);
   EXPECT_TRUE(painted(again.page.payload(), 4096, 1));
   unpin(again.page);
   unpin(first.page);

@@ -67,7 +67,7 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
           pins.push_back({out[i].page, numbers[i]});
           break;
         }
-        case ReserveOutcome::held:
+        case ReserveOutcome::present:
           ASSERT_NE(page, pages.end());
           EXPECT_EQ(page->second.row.length, requests[i].length);
           pins.push_back({out[i].page, numbers[i]});

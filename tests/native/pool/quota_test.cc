@@ -159,7 +159,7 @@ TEST_F(PoolQuota, QuotasHoldUnderRandomUseAndUsesAddUp) {
             commit(one, number);
             unpin(one.page);
           }
-        } else if (one.outcome == ReserveOutcome::held) {
+        } else if (one.outcome == ReserveOutcome::present) {
           unpin(one.page);
         }
       }

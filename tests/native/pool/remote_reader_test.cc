@@ -46,7 +46,7 @@ class RemoteReader : public PageFixture {
       std::vector<RecordRow> rows;
       remove(number, rows);
       Reservation one = reserve(number, length);
-      if (one.outcome == ReserveOutcome::held) unpin(one.page);
+      if (one.outcome == ReserveOutcome::present) unpin(one.page);
       if (one.outcome != ReserveOutcome::reserved) continue;
       paint(source.data(), length, version);
       one.page.checksum = copy_and_checksum(one.page.payload(), source.data(), length);

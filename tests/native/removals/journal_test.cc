@@ -291,7 +291,7 @@ TEST(JournalWithoutAFile, CountsAndKeepsNothing) {
   EXPECT_TRUE(journal.append({&digest, 1}));
   EXPECT_EQ(journal.last(), 1u);
   EXPECT_TRUE(journal.sync());
-  EXPECT_EQ(journal.note().life, 0u);
+  EXPECT_EQ(journal.note().journal, 0u);
 }
 
 }  // namespace

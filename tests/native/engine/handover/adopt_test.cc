@@ -41,10 +41,10 @@ TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
   for (const Handover& part : parts) {
     const Adopted adopted = adopt(part);
     EXPECT_EQ(adopted.why_not, "");
-    held += adopted.held.size();
+    held += adopted.taken.size();
     std::vector<RecordRow> removed;
-    EXPECT_TRUE(a_->engine.removals().remove(adopted.held, removed));
-    EXPECT_EQ(removed.size(), adopted.held.size());
+    EXPECT_TRUE(a_->engine.removals().remove(adopted.taken, removed));
+    EXPECT_EQ(removed.size(), adopted.taken.size());
   }
   EXPECT_EQ(held, 40u);
   Pages in("k", 40, 700'001);
@@ -61,7 +61,7 @@ TEST_F(Adopt, CorruptPageIsNotAdopted) {
   a_->set(out);
   spoil("k1");
   const Adopted adopted = adopt(offered().at(0));
-  EXPECT_EQ(adopted.held.size(), 2u);
+  EXPECT_EQ(adopted.taken.size(), 2u);
   EXPECT_NE(adopted.why_not, "");
   Pages in("k", 3, 70'000);
   EXPECT_EQ(b_->get(in), (std::vector{PageStatus::ok, PageStatus::stale, PageStatus::ok}));
@@ -74,9 +74,9 @@ TEST_F(Adopt, PageRemovedMeanwhileIsNotAdopted) {
   a_->set(out);
   const Handover part = offered().at(0);
   a_->remove(out);
-  EXPECT_TRUE(adopt(part).held.empty());
+  EXPECT_TRUE(adopt(part).taken.empty());
   a_->set(out);  // perhaps in the same slots, but with new generations
-  EXPECT_TRUE(adopt(part).held.empty());
+  EXPECT_TRUE(adopt(part).taken.empty());
 }
 
 TEST_F(Adopt, OversizedPageIsCountedButNotOffered) {
@@ -111,13 +111,13 @@ TEST_F(Adopt, ClearDropsAdoptedPagesAndRefusesTheirEpoch) {
   out.fill();
   a_->set(out);
   const Handover part = offered().at(0);
-  ASSERT_EQ(adopt(part).held.size(), 2u);  // no worker has opened "ns" at b
+  ASSERT_EQ(adopt(part).taken.size(), 2u);  // no worker has opened "ns" at b
   ASSERT_TRUE(b_->engine.storage().raise_epoch(part.namespace_id, 1));
   const Deadline deadline = Deadline::after_ms(kPatienceMs);
   while (b_->engine.storage().pool().stats().keys > 0 && !deadline.passed())
     std::this_thread::yield();
   EXPECT_EQ(b_->engine.storage().pool().stats().keys, 0u);
-  EXPECT_TRUE(adopt(part).held.empty());
+  EXPECT_TRUE(adopt(part).taken.empty());
 }
 
 TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
@@ -128,11 +128,11 @@ TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
   const Handover part = offered().at(0);
   const Digest one[] = {part.rows[0].digest};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::kept);
-  EXPECT_EQ(adopt(part).held, std::vector{part.rows[1].digest});
+  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::in_journal);
+  EXPECT_EQ(adopt(part).taken, std::vector{part.rows[1].digest});
   EXPECT_EQ(std::ranges::count(b_->set(out), PageStatus::removing), 1);
   b_->engine.removals().end(one);
-  EXPECT_EQ(adopt(part).held.size(), 2u);
+  EXPECT_EQ(adopt(part).taken.size(), 2u);
   EXPECT_EQ(b_->set(out), (std::vector{PageStatus::ok, PageStatus::ok}));
 }
 
@@ -157,7 +157,7 @@ TEST_F(Adopt, AFullPoolTakesNoPagesThatYoungerOnesWouldHaveToGoFor) {
   part.idle_ms = static_cast<uint32_t>((oldest_ms + next_ms) / 2 / kSpillIdleTimes);
   EXPECT_TRUE(adopt(part).full);
   part.rows.resize(1);
-  EXPECT_EQ(adopt(part).held.size(), 1u);
+  EXPECT_EQ(adopt(part).taken.size(), 1u);
 }
 
 TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
@@ -198,7 +198,7 @@ TEST_F(Adopt, NoReplicaIsMadeOfARecordThatIsOlderThanARemoval) {
   ASSERT_TRUE(b_->engine.hot().any());
   const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, "k1")};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::kept);
+  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::in_journal);
   b_->engine.removals().end(one);
   EXPECT_EQ(replicas_at_b(1 << 30), 0u);
 }
@@ -212,14 +212,14 @@ TEST_F(Adopt, PagesFetchedForSomebodyAreReplicasBeyondTheirShareUnlessARemovalCa
   part.learnt_at = b_->engine.adopter().removal_changes();
   const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, "another")};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::kept);
+  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::in_journal);
   b_->engine.removals().end(one);
   const Deadline deadline = Deadline::after_ms(kPatienceMs);
   const Adopted late = b_->engine.adopter().fetch(b_->peer_index, part, deadline);
-  EXPECT_TRUE(late.held.empty());
+  EXPECT_TRUE(late.taken.empty());
   EXPECT_EQ(late.why_not, "pages were removed since these were read");
   part.learnt_at = b_->engine.adopter().removal_changes();
-  EXPECT_EQ(b_->engine.adopter().fetch(b_->peer_index, part, deadline).held.size(), 3u);
+  EXPECT_EQ(b_->engine.adopter().fetch(b_->peer_index, part, deadline).taken.size(), 3u);
   EXPECT_EQ(b_->engine.storage().pool().replicas().keys, 3u);
   EXPECT_EQ(b_->engine.storage().pool().stats().pins, 0u);
 }
@@ -230,10 +230,10 @@ TEST_F(Adopt, NothingIsTakenOrSetWhileDraining) {
   out.fill();
   a_->set(out);
   b_->engine.set_taking(false);
-  EXPECT_TRUE(adopt(offered().at(0)).held.empty());
+  EXPECT_TRUE(adopt(offered().at(0)).taken.empty());
   for (const PageStatus status : b_->set(out)) EXPECT_EQ(status, PageStatus::draining);
   b_->engine.set_taking(true);
-  EXPECT_EQ(adopt(offered().at(0)).held.size(), 2u);
+  EXPECT_EQ(adopt(offered().at(0)).taken.size(), 2u);
 }
 
 }  // namespace

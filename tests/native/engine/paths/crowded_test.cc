@@ -61,8 +61,8 @@ class Crowded : public EnginePair {
   }
   void keep(const Landed& pages) {
     const RequestContext context = b_->context(kPatienceMs);
-    b_->engine.adopter().keep_landed(b_->peer_index, pages.part, pages.ops, *context.gate,
-                                     context.deadline);
+    b_->engine.adopter().commit_landed(b_->peer_index, pages.part, pages.ops, *context.gate,
+                                       context.deadline);
   }
 };
 
@@ -128,7 +128,7 @@ TEST_F(Crowded, NothingIsKeptIfARemovalCameAfterTheRecordsWereLearnt) {
   Landed pages = landed(in);
   const Digest removed[] = {pages.part.rows.at(1).digest};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(removed, rows), Removals::Begun::kept);
+  ASSERT_EQ(b_->engine.removals().begin(removed, rows), Removals::Begun::in_journal);
   keep(pages);
   EXPECT_EQ(replicas(), 0u);
   // It began before the records were learnt, and has not ended.

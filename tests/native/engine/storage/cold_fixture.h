@@ -70,7 +70,7 @@ class ColdTest : public ::testing::Test {
     Reservation reservation;
     pool_->reserve({&request, 1}, nullptr, ns_->current().pool_slot, {&reservation, 1});
     if (reservation.outcome != ReserveOutcome::reserved &&
-        reservation.outcome != ReserveOutcome::held) {
+        reservation.outcome != ReserveOutcome::present) {
       return false;
     }
     PinnedPage page = reservation.page;

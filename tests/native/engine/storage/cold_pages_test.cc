@@ -281,7 +281,7 @@ TEST_F(ColdPagesWithAJournal, HeldBackPagesAreHiddenEvenIfTheJournalHasNoRoom) {
   {
     const NoRoom full(4096);
     std::vector<RecordRow> rows;
-    EXPECT_FALSE(cold_->hold_back(rows));
+    EXPECT_FALSE(cold_->hide_older(rows));
   }
   EXPECT_FALSE(cold_->find(digest)) << "it may have been removed elsewhere";
   cold_->release();

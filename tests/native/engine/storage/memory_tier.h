@@ -38,7 +38,7 @@ class MemoryTier final : public ColdTier {
       const auto here = pages_.find(page.digest);
       if (here != pages_.end()) {
         const DiskPage& old = here->second.page;
-        if (old.length == page.length && old.checksum == page.checksum) return PutOutcome::held;
+        if (old.length == page.length && old.checksum == page.checksum) return PutOutcome::present;
         pages_.erase(here);
       }
       if (queue_.size() >= queue_max) return PutOutcome::skipped_full;
