@@ -156,9 +156,10 @@ class Daemon:
         self.records = records = Records(engine)
         self.own_records = own_records = OwnRecords(engine, placement, timeout_s)
         self.promotes = promotes = Promotes(engine, placement, peers, failures, timeout_s)
+        epoch_store = EpochStore(config.state_dir, config.node_id)
         self.epochs = epochs = ToldEpochs(
             engine,
-            EpochStore(config.state_dir, config.node_id),
+            epoch_store,
             FirstClears(time.monotonic),
             placement,
             debts,
@@ -341,7 +342,7 @@ class Daemon:
                 peers,
             ),
             DirectoryStatus(engine, placement),
-            RecoveryStatus(epochs.keeper),
+            RecoveryStatus(epoch_store),
             removal_driver,
             TransportStatus(engine, placement, connects, accepts, config.protocol),
             DataPlaneStatus(engine, config.faults),

@@ -44,7 +44,7 @@ async def start(node: Daemon) -> None:
     node.engine.begin_serving()
     await _hear_of_all_pages(node)
     node.removal_driver.start()
-    node.epochs.keeper.raised()  # recovered pages may carry newer epochs: store them
+    node.epochs.keep()  # recovered pages may carry newer epochs: store them
     node.intake.tend(time.monotonic())
     node.engine.start()
     node.phase.starting = False
@@ -101,7 +101,7 @@ async def stop(node: Daemon) -> None:
         node.failures.stop,
         node.keeper.stop,
         node.history_keeper.stop,
-        node.epochs.keeper.stop,
+        node.epochs.stop,
         node.peers.close,
         node.connects.end,
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from peercached.component import Component, Stats
-from peercached.directory.epoch_keeper import EpochKeeper
+from peercached.directory.epoch_store import EpochStore
 from peercached.health import Say, kinds
 
 _REASONS = {
@@ -42,7 +42,7 @@ def told(recovery: Mapping[str, Any]) -> Iterator[str]:
 
 
 class RecoveryStatus(Component):
-    def __init__(self, epochs: EpochKeeper) -> None:
+    def __init__(self, epochs: EpochStore) -> None:
         self._epochs = epochs
 
     def sections(self, stats: Stats) -> dict[str, Any]:

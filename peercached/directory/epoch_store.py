@@ -33,9 +33,15 @@ class EpochStore:
         except Unreadable as error:
             return {}, f"{error}, and it tells which namespaces were cleared"
 
+    @property
+    def problem(self) -> str:
+        """Why the last save failed; empty if it did not."""
+        return self._file.problem
+
     def save(self, epochs: dict[bytes, int]) -> None:
-        """Writes the epochs durably. Raises OSError on failure."""
-        self._file.replace({"epochs": {n.hex(): e for n, e in epochs.items()}}, durable=True)
+        """Writes the epochs durably."""
+        document = {"epochs": {n.hex(): e for n, e in epochs.items()}}
+        self._file.save(document, "a restart may bring cleared pages back", durable=True)
 
 
 def _epochs_of(document: Any) -> dict[bytes, int]:

@@ -9,11 +9,9 @@ Without a limit we believe only our own files, etcd, and what most members say w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from peercached.directory.epoch_keeper import EpochKeeper
-from peercached.directory.epoch_store import EpochStore
 from peercached.directory.first_clears import FIRST_CLEARS_MAX, FirstClears
 from peercached.directory.layout import DIGEST_BYTES
 
@@ -40,21 +38,21 @@ class EpochTooHigh(ValueError):
 
 
 class Epochs:
-    """Chooses the epochs to send, checks those that peers send, and writes them to disk for the
-    next start. The epochs in force are in the data plane. Not thread safe."""
+    """Chooses the epochs to send, and checks those that peers send. The epochs in force are in the
+    data plane. Not thread safe."""
 
     def __init__(
         self,
         engine: Engine,
-        store: EpochStore | None = None,
         first_clears: FirstClears | None = None,
+        raised: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._at = 0
         self._sorted: list[tuple[bytes, int]] = []
         self._sorted_mark = 0  # epochs_mark() of _sorted
         self._first_clears = first_clears or FirstClears(lambda: 0.0)
-        self.keeper = EpochKeeper(store or EpochStore("", ""), engine)
+        self._raised = raised  # called whenever an epoch has risen
 
     def all(self) -> dict[bytes, int]:
         return dict(self._engine.namespace_epochs())
@@ -99,7 +97,7 @@ class Epochs:
                 "most that may be in a day"
             )
         if self._engine.raise_epoch(namespace_id, epoch):
-            self.keeper.raised()
+            self._raised()
             return epoch
         known = self.of(namespace_id)
         if known < epoch:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from peercached.background_writer import BackgroundWriter
 from peercached.history.departures import Departures
 from peercached.history.event_log import EventLog
 from peercached.history.store import HistoryStore, Remembered
-from peercached.one_write import OneWriteAtATime
 
 # kill -9 loses the changes of so many seconds.
 WRITE_EVERY_S = 5.0
@@ -23,7 +23,7 @@ class HistoryKeeper:
         events.restore(before.number, before.events)
         departures.restore(before.departed)
         self._written = events.number  # every departure and return is an event, too
-        self._writer = OneWriteAtATime(self._state, store.save)
+        self._writer = BackgroundWriter(self._state, store.save)
 
     def tend(self, now: float) -> None:
         """Begins a write if anything has changed. Call it often; `now` is monotonic seconds."""

@@ -1,10 +1,11 @@
-"""Epochs that peers tell this node."""
+"""Epochs that peers tell this node. They are written to disk for the next start."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from peercached.background_writer import BackgroundWriter
 from peercached.directory.epoch_store import EpochStore
 from peercached.directory.epochs import Epochs
 from peercached.directory.first_clears import FirstClears
@@ -15,6 +16,10 @@ from peercached.removals.debts import Debts
 
 if TYPE_CHECKING:
     from peercached._native import Engine
+
+
+class NotKept(RuntimeError):
+    """The epochs are in force but not on disk: a restart would forget them."""
 
 
 class ToldEpochs(Epochs):
@@ -29,7 +34,9 @@ class ToldEpochs(Epochs):
         debts: Debts,
         sessions: Sessions,
     ) -> None:
-        super().__init__(engine, store, first_clears)
+        super().__init__(engine, first_clears, self.keep)
+        self._store = store
+        self._writer = BackgroundWriter(self.all, store.save)
         self._placement = placement
         self._debts = debts
         self._sessions = sessions
@@ -52,6 +59,25 @@ class ToldEpochs(Epochs):
                 "away and has yet to compare: it cannot clear namespaces"
             )
         return self.raise_to(namespace_id, epoch, by=f"host {self._sessions.host_of(member)}")
+
+    def keep(self) -> None:
+        """Begins a write of the epochs in force."""
+        if self._store.path is not None:
+            self._writer.changed()
+
+    async def kept(self) -> None:
+        """Returns once all epochs in force are on disk. Raises NotKept if the write fails. A failed
+        write is tried once more."""
+        await self._writer.done()
+        if self._store.problem:
+            self.keep()
+            await self._writer.done()
+        if self._store.problem:
+            raise NotKept(f"namespace epochs cannot be kept: {self._store.problem}")
+
+    async def stop(self) -> None:
+        """Waits for the write in progress, if there is one."""
+        await self._writer.done()
 
     def _may_tell(self, caller: NodeAddress) -> bool:
         """A clear that only nodes know which were away hides their pages from our removals. So they

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from peercached.background_writer import BackgroundWriter
 from peercached.directory.placement import Change
 from peercached.membership import View
 from peercached.membership.store import Store
-from peercached.one_write import OneWriteAtATime
 
 
 class ViewKeeper:
@@ -14,7 +14,7 @@ class ViewKeeper:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._view = View.of(0, ())
-        self._writer = OneWriteAtATime(lambda: self._view, store.save)
+        self._writer = BackgroundWriter(lambda: self._view, store.save)
 
     def view_changed(self, change: Change) -> None:
         self.keep(change.view)

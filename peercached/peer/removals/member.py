@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from peercached.background_writer import BackgroundWriter
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
 from peercached.directory.placement import Change, Placement
 from peercached.membership import NodeAddress, View
 from peercached.news import Event, News
-from peercached.one_write import OneWriteAtATime
 from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.directory.told_epochs import ToldEpochs
 from peercached.peer.membership.cluster import Cluster
@@ -102,7 +102,7 @@ class Removals:
         self.unsure = remembered.open
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
-        self._keeper = OneWriteAtATime(self._state, store.save)
+        self._keeper = BackgroundWriter(self._state, store.save)
         store.save(self._state())  # record this start
 
     @property

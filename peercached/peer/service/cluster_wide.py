@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from peercached.directory.epoch_keeper import NotKept
-from peercached.directory.epochs import Epochs
 from peercached.directory.layout import ROW_BYTES, SELF, holder_of, is_resident, length_of
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.records import Records
+from peercached.peer.directory.told_epochs import NotKept, ToldEpochs
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
@@ -38,7 +37,7 @@ class ClusterWide:
     _peers: Peers
     _records: Records
     _failures: FailureDetector
-    _epochs: Epochs
+    _epochs: ToldEpochs
     _removal_driver: RemovalDriver
     _timeout_s: float
 
@@ -72,7 +71,7 @@ class ClusterWide:
             # A member knew a later clear. Outbid it: pages set since then have its epoch.
             epoch = highest + 1
         try:
-            await self._epochs.keeper.kept()
+            await self._epochs.kept()
         except NotKept as error:
             unreached.append(f"{self._placement.own.address.node_id} ({error})")
         return unreached

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from peercached.directory.epoch_keeper import NotKept
 from peercached.directory.placement import Placement
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.directory.promotes import Promotes
-from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.directory.told_epochs import NotKept, ToldEpochs
 from peercached.peer.handover.adopts import Adopts
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.pins.pins import Pins
@@ -69,7 +68,7 @@ class LocalNode:
         stored, so a restart would forget it."""
         raised = self.epochs.tell(caller, namespace_id, epoch)
         try:
-            await self.epochs.keeper.kept()
+            await self.epochs.kept()
         except NotKept as error:
             raise Unable(str(error)) from error
         return raised, self._placement.view.number

@@ -42,7 +42,7 @@ class Cleared:
         epochs = SimpleNamespace(
             next_of=lambda id, now: self.epoch,
             raise_to=lambda id, epoch, by: epoch,
-            keeper=SimpleNamespace(kept=kept),
+            kept=kept,
         )
         self.wide = ClusterWide(
             cast(Any, SimpleNamespace(namespace_id=lambda name: bytes(16))),

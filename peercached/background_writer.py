@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 State = TypeVar("State")
 
 
-class OneWriteAtATime(Generic[State]):
+class BackgroundWriter(Generic[State]):
     """Use it on the event loop's thread. `state` returns a copy of the present state there, and
-    `write` writes it on another thread. `write` deals with its own failures. All changes made
-    during a write share the next one."""
+    `write` writes it on another thread, one write at a time. `write` deals with its own failures.
+    All changes made during a write share the next one."""
 
     def __init__(self, state: Callable[[], State], write: Callable[[State], object]) -> None:
         self._state = state

@@ -1,0 +1,66 @@
+"""Epochs of cleared namespaces are confirmed only once they are on disk."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from harness.fake_engine import FakeEngine, digest_of
+
+from peercached.directory.epoch_store import EpochStore
+from peercached.directory.first_clears import FirstClears
+from peercached.peer.directory.told_epochs import NotKept, ToldEpochs
+
+
+def told_epochs(engine: FakeEngine, store: EpochStore) -> ToldEpochs:
+    nobody = cast(Any, None)
+    first_clears = FirstClears(lambda: 0.0)
+    return ToldEpochs(cast(Any, engine), store, first_clears, nobody, nobody, nobody)
+
+
+class Counting(EpochStore):
+    saves = 0
+
+    def save(self, epochs: dict[bytes, int]) -> None:
+        self.saves += 1
+        super().save(epochs)
+
+
+def test_kept_returns_only_after_the_last_raise_is_on_disk(tmp_path: Path) -> None:
+    store = Counting(str(tmp_path), "n")
+    epochs = told_epochs(FakeEngine(), store)
+
+    async def clear(number: int) -> None:
+        epochs.raise_to(digest_of(str(number)), number)
+        await epochs.kept()
+        assert store.load()[0][digest_of(str(number))] == number
+
+    async def many() -> None:
+        await asyncio.gather(*(clear(number) for number in range(1, 50)))
+        await epochs.kept()
+        assert store.saves < 10, "raises at the same time share a write"
+        await epochs.stop()
+
+    asyncio.run(many())
+
+
+def test_failed_epoch_save_is_reported_and_retried(tmp_path: Path) -> None:
+    store = EpochStore(str(tmp_path), "n")
+    engine = FakeEngine()
+    engine.epochs = {digest_of("a"): 3}
+    epochs = told_epochs(engine, store)
+    assert store.path is not None
+    in_the_way = store.path.with_suffix(".new")
+    in_the_way.mkdir()
+
+    async def story() -> None:
+        epochs.keep()
+        with pytest.raises(NotKept, match="directory"):
+            await epochs.kept()
+        assert "directory" in store.problem
+        in_the_way.rmdir()
+        await epochs.kept()
+        assert store.problem == ""
+        assert store.load() == (engine.epochs, "")
+
+    asyncio.run(story())
