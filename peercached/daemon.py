@@ -148,14 +148,14 @@ class Daemon:
         )
         self.sessions = sessions = Sessions(secret, engine, placement)
         self.failures = failures = FailureDetector(engine, placement, peers, news, timeout_s)
-        self.connects = connects = Connects(engine, placement, peers, failures, timeout_s)
+        self.connects = connects = Connects(engine, placement, failures, timeout_s)
         self.accepts = accepts = Accepts(engine, placement)
         self.links = links = DataLinks(engine, placement, peers, failures)
 
         # Records and epochs.
         self.records = records = Records(engine)
         self.own_records = own_records = OwnRecords(engine, placement, timeout_s)
-        self.promotes = promotes = Promotes(engine, placement, peers, failures, timeout_s)
+        self.promotes = promotes = Promotes(engine, placement, failures, timeout_s)
         epoch_store = EpochStore(config.state_dir, config.node_id)
         self.epochs = epochs = ToldEpochs(
             engine,
@@ -227,7 +227,7 @@ class Daemon:
         self.handover = handover = Handover(
             engine,
             placement,
-            Offers(peers, records, failures, timeout_s),
+            Offers(records, failures, timeout_s),
             own_records,
             goodbye,
             debts,
@@ -241,7 +241,6 @@ class Daemon:
             records,
             promotes,
             Prefetch(engine, promotes),
-            peers,
             failures,
             settings,
             timeout_s,
@@ -249,7 +248,7 @@ class Daemon:
 
         # What workers, operators, peers and dashboards ask of this node.
         self.cluster_wide = cluster_wide = ClusterWide(
-            engine, placement, peers, records, failures, epochs, removal_driver, timeout_s
+            engine, placement, records, failures, epochs, removal_driver, timeout_s
         )
         self.events = Events(
             engine,

@@ -71,12 +71,10 @@ def test_a_removal_reaches_a_node_that_has_missed_a_clear(
 ) -> None:
     """After a clear, keys have other digests. So the node must learn of the clear together with the
     removal."""
-    key, call = KEYS[0], ClusterWide._call
+    key, call = KEYS[0], ClusterWide._raise_at
 
-    async def lost(self: Any, node: Any, method: str, request: Any, timeout_s: float) -> Any:
-        return (
-            None if method == "RaiseEpoch" else await call(self, node, method, request, timeout_s)
-        )
+    async def lost(self: Any, node: Any, request: Any) -> None:
+        return None
 
     monkeypatch.setattr(real_removals, "namespace_of", lambda _: "one")
     with RealRemovals(tmp_path, seed, 2, delay_s=0.02) as cluster:
@@ -86,10 +84,10 @@ def test_a_removal_reaches_a_node_that_has_missed_a_clear(
         for remover, holder in ((here, there), (there, here)):
             cluster.set_page(holder, worker(cluster, holder, key), key)
             cluster.run(1)
-            monkeypatch.setattr(ClusterWide, "_call", lost)
+            monkeypatch.setattr(ClusterWide, "_raise_at", lost)
             cluster.clear_pages(here, worker(cluster, here, key), key)
             cluster.run(0.05)
-            monkeypatch.setattr(ClusterWide, "_call", call)
+            monkeypatch.setattr(ClusterWide, "_raise_at", call)
             cluster.remove_page(remover, worker(cluster, remover, key), key)
             cluster.run(0.2)
             cluster.get_page(holder, worker(cluster, holder, key), key)

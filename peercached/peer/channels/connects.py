@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from peercached.directory.placement import Change, Node, Placement
 from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.device_threads import DeviceThreads
-from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, TimedOut, Unreachable
+from peercached.peer.rpc.failures import CallFailed, TimedOut
 from peercached.peer.rpc.tasks import Tasks
 from peercached.timeout import within
 
@@ -37,13 +36,11 @@ class Connects:
         self,
         engine: Engine,
         placement: Placement,
-        peers: Peers,
         failures: FailureDetector,
         timeout_s: float,
     ) -> None:
         self._engine = engine
         self._placement = placement
-        self._peers = peers
         self._failures = failures
         self._timeout_s = timeout_s
         self._turns: dict[Node, asyncio.Semaphore] = {}
@@ -118,22 +115,16 @@ class Connects:
             return node, await within(self._timeout_s, asked)
         except asyncio.TimeoutError as error:
             raise _Refused(str(TimedOut(endpoint, self._timeout_s))) from error
-        except TimedOut as error:
-            # Do not suspect it: it may live, but fail to resolve our address on that rail.
-            raise _Refused(str(error)) from error
-        except Unreachable as error:
-            self._failures.failed(node, error)
-            raise _Refused(str(error)) from error
         except CallFailed as error:
             raise _Refused(str(error)) from error
         except ValueError as error:
             raise _Refused(f"{name} gave a malformed answer: {error}") from error
 
     async def _ask(self, node: Node, turns: asyncio.Semaphore, end: bytes, closed: bytes) -> bytes:
-        link = self._peers.link(node.address.endpoint)
         request = channel_ends.offer_message(end, closed)
         async with turns:
-            reply = await link.call("ConnectChannel", request, expect=node.address)
+            # It may live, but fail to resolve our address on that rail.
+            reply = await self._failures.call(node, "ConnectChannel", request, may_be_slow=True)
         return channel_ends.answer_of(reply, node.address.incarnation)
 
 

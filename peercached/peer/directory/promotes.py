@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_digests, of_holder
 from peercached.directory.placement import Node, Placement
-from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, TimedOut, Unable, Unreachable
+from peercached.peer.rpc.failures import CallFailed, Unable
 from peercached.proto import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -44,13 +43,11 @@ class Promotes:
         self,
         engine: Engine,
         placement: Placement,
-        peers: Peers,
         failures: FailureDetector,
         timeout_s: float,
     ) -> None:
         self._engine = engine
         self._placement = placement
-        self._peers = peers
         self._failures = failures
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(THREADS, "promote")
@@ -96,14 +93,9 @@ class Promotes:
             self.warm(index, digests)
 
     async def _call(self, node: Node, request: pb.PromoteRequest, left_s: float) -> bytes:
-        link = self._peers.link(node.address.endpoint)
         try:
-            reply = await link.call("Promote", request, left_s, expect=node.address)
-        except TimedOut:
-            return b""  # a disk may be slow while its daemon is well
-        except Unreachable as error:
-            self._failures.failed(node, error)
-            return b""
+            # A disk may be slow while its daemon is well.
+            reply = await self._failures.call(node, "Promote", request, left_s, may_be_slow=True)
         except CallFailed as error:
             log.debug("%s promotes nothing: %s", node.address.node_id, error)
             return b""

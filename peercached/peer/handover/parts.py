@@ -12,9 +12,8 @@ import grpc
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, holder_of, is_resident
 from peercached.directory.placement import Node
 from peercached.peer.directory.records import Records
-from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, Refused, Unreachable
+from peercached.peer.rpc.failures import CallFailed, Refused
 from peercached.proto import peer_pb2 as pb
 
 # Parts under way at a time: one peer reads while another one publishes.
@@ -59,7 +58,6 @@ class Answer:
 class Offers:
     """Use it on the event loop's thread. `timeout_s` bounds each call."""
 
-    _peers: Peers
     _records: Records
     _failures: FailureDetector
     _timeout_s: float
@@ -89,12 +87,8 @@ class Offers:
             spilled=part.spilled,
             moves=part.moves,
         )
-        link = self._peers.link(node.address.endpoint)
         try:
-            reply: Any = await link.call("Adopt", request, self._timeout_s, expect=node.address)
-        except Unreachable as error:
-            self._failures.failed(node, error)
-            return Answer(why_not=str(error), failed=True)
+            reply: Any = await self._failures.call(node, "Adopt", request, self._timeout_s)
         except CallFailed as error:
             busy = isinstance(error, Refused) and error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
             return Answer(why_not=str(error), busy=busy, failed=not busy)

@@ -30,7 +30,6 @@ from peercached.peer.directory.promotes import Promotes
 from peercached.peer.directory.records import Records
 from peercached.peer.handover.parts import rows_in
 from peercached.peer.pins.prefetch import Prefetch
-from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, Refused, Unable, Unreachable
 from peercached.proto import peer_pb2 as pb
@@ -111,7 +110,6 @@ class Pins(Component):
     _records: Records
     _promotes: Promotes
     _prefetch: Prefetch
-    _peers: Peers
     _failures: FailureDetector
     _settings: Settings
     _timeout_s: float
@@ -245,11 +243,9 @@ class Pins(Component):
         request = pb.PinPagesRequest(
             digests=digests, for_ms=for_ms, timeout_ms=max(round(800 * left_s), 1)
         )
-        link = self._peers.link(node.address.endpoint)
         try:
-            reply = await link.call("PinPages", request, left_s, expect=node.address)
+            reply = await self._failures.call(node, "PinPages", request, left_s)
         except Unreachable as error:
-            self._failures.failed(node, error)
             return bytes([SUSPECT] * count), str(error)
         except CallFailed as error:
             why = str(error)

@@ -8,9 +8,8 @@ from typing import Any
 from peercached.directory.layout import DIGEST_BYTES, check_packed
 from peercached.directory.placement import Node
 from peercached.peer.rpc import wire
-from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, Unreachable
+from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
 
 NAMED_MAX = 8
@@ -20,18 +19,13 @@ NAMED_MAX = 8
 class RemovalCalls:
     """`timeout_s` bounds each call."""
 
-    _peers: Peers
     _failures: FailureDetector
     _timeout_s: float
 
     async def call(self, node: Node, method: str, request: Any) -> Any:
         """The reply, or a text that says why there is none."""
-        link = self._peers.link(node.address.endpoint)
         try:
-            return await link.call(method, request, self._timeout_s, expect=node.address)
-        except Unreachable as error:
-            self._failures.failed(node, error)
-            return str(error)
+            return await self._failures.call(node, method, request, self._timeout_s)
         except CallFailed as error:
             return str(error)
 

@@ -81,7 +81,7 @@ class RemovalDriver(Component):
         self._goodbye = goodbye
         self._member = member
         self._placement = placement
-        self._calls = RemovalCalls(peers, failures, timeout_s)
+        self._calls = RemovalCalls(failures, timeout_s)
         self._open = member.driven
         self._numbers = count(1)
         self._tasks = Tasks()

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
 from peercached.directory.placement import Change, Node, Placement
@@ -79,6 +79,24 @@ class FailureDetector(Component):
         log.warning("%s is suspect: %s", node.address.node_id, failure)
         self._news.tell(Suspected(node))
         self._schedule()
+
+    async def call(
+        self,
+        node: Node,
+        method: str,
+        request: Any,
+        timeout_s: float | None = None,
+        may_be_slow: bool = False,
+    ) -> Any:
+        """Calls a member, and suspects it if it is unreachable. `may_be_slow`: a timeout is no
+        reason to suspect it. See PeerLink.call() for the rest. Raises CallFailed."""
+        link = self._peers.link(node.address.endpoint)
+        try:
+            return await link.call(method, request, timeout_s, expect=node.address)
+        except Unreachable as error:
+            if not (may_be_slow and isinstance(error, TimedOut)):
+                self.failed(node, error)
+            raise
 
     def called_by(self, caller: NodeAddress) -> None:
         """A peer calls us: if it is suspect, pings it sooner."""

@@ -14,9 +14,8 @@ from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.records import Records
 from peercached.peer.directory.told_epochs import NotKept, ToldEpochs
 from peercached.peer.removals.driver import RemovalDriver
-from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.rpc.failures import CallFailed, Refused, Unreachable
+from peercached.peer.rpc.failures import CallFailed, Refused
 from peercached.peer.rpc.wire import epoch_messages
 from peercached.proto import peer_pb2 as pb
 
@@ -34,25 +33,11 @@ _NOT_YET = object()
 class ClusterWide:
     _engine: Engine
     _placement: Placement
-    _peers: Peers
     _records: Records
     _failures: FailureDetector
     _epochs: ToldEpochs
     _removal_driver: RemovalDriver
     _timeout_s: float
-
-    async def _call(self, node: Node, method: str, request: Any, timeout_s: float) -> Any:
-        """The reply, None if the node was not reached, or _NOT_YET if we are not in its view."""
-        link = self._peers.link(node.address.endpoint)
-        try:
-            return await link.call(method, request, timeout_s, expect=node.address)
-        except Unreachable as error:
-            self._failures.failed(node, error)
-        except Refused as error:
-            return _NOT_YET if error.code is grpc.StatusCode.FAILED_PRECONDITION else None
-        except CallFailed:
-            pass
-        return None
 
     async def clear(self, namespace: str, by: str = "") -> list[str]:
         """Clears the namespace everywhere. Returns the names of nodes not reached; they learn of
@@ -87,9 +72,7 @@ class ClusterWide:
         newest = 0
         while True:
             new = [node for node in self._placement.others if node not in asked]
-            replies = await asyncio.gather(
-                *(self._call(node, "RaiseEpoch", request, self._timeout_s) for node in new)
-            )
+            replies = await asyncio.gather(*(self._raise_at(node, request) for node in new))
             pairs = zip(new, replies, strict=True)
             asked |= {node: reply for node, reply in pairs if reply is not _NOT_YET}
             heard = [reply for reply in asked.values() if reply is not None]
@@ -109,6 +92,16 @@ class ClusterWide:
             await asyncio.sleep(LOOK_AGAIN_S)
         unreached = {*silent, *(node.address.node_id for node, r in asked.items() if r is None)}
         return max((reply.epoch for reply in heard), default=epoch), sorted(unreached)
+
+    async def _raise_at(self, node: Node, request: pb.RaiseEpochRequest) -> Any:
+        """The reply, None if the node was not reached, or _NOT_YET if we are not in its view."""
+        try:
+            return await self._failures.call(node, "RaiseEpoch", request, self._timeout_s)
+        except CallFailed as error:
+            is_early = isinstance(error, Refused) and (
+                error.code is grpc.StatusCode.FAILED_PRECONDITION
+            )
+            return _NOT_YET if is_early else None
 
     async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:
         """Asks the key's owners for its holders. Returns the fields of admin.status.Located. Raises

@@ -16,16 +16,18 @@ from harness.fake_engine import (
     unpack_rows,
 )
 
+from peercached.directory.placement import Node
+from peercached.membership import NodeAddress
+from peercached.news import News
 from peercached.peer.directory.promotes import DIGESTS_MAX, THREADS, WAITING_MAX, Promotes
-from peercached.peer.rpc.failures import Disconnected, TimedOut, Unable, Unreachable
+from peercached.peer.rpc.failure_detector import FailureDetector
+from peercached.peer.rpc.failures import Disconnected, TimedOut, Unable
 
 HOLDER = 5
 
 
 class Link:
     """A peer that answers as the test says."""
-
-    endpoint = "10.0.0.5:1"
 
     def __init__(self) -> None:
         self.rows: bytes | Exception = b""
@@ -39,21 +41,14 @@ class Link:
         return SimpleNamespace(rows=self.rows)
 
 
-class Suspicion:
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-
-    def failed(self, node: object, failure: Unreachable) -> None:
-        self.reasons.append(str(failure))
-
-
-def promotes(engine: object = None) -> tuple[Promotes, Link, Suspicion]:
-    link, failures = Link(), Suspicion()
-    address = SimpleNamespace(endpoint=link.endpoint, node_id="e")
-    placement = SimpleNamespace(nodes={HOLDER: SimpleNamespace(address=address)})
-    peers = SimpleNamespace(link=lambda endpoint: link)
-    parts: list[Any] = [engine or FakeEngine(), placement, peers, failures, 1.0]
-    return Promotes(*parts), link, failures
+def promotes(engine: object = None) -> tuple[Promotes, Link, Node]:
+    link = Link()
+    holder = Node(HOLDER, NodeAddress("e", 1, "10.0.0.5", 1, 2))
+    placement = cast(Any, SimpleNamespace(nodes={HOLDER: holder}, own=None))
+    peers = cast(Any, SimpleNamespace(link=lambda endpoint: link))
+    data_plane = cast(Any, engine or FakeEngine())
+    failures = FailureDetector(data_plane, placement, peers, News(), 1.0)
+    return Promotes(data_plane, placement, failures, 1.0), link, holder
 
 
 def test_a_holders_rows_come_back_under_our_number_of_it() -> None:
@@ -76,13 +71,13 @@ def test_malformed_promote_rows_are_ignored() -> None:
 
 
 def test_a_slow_disk_makes_no_peer_suspect_a_dead_peer_is() -> None:
-    here, link, failures = promotes()
+    here, link, holder = promotes()
     link.rows = TimedOut("10.0.0.5:1", 1.0)
     assert asyncio.run(here.ask(HOLDER, digest_of("a"), 1.0)) == b""
-    assert not failures.reasons
+    assert not holder.suspect
     link.rows = Disconnected("10.0.0.5:1: unavailable")
     assert asyncio.run(here.ask(HOLDER, digest_of("a"), 1.0)) == b""
-    assert failures.reasons
+    assert holder.suspect
     assert asyncio.run(here.ask(HOLDER + 1, digest_of("a"), 1.0)) == b""
 
 

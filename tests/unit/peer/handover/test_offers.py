@@ -16,10 +16,9 @@ def test_repeated_and_foreign_digests_of_a_faulty_peer_do_not_count() -> None:
     async def call(*_: Any, **__: Any) -> pb.AdoptReply:
         return pb.AdoptReply(digests=OFFERED + FOREIGN + OFFERED)
 
-    peers = cast(Any, SimpleNamespace(link=lambda _: SimpleNamespace(call=call)))
-    nobody = cast(Any, None)
+    failures = cast(Any, SimpleNamespace(call=call))
     rows = {OFFERED: OFFERED + bytes(32)}
     part = Part(b"ns", 0, 0, 0, rows, spilled=True)
     node = Node(1, NodeAddress("b", 1, "10.0.0.2", 1, 2))
-    answer = asyncio.run(Offers(peers, nobody, nobody, 1.0).offer(node, part, rows))
+    answer = asyncio.run(Offers(cast(Any, None), failures, 1.0).offer(node, part, rows))
     assert list(answer.taken) == [OFFERED]

@@ -8,6 +8,7 @@ import pytest
 
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
+from peercached.peer.rpc.failures import Disconnected
 from peercached.peer.service.cluster_wide import ClusterWide
 from peercached.proto import peer_pb2 as pb
 
@@ -48,20 +49,18 @@ class Cleared:
             cast(Any, SimpleNamespace(namespace_id=lambda name: bytes(16))),
             cast(Any, self.placement),
             cast(Any, None),
-            cast(Any, None),
-            cast(Any, None),
+            cast(Any, SimpleNamespace(call=self.call)),
             cast(Any, epochs),
             cast(Any, SimpleNamespace(still_silent=still_silent)),
             TIMEOUT_S,
         )
-        cast(Any, self.wide)._call = self.call
 
     async def call(self, asked: Node, method: str, request: Any, timeout_s: float) -> Any:
         name = asked.address.node_id
         self.asked.append(name)
         self.on_asked(name)
         if name == "silent":
-            return None
+            raise Disconnected("silent")
         return pb.RaiseEpochReply(epoch=request.epoch.epoch, view_number=self.named)
 
     def members(self, number: int, *others: str) -> None:
