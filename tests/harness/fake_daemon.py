@@ -7,7 +7,6 @@ keeps pages in a dict.
 from __future__ import annotations
 
 import asyncio
-import enum
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness.clock import seconds
+from peercache_client import Status
 from peercached.admin.server import AdminServer, Relay
 
 
@@ -162,25 +162,12 @@ def listening(path: Path) -> Iterator[None]:
         yield
 
 
-class FakeStatus(enum.IntEnum):
-    """Page statuses as the worker's client has them: true only if ok."""
-
-    ok = 0
-    absent = 1
-    error = 5
-    no_space = 6
-    no_daemon = 128
-
-    def __bool__(self) -> bool:
-        return self is FakeStatus.ok
-
-
 class FakeClient:
     """A stand-in for the worker's client that keeps pages in a dict."""
 
     def __init__(self, pages: dict[bytes, bytes]) -> None:
         self.pages = pages
-        self.trouble = FakeStatus.ok  # if not ok, the status of every set and remove
+        self.trouble = Status.ok  # if not ok, the status of every set and remove
 
     def __enter__(self) -> FakeClient:
         return self
@@ -194,7 +181,7 @@ class FakeClient:
 
     def batch_set(
         self, keys: list[bytes], region: Any, offsets: list[int], length: int
-    ) -> list[FakeStatus]:
+    ) -> list[Status]:
         if self.trouble:
             for key, at in zip(keys, offsets, strict=True):
                 self.pages[key] = bytes(region.view[at : at + length])
@@ -202,20 +189,19 @@ class FakeClient:
 
     def batch_get(
         self, keys: list[bytes], region: Any, offsets: list[int], length: int
-    ) -> list[FakeStatus]:
+    ) -> list[Status]:
         pages = [self.pages.get(key, b"") for key in keys]
         for page, at in zip(pages, offsets, strict=True):
             if len(page) == length:
                 region.view[at : at + length] = page
-        return [FakeStatus.ok if len(page) == length else FakeStatus.absent for page in pages]
+        return [Status.ok if len(page) == length else Status.absent for page in pages]
 
-    def presence(self, keys: list[bytes]) -> list[FakeStatus]:
-        return [FakeStatus.ok if key in self.pages else FakeStatus.absent for key in keys]
+    def presence(self, keys: list[bytes]) -> list[Status]:
+        return [Status.ok if key in self.pages else Status.absent for key in keys]
 
-    def remove(self, keys: list[bytes]) -> list[FakeStatus]:
+    def remove(self, keys: list[bytes]) -> list[Status]:
         if not self.trouble:
             return [self.trouble] * len(keys)
         return [
-            FakeStatus.ok if self.pages.pop(key, None) is not None else FakeStatus.absent
-            for key in keys
+            Status.ok if self.pages.pop(key, None) is not None else Status.absent for key in keys
         ]

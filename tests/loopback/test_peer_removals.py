@@ -16,7 +16,7 @@ from harness.loop_node import (
     run,
 )
 
-from peercached.peer.removals.driver import DRAINING, OK, REMOVING
+from peercache_client import Status
 from peercached.peer.removals.member import id_message, remove_request
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import RemovalId
@@ -32,7 +32,11 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             in_epoch_0 = (bytes(16), 0)  # for an unnamed namespace
             answer = await first.ask("remove", *in_epoch_0, b"".join(map(digest_of, "xyz")))
             status, held, text = answer
-            assert (status, set(each(held)), text) == (OK, {digest_of("x"), digest_of("y")}, "")
+            assert (status, set(each(held)), text) == (
+                Status.ok,
+                {digest_of("x"), digest_of("y")},
+                "",
+            )
             assert await second.find("x", "y") == set()
             assert not first.engine.removing and not second.engine.removing, "it is over"
 
@@ -64,7 +68,7 @@ def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
             await holder.set("x")
             driver = left.daemon.removal_driver
             status, _, text = await driver.remove(digest_of("x"), 0.3, (bytes(16), 0))
-            assert status == DRAINING and "remove the pages at a member" in text
+            assert status == Status.draining and "remove the pages at a member" in text
             assert await left.daemon.operations.clear("model") == [
                 "the members (a: it has left the cluster)"
             ]
@@ -113,7 +117,7 @@ def test_only_the_process_that_began_a_removal_ends_it() -> None:
             assert not (await driver.daemon.removals.answer(by, again)).over
             with pytest.raises(LookupError, match="not b's"):
                 await member.daemon.removals.answer(by, again)
-            assert (await removal)[0] == REMOVING
+            assert (await removal)[0] == Status.removing
             assert running.keys() == {id}
             began = driver.daemon.placement.own.address
             member.daemon.removals.told_over(began, end)

@@ -26,9 +26,9 @@ from harness.history import History, Span
 from harness.raw_worker import Reply
 from harness.warm_pools import TMPFS
 
+from peercache_client import Status
 from peercached.config import Config
 from peercached.directory.ring import Ring
-from peercached.peer.removals.driver import OK, REMOVING
 from sim.chaos import members_trouble
 from sim.cluster import DRAIN_S, DataPlane, SimCluster, SimNode
 from sim.homes import Home
@@ -37,7 +37,6 @@ from sim.real_time import RealTime
 from sim.real_worker import RealWorker
 from sim.removals import OVER_S, TTL_S, check_over, replace_ended
 
-ABSENT = 1  # PageStatus of native/common/types.h
 # Pages of the first list are removed one by one. The namespace of the second is cleared as a whole.
 KEYS = [b"key %d" % number for number in range(12)]
 CLEARED_KEYS = [b"cleared %d" % number for number in range(3)]
@@ -256,7 +255,7 @@ class RealRemovals(SimCluster):
             # The page is not stored after this moment, even if the answer was an error.
             self.history.sets[version].ended = self.net.now
             status = self._answered("set", node, key, reply)
-            if status == OK:
+            if status == Status.ok:
                 self.history.stored(key, version, node.name, members_of(node))
             answered(status)
 
@@ -269,9 +268,9 @@ class RealRemovals(SimCluster):
         def done(reply: Reply | None) -> None:
             status = self._answered("remove", node, key, reply)
             removal = Span(began, self.net.now, members_of(node))
-            if status in (OK, ABSENT):
+            if status in (Status.ok, Status.absent):
                 self.history.removed(key, removal)
-            elif status == REMOVING:
+            elif status == Status.removing:
                 self.history.removing(key, removal, node.name)
 
         worker.remove(key, done)
@@ -282,7 +281,7 @@ class RealRemovals(SimCluster):
             self.tell(each, f"{node.name} clears")
 
         def done(reply: Reply | None) -> None:
-            if self._answered("clear", node, key, reply) == OK:
+            if self._answered("clear", node, key, reply) == Status.ok:
                 self._clears.append(Span(began, self.net.now, members_of(node)))
 
         worker.clear(done)
@@ -312,7 +311,7 @@ class RealRemovals(SimCluster):
         began, unsure = self.net.now, self._unsure()
 
         def done(reply: Reply | None) -> None:
-            if self._answered("get", node, key, reply) != OK:
+            if self._answered("get", node, key, reply) != Status.ok:
                 return
             version = worker.version()
             self.tell(key, f"{node.name} has got {version}")
@@ -352,7 +351,7 @@ class RealRemovals(SimCluster):
                 self.set_page(node, worker, key, lambda status: statuses.update([status]))
             self.run(0.5)
         self.run(ANSWER_S)
-        assert statuses == {OK: len(self.nodes) * len(KEYS)}, f"statuses of sets: {statuses}"
+        assert statuses == {Status.ok: len(self.nodes) * len(KEYS)}, f"statuses of sets: {statuses}"
 
     # --- history for error messages
 

@@ -18,8 +18,8 @@ from unittest import mock
 from harness.fake_engine import RESIDENT, digest_of, unpack_rows
 from harness.history import History, Span
 
+from peercache_client import Status
 from peercached.config import Config
-from peercached.peer.removals.driver import OK
 from peercached.peer.removals.vanished_processes import Ended, Found
 from peercached.removals.lives import Life
 from peercached.removals.store import Remembered
@@ -155,7 +155,7 @@ class RemovalsCluster(SimCluster):
 
         async def removed() -> None:
             status, _, _ = await node.daemon.removal_driver.remove(digest, ANSWER_S, (bytes(16), 0))
-            if status == OK:
+            if status == Status.ok:
                 members = frozenset(
                     known.address.incarnation for known in node.daemon.placement.nodes.values()
                 )

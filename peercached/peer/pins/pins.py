@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from peercache_client.status import STATUS_OF_BYTE, Status
 from peercached.component import Component, Stats
 from peercached.directory.layout import (
     DIGEST_BYTES,
@@ -52,10 +53,6 @@ AGAIN_S = 0.2
 # Namespaces that `status` shows, those with the most pinned bytes.
 NAMESPACES_SHOWN_MAX = 256
 
-# Same numbers as PageStatus in native/common/types.h.
-OK, ABSENT, SUSPECT, ERROR, NO_SPACE = 0, 1, 4, 5, 6
-_NAMES = {OK: "ok", ABSENT: "absent", SUSPECT: "suspect", NO_SPACE: "no_space"}
-
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -80,7 +77,7 @@ def check_seconds(seconds: float) -> None:
 
 @dataclass(slots=True)
 class Pinned:
-    """`statuses`: of each digest, a PageStatus."""
+    """`statuses`: of each digest, its Status."""
 
     statuses: dict[bytes, int]
     why: dict[str, None] = field(default_factory=dict)  # sentences, in order
@@ -90,7 +87,7 @@ class Pinned:
         return "; ".join(self.why)
 
     def outcome(self, digest: bytes) -> str:
-        return _NAMES.get(self.statuses[digest], "error")
+        return STATUS_OF_BYTE[self.statuses[digest]].name
 
     def take(self, digests: Sequence[bytes], statuses: bytes, why: str) -> None:
         self.statuses.update(zip(digests, statuses, strict=True))
@@ -138,7 +135,7 @@ class Pins(Component):
     async def pin(self, wish: Wish, left_s: float) -> Pinned:
         """Pins pages, or ends their pins, within `left_s`."""
         until = time.monotonic() + left_s
-        done = Pinned(dict.fromkeys(wish.digests, ABSENT))
+        done = Pinned(dict.fromkeys(wish.digests, Status.absent))
         wanted = list(done.statuses)
         if wish.seconds == 0:
             await self._unpin(await self._find(wanted, left_s), done, until)
@@ -157,12 +154,12 @@ class Pins(Component):
             else:
                 await self._pin_there(wish, found, done, asked, until)
             # A page may have moved to another node meanwhile, or was removed and set anew.
-            wanted = [digest for digest in found if done.statuses[digest] == ABSENT]
-            is_full = NO_SPACE in done.statuses.values()
+            wanted = [digest for digest in found if done.statuses[digest] == Status.absent]
+            is_full = Status.no_space in done.statuses.values()
             if not wanted or is_full or time.monotonic() + AGAIN_S >= until:
                 break
             await asyncio.sleep(AGAIN_S)
-        if all(status == OK for status in done.statuses.values()):
+        if all(status == Status.ok for status in done.statuses.values()):
             done.why.clear()  # of an earlier turn
         return done
 
@@ -218,9 +215,11 @@ class Pins(Component):
         )
         for node, each in zip(nodes, was, strict=True):
             for digest, status in each.statuses.items():
-                held = any(node is holder for holder, _ in records.get(digest, ()))
+                was_held = done.statuses[digest] != Status.ok and any(
+                    node is holder for holder, _ in records.get(digest, ())
+                )
                 # One node had it pinned: then it was pinned. A silent holder may still have it.
-                if status == OK or (held and status != ABSENT and done.statuses[digest] != OK):
+                if status == Status.ok or (was_held and status != Status.absent):
                     done.statuses[digest] = status
                     done.why |= each.why
 
@@ -246,14 +245,14 @@ class Pins(Component):
         try:
             reply = await self._failures.call(node, "PinPages", request, left_s)
         except Unreachable as error:
-            return bytes([SUSPECT] * count), str(error)
+            return bytes([Status.suspect] * count), str(error)
         except CallFailed as error:
             why = str(error)
             if isinstance(error, Refused) and error.code is grpc.StatusCode.UNIMPLEMENTED:
                 why = f"{node.address.node_id} runs an older version, which pins no pages"
-            return bytes([ERROR] * count), why
+            return bytes([Status.error] * count), why
         if len(reply.statuses) != count:
-            return bytes([ERROR] * count), f"{node.address.node_id} gave a malformed answer"
+            return bytes([Status.error] * count), f"{node.address.node_id} gave a malformed answer"
         why = f"{node.address.node_id}: {reply.why_not}" if reply.why_not else ""
         return bytes(reply.statuses), why
 
@@ -279,7 +278,7 @@ class Pins(Component):
             for digest in digests:
                 del rest[digest]
             if full:
-                done.take(list(rest), bytes([NO_SPACE] * len(rest)), "")
+                done.take(list(rest), bytes([Status.no_space] * len(rest)), "")
                 return
 
     # --- as a holder
@@ -295,7 +294,7 @@ class Pins(Component):
         if for_ms == 0:
             return self._engine.unpin(digests), ""
         statuses, why = self._engine.pin(digests, for_ms, self._bytes_max)
-        absent = [i for i, status in enumerate(statuses) if status == ABSENT]
+        absent = [i for i, status in enumerate(statuses) if status == Status.absent]
         if not absent or why:
             return statuses, why
         on_disk = b"".join(digests[DIGEST_BYTES * i :][:DIGEST_BYTES] for i in absent)
@@ -311,7 +310,7 @@ class Pins(Component):
 
 
 def _answering(records: Holders, done: Pinned, every: bool) -> Holders:
-    """Without the suspect holders. A page that only they have is SUSPECT; with `every`, so is one
+    """Without the suspect holders. A page that only they have is `suspect`; with `every`, so is one
     that they also have."""
     answering: Holders = {}
     for digest, holders in records.items():
@@ -319,7 +318,7 @@ def _answering(records: Holders, done: Pinned, every: bool) -> Holders:
         if usable:
             answering[digest] = usable
         if not usable or (every and len(usable) < len(holders)):
-            done.statuses[digest] = SUSPECT
+            done.statuses[digest] = Status.suspect
             silent = (node.address.node_id for node, _ in holders if node.suspect)
             done.why |= {f"{name} does not answer now (suspect)": None for name in silent}
     return answering

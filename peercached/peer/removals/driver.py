@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable
 from itertools import count, islice
 from typing import Any
 
+from peercache_client.status import Status
 from peercached.component import Component, Stats
 from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.placement import Change, Node, Placement
@@ -44,9 +45,6 @@ from peercached.removals.lives import Life
 from peercached.removals.sentences import say_removals
 
 log = logging.getLogger(__name__)
-
-# Same numbers as PageStatus in native/common/types.h (`stale`: the epoch is an old one).
-OK, CLEARED, ERROR, DRAINING, REMOVING = 0, 2, 5, 14, 15
 
 OPEN_MAX = 4096
 # Backoff between two rounds of an incomplete removal.
@@ -164,33 +162,41 @@ class RemovalDriver(Component):
     ) -> tuple[int, bytes, str]:
         """Removes pages everywhere. Answers within `left_s` seconds, even if the removal goes on.
         Returns (status, digests that were held, explanation). `epoch`: the namespace id, and the
-        epoch that the digests are made with."""
+        epoch that the digests are made with. Status `stale`: a clear has raised the epoch since."""
         if self._goodbye.has_left:
-            return DRAINING, b"", "this node has left the cluster: remove the pages at a member"
+            return (
+                Status.draining,
+                b"",
+                "this node has left the cluster: remove the pages at a member",
+            )
         if len(self._open) >= OPEN_MAX:
-            return ERROR, b"", f"{OPEN_MAX} removals are under way here: try again later"
+            return Status.error, b"", f"{OPEN_MAX} removals are under way here: try again later"
         id = RemovalId(self._own.incarnation, next(self._numbers))
         one = Open(id, digests, time.monotonic(), epoch, is_waited_for=True)
         task = self._drive(one)
         margin_s = min(max(ANSWER_SHARE * left_s, ANSWER_MIN_S), ANSWER_MAX_S, left_s / 2)
         await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))
         if one.cleared:
-            return CLEARED, b"", ""
+            return Status.stale, b"", ""
         if one.done.is_set():
-            return OK, b"".join(one.held), ""
+            return Status.ok, b"".join(one.held), ""
         if task.done():  # too many, or it broke
-            return ERROR, b"", _why_it_broke(task)
+            return Status.error, b"", _why_it_broke(task)
         if not one.missing:
             one.missing[self._own.node_id] = "its time was up"
         self._member.unsure[one.id] = Wanted(digests, epoch)
         self._member.keep_unsure()
         await self._member.kept()
         if one.cleared:  # a clear came while we wrote: nobody looks up these digests any more
-            return CLEARED, b"", ""
+            return Status.stale, b"", ""
         if one.done.is_set():
-            return OK, b"".join(one.held), ""
+            return Status.ok, b"".join(one.held), ""
         text = "; ".join(f"{who}: {why}" for who, why in list(one.missing.items())[:NAMED_MAX])
-        return (REMOVING if one.kept else ERROR), b"".join(one.held), f"not sure of {text}"
+        return (
+            (Status.removing if one.kept else Status.error),
+            b"".join(one.held),
+            f"not sure of {text}",
+        )
 
     def _drive(self, one: Open) -> asyncio.Task[None]:
         self._open[one.id] = one

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from harness.fake_daemon import FakeClient, FakeSource, FakeStatus, listening, serving
+from harness.fake_daemon import FakeClient, FakeSource, listening, serving
 
+from peercache_client import Status
 from peercached.cli import exits
 from peercached.cli.connection import Target
 from peercached.cli.ctl import main
@@ -257,14 +258,14 @@ def test_put_sets_a_file_or_standard_input(ctl: Bench) -> None:
 
 
 def test_put_that_fails_says_why_and_exits_with_4(ctl: Bench) -> None:
-    ctl.client.trouble = FakeStatus.no_space
+    ctl.client.trouble = Status.no_space
     result = ctl("put", "k", "-", stdin=b"x")
     assert result.exit_code == exits.FAILED
     assert "larger pool_size" in result.output
 
 
 def test_a_daemon_that_dies_meanwhile_is_unreachable_not_a_miss(ctl: Bench) -> None:
-    ctl.client.trouble = FakeStatus.no_daemon
+    ctl.client.trouble = Status.no_daemon
     for command in (["put", "k", "-"], ["remove", "k"]):
         result = ctl(*command, stdin=b"x")
         assert result.exit_code == exits.UNREACHABLE
@@ -301,7 +302,7 @@ def test_remove_reports_each_key_removed_or_absent(ctl: Bench) -> None:
     assert result.exit_code == exits.ABSENT
     assert result.output == "removed  a\nabsent   b\n"
     assert not ctl.client.pages
-    ctl.client.trouble = FakeStatus.error
+    ctl.client.trouble = Status.error
     assert ctl("remove", "a").exit_code == exits.FAILED
 
 
