@@ -87,7 +87,6 @@ async def run(
         log.info("%s", line)
     # Listen before joining: peers ask the data port for records once a view includes this node.
     listen(engine, config)
-    ring = Ring()
     daemon = Daemon(
         settings,
         engine,
@@ -95,7 +94,7 @@ async def run(
         tls,
         incarnation,
         heads,
-        lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
+        Ring().build,
         remembered,
         name,
     )

@@ -68,7 +68,6 @@ void each_key(Settings& to, const Take& take) {
   take("rdma_pkey", to.link.pkey);
   take("rdma_timeout", to.link.timeout);
   take("rdma_retry_count", to.link.retry_count);
-  take("rdma_rd_atomic", to.link.rd_atomic);
   take("faults", engine.faults);
 }
 

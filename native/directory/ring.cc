@@ -29,7 +29,7 @@ Ring::Ring(std::vector<uint64_t> positions, std::vector<HolderIndex> nodes, unsi
     throw std::invalid_argument("ring: the positions do not ascend: sort them");
   if (positions_.size() >= UINT32_MAX)
     throw std::invalid_argument("ring: " + std::to_string(positions_.size()) +
-                                " positions: use fewer vnodes");
+                                " positions: too many");
   if (positions_.empty()) return;
   const size_t count = positions_.size();
   node_last_ = *std::max_element(nodes_.begin(), nodes_.end());

@@ -24,7 +24,6 @@ SAME = {
     "heartbeat_interval": "heartbeat_interval_s",
     "member_ttl": "member_ttl_s",
     "max_masters": "max_masters",
-    "vnodes": "vnodes",
     "directory_replicas": "directory_replicas",
     "max_channels_per_peer": "max_channels_per_peer",
     "metrics_enabled": "metrics_enabled",
@@ -36,6 +35,7 @@ _SPECIAL = ("protocol", "device_name", "device_names", "ib_port", "gid_index")
 _DISK = {"disk_enabled": True, "disk_path": "/data/peercache/", "disk_size": "100gb"}
 
 NOT_NEEDED = {
+    "vnodes": "all nodes have the same number of positions on the ring",
     "mode": "every node is a peer",
     "role": "every node is a peer",
     "write_policy": "pages stay at the node that sets them, and all nodes read them",

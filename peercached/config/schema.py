@@ -418,15 +418,6 @@ class Config(BaseModel):
         "may be lost then.",
     )
 
-    vnodes: Count = _key(
-        160,
-        _DIRECTORY,
-        "Positions of each node on the ring.",
-        "More spread the directory more evenly, but enlarge rings of thousands of nodes.",
-        shared=True,
-        ge=1,
-        le=4096,
-    )
     directory_replicas: Count = _key(
         2,
         _DIRECTORY,
@@ -598,14 +589,6 @@ class Config(BaseModel):
         "Lower it to leave a broken rail sooner if there is another rail.",
         ge=0,
         le=7,
-    )
-    rdma_rd_atomic: Count = _key(
-        0,
-        _RDMA,
-        "READs in flight per queue pair. 0: as many as both devices can.",
-        "Lower it to leave the devices' resources to others.",
-        ge=0,
-        le=255,
     )
 
     metrics_enabled: Flag = _key(

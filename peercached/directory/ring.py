@@ -1,7 +1,7 @@
 """Consistent hashing: the positions of a view's owners (owner_choice.py) on the ring.
 
-A node of median weight has `vnodes` positions on the ring. Heavier nodes have more and lighter
-nodes have fewer, in proportion to their weight, within 1/8 to 8 times `vnodes` (`vnodes_of`).
+A node of median weight has VNODES positions on the ring. Heavier nodes have more and lighter nodes
+have fewer, in proportion to their weight, within 1/8 to 8 times VNODES (`vnodes_of`).
 Position i of a node is BLAKE2b-64("<node id>#<i>"), read as a big-endian number. Nodes at the same
 position are ordered by node id.
 
@@ -22,6 +22,8 @@ import sys
 from array import array
 from collections.abc import Mapping
 
+# More spread the records more evenly, but enlarge the rings of thousands of nodes. Equal on all
+# nodes, or they ask the wrong owners: a release that changes it needs a new protocol version.
 VNODES = 160
 
 # A node has at most this many times the positions of the median node, and at least that fraction.
@@ -31,15 +33,15 @@ _SLOT_BITS = 16
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
 
 
-def positions(node_id: str, vnodes: int = VNODES) -> list[int]:
+def positions(node_id: str, count: int) -> list[int]:
     """A node's positions, ascending: 64-bit numbers."""
     return sorted(
         int.from_bytes(hashlib.blake2b(f"{node_id}#{i}".encode(), digest_size=8).digest(), "big")
-        for i in range(vnodes)
+        for i in range(count)
     )
 
 
-def vnodes_of(weights: Mapping[str, int], vnodes: int = VNODES) -> dict[str, int]:
+def vnodes_of(weights: Mapping[str, int]) -> dict[str, int]:
     """The number of positions of each node. Integer arithmetic, so that all nodes agree.
 
     The weight is the node's pool in bytes: a node with more pages keeps more records. It is
@@ -48,11 +50,11 @@ def vnodes_of(weights: Mapping[str, int], vnodes: int = VNODES) -> dict[str, int
     """
     known = sorted(weight for weight in weights.values() if weight > 0)
     if not known:
-        return dict.fromkeys(weights, vnodes)
+        return dict.fromkeys(weights, VNODES)
     median = known[(len(known) - 1) // 2]
-    least, most = max(vnodes // WEIGHT_FACTOR_MAX, 1), vnodes * WEIGHT_FACTOR_MAX
+    least, most = max(VNODES // WEIGHT_FACTOR_MAX, 1), VNODES * WEIGHT_FACTOR_MAX
     return {
-        node_id: min(max((vnodes * (weight or median) + median // 2) // median, least), most)
+        node_id: min(max((VNODES * (weight or median) + median // 2) // median, least), most)
         for node_id, weight in weights.items()
     }
 
@@ -73,7 +75,6 @@ class Ring:
     def build(
         self,
         members: Mapping[str, int],
-        vnodes: int = VNODES,
         weights: Mapping[str, int] | None = None,
     ) -> tuple[bytes, bytes]:
         """Returns packed u64 positions, ascending, and the packed u16 holder index of each.
@@ -86,7 +87,7 @@ class Ring:
             raise ValueError(f"a view of {len(members)} nodes: a ring has room for 65536")
         before, self._vnodes = (
             self._vnodes,
-            vnodes_of({node_id: (weights or {}).get(node_id, 0) for node_id in members}, vnodes),
+            vnodes_of({node_id: (weights or {}).get(node_id, 0) for node_id in members}),
         )
         self._leave(
             [

@@ -118,16 +118,18 @@ def test_reload_applies_live_keys_and_lists_restart_keys(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     file = tmp_path / "p.toml"
-    file.write_text("vnodes = 160\n")
+    file.write_text("max_masters = 3\n")
     cluster = make_cluster(1, config=str(file))
-    file.write_text('vnodes = 80\nlog_level = "debug"\npublish_timeout_ms = 50\n')
+    file.write_text('max_masters = 5\nlog_level = "debug"\npublish_timeout_ms = 50\n')
     assert document(cluster[0], "reload") == {
-        "changed": ["publish_timeout_ms", "log_level"], "needs_restart": ["vnodes"], "problems": []
-    }  # fmt: skip
+        "changed": ["publish_timeout_ms", "log_level"],
+        "needs_restart": ["max_masters"],
+        "problems": [],
+    }
     settings = document(cluster[0], "config")
-    assert settings["vnodes"]["value"] == 160  # type: ignore[index]
+    assert settings["max_masters"]["value"] == 3  # type: ignore[index]
     assert settings["log_level"] == {"value": "debug", "source": f"file {file}:2", "live": True}
-    assert "New values of vnodes" in ctl(cluster[0], "status").output
-    file.write_text("vnodes = no\n")
+    assert "New values of max_masters" in ctl(cluster[0], "status").output
+    file.write_text("max_masters = no\n")
     assert ctl(cluster[0], "reload").exit_code == exits.FAILED
     assert "was not reloaded" in ctl(cluster[0], "status").output

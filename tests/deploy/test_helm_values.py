@@ -40,7 +40,10 @@ KEYS: dict[str, Any] = SCHEMA["definitions"]["config"]["properties"]
             {"config": {"metrics_port": 0}},
             "config.metrics_port: Must be greater than or equal to 1",
         ),
-        ({"memoryNodes": {"config": {"vnodes": "1"}}}, "memoryNodes.config.vnodes: Invalid type"),
+        (
+            {"memoryNodes": {"config": {"max_masters": "1"}}},
+            "memoryNodes.config.max_masters: Invalid type",
+        ),
         ({"gpuNodes": {"node_selector": {}}}, "Additional property node_selector is not allowed"),
         ({"updateStrategy": {"maxUnavailable": 0}}, "maxUnavailable: Must be greater"),
         ({"clusterSecret": {"name": ""}}, "clusterSecret.name: String length must be"),

@@ -112,11 +112,7 @@ class RealRemovals(SimCluster):
 
     def data_plane(self, node: SimNode, config: Config, incarnation: int) -> DataPlane:
         engine = RealEngine(node, config, incarnation, self._homes[node.name], self.real_time)
-        ring = Ring()
-        return DataPlane(
-            cast(Any, engine),
-            lambda members, pool_bytes: ring.build(members, config.vnodes, pool_bytes),
-        )
+        return DataPlane(cast(Any, engine), Ring().build)
 
     def start(self, name: str, cold: bool = False) -> SimNode:
         chance = self.rng.random()

@@ -178,9 +178,7 @@ ChannelEnd Rail::describe(const ibv_qp& qp, uint32_t psn) const {
   end.lid = own.lid;
   end.mtu = own.mtu;
   const int reads = std::min(limits_.max_qp_init_rd_atom, limits_.max_qp_rd_atom);
-  const unsigned wanted = settings.rd_atomic == 0 ? 255 : settings.rd_atomic;
-  end.rd_atomic = static_cast<uint8_t>(
-      std::clamp<unsigned>(wanted, 1, static_cast<unsigned>(std::clamp(reads, 1, 255))));
+  end.rd_atomic = static_cast<uint8_t>(std::clamp(reads, 1, 255));  // the device's most
   end.gid = own.gid.gid;
   end.link_layer = port.ethernet ? 2 : 1;
   return end;

@@ -23,7 +23,6 @@ struct LinkSettings {
   uint16_t pkey = 0xffff;
   uint8_t timeout = 16;     // 4.096 us * 2^n until a retransmission
   uint8_t retry_count = 6;  // 7 means for ever on soft-RoCE
-  unsigned rd_atomic = 0;   // READs in flight per queue pair; 0: the most that both devices can
 };
 
 struct RailCounters {

@@ -82,13 +82,13 @@ def test_config_shows_each_value_and_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "p.toml"
-    file.write_text("vnodes = 7\n")
+    file.write_text("max_masters = 7\n")
     monkeypatch.setenv("PEERCACHED_WORKERS_MAX", "9")
     code, output = invoke("config", "--config", str(file), "--pool-size", "2g")
     assert code == 0
     rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in output.splitlines()[2:] if line}
-    assert rows["vnodes"][0] == "7"
-    assert rows["vnodes"][1].strip().startswith("file ")
+    assert rows["max_masters"][0] == "7"
+    assert rows["max_masters"][1].strip().startswith("file ")
     assert [word.strip() for word in rows["workers_max"]] == [
         "9",
         "environment PEERCACHED_WORKERS_MAX",
@@ -98,11 +98,11 @@ def test_config_shows_each_value_and_its_source(
 
 
 def test_config_json_has_value_and_source_of_every_key() -> None:
-    code, output = invoke("--vnodes", "5", "config", "--json", "--huge-pages")
+    code, output = invoke("--max-masters", "5", "config", "--json", "--huge-pages")
     assert code == 0
     document = json.loads(output)
     assert set(document) == set(KEYS)
-    assert document["vnodes"] == {"value": 5, "source": "option --vnodes"}
+    assert document["max_masters"] == {"value": 5, "source": "option --max-masters"}
     assert document["huge_pages"]["value"] is True
     assert document["data_port"] == {"value": 31999, "source": "default"}
 
@@ -111,10 +111,10 @@ def test_the_file_may_be_named_by_a_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "p.toml"
-    file.write_text("vnodes = 7\n")
+    file.write_text("max_masters = 7\n")
     monkeypatch.setenv("PEERCACHED_CONFIG", str(file))
     _, output = invoke("config", "--json")
-    assert json.loads(output)["vnodes"]["value"] == 7
+    assert json.loads(output)["max_masters"]["value"] == 7
 
 
 def test_config_check_prints_only_the_verdict() -> None:
@@ -242,15 +242,15 @@ def test_sighup_reads_the_configuration_again(
     daemons: list[subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     file = tmp_path / "p.toml"
-    file.write_text("vnodes = 7\n")
+    file.write_text("max_masters = 7\n")
     process = start(daemons, SERVES, "--config", str(file))
     wait_for_line(process, "ready")
-    file.write_text('vnodes = 8\nlog_format = "json"\n')
+    file.write_text('max_masters = 8\nlog_format = "json"\n')
     process.send_signal(signal.SIGHUP)
     assert "log_format = json" in wait_for_line(process, "reloaded: ")
     entry = json.loads(wait_for_line(process, "restart"))
-    assert entry["message"] == "reloaded, but a restart is needed for: vnodes"
-    file.write_text("vnodes = nine\n")
+    assert entry["message"] == "reloaded, but a restart is needed for: max_masters"
+    file.write_text("max_masters = nine\n")
     process.send_signal(signal.SIGHUP)
     assert "is not TOML" in wait_for_line(process, "not reloaded")
     process.terminate()
@@ -339,8 +339,8 @@ def test_json_logs_are_json_from_the_first_line(daemons: list[subprocess.Popen[s
 
 
 def test_the_given_keys_are_in_the_log(daemons: list[subprocess.Popen[str]]) -> None:
-    process = start(daemons, SERVES, "--vnodes", "11")
-    assert "(option --vnodes)" in wait_for_line(process, "vnodes = 11")
+    process = start(daemons, SERVES, "--max-masters", "11")
+    assert "(option --max-masters)" in wait_for_line(process, "max_masters = 11")
 
 
 _INTERRUPTED_IMPORT = """

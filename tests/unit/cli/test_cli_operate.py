@@ -100,21 +100,21 @@ def test_evict_takes_keys_or_bytes_or_all_and_nothing_else(ctl: Bench) -> None:
 
 
 def test_config_shows_the_daemons_own(ctl: Bench) -> None:
-    ctl.source.settings = {"vnodes": {"value": 7, "source": "file /p.toml:3", "live": False}}
-    assert json.loads(ctl("config", "--json").output)["vnodes"]["value"] == 7
+    ctl.source.settings = {"max_masters": {"value": 7, "source": "file /p.toml:3", "live": False}}
+    assert json.loads(ctl("config", "--json").output)["max_masters"]["value"] == 7
     row = ctl("config").output.splitlines()[-1]
-    assert row.split() == ["vnodes", "7", "file", "/p.toml:3"]
+    assert row.split() == ["max_masters", "7", "file", "/p.toml:3"]
 
 
 def test_reload_reports_applied_pending_and_invalid_keys(ctl: Bench) -> None:
-    ctl.source.reloaded = (["log_level"], ["vnodes"], [])
+    ctl.source.reloaded = (["log_level"], ["max_masters"], [])
     result = ctl("reload")
     assert result.exit_code == exits.OK
-    assert result.output == "In force now: log_level.\nIn force after a restart: vnodes.\n"
-    ctl.source.reloaded = ([], [], ["vnodes = 0: is too small"])
+    assert result.output == "In force now: log_level.\nIn force after a restart: max_masters.\n"
+    ctl.source.reloaded = ([], [], ["max_masters = 0: is too small"])
     result = ctl("reload")
     assert result.exit_code == exits.FAILED
-    assert "Not reloaded: vnodes = 0: is too small" in result.output
+    assert "Not reloaded: max_masters = 0: is too small" in result.output
 
 
 def test_trace_shows_each_step_with_its_duration(ctl: Bench) -> None:

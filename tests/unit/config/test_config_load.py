@@ -65,13 +65,13 @@ def test_the_workers_socket_is_given_to_their_group_by_a_daemon_that_may(
 
 def test_later_sources_win_and_every_value_knows_its_own(tmp_path: Path) -> None:
     file = write(
-        tmp_path, '# ours\nvnodes = 10\npool_size = "1g"\nmeta_port = 1\nworkers_max = 3\n'
+        tmp_path, '# ours\nmax_masters = 10\npool_size = "1g"\nmeta_port = 1\nworkers_max = 3\n'
     )
     environment = {"PEERCACHED_POOL_SIZE": "2g", "PEERCACHED_META_PORT": "2", "HOME": "/"}
     effective = load(file, environment, {"meta_port": "3"})
     config, sources = effective.config, effective.sources
-    assert (config.vnodes, config.pool_size, config.meta_port) == (10, 2 << 30, 3)
-    assert sources["vnodes"] == f"file {file}:2"
+    assert (config.max_masters, config.pool_size, config.meta_port) == (10, 2 << 30, 3)
+    assert sources["max_masters"] == f"file {file}:2"
     assert sources["pool_size"] == "environment PEERCACHED_POOL_SIZE"
     assert sources["meta_port"] == "option --meta-port"
     assert sources["data_port"] == "default"
@@ -167,7 +167,9 @@ def test_a_bad_value_names_key_value_source_and_remedy(key: str, value: str, sai
     assert remedy
 
 
-@pytest.mark.parametrize("text", ["vnodes = true", "verify = 1", 'node_id = ["a"]', "vnodes = 1.5"])
+@pytest.mark.parametrize(
+    "text", ["max_masters = true", "verify = 1", 'node_id = ["a"]', "max_masters = 1.5"]
+)
 def test_values_of_another_type_are_not_converted(tmp_path: Path, text: str) -> None:
     assert len(problems(write(tmp_path, text))) == 1
 
@@ -184,7 +186,7 @@ def test_a_boolean_is_true_or_false_in_a_file_without_quotes(tmp_path: Path) -> 
 
 
 def test_all_configuration_problems_are_reported_together(tmp_path: Path) -> None:
-    file = write(tmp_path, "vnodes = 0\nnonsense = 1\n[pool]\nsize = 1\n")
+    file = write(tmp_path, "max_masters = 0\nnonsense = 1\n[pool]\nsize = 1\n")
     told = problems(file, {"PEERCACHED_META_PORT": "x"})
     assert len(told) == 4
     assert any("[pool]" in problem and "top level" in problem for problem in told)
@@ -192,7 +194,11 @@ def test_all_configuration_problems_are_reported_together(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"vnodes 3", "line 1"), (b"vnodes = 3\nvnodes = 4", "each key once"), (b"\xff = 1", "UTF-8")],
+    [
+        (b"max_masters 3", "line 1"),
+        (b"max_masters = 3\nmax_masters = 4", "each key once"),
+        (b"\xff = 1", "UTF-8"),
+    ],
 )
 def test_toml_error_names_the_file_and_the_cause(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "p.toml"
@@ -211,7 +217,7 @@ def test_a_missing_file_is_an_error_not_the_defaults(tmp_path: Path) -> None:
 
 def test_the_configuration_cannot_be_changed_afterwards() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        load().config.vnodes = 3
+        load().config.max_masters = 3
 
 
 def test_addresses_with_a_password_are_refused_and_not_shown(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ def unpacked(packed: tuple[bytes, bytes]) -> tuple[array[int], array[int]]:
 
 
 def built(members: dict[str, int], vnodes: int = 160) -> tuple[array[int], array[int]]:
-    return unpacked(Ring().build(members, vnodes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ring_module, "VNODES", vnodes)
+        return unpacked(Ring().build(members))
 
 
 # --- golden vectors must never change: nodes of different versions have to agree
@@ -106,10 +108,10 @@ def test_the_order_of_the_members_does_not_matter(node_ids: set[str], data: st.D
 def test_the_views_before_do_not_matter(views: list[set[str]]) -> None:
     remembering = Ring()
     for turn, node_ids in enumerate(views):
-        # Indices change as nodes restart. A cluster never changes vnodes, but a test may.
+        # Indices change as nodes restart.
         members = {node_id: turn + index for index, node_id in enumerate(sorted(node_ids))}
-        vnodes = 5 if turn % 3 else 4
-        assert unpacked(remembering.build(members, vnodes)) == built(members, vnodes)
+        weights = {node_id: 1 + (turn + len(node_id)) % 3 for node_id in members}
+        assert remembering.build(members, weights) == Ring().build(members, weights)
 
 
 @given(NODE_IDS.filter(lambda node_ids: len(node_ids) > 1))
@@ -131,11 +133,11 @@ def test_owners_are_distinct_and_as_many_as_there_are(node_ids: set[str], replic
 
 
 def test_equal_positions_are_ordered_by_node_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_module, "positions", lambda node_id, vnodes: [7, 9][:vnodes])
+    monkeypatch.setattr(ring_module, "positions", lambda node_id, count: [7, 9])
     ring = Ring()
-    ring.build({"m": 0}, 2)
-    ring.build({"m": 0, "z": 1}, 2)
-    places, nodes = unpacked(ring.build({"z": 1, "a": 2, "m": 0}, 2))
+    ring.build({"m": 0})
+    ring.build({"m": 0, "z": 1})
+    places, nodes = unpacked(ring.build({"z": 1, "a": 2, "m": 0}))
     assert places.tolist() == [7, 7, 7, 9, 9, 9]
     assert nodes.tolist() == [2, 0, 1, 2, 0, 1]
 
@@ -153,23 +155,23 @@ def test_a_view_beyond_the_index_is_refused() -> None:
 def test_node_weights_match_golden_values() -> None:
     gib = 1 << 30
     weights = {"alpha": 64 * gib, "beta": 256 * gib, "gamma": 96 * gib, "delta": 0}
-    assert vnodes_of(weights, 160) == {"alpha": 107, "beta": 427, "gamma": 160, "delta": 160}
-    assert vnodes_of({"tiny": 1, "mid": gib, "huge": 10**18}, 160) == {
+    assert vnodes_of(weights) == {"alpha": 107, "beta": 427, "gamma": 160, "delta": 160}
+    assert vnodes_of({"tiny": 1, "mid": gib, "huge": 10**18}) == {
         "tiny": 20,
         "mid": 160,
         "huge": 1280,
     }
-    assert vnodes_of({"one": 7, "two": 7}, 160) == {"one": 160, "two": 160}
-    assert vnodes_of({"no": 0, "nor": 0}, 160) == {"no": 160, "nor": 160}
-    places, nodes = unpacked(Ring().build({"a": 0, "b": 1}, 2, {"a": 100, "b": 200}))
-    assert places.tolist() == sorted([*positions("a", 2), *positions("b", 4)])
-    assert nodes.tolist().count(1) == 4
+    assert vnodes_of({"one": 7, "two": 7}) == {"one": 160, "two": 160}
+    assert vnodes_of({"no": 0, "nor": 0}) == {"no": 160, "nor": 160}
+    places, nodes = unpacked(Ring().build({"a": 0, "b": 1}, {"a": 100, "b": 200}))
+    assert places.tolist() == sorted([*positions("a", 160), *positions("b", 320)])
+    assert nodes.tolist().count(1) == 320
 
 
 def test_a_node_owns_in_proportion_to_its_weight() -> None:
     members = {f"node-{i}": i for i in range(40)}
     weights = {name: (4 if index == 0 else 1) << 30 for name, index in members.items()}
-    shares = dict(RingTable(*Ring().build(members, 160, weights), 2).shares())
+    shares = dict(RingTable(*Ring().build(members, weights), 2).shares())
     assert shares[0] == pytest.approx(4 / 43, rel=0.15)
 
 
@@ -185,7 +187,7 @@ def test_the_weights_before_do_not_matter(views: list[dict[str, int]]) -> None:
     remembering = Ring()
     for weights in views:
         members = {node_id: index for index, node_id in enumerate(sorted(weights))}
-        assert remembering.build(members, 12, weights) == Ring().build(members, 12, weights)
+        assert remembering.build(members, weights) == Ring().build(members, weights)
 
 
 def test_node_with_more_positions_keeps_its_old_ones() -> None:
@@ -203,7 +205,7 @@ def test_shares_are_near_even() -> None:
 
 @given(NODE_IDS, st.integers(1, 4))
 def test_native_and_python_name_the_same_owners(node_ids: set[str], replicas: int) -> None:
-    packed = Ring().build({node_id: index for index, node_id in enumerate(sorted(node_ids))}, 12)
+    packed = Ring().build({node_id: index for index, node_id in enumerate(sorted(node_ids))})
     table = RingTable(*packed, replicas)
     places, nodes = unpacked(packed)
     edges = [digest_at((p + d) % (1 << 64)) for p in places[:5] for d in (-1, 0, 1)]
