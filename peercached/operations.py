@@ -1,4 +1,7 @@
-"""Carries out operators' requests to a running node, whichever interface they come by."""
+"""Carries out operators' requests to a running node, whichever interface they come by.
+
+There is a method for each call of proto/admin.proto (admin/calls.py says how it is called).
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,7 @@ class Operations:
         self._placement = placement
         self._records = records
         self._cluster_wide = cluster_wide
+        self._removal_driver = removal_driver
         self._drain = handover.drain
         self._move = handover.move
         self._pins = pins
@@ -67,7 +71,6 @@ class Operations:
         self.events = history.document
         self.curves = curves.document
         self.undrain = handover.drain.undo
-        self.forget_node = removal_driver.forget_everywhere
 
     # --- reads
 
@@ -146,15 +149,13 @@ class Operations:
         prefix: bool,
         here: bool,
         timeout_s: float,
-    ) -> tuple[list[str], str]:
+    ) -> Mapping[str, Any]:
         if seconds <= 0:
             raise ValueError(f"a pin for {seconds:g} seconds: give a time above 0")
         check_seconds(seconds)
         return await self._pin(namespace, keys, seconds, prefix, here, timeout_s)
 
-    async def unpin(
-        self, namespace: str, keys: list[bytes], timeout_s: float
-    ) -> tuple[list[str], str]:
+    async def unpin(self, namespace: str, keys: list[bytes], timeout_s: float) -> Mapping[str, Any]:
         return await self._pin(namespace, keys, 0.0, False, False, timeout_s)
 
     async def _pin(
@@ -165,13 +166,14 @@ class Operations:
         prefix: bool,
         here: bool,
         timeout_s: float,
-    ) -> tuple[list[str], str]:
+    ) -> Mapping[str, Any]:
         digests = self._digests(namespace, keys)
         namespace_id = self._engine.namespace_id(namespace)
         epoch = self._engine.namespace_epoch(namespace_id)
         wish = Wish(namespace_id, epoch, digests, seconds, prefix, here)
         pinned = await self._pins.pin(wish, _checked_timeout(timeout_s))
-        return [pinned.outcome(digest) for digest in digests], pinned.text
+        outcomes = [pinned.outcome(digest) for digest in digests]
+        return {"outcomes": outcomes, "why_not": pinned.text}
 
     async def move(
         self, namespace: str, keys: list[bytes], to: str, timeout_s: float
@@ -186,29 +188,37 @@ class Operations:
             raise ValueError(f"{len(keys)} keys at once: {KEYS_MAX} are the limit")
         return [self._engine.digest(namespace, key) for key in keys]
 
-    def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
+    def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
+        """Returns at once; `status` shows the progress."""
         self._drain.start(Limits(bytes_max, seconds, stay))
 
-    async def clear(self, namespace: str) -> list[str]:
+    async def clear(self, namespace: str) -> Mapping[str, Any]:
         unreached = await self._cluster_wide.clear(namespace)
         self._history.add("clear", f"An operator cleared {self._shown(namespace)}.")
-        return unreached
+        return {"unreached": unreached}
+
+    async def forget_node(self, node_id: str, listening: bool) -> Mapping[str, Any]:
+        return {"unreached": await self._removal_driver.forget_everywhere(node_id, listening)}
 
     def _shown(self, namespace: str) -> str:
         """Its id, because a name may contain a tenant's salt, and events are open to all."""
         return f"the namespace with the id {self._engine.namespace_id(namespace).hex()}"
 
-    async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
-        return self._engine.evict(b"".join(self._digests(namespace, keys)))
+    async def evict(
+        self, namespace: str, keys: list[bytes], coldest_bytes: int, everything: bool
+    ) -> Mapping[str, Any]:
+        if sum((bool(keys), coldest_bytes > 0, everything)) != 1:
+            raise ValueError("say which pages should go: keys, or how many bytes, or all")
+        if keys:
+            pages, evicted = self._engine.evict(b"".join(self._digests(namespace, keys)))
+        else:
+            wanted = 2**63 if everything else coldest_bytes
+            loop = asyncio.get_running_loop()
+            pages, evicted = await loop.run_in_executor(None, self._engine.evict_coldest, wanted)
+        return {"pages": pages, "bytes": evicted}
 
-    async def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
-        wanted = 2**63 if bytes_wanted is None else bytes_wanted
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, self._engine.evict_coldest, wanted)
-
-    async def reload(self) -> tuple[list[str], list[str], list[str]]:
-        done = await self._settings.reload()
-        return done.changed, done.needs_restart, done.problems
+    async def reload(self) -> Mapping[str, Any]:
+        return asdict(await self._settings.reload())
 
 
 def _checked_timeout(timeout_s: float) -> float:

@@ -5,7 +5,6 @@ The other documents are smaller. `calls.py` defines the calls, `server.py` serve
 daemon, and `client.py` makes them and explains connection failures.
 """
 
-SERVICE = "peercached.admin.v1.Admin"
 # NODE_KEY: request metadata, the target member's node id in UTF-8. VERSION_KEY: metadata of every
 # answer, peercached's version on that member.
 NODE_KEY = "peercached-node-bin"

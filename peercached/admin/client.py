@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 from pydantic import ValidationError
 
 from peercached import __version__
-from peercached.admin import NODE_KEY, SERVICE, VERSION_KEY
+from peercached.admin import NODE_KEY, VERSION_KEY
+from peercached.admin.calls import CALLS, SERVICE
 from peercached.admin.effective import EffectiveConfig
 from peercached.admin.events import Events
 from peercached.admin.pages import Pages
@@ -71,72 +73,64 @@ class AdminClient:
 
     def status(self) -> Status:
         """The daemon's whole status."""
-        return self._parse(Status, self._call("Status", pb.StatusRequest(), pb.StatusReply).json)
+        return self._read(Status, "Status")
 
     def locate(self, namespace: str, key: bytes) -> Located:
         """The owners and holders of a key."""
-        request = pb.LocateRequest(namespace=namespace, key=key)
-        return self._parse(Located, self._call("Locate", request, pb.LocateReply).json)
+        return self._read(Located, "Locate", namespace=namespace, key=key)
 
     def ring(self) -> Ring:
         """The ring's owners and their shares, and the state of the records."""
-        return self._parse(Ring, self._call("Ring", pb.RingRequest(), pb.RingReply).json)
+        return self._read(Ring, "Ring")
 
     def config(self) -> EffectiveConfig:
         """The effective configuration, and the source of each value."""
-        reply = self._call("Config", pb.ConfigRequest(), pb.ConfigReply)
-        return self._parse(EffectiveConfig, reply.json)
+        return self._read(EffectiveConfig, "Config")
 
     def events(self, after: int = 0) -> Events:
         """The events that the node saw lately, with a number above `after`."""
-        reply = self._call("Events", pb.EventsRequest(after=after), pb.EventsReply)
-        return self._parse(Events, reply.json)
+        return self._read(Events, "Events", after=after)
 
     def process(self) -> Process:
         """The daemon's threads and memory, and what it runs on."""
-        return self._parse(Process, self._call("Process", pb.StatusRequest(), pb.StatusReply).json)
+        return self._read(Process, "Process")
 
     def trace(self, namespace: str, key: bytes) -> Trace:
         """Makes the daemon get one page, and returns the time of each step."""
-        request = pb.TraceRequest(namespace=namespace, key=key, seconds=min(self._work_s, 60.0))
-        return self._parse(Trace, self._call("Trace", request, pb.TraceReply).json)
+        seconds = min(self._work_s, 60.0)
+        return self._read(Trace, "Trace", namespace=namespace, key=key, seconds=seconds)
 
     def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         """Starts a drain; `status().drain` shows the progress."""
-        request = pb.DrainRequest(bytes_max=bytes_max, seconds=seconds, stay=stay)
-        self._call("Drain", request, pb.DrainReply)
+        self._call("Drain", bytes_max=bytes_max, seconds=seconds, stay=stay)
 
     def undrain(self) -> None:
         """Ends a drain: the node accepts sets again."""
-        self._call("Undrain", pb.UndrainRequest(), pb.UndrainReply)
+        self._call("Undrain")
 
     def clear(self, namespace: str) -> list[str]:
         """Clears a namespace cluster-wide. Returns the nodes that were not reached."""
-        request = pb.ClearRequest(namespace=namespace)
-        return list(self._call("Clear", request, pb.ClearReply).unreached)
+        return list(self._call("Clear", namespace=namespace).unreached)
 
     def forget_node(self, node_id: str, listening: bool = False) -> list[str]:
         """Stops waiting with removals for a lost node. Returns the members that were not
         reached. `listening`: even if something takes connections at its address."""
-        request = pb.ForgetNodeRequest(node_id=node_id, listening=listening)
-        return list(self._call("ForgetNode", request, pb.ForgetNodeReply).unreached)
+        return list(self._call("ForgetNode", node_id=node_id, listening=listening).unreached)
 
     def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
         """Returns (pages, bytes) evicted from the node's pool."""
-        return self._evict(pb.EvictRequest(namespace=namespace, keys=keys))
+        reply = self._call("Evict", namespace=namespace, keys=keys)
+        return reply.pages, reply.bytes
 
     def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
         """Like evict(), for the coldest pages. None: all pages."""
-        return self._evict(pb.EvictRequest(bytes=bytes_wanted or 0, all=bytes_wanted is None))
-
-    def _evict(self, request: pb.EvictRequest) -> tuple[int, int]:
-        reply = self._call("Evict", request, pb.EvictReply)
+        everything = bytes_wanted is None
+        reply = self._call("Evict", coldest_bytes=bytes_wanted or 0, everything=everything)
         return reply.pages, reply.bytes
 
     def pages(self, order: str, limit: int, namespace: str = "") -> Pages:
         """Pages of the node's pool, of one namespace or of all: "hot", or "pinned"."""
-        request = pb.PagesRequest(order=order, limit=limit, namespace=namespace)
-        return self._parse(Pages, self._call("Pages", request, pb.PagesReply).json)
+        return self._read(Pages, "Pages", order=order, limit=limit, namespace=namespace)
 
     def pin(
         self,
@@ -150,7 +144,8 @@ class AdminClient:
         """Pins pages at their holders, or brings them to the node and pins them there. Returns (an
         outcome for each key: ok, absent, no_space or another page status, and why some were
         refused)."""
-        request = pb.PinRequest(
+        reply = self._call(
+            "Pin",
             namespace=namespace,
             keys=keys,
             seconds=seconds,
@@ -158,29 +153,31 @@ class AdminClient:
             here=here,
             timeout_s=self._work_s,
         )
-        reply = self._call("Pin", request, pb.PinReply)
         return list(reply.outcomes), reply.why_not
 
     def unpin(self, namespace: str, keys: list[bytes]) -> tuple[list[str], str]:
         """Ends pins at all holders. An outcome is `absent` for a page that was not pinned."""
-        request = pb.UnpinRequest(namespace=namespace, keys=keys, timeout_s=self._work_s)
-        reply = self._call("Unpin", request, pb.PinReply)
+        reply = self._call("Unpin", namespace=namespace, keys=keys, timeout_s=self._work_s)
         return list(reply.outcomes), reply.why_not
 
     def move(self, namespace: str, keys: list[bytes], to: str) -> pb.MoveReply:
         """Hands pages of the node's pool to the node `to`."""
-        request = pb.MoveRequest(namespace=namespace, keys=keys, to=to, timeout_s=self._work_s)
-        reply: pb.MoveReply = self._call("Move", request, pb.MoveReply)
+        reply: pb.MoveReply = self._call(
+            "Move", namespace=namespace, keys=keys, to=to, timeout_s=self._work_s
+        )
         return reply
 
     def reload(self) -> tuple[list[str], list[str], list[str]]:
         """(keys changed, keys that need a restart, problems)"""
-        reply = self._call("Reload", pb.ReloadRequest(), pb.ReloadReply)
+        reply = self._call("Reload")
         return list(reply.changed), list(reply.needs_restart), list(reply.problems)
 
-    def _call(self, method: str, request: Any, reply: Any) -> Any:
+    def _call(self, method: str, **fields: Any) -> Any:
+        of = CALLS[method]
+        request: Any = GetMessageClass(of.input_type)(**fields)
+        reply: Any = GetMessageClass(of.output_type)
         ask = self._channel.unary_unary(
-            f"/{SERVICE}/{method}",
+            f"/{SERVICE.full_name}/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=reply.FromString,
         )
@@ -216,9 +213,10 @@ class AdminClient:
             else f"the daemon at {self._path}"
         )
 
-    def _parse(self, model: type[_Document], text: str) -> _Document:
+    def _read(self, model: type[_Document], method: str, **fields: Any) -> _Document:
+        """The document of type `model` in that call's reply."""
         try:
-            document = model.model_validate_json(text)
+            document = model.model_validate_json(self._call(method, **fields).json)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "its answer"

@@ -19,8 +19,8 @@ import grpc
 import grpc.aio
 
 from peercached import __version__
-from peercached.admin import NODE_KEY, SERVICE, VERSION_KEY
-from peercached.admin.calls import CALLS, Refusal, StatusSource, answer
+from peercached.admin import NODE_KEY, VERSION_KEY
+from peercached.admin.calls import CALLS, SERVICE, Refusal, answer
 
 # Timeout of relayed calls without a deadline.
 RELAYED_S_MAX = 3600.0
@@ -38,10 +38,10 @@ class Relay(Protocol):
 
 
 class AdminServer:
-    """Serves one `StatusSource` from start() to stop(); the socket exists only in between. Without
-    a `relay` no other member can be asked."""
+    """Serves one `source` (calls.py) from start() to stop(); the socket exists only in between.
+    Without a `relay` no other member can be asked."""
 
-    def __init__(self, path: str, source: StatusSource, relay: Relay | None = None) -> None:
+    def __init__(self, path: str, source: Any, relay: Relay | None = None) -> None:
         self._path = Path(path)
         self._source = source
         self._relay = relay
@@ -63,7 +63,8 @@ class AdminServer:
         handlers = {
             method: grpc.unary_unary_rpc_method_handler(self._handler(method)) for method in CALLS
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        service = grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+        server.add_generic_rpc_handlers((service,))
         # Set the umask before binding, so that other users can never open the socket.
         before = os.umask(0o177)
         try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from http import HTTPStatus
+from typing import Any
 
-from peercached.admin.calls import Refusal, StatusSource
+from peercached.admin.calls import Refusal
 from peercached.admin.curves import Curves
 from peercached.admin.events import Events
 from peercached.admin.process import Process
@@ -22,7 +23,7 @@ ANSWER_S = 5.0
 
 
 def api_routes(
-    source: StatusSource,
+    source: Any,
     latencies: Latencies,
     overview: Overview,
     relay: Relay,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from peercached.admin.calls import StatusSource
+from typing import Any
+
 from peercached.admin.status import Status
 from peercached.data_plane.latencies import Latencies
 from peercached.metrics.all import families
@@ -12,7 +13,7 @@ from peercached.web.message import Request, Response
 from peercached.web.server import Handler
 
 
-def routes(source: StatusSource, latencies: Latencies) -> dict[str, Handler]:
+def routes(source: Any, latencies: Latencies) -> dict[str, Handler]:
     async def metrics(_: Request) -> Response:
         return Response(
             await exposition(

@@ -21,7 +21,7 @@ from peercached.admin.server import AdminServer, Relay
 
 
 class FakeSource:
-    """A StatusSource with answers that the test sets."""
+    """Operations (peercached/operations.py) with answers that the test sets."""
 
     def __init__(self) -> None:
         self.document: dict[str, Any] = {}
@@ -53,11 +53,8 @@ class FakeSource:
             await asyncio.Event().wait()
         return self.located
 
-    def start_drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
+    def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         self.asked.append(("drain", bytes_max, seconds, stay))
-
-    async def forget_node(self, node_id: str, listening: bool) -> list[str]:
-        return []
 
     async def undrain(self) -> None:
         self.asked.append(("undrain",))
@@ -81,13 +78,11 @@ class FakeSource:
         self.asked.append(("trace", namespace, key))
         return self.traced
 
-    async def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
-        self.asked.append(("evict", namespace, keys))
-        return self.evicted
-
-    async def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
-        self.asked.append(("evict_coldest", bytes_wanted))
-        return self.evicted
+    def evict(
+        self, namespace: str, keys: list[bytes], coldest_bytes: int, everything: bool
+    ) -> dict[str, Any]:
+        self.asked.append(("evict", namespace, keys, coldest_bytes, everything))
+        return dict(zip(("pages", "bytes"), self.evicted, strict=True))
 
     async def pages(self, order: str, limit: int, namespace: str) -> dict[str, Any]:
         self.asked.append(("pages", order, limit, namespace))
@@ -101,15 +96,13 @@ class FakeSource:
         prefix: bool,
         here: bool,
         timeout_s: float,
-    ) -> tuple[list[str], str]:
+    ) -> dict[str, Any]:
         self.asked.append(("pin", namespace, keys, seconds, prefix, here))
-        return self.pinned
+        return dict(zip(("outcomes", "why_not"), self.pinned, strict=True))
 
-    async def unpin(
-        self, namespace: str, keys: list[bytes], timeout_s: float
-    ) -> tuple[list[str], str]:
+    def unpin(self, namespace: str, keys: list[bytes], timeout_s: float) -> dict[str, Any]:
         self.asked.append(("unpin", namespace, keys))
-        return self.pinned
+        return dict(zip(("outcomes", "why_not"), self.pinned, strict=True))
 
     async def move(
         self, namespace: str, keys: list[bytes], to: str, timeout_s: float
@@ -117,13 +110,13 @@ class FakeSource:
         self.asked.append(("move", namespace, keys, to))
         return self.moved
 
-    async def reload(self) -> tuple[list[str], list[str], list[str]]:
+    def reload(self) -> dict[str, Any]:
         self.asked.append(("reload",))
-        return self.reloaded
+        return dict(zip(("changed", "needs_restart", "problems"), self.reloaded, strict=True))
 
-    async def clear(self, namespace: str) -> list[str]:
+    def clear(self, namespace: str) -> dict[str, Any]:
         self.asked.append(("clear", namespace))
-        return self.unreached
+        return {"unreached": self.unreached}
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def test_remove_reaches_all_holders_and_clear_all_members() -> None:
             assert await first.ask("clear", 0, b"model") == b""
             assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
             await second.daemon.server.stop(0)
-            assert await first.daemon.operations.clear("model") == ["b"]
+            assert await first.daemon.operations.clear("model") == {"unreached": ["b"]}
 
     run(claim())
 
@@ -61,7 +61,7 @@ def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
                 await in_sync(left, known)
                 empty: Any = left.engine
                 empty.handovers = lambda bytes_max: ([], 0)
-                left.daemon.operations.start_drain(1 << 30, 10.0, stay=False)
+                left.daemon.operations.drain(1 << 30, 10.0, stay=False)
                 await eventually(lambda: left.daemon.handover.drain.progress.state == "left")
                 holder = await stack.enter_async_context(LoopNode("c", free_port(), [b]))
                 await in_sync(known, holder)
@@ -69,9 +69,9 @@ def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
             driver = left.daemon.removal_driver
             status, _, text = await driver.remove(digest_of("x"), 0.3, (bytes(16), 0))
             assert status == Status.draining and "remove the pages at a member" in text
-            assert await left.daemon.operations.clear("model") == [
-                "the members (a: it has left the cluster)"
-            ]
+            assert await left.daemon.operations.clear("model") == {
+                "unreached": ["the members (a: it has left the cluster)"]
+            }
 
     run(claim())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 import grpc
@@ -10,7 +11,7 @@ import pytest
 from harness.fake_daemon import FakeSource
 from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
-from peercached.admin.calls import Refusal
+from peercached.admin.calls import CALLS, Refusal, operation_of
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.service.relay import Relay
 from peercached.proto import admin_pb2 as pb
@@ -170,5 +171,15 @@ def test_web_readers_share_one_call_a_second_and_leave_room_for_operators(
         assert calls == 2
         with pytest.raises(Refusal, match="there is no member"):
             await relay.ask_for_web("c", "Process", 5.0)
+
+    run(story)
+
+
+def test_an_operation_takes_the_fields_of_each_admin_call() -> None:
+    async def story(a: LoopNode, b: LoopNode) -> None:
+        for name, call in CALLS.items():
+            operation = getattr(a.daemon.operations, operation_of(name))
+            wanted = list(inspect.signature(operation).parameters)
+            assert wanted == [field.name for field in call.input_type.fields], name
 
     run(story)

@@ -188,7 +188,7 @@ class RealRemovals(SimCluster):
             node = rng.choice(nodes)
             self._drained.add(node)
             self.tell(b"", f"{node.name} drains, and stays")
-            node.process.do(lambda: node.daemon.operations.start_drain(1 << 30, DRAIN_S, True))
+            node.process.do(lambda: node.daemon.operations.drain(1 << 30, DRAIN_S, True))
             self.net.after(rng.uniform(0.0, 2 * DRAIN_S), lambda: self._undrain(node))
 
     def _undrain(self, node: SimNode) -> None:

@@ -11,12 +11,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from typing import Any
 
 import grpc
 import grpc.aio
 
 from peercached import __version__
-from peercached.admin.calls import CALLS, Refusal, StatusSource, answer
+from peercached.admin.calls import CALLS, Refusal, answer, steers
 from peercached.directory.placement import Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import AuthError, Secret
@@ -42,7 +43,7 @@ class Relay:
 
     def __init__(
         self,
-        source: StatusSource,
+        source: Any,
         placement: Placement,
         peers: Peers,
         secret: Secret,
@@ -128,8 +129,8 @@ class Relay:
         return pb.OperateReply(reply=reply, version=__version__)
 
     async def _answer(self, caller: NodeAddress, request: pb.OperateRequest) -> bytes:
-        call = CALLS.get(request.method)
-        if call is not None and call.steers and not authenticates(self._secret, self._tls):
+        method = request.method
+        if method in CALLS and steers(method) and not authenticates(self._secret, self._tls):
             log.warning(
                 "refused admin command %s relayed by %s: peers are not authenticated (neither "
                 "cluster_secret_file nor TLS)",

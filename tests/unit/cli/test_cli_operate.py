@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from harness.fake_daemon import FakeSource, serving
 
 from peercached import __version__
-from peercached.admin.calls import Refusal
+from peercached.admin.calls import CALLS, Refusal
 from peercached.admin.client import AdminClient, Refused
 from peercached.cli import exits, redact
 from peercached.cli.ctl import main
@@ -90,7 +90,9 @@ def test_evict_takes_keys_or_bytes_or_all_and_nothing_else(ctl: Bench) -> None:
     assert json.loads(ctl("evict", "--bytes", "1MiB", "--json").output)["pages"] == 3
     assert ctl("evict", "--all", "--yes").exit_code == exits.OK
     assert ctl.source.asked == [
-        ("evict", "ns", [b"a", b"b"]), ("evict_coldest", 1 << 20), ("evict_coldest", None)
+        ("evict", "ns", [b"a", b"b"], 0, False),
+        ("evict", "", [], 1 << 20, False),
+        ("evict", "", [], 0, True),
     ]  # fmt: skip
     for wrong in ([], ["k", "--all", "--yes"], ["--bytes", "x"], ["--bytes", "1m", "--all"]):
         assert ctl("evict", *wrong).exit_code == exits.USAGE, wrong
@@ -214,8 +216,9 @@ def test_the_daemons_version_is_named_when_the_versions_do_not_fit(
         monkeypatch.setattr("peercached.admin.client.__version__", "0.0.9")
         with pytest.raises(Refused, match=rf"another version \({__version__}\) than .* 0\.0\.9"):
             client.status()
+        monkeypatch.setattr("peercached.admin.client.CALLS", {"NoSuchCall": CALLS["Status"]})
         with pytest.raises(Refused, match="another version"):
-            client._call("NoSuchCall", pb.StatusRequest(), pb.StatusReply)
+            client._call("NoSuchCall")
 
 
 def members_of(bundle: Path) -> dict[str, str]:
