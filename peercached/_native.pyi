@@ -18,7 +18,6 @@ NO_HOLDER: Final[int]
 RESIDENT: Final[int]
 WITHDRAW: Final[int]
 RECORD_ROW: Final[Mapping[str, tuple[int, int]]]  # field -> (offset, bytes)
-CHANNEL_END: Final[Mapping[str, tuple[int, int]]]
 PAGE_STATUSES: Final[Sequence[str]]  # by number
 CONFIG_KEYS: Final[Sequence[str]]  # that an Engine reads of its `config`
 

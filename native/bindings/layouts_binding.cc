@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "bindings/packed.h"
-#include "transfer/rdma/handshake.h"
 
 namespace peercached {
 
@@ -25,20 +24,6 @@ nb::dict record_row() {
   return fields;
 }
 
-nb::dict channel_end() {
-  nb::dict fields;
-  PLACE(rdma::ChannelEnd, rail);
-  PLACE(rdma::ChannelEnd, qpn);
-  PLACE(rdma::ChannelEnd, psn);
-  PLACE(rdma::ChannelEnd, lid);
-  PLACE(rdma::ChannelEnd, mtu);
-  PLACE(rdma::ChannelEnd, rd_atomic);
-  PLACE(rdma::ChannelEnd, gid);
-  PLACE(rdma::ChannelEnd, link_layer);
-  PLACE(rdma::ChannelEnd, channel);
-  return fields;
-}
-
 #undef PLACE
 
 }  // namespace
@@ -51,7 +36,6 @@ void bind_layouts(nb::module_& module) {
   module.attr("RESIDENT") = static_cast<int>(kRecordResident);
   module.attr("WITHDRAW") = static_cast<int>(kRecordWithdraw);
   module.attr("RECORD_ROW") = record_row();
-  module.attr("CHANNEL_END") = channel_end();
   nb::list statuses;
   for (const char* name : kStatusNames) statuses.append(name);
   module.attr("PAGE_STATUSES") = statuses;

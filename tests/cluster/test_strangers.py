@@ -20,6 +20,7 @@ import grpc.aio
 import pytest
 from harness.background import Background
 from harness.certificates import Certificates
+from harness.channel_ends import end_of
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import FAST, Attach, MakeCluster, cluster_maker
@@ -38,11 +39,7 @@ from peercached.proto import peer_pb2 as pb
 KEYS = keys_of("beside strangers", 16)
 SECRET = b"of this cluster, and of no other"
 # The end of a queue pair, as a reader sends it.
-OFFER = pb.ConnectChannelRequest(
-    reader=pb.RdmaEndpoint(
-        qpn=1, mtu=3, rd_atomic=1, gid=b"g" * 16, link_layer=pb.RdmaEndpoint.ETHERNET
-    )
-)
+OFFER = pb.ConnectChannelRequest(end=end_of())
 
 
 @contextmanager

@@ -13,30 +13,31 @@ import grpc
 import grpc.aio
 import pytest
 from harness.callers import stranger
+from harness.channel_ends import end_of
 from harness.clock import seconds
 from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
 from peercached.admin.status import Status
 from peercached.membership import Heartbeat, Member, NodeAddress, State
-from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.accepts import ACCEPTS_PER_PEER_MAX
 from peercached.peer.channels.connects import CONNECTS_PER_PEER_MAX
+from peercached.peer.channels.ends import offers_of
 from peercached.peer.rpc.failures import Refused
+from peercached.proto import peer_pb2 as pb
 
-GID = bytes(10) + b"\xff\xff\x0a\x63\x00\x01"
-END = channel_ends.END.pack(0, 17, 4711, 0, 3, 16, GID, 2, 5)
+END = end_of(17, 4711)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, seconds(30)))
 
 
-def answer_of(node: LoopNode, qpn: int = 18, incarnation: int | None = None) -> bytes:
+def answer_of(node: LoopNode, qpn: int = 18) -> bytes:
     """A packed ChannelAnswer for a pool of one chunk."""
-    if incarnation is None:
-        incarnation = node.daemon.placement.own.address.incarnation
-    end = channel_ends.END.pack(1, qpn, 4712, 0, 3, 16, GID, 2, 5)
-    return end + struct.pack("<QQQQII", incarnation, 1 << 40, 4096, 4096, 1, 77)
+    incarnation = node.daemon.placement.own.address.incarnation
+    return end_of(qpn, 4712, rail=1) + struct.pack(
+        "<QQQQII", incarnation, 1 << 40, 4096, 4096, 1, 77
+    )
 
 
 def wish(reader: LoopNode, holder: LoopNode, connect_id: int, closed: bytes = b"") -> None:
@@ -85,7 +86,7 @@ def test_members_exchange_their_number_of_rails() -> None:
             offers = [node.engine.connected.values() for node in (first, second)]
             assert [entry[-1] for entries in offers for entry in entries] == [
                 {},
-                channel_ends.offers_of(2),
+                offers_of(2),
             ]
             members = Status.model_validate(second.daemon.status.document()).membership.members
             assert [(m.rails, m.protocol) for m in members] == [(2, "tcp"), (0, "")]
@@ -121,27 +122,13 @@ def test_holder_refusing_a_channel_gives_the_reason_and_is_not_suspected(
     run(claim())
 
 
-def test_an_answer_of_another_process_is_refused() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
-            await in_sync(reader, holder)
-            wrong = answer_of(holder, incarnation=12345)
-            holder.engine.accept_channel = lambda *_: wrong
-            wish(reader, holder, 1)
-            await eventually(lambda: 1 in reader.engine.channels)
-            assert "incarnation 12345 answered" in why_not(reader, 1)
-
-    run(claim())
-
-
 def test_nonmember_gets_no_channel_with_or_without_a_session() -> None:
     async def claim() -> None:
         a = free_port()
         async with LoopNode("a", a, [a]) as holder:
             holder.engine.accept_channel = lambda *_: answer_of(holder)
             link = stranger(holder)
-            request = channel_ends.offer_message(END, b"")
+            request = pb.ConnectChannelRequest(end=END)
             with pytest.raises(Refused, match=r"stranger .* is not in view") as refused:
                 await link.call("ConnectChannel", request)
             assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
@@ -275,7 +262,7 @@ def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
                     for _ in range(ACCEPTS_PER_PEER_MAX + more)
                 ]
                 await eventually(lambda: accepts.refused == more)
-                request = channel_ends.offer_message(END, b"")
+                request = pb.ConnectChannelRequest(end=END)
                 link = reader.daemon.peers.link(holder.daemon.placement.own.address.endpoint)
                 with pytest.raises(Refused, match="are being made") as error:
                     await link.call("ConnectChannel", request)

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 from harness.callers import stranger
+from harness.channel_ends import end_of
 from harness.loop_node import LoopNode, free_port, in_sync, run
 
 from peercached.peer.rpc.client import PeerLink
@@ -44,18 +45,10 @@ def message(call: str, node: LoopNode) -> Any:
         peer_port=own.peer_port,
         data_port=own.data_port,
     )
-    end = pb.RdmaEndpoint(
-        qpn=1,
-        psn=1,
-        gid=bytes(10) + b"\xff\xff\x7f\0\0\1",
-        mtu=3,
-        rd_atomic=1,
-        link_layer="ETHERNET",
-    )
     return {
         "Heartbeat": pb.HeartbeatRequest(sender=pb.Member(address=address, state=pb.ALIVE)),
         "Probe": pb.ProbeRequest(target=there),
-        "ConnectChannel": pb.ConnectChannelRequest(reader=end),
+        "ConnectChannel": pb.ConnectChannelRequest(end=end_of()),
         "RaiseEpoch": pb.RaiseEpochRequest(epoch=EPOCH),
         "ForgetNode": pb.ForgetNodeRequest(node_id="gone"),
         "Operate": pb.OperateRequest(method="Status"),

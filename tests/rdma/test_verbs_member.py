@@ -77,7 +77,7 @@ def test_a_member_reads_the_page_that_its_record_names(mixed: Cluster, attach: A
             header = HEADER.unpack_from(slot)
             incarnation = holder.status()["node"]["incarnation"]
             assert header[0] == bytes.fromhex(found.digest)
-            assert header[1] == access.reply.incarnation == _number(incarnation)
+            assert header[1] == access.incarnation == _number(incarnation)
             assert header[2:4] == (there.generation, PAGE_BYTES)
             assert header[5] == COMMITTED
             assert slot[HEADER.size :] == Content().page(key, PAGE_BYTES)
@@ -111,7 +111,7 @@ def test_a_member_can_read_nothing_but_the_pool_and_write_nothing(
 
 
 def behind_the_pool(reading: VerbsReader, access: Access) -> None:
-    last = access.reply.pool_bytes - 32
+    last = access.pool_bytes - 32
     reading.read(access.address_of(last), access.rkey_of(last), 64)
 
 
@@ -120,7 +120,7 @@ def before_the_pool(reading: VerbsReader, access: Access) -> None:
 
 
 def over_the_end_of_a_chunk(reading: VerbsReader, access: Access) -> None:
-    last = access.reply.chunk_bytes - 32
+    last = access.chunk_bytes - 32
     reading.read(access.address_of(last), access.rkey_of(last), 64)
 
 

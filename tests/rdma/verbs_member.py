@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import ipaddress
 import itertools
+import struct
 import time
 from dataclasses import dataclass
 
+from harness.channel_ends import end_of, queue_pair_of
 from harness.cluster import Daemon
 from harness.links import link_from
 
@@ -25,7 +27,8 @@ from rdma.verbs_reader import Endpoint, VerbsReader
 
 _HEARTBEAT_S = 0.5
 _TIMEOUT_S = 20.0
-_MTU_1024 = 3  # ibv_mtu
+_END_BYTES = 40
+_POOL = struct.Struct("<QQQQI")  # after the holder's end
 _READS_IN_FLIGHT = 16
 _numbers = itertools.count(1)
 
@@ -34,13 +37,23 @@ _numbers = itertools.count(1)
 class Access:
     """Access to a holder's pool through one channel."""
 
-    reply: pb.ConnectChannelReply
+    incarnation: int
+    pool_address: int
+    pool_bytes: int
+    chunk_bytes: int
+    rkeys: tuple[int, ...]
+
+    @staticmethod
+    def of(answer: bytes) -> "Access":
+        incarnation, address, pool_bytes, chunk_bytes, count = _POOL.unpack_from(answer, _END_BYTES)
+        rkeys = struct.unpack_from(f"<{count}I", answer, _END_BYTES + _POOL.size)
+        return Access(incarnation, address, pool_bytes, chunk_bytes, rkeys)
 
     def address_of(self, offset: int) -> int:
-        return int(self.reply.pool_address) + offset
+        return self.pool_address + offset
 
     def rkey_of(self, offset: int) -> int:
-        return int(self.reply.rkeys[offset // self.reply.chunk_bytes])
+        return self.rkeys[offset // self.chunk_bytes]
 
 
 class VerbsMember:
@@ -84,24 +97,18 @@ class VerbsMember:
         link = self.link(holder)
         self._links.append(link)
         self._channel += 1
-        reply = await link.call("ConnectChannel", self._offer(reader.endpoint))
-        end = reply.holder
-        reader.connect(Endpoint(end.qpn, end.psn, ipaddress.IPv6Address(end.gid).exploded))
-        return Access(reply)
-
-    def _offer(self, own: Endpoint) -> pb.ConnectChannelRequest:
-        return pb.ConnectChannelRequest(
-            reader=pb.RdmaEndpoint(
-                rail=0,
-                qpn=own.queue_pair_number,
-                psn=own.packet_number,
-                mtu=_MTU_1024,
-                rd_atomic=_READS_IN_FLIGHT,
-                gid=ipaddress.IPv6Address(own.gid).packed,
-                link_layer=pb.RdmaEndpoint.ETHERNET,
-                channel=self._channel,
-            )
+        own = reader.endpoint
+        end = end_of(
+            own.queue_pair_number,
+            own.packet_number,
+            rd_atomic=_READS_IN_FLIGHT,
+            gid=ipaddress.IPv6Address(own.gid).packed,
+            channel=self._channel,
         )
+        reply = await link.call("ConnectChannel", pb.ConnectChannelRequest(end=end))
+        qpn, psn, gid = queue_pair_of(reply.answer)
+        reader.connect(Endpoint(qpn, psn, ipaddress.IPv6Address(gid).exploded))
+        return Access.of(reply.answer)
 
     async def _go_on(self) -> None:
         while True:

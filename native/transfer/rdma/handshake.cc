@@ -1,5 +1,6 @@
 #include "transfer/rdma/handshake.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -8,6 +9,7 @@ namespace peercached::rdma {
 namespace {
 
 constexpr size_t kChunksMax = 1 << 16;
+constexpr uint8_t kMulticast = 0xff;  // first byte of an IPv6 multicast address
 
 struct AnswerHead {
   ChannelEnd end;
@@ -30,6 +32,10 @@ void check(const ChannelEnd& end) {
   if (end.link_layer != 1 && end.link_layer != 2) {
     wrong("link_layer " + std::to_string(end.link_layer) + " is neither 1 nor 2");
   }
+  if (end.gid[0] == kMulticast) wrong("the gid is a multicast address");
+  const bool unset =
+      std::all_of(end.gid.begin(), end.gid.end(), [](auto byte) { return byte == 0; });
+  if (end.link_layer == 2 && unset) wrong("the gid on Ethernet is zeros: nobody reaches it");
 }
 
 }  // namespace

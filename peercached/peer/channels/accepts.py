@@ -6,12 +6,13 @@ A peer gets one only for itself (its session proves its identity) and only while
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Change, Node, Placement
 from peercached.membership import NodeAddress
-from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.device_threads import DeviceThreads
+from peercached.peer.channels.ends import check_closed, rail_of
 from peercached.peer.rpc.failures import Unable
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ class Accepts:
         """Makes a queue pair for the caller. Returns the packed ChannelAnswer.
 
         `end`: the caller's packed ChannelEnd. `closed`: packed u32 numbers of channels that the
-        caller has closed. Raises LookupError if the caller is not in our view, ValueError if the
-        data plane rejects `end`, and Unable if no channel can be made now."""
+        caller has closed. Raises LookupError if the caller is not in our view, ValueError for a
+        malformed `end` or `closed`, and Unable if no channel can be made now."""
         try:
+            check_closed(closed)
             answer = await self._accept(self._member(caller), end, closed)
         except Exception as error:
             self.refused += 1
@@ -69,8 +71,8 @@ class Accepts:
             )
         self._asked[node] = self._asked.get(node, 0) + 1
         try:
-            rail = channel_ends.rail_of(end)
-            answer = await self._threads.run(node, rail, lambda: self._make(node, end, closed))
+            make = partial(self._make, node, end, closed)
+            answer = await self._threads.run(node, rail_of(end), make)
         finally:
             left = self._asked.pop(node) - 1
             if left:

@@ -12,11 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Change, Node, Placement
-from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.device_threads import DeviceThreads
+from peercached.peer.channels.ends import rail_of
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, TimedOut
 from peercached.peer.rpc.tasks import Tasks
+from peercached.proto import peer_pb2 as pb
 from peercached.timeout import within
 
 if TYPE_CHECKING:
@@ -90,10 +91,9 @@ class Connects:
             self._refused(connect_id, f"{type(error).__name__}: {error}")
 
     async def _hand_over(self, connect_id: int, node: Node, answer: bytes) -> None:
-        rail = channel_ends.rail_of(answer[: channel_ends.END.size])
         connected = partial(self._engine.channel_connected, connect_id, answer)
         try:
-            await self._threads.run(node, rail, connected)
+            await self._threads.run(node, rail_of(answer), connected)
         except RuntimeError as error:  # no thread available
             self._refused(connect_id, str(error))
 
@@ -121,11 +121,12 @@ class Connects:
             raise _Refused(f"{name} gave a malformed answer: {error}") from error
 
     async def _ask(self, node: Node, turns: asyncio.Semaphore, end: bytes, closed: bytes) -> bytes:
-        request = channel_ends.offer_message(end, closed)
+        request = pb.ConnectChannelRequest(end=end, closed=closed)
         async with turns:
             # It may live, but fail to resolve our address on that rail.
             reply = await self._failures.call(node, "ConnectChannel", request, may_be_slow=True)
-        return channel_ends.answer_of(reply, node.address.incarnation)
+        rail_of(reply.answer)
+        return bytes(reply.answer)
 
 
 class _Refused(Exception):

@@ -15,7 +15,6 @@ import grpc
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.directory.layout import DIGEST_BYTES, ROW_BYTES, check_packed
 from peercached.membership import NodeAddress
-from peercached.peer.channels import ends as channel_ends
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.member import Removals
@@ -82,9 +81,8 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def ConnectChannel(self, request: Any, context: Any) -> Any:
         caller = self._session(context).caller
-        end, closed = channel_ends.offer_of(request)
-        answer = await self._node.accepts.accept(caller, end, closed)
-        return channel_ends.answer_message(answer)
+        answer = await self._node.accepts.accept(caller, request.end, request.closed)
+        return pb.ConnectChannelReply(answer=answer)
 
     async def Remove(self, request: Any, context: Any) -> Any:
         caller = self._session(context).caller

@@ -23,7 +23,6 @@ from peercached.config import Config
 from peercached.data_plane.make import make_engine
 from peercached.directory import layout
 from peercached.events import Events
-from peercached.peer.channels import ends as channel_ends
 from peercached.peer.pins.pins import Pinned, Wish
 
 PACKAGE = Path(peercached.__file__).parent
@@ -141,10 +140,6 @@ def test_records_have_the_layout_of_the_data_plane() -> None:
     assert _native.RECORD_ROW["holder"][0] == 2 * layout._HOLDER_AT_U16
     assert (layout.RESIDENT, WITHDRAW) == (_native.RESIDENT, _native.WITHDRAW)
     assert layout.SELF == _native.SELF_HOLDER
-
-
-def test_channel_ends_have_the_layout_of_the_data_plane() -> None:
-    assert places(channel_ends.END) == list(_native.CHANNEL_END.values())
 
 
 def test_page_statuses_have_the_numbers_of_the_data_plane() -> None:

@@ -71,6 +71,9 @@ TEST(Handshake, InvalidEndIsRefusedByField) {
   EXPECT_TRUE(says(refusal([](A& a) { a.end.rd_atomic = 0; }), "rd_atomic is 0"));
   EXPECT_TRUE(says(refusal([](A& a) { a.end.link_layer = 0; }), "link_layer 0"));
   EXPECT_TRUE(says(refusal([](A& a) { a.end.link_layer = 3; }), "link_layer 3"));
+  EXPECT_TRUE(says(refusal([](A& a) { a.end.gid[0] = 0xff; }), "multicast"));
+  EXPECT_TRUE(says(refusal([](A& a) { a.end.gid = {}; }), "gid on Ethernet is zeros"));
+  EXPECT_EQ(refusal([](A& a) { a.end.gid = {}, a.end.link_layer = 1; }), "");
 }
 
 TEST(Handshake, PoolChunksMustBeMultiplesOfTwoMiB) {

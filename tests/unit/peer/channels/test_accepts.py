@@ -11,16 +11,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.channel_ends import end_of
 from harness.clock import seconds
 from harness.waiting import eventually
 
 from peercached.directory.placement import Node
-from peercached.peer.channels import ends as channel_ends
 from peercached.peer.channels.accepts import ACCEPTS_PER_PEER_MAX, Accepts
 from peercached.peer.channels.device_threads import DeviceThreads
 from peercached.peer.rpc.failures import Unable
 
-END = channel_ends.END.pack(0, 17, 4711, 0, 3, 16, bytes(16), 1, 5)
+END = end_of(17, 4711)
 
 
 class SlowEngine:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from harness.channel_ends import end_of
 from harness.liar import fill
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,36 +24,16 @@ MESSAGES = [
     for method in _METHODS
     for message in (method.input_type, method.output_type)
 ]
-RDMA_END = pb.RdmaEndpoint(
-    qpn=1, mtu=3, rd_atomic=1, gid=b"g" * 16, link_layer=pb.RdmaEndpoint.ETHERNET
-)
-NUMBERS = st.integers(0, 4) | st.integers((1 << 64) - 3, (1 << 64) - 1)
-POOLS = st.builds(
-    pb.ConnectChannelReply,
-    holder=st.just(RDMA_END),
-    incarnation=st.integers(0, 1),
-    pool_address=NUMBERS,
-    pool_bytes=NUMBERS,
-    chunk_bytes=NUMBERS,
-    rkeys=st.lists(st.integers(0, 1), max_size=3),
-)
 
 
 def read_offer(message: Any) -> None:
-    end, closed = ends.offer_of(message)
-    assert ends.offer_message(end, closed) == pb.ConnectChannelRequest(
-        reader=message.reader, closed=message.closed
-    )
-
-
-def read_answer(message: Any) -> None:
-    packed = ends.answer_of(message, 1)
-    assert ends.answer_message(packed).rkeys == message.rkeys
+    ends.rail_of(message.end)
+    ends.check_closed(message.closed)
 
 
 READERS: dict[Any, Callable[[Any], Any]] = {
     pb.ConnectChannelRequest: read_offer,
-    pb.ConnectChannelReply: read_answer,
+    pb.ConnectChannelReply: lambda message: ends.rail_of(message.answer),
     pb.HeartbeatRequest: member_wire.heartbeat_of,
     pb.HeartbeatReply: member_wire.answer_of,
     pb.ProbeRequest: lambda message: wire.address_of(message.target),
@@ -77,9 +58,9 @@ def changed(draw: st.DrawFn, message: Any) -> bytes:
 def test_changed_message_is_taken_or_refused_with_a_reason(kind: Any, choice: Any) -> None:
     real = kind()
     if kind is pb.ConnectChannelRequest:
-        real = pb.ConnectChannelRequest(reader=RDMA_END, closed=[1, 2])
+        real = pb.ConnectChannelRequest(end=end_of(), closed=bytes(8))
     elif kind is pb.ConnectChannelReply:
-        real = choice.draw(POOLS)
+        real = pb.ConnectChannelReply(answer=end_of())
     else:
         fill(real)
     message = parser(kind)(choice.draw(changed(real)))
