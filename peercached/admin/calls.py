@@ -76,13 +76,24 @@ async def answer(source: Any, method: str, packed: bytes, asker: str) -> bytes:
     if steers(method):
         log.warning("admin command %s, requested by %s", method.lower(), asker)
     try:
-        found = getattr(source, operation_of(method))(**_fields(request))
-        fields: Mapping[str, Any] = (await found if inspect.isawaitable(found) else found) or {}
-        if (document := _DOCUMENTS.get(method)) is not None:
-            fields = {"json": document.model_validate(dict(fields)).model_dump_json()}
+        if method in _DOCUMENTS:
+            found = await document(source, method, **_fields(request))
+            fields: Mapping[str, Any] = {"json": found.model_dump_json()}
+        else:
+            fields = await _found(source, method, **_fields(request))
         return GetMessageClass(call.output_type)(**fields).SerializeToString()
     except Exception as error:
         raise _refusal(method, error) from error
+
+
+async def document(source: Any, method: str, **fields: Any) -> BaseModel:
+    """The document that this call returns."""
+    return _DOCUMENTS[method].model_validate(dict(await _found(source, method, **fields)))
+
+
+async def _found(source: Any, method: str, **fields: Any) -> Mapping[str, Any]:
+    found = getattr(source, operation_of(method))(**fields)
+    return (await found if inspect.isawaitable(found) else found) or {}
 
 
 def operation_of(method: str) -> str:
