@@ -70,8 +70,8 @@ class Engine:
     def take_events(self, limit: int) -> list[tuple[Any, ...]]:
         """Each is (name, ticket, seconds left, fields...): peercached/events.py."""
     def answer(self, ticket: int, payload: bytes) -> None: ...
-    def answer_removal(self, ticket: int, status: int, held: bytes, text: str) -> None:
-        """`status`: of all its pages; `held`: digests of those that were there."""
+    def answer_removal(self, ticket: int, status: int, were_here: bytes, text: str) -> None:
+        """`status`: of all its pages; `were_here`: digests of those that were there."""
     def give_up(self, ticket: int) -> None:
         """There will be no answer."""
 
