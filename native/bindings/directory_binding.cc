@@ -35,7 +35,7 @@ nb::tuple prefixes(Engine& engine, const nb::bytes& digests, const nb::bytes& ro
   return nb::make_tuple(found.present, nodes);
 }
 
-// Members whose records answer here.
+// Members with records that answer here.
 std::vector<HolderIndex> followed(const Engine& engine) {
   return engine.directory().records().holders();
 }

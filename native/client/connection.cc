@@ -286,7 +286,7 @@ void Connection::take_hello(const std::string& answer) {
 }
 
 void Connection::give_up() {
-  // A forked child shares the gate with its parent, whose request goes on.
+  // A forked child shares the gate with its parent. The parent's request goes on.
   if (pid_ != ::getpid()) return;
   gate_.fence();
   given_up_ = true;

@@ -16,11 +16,10 @@ uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes);
 // The checksum alone.
 uint64_t checksum(const void* data, size_t bytes);
 
-// The same in steps, for a page that is still arriving, or whose copy may have to stop midway. The
-// checksum is that of one pass, whatever the steps. Bytes that have just come are still in the
-// cache.
+// The same in steps, for a page that is still arriving, or a copy that may have to stop midway. The
+// checksum does not depend on the steps. Bytes that have just come are still in the cache.
 //
-// A long jump may leave a step (fault_guard.h). The copy is of no more use then.
+// A long jump may leave a step (fault_guard.h). Then do not use the copy any more.
 class RunningCopy {
  public:
   // dest == nullptr: the checksum alone.

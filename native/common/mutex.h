@@ -1,4 +1,4 @@
-// Mutexes whose use clang checks at compile time (-Wthread-safety, in `make check`). State names
+// Mutexes. Clang checks their use at compile time (-Wthread-safety, in `make check`). State names
 // the mutex that guards it (GUARDED_BY), and a function names the mutex that its caller must hold
 // (REQUIRES). Other compilers see only the std types inside.
 //

@@ -21,7 +21,7 @@ std::thread named_thread(const char* name, Work work) {
 }
 
 // SCHED_BATCH: this thread has a normal share of processor time, but when it wakes up it does not
-// preempt a running thread. For threads whose work nobody waits for.
+// preempt a running thread. For threads that nobody waits for.
 inline void run_as_batch() {
   const sched_param parameters{};
   ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &parameters);

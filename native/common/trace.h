@@ -1,5 +1,5 @@
-// Where one get spends its time: for `peercachectl trace`, and for gets whose caller records a
-// span. Any other get carries no trace, and pays one branch per step for it.
+// Where one get spends its time: for `peercachectl trace`, and for gets with a span of their
+// caller. Any other get carries no trace, and pays one branch per step for it.
 #pragma once
 
 #include <array>

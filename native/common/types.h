@@ -124,8 +124,8 @@ enum RecordFlags : uint8_t {
   kRecordWithdraw = 2,  // in updates only: the holder has lost the page
 };
 
-// The header in front of every page, in the pool and on the wire. A slot whose state is not
-// kSlotCommitted has no content, whatever its bytes are.
+// The header in front of every page, in the pool and on the wire. Unless its state is
+// kSlotCommitted, the slot has no content.
 struct SlotHeader {
   Digest digest;
   Incarnation incarnation = 0;

@@ -1,8 +1,8 @@
 // How a client stops the daemon's access to its memory when the *daemon* hangs.
 //
-// A client whose daemon does not answer (stopped, swapped out) gives up at its deadline and then
-// owns its memory again. A daemon that wakes up later must not finish the old copy. So client and
-// daemon share one small page, passed with each connection:
+// If the daemon does not answer (stopped, swapped out), the client gives up at its deadline and
+// then owns its memory again. A daemon that wakes up later must not finish the old copy. So client
+// and daemon share one small page, passed with each connection:
 //
 //   offset 0   u32 fence     the client sets it to 1 when it gives up; never cleared
 //   offset 64  u32 writers   threads of the daemon that are in worker memory right now

@@ -36,7 +36,7 @@ class Health {
 
   // A batch was written; resets the count of failures in a row.
   void wrote();
-  // `what` failed with this errno. `what`: "writing to segment 7", for example.
+  // A write failed with this errno. `what`: "writing to segment 7", for example.
   void write_failed(const std::string& what, int error);
   // A segment could not be made (or removed): stop writing until a probe succeeds.
   void cannot_make_room(const std::string& what, int error);

@@ -169,7 +169,7 @@ bool Maintenance::evict_oldest() {
   return true;
 }
 
-// The most recently used pages within the budget, in the order in which they lie in the segment.
+// The most recently used pages within the budget, ordered by their place in the segment.
 std::vector<IndexedPage> Maintenance::worth_carrying(const Segment& segment) {
   std::vector<IndexedPage> used;
   index_.scan([&](const IndexEntry& entry) {

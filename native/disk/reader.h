@@ -54,7 +54,7 @@ class Reader {
   static constexpr uint64_t kRunBytesMax = 256 << 10;
   static constexpr uint64_t kSmallReadBytesMax = kRunBytesMax;
 
-  // Jobs of a batch whose records are neighbours on the disk.
+  // Jobs of a batch with neighbouring records on the disk.
   struct Run {
     std::shared_ptr<ReadBatch> batch;
     size_t first = 0, count = 0;

@@ -125,7 +125,7 @@ void walk(Io& io, ScannedSegment& scanned) {
   const Segment& segment = *scanned.segment;
   const uint64_t file_bytes = block_floor(segment.file_bytes);
   Window window(io, segment.file.fd(), file_bytes);
-  std::deque<FileRange> ahead;  // payloads of the batch whose headers are being read
+  std::deque<FileRange> ahead;  // payloads of the batch; its headers are being read
   for (uint64_t at = kRecordsBegin; at + sizeof(RecordHeader) <= file_bytes;) {
     if (!ahead.empty() && ahead.front().offset <= at) {
       at = std::max(at, unit_ceil(ahead.front().end()));

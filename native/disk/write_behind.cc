@@ -56,7 +56,7 @@ PutOutcome WriteBehind::put(const DiskPage& page, const std::byte* payload,
 PutOutcome WriteBehind::admit(const DiskPage& page) const {
   if (queued_bytes_ + page.length > queue_bytes_max_) return PutOutcome::skipped_full;
   if (stopping_) return PutOutcome::skipped_off;
-  // Under the mutex, under which every new page enters the index. So two pages cannot both take the
+  // Every new page enters the index under the mutex held here. So two pages cannot both take the
   // last room of a quota.
   return namespaces_.admit(page.namespace_id, page.length) ? PutOutcome::queued
                                                            : PutOutcome::skipped_quota;

@@ -71,7 +71,7 @@ class Engine final : public RequestHandler {
   // Before begin_serving() and after end_serving() neither workers nor peers find anything here.
   void begin_serving();
   void end_serving();
-  // Likewise while paused. What they hold and write here goes on.
+  // Likewise while paused. Their holds and sets that have begun go on.
   void set_paused(bool paused);
   // While false, sets are answered with `draining` at once, and no pages are adopted.
   void set_taking(bool taking) { serving_.take(taking); }

@@ -71,7 +71,7 @@ class Attachment : public Attached {
   // Registers a connection's gate for as long as the connection lasts.
   void add_gate(std::shared_ptr<const GatePage> gate);
   void remove_gate(const std::shared_ptr<const GatePage>& gate);
-  // Counts connections whose worker gave up while the daemon still accesses its memory.
+  // Counts connections that the worker has given up while the daemon still accesses its memory.
   uint32_t stuck() const;
 
   // Fills `pages` from the columns: keys, memory, and statuses already decided. `regions` is

@@ -40,7 +40,7 @@ struct PageTokens {
   uint64_t tokens_of(uint64_t count) const { return keys == 0 ? 0 : count / keys * tokens; }
 };
 
-// Of a pin: how long, and of which pages.
+// How long a pin lasts, and its pages.
 struct PinWish {
   uint32_t for_ms = 0;  // 0: the pin ends now
   bool prefix = false;  // only the keys before the first one that is nowhere

@@ -48,7 +48,7 @@ class SharedMemory {
   bool of_device_ = false;
 };
 
-// The page through which a client can fence one connection. It is accessed outside `guarded`, so a
+// A client can fence one connection through this page. Threads access it outside `guarded`, so a
 // file that cannot be sealed is refused here.
 class GatePage {
  public:

@@ -20,8 +20,7 @@ struct Visitor {
 };
 
 struct Admission {
-  // Both empty: everyone whom the socket's mode lets connect. Root and the daemon's user always
-  // may.
+  // Both empty: only the socket's mode decides. Root and the daemon's user always may.
   std::vector<uint32_t> users, groups;
   unsigned per_process_max = 0, per_user_max = 0;  // connections; 0: no limit
 

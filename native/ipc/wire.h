@@ -37,7 +37,7 @@ enum class Op : uint16_t {
 };
 inline constexpr uint16_t kReplyBit = 0x8000;
 
-// Calls whose time clients tell: RequestHeader::took.
+// Clients tell the time of these calls: RequestHeader::took.
 enum class TookOp : uint8_t { none, set, get, exists };
 
 enum RequestFlags : uint16_t {

@@ -1,4 +1,4 @@
-// The published pool: memory owned by this daemon, from which peers READ pages.
+// The published pool: memory of this daemon. Peers READ pages from it.
 //
 //   pool  = units of 4 KiB
 //   span  = a run of units given to one size class, sized so that its tail waste stays small
@@ -42,8 +42,8 @@ struct PoolConfig {
   uint64_t size_bytes = 0;  // rounded down to units; at least 1 MiB
   Incarnation incarnation = 0;
   bool huge_pages = false;       // MFD_HUGETLB; fails if there are too few, never falls back
-  double high_watermark = 0.98;  // used fraction at which background eviction starts
-  double low_watermark = 0.96;   // used fraction at which it stops
+  double high_watermark = 0.98;  // background eviction starts at this used fraction
+  double low_watermark = 0.96;   // and stops at this one
   PoolFileConfig file;           // keeps the pool across restarts; by default no file
   // Only for a pool in a file. Each page is stored with the position of the newest removal. After a
   // restart `is_void` says whether the page was removed since then.
@@ -126,7 +126,7 @@ struct Adoption {
 };
 
 struct PoolRoom {
-  uint64_t free_bytes = 0;       // to the mark at which eviction stops
+  uint64_t free_bytes = 0;       // until eviction stops
   uint32_t coldest_idle_ms = 0;  // since the last use of any page that eviction takes next
 
   // Whether to take pages of this size, last used `idle_ms` ago: there is room, or the pages that
@@ -139,7 +139,7 @@ struct PoolRoom {
 // Counters since the start, and what is left.
 struct PoolFilling {
   uint64_t set_bytes = 0;   // of pages that workers set
-  uint64_t free_bytes = 0;  // to the mark at which eviction starts
+  uint64_t free_bytes = 0;  // until eviction starts
   uint64_t lost_bytes = 0;  // of pages that were evicted, and that no other pool was known to have
 };
 
@@ -250,7 +250,7 @@ class Pool {
   // `unless_leaving`: nor for one that give_away() was called for.
   void keep(std::span<const Digest> digests, std::span<KeptPage> out, bool unless_leaving = false);
   void release(std::span<const KeptPage> pages);
-  // The pages whose keep has ended by itself since the last call.
+  // The keeps that have ended by themselves since the last call.
   std::vector<KeptPage> take_ended();
   // The pages read most lately, at most `limit` of them. `namespace_slot` 0: of all namespaces.
   std::vector<HotPage> hottest(size_t limit, uint32_t namespace_slot = 0) const;

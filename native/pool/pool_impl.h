@@ -43,7 +43,7 @@ struct Pool::Impl {
                              std::vector<RecordRow>& evicted, uint32_t& id) REQUIRES(mutex);
   // Counts a committed page by its origin.
   void set_origin(Slot& slot, Origin origin) REQUIRES(mutex);
-  // To the mark at which eviction starts.
+  // Until eviction starts.
   uint64_t free_bytes() const REQUIRES(mutex);
   // The committed page of this record; kNoSlot: it has gone, or was set anew.
   uint32_t recorded(const RecordRow& record) REQUIRES(mutex);

@@ -63,7 +63,7 @@ class Recency {
   void taken(uint32_t id);
   void removed(uint32_t id);
 
-  // --- what to evict
+  // --- the order of eviction
   // The page to evict next, of all or of some. Never a pinned one, nor a spared one except within a
   // namespace; kNoSlot: there is no other.
   uint32_t next();

@@ -94,8 +94,8 @@ class Journal {
   // Flushes the entries appended so far to the medium, if `sync` is on. False: they may not be
   // there.
   bool sync();
-  // Begins another journal, whose positions go on: what was set so far is void after a restart,
-  // and so is every tier that comes back from a backup of before. False: as for append().
+  // Begins another journal. Its positions go on. All pages set so far are void after a restart, and
+  // so is every tier from an earlier backup. False: as for append().
   bool forget();
 
   // Reads the file. Call at start, before any older copy is served.

@@ -46,8 +46,8 @@ class FurtherHolders {
     for (const auto& [key, records] : by_key_)
       for (const PackedRecord& record : records) visit(Digest{key.hi | low_byte, key.lo}, record);
   }
-  // Removes records for which gone(const Digest&, const PackedRecord&) is true; returns how many.
-  // The caller accounts for them.
+  // Removes a record if gone(const Digest&, const PackedRecord&) is true; returns their number. The
+  // caller accounts for them.
   template <typename Gone>
   size_t remove_if(unsigned low_byte, Gone&& gone);
 

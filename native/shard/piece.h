@@ -116,7 +116,7 @@ class alignas(64) Piece {
   // found no place again (0 except for digests made to collide); they are gone and accounted for.
   uint32_t grow(uint64_t expected, HolderTable& holders) REQUIRES(mutex);
   // Large pieces get room ahead of need. filling_up() says that one needs it soon, which starts a
-  // sweep(). That sweep also serves pieces for which could_use_room() is true, to save a later one.
+  // sweep(). If could_use_room() is true, that sweep also serves the piece, to save a later one.
   // make_room() returns like grow().
   bool filling_up() const REQUIRES(mutex) {
     return large() && (index_filling_up() || !cells_ready(1));
@@ -145,7 +145,7 @@ class alignas(64) Piece {
     return static_cast<uint32_t>((digest.hi >> 32) * buckets >> 32);
   }
 
-  // The buckets in which a digest may be, its home first. Each digest has its own stride. With one
+  // The buckets that may have a digest, its home first. Each digest has its own stride. With one
   // stride for all, full buckets would form runs, and records would end up ever further from home.
   // The stride is odd, so that it reaches every bucket of the smallest pieces.
   class Probe {

@@ -9,7 +9,7 @@ inline constexpr size_t kPageBytes = 4096;
 
 class ReservedMemory {
  public:
-  // Throws std::runtime_error if the system refuses; `what` names the purpose in the message.
+  // Throws std::runtime_error if the system refuses. Its message names the purpose, `what`.
   ReservedMemory(size_t bytes, const char* what);
   ~ReservedMemory();
   ReservedMemory(const ReservedMemory&) = delete;

@@ -22,7 +22,7 @@ static_assert(kRecordsPerPieceMax * 3 / 2 < BucketEntry::kCellsMax);  // even wi
 // With many rows per piece its buckets stay in the cache, and it can grow in one step.
 constexpr size_t kRowsPerRound = 1024 * 1024;
 
-// Lookups whose cache misses overlap.
+// Lookups with overlapping cache misses.
 constexpr size_t kDigestsInFlight = 16;
 
 uint64_t checked_capacity(uint64_t entries) {

@@ -36,8 +36,8 @@ class KnownPeers {
     return is_it ? it->second.channels : nullptr;
   }
 
-  // Calls `open(batch, channels)` for each batch whose peer is known by this incarnation. The pages
-  // of all other batches end with an error.
+  // Calls `open(batch, channels)` for each batch if its peer is known by this incarnation. The
+  // pages of all other batches end with an error.
   template <typename Open>
   void open(std::span<ReadBatch> batches, const Open& open) const {
     for (ReadBatch& batch : batches) {

@@ -32,7 +32,7 @@ class ChannelRequests {
 
 class Provider;
 
-// What a provider is made from.
+// All that a provider needs.
 struct ProviderNeeds {
   std::byte* pool;
   uint64_t pool_bytes;
@@ -58,7 +58,7 @@ class Provider {
   virtual Transport& transport() = 0;
   virtual unsigned rail_count() const = 0;  // that this node offers to its peers
 
-  // --- memory into which pages are read. Throws std::runtime_error if it cannot be registered.
+  // --- memory to read pages into. Throws std::runtime_error if it cannot be registered.
   // `dma_buf_fd`: -1 for host memory.
   virtual void add_region(std::byte* base, uint64_t bytes, int dma_buf_fd) = 0;
   // Call it when no READ into the region is in flight or will start.

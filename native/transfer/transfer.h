@@ -125,8 +125,8 @@ class TransferEngine : public Transport {
   // Blocks until all peers have answered, at most until the deadline. Thread safe. Without an
   // answer, a peer counts as holding nothing.
   virtual void hold(std::span<HoldBatch> batches, uint32_t hold_ms, Deadline deadline) = 0;
-  // Blocks like hold(). `view_number` names the view whose ring chose the owners. An owner that
-  // misses the deadline is slow; that is not yet trouble.
+  // Blocks like hold(). `view_number` names the view that the owners are from. An owner that misses
+  // the deadline is slow; that is not yet trouble.
   virtual void lookup(std::span<LookupBatch> batches, uint64_t view_number, Deadline deadline) = 0;
   // Pushes changes of our records, at most until the deadline.
   virtual void push(std::span<PushBatch> batches, Deadline deadline) = 0;

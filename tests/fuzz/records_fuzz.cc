@@ -2,8 +2,8 @@
 // the changes that they push, and the answers to its lookups.
 //
 // The input is a script. Each step is a byte that chooses it, and the bytes that it needs. Frames
-// have the header that the script's place demands, so that their rows reach the table. Whatever
-// the members say, a search finds only records of known holders and of the digests asked for.
+// have the header that the script's place demands, so that their rows reach the table. A search
+// must find only records of known holders and of the digests asked for.
 #include <algorithm>
 #include <array>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What a data plane is built from. docs/configuration.md explains the settings.
+// The settings of a data plane. docs/configuration.md explains them.
 #pragma once
 
 #include <cstdint>

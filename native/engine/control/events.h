@@ -1,5 +1,5 @@
-// What native threads ask and tell the control plane: the kinds of events, and the layouts of their
-// payloads and answers: structs, rows and texts, one behind the other.
+// The events that native threads send to the control plane: their kinds, and the layouts of their
+// payloads and answers. A layout is structs, rows and texts, one behind the other.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What this node does for others now, as the control plane tells it. Thread safe.
+// Whether this node serves others and takes pages, as the control plane tells it. Thread safe.
 #pragma once
 
 #include <atomic>

@@ -49,7 +49,7 @@ struct Adopter::Intake {
   const bool of_worker;  // the pages land in a worker's region, and it waits for us
 
   void read_and_commit(HolderIndex holder, std::span<const RecordRow> rows, Landing& landing);
-  // `gate`: of the memory in which they have landed.
+  // `gate`: of the memory that they have landed in.
   void commit(std::span<const ReadOp> landed, WriteGate& gate);
   // `pinned`: pages that were here before; digests[i] belongs to committing[i].
   void publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
@@ -251,7 +251,7 @@ Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline dead
 
   const uint64_t landing_bytes = (std::max(largest, kHandoverBytes) + 4095) / 4096 * 4096;
   Landing landing(parts_.transports, landing_bytes);
-  // From here on, a removal dooms the copies. One that began before is in changes().
+  // From here on, a removal dooms the copies. changes() counts earlier ones.
   const Running::Taking taking(parts_.running, digests);
   if (offered.replicas_bytes_max && parts_.running.changes() != offered.learnt_at) {
     refuse(offered, "pages were removed since these were read", adopted);

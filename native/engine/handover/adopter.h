@@ -64,8 +64,8 @@ class Adopter {
   struct Admitted;
   class Coming;
   Adopted take(HolderIndex holder, const Handover& offered, Deadline deadline);
-  // Which of these pages may be taken. The pages that are here already are in `adopted`, and why
-  // others may not.
+  // Returns the pages that may be taken. `adopted` gets those that are here already, and the
+  // reasons against others.
   Admitted admit(const Handover& offered, Adopted& adopted) const;
   void refuse(const Handover& offered, const char* why, Adopted& adopted) const;
 

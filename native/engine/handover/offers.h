@@ -18,7 +18,7 @@ struct Offers {
   Pool& pool;
   const NamespaceTable& namespaces;
 
-  // Our pages in the order in which a drain hands them over.
+  // Our pages in the order of a drain.
   Handovers warmest(uint64_t bytes_max) const;
   // The pages that are evicted while `bytes` more are set, and may be spilled.
   Handovers coldest(uint64_t bytes) const;

@@ -15,7 +15,7 @@ struct OperationCounters {
   std::array<Counter, kStatusCount> set, get;     // by status_index()
   std::array<Counter, kSourceNames.size()> hits;  // pages got, by Source
   Counter stale_retries;
-  // Pages whose bytes did not match their checksum: in our own pool, and received from a peer.
+  // Pages with a wrong checksum: in our own pool, and received from a peer.
   Counter corrupt_local, corrupt_remote;
   Counter set_held, unpublished;
   Demand demand;

@@ -1,5 +1,5 @@
-// What workers looked for, and where it was: the value of the cache. Results of `get` do not show
-// it. Engines ask `exists` first, and then get only keys that it found.
+// Counts the keys that workers looked for, and where they were: the value of the cache. Results of
+// `get` do not show it. Engines ask `exists` first, and then get only keys that it found.
 //
 // A worker looks for a key when it asks `exists` for it. A worker that never calls `exists` looks
 // for a key when it gets it.
@@ -14,7 +14,7 @@
 
 namespace peercached {
 
-// Pool sizes whose hit rate is estimated (pool/evicted_keys.h), as multiples of our pool's size.
+// We estimate the hit rate of these multiples of our pool's size (pool/evicted_keys.h).
 inline constexpr std::array<unsigned, 2> kLargerPools = {2, 4};
 
 // The keys that one request looked for.

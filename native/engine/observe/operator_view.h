@@ -1,5 +1,5 @@
-// What an operator sees of the data plane: the document behind `status`, the metrics and a worker's
-// `stats()`; latencies; and sentences for the log.
+// The data plane for operators: the document behind `status`, the metrics and a worker's `stats()`;
+// latencies; and sentences for the log.
 #pragma once
 
 #include <string>

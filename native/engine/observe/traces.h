@@ -1,5 +1,5 @@
-// Gets, step by step: those whose callers record a span, until the control plane exports them, and
-// the one that `peercachectl trace` makes.
+// Gets, step by step: those with a span of their caller, until the control plane exports them, and
+// the get of `peercachectl trace`.
 #pragma once
 
 #include <atomic>

@@ -92,7 +92,7 @@ struct ExistsPath {
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) const;
 
  private:
-  // What the caller asked for and is told. `there`: the keys present before any were held.
+  // Counts the keys asked for, and those found. `there`: the keys present before any were held.
   Looked looked(const ExistsKeys& asked, std::span<const uint8_t> there) const;
 };
 

@@ -27,7 +27,7 @@ struct FoundPages {
 };
 
 struct GetPages {
-  // What all threads of one get share.
+  // Shared by all threads of one get.
   struct Shared {
     Counter landed_bytes;               // from any holder
     std::atomic<int> threads_left{16};  // for holders that are read apart

@@ -1,8 +1,8 @@
 // get: the pool, else the disk, else a peer that holds the page.
 //
-// A page whose READ came back stale, failed or late is looked up once more, inside the same
-// deadline. That lookup skips the location cache and prefers another holder. If it fails, too, the
-// page is a miss. In between we look into our own pool again, because the page may have come there.
+// If a READ is stale, failed or late, its page is looked up once more, inside the same deadline.
+// That lookup skips the location cache and prefers another holder. If it fails, too, the page is a
+// miss. In between we look into our own pool again, because the page may have come there.
 #pragma once
 
 #include <span>

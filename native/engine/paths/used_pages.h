@@ -31,7 +31,7 @@ class UsedPages {
     }
   }
 
-  // The pages since the last call, in the order in which they were read.
+  // The pages since the last call, in the order of their reads.
   std::map<HolderIndex, std::vector<Digest>> take() {
     std::lock_guard lock(mutex_);
     count_ = 0;

@@ -13,7 +13,7 @@ namespace peercached {
 
 class Workers {
  public:
-  // Which users and groups may be workers, beyond the socket's mode. Before bind().
+  // Limits the workers to these users and groups, beyond the socket's mode. Call it before bind().
   void guard(int64_t socket_group, std::vector<uint32_t> users, std::vector<uint32_t> groups);
   // Binds the socket, if that was not done and the node's role has one. Throws std::system_error or
   // std::runtime_error.

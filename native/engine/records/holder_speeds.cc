@@ -9,11 +9,11 @@
 namespace peercached {
 namespace {
 
-// What one READ adds to the mean of its size. What is usual falls more quickly than it rises.
+// The weight of one READ in the mean of its size. That mean falls more quickly than it rises.
 constexpr float kIfQuicker = 1.0f / 8;
 constexpr float kIfSlower = 1.0f / 16;
 constexpr float kIfCrowded = 1.0f / 1024;
-constexpr float kOfHolder = 1.0f / 4;  // and to the mean of its holder
+constexpr float kOfHolder = 1.0f / 4;  // and in the mean of its holder
 // Small READs take longer for each byte.
 constexpr float kLatencyNs = 1e6;
 

@@ -60,7 +60,7 @@ class HolderSpeeds {
     std::atomic<TimePoint> noted_at{TimePoint{}};
   };
   // Updates may get lost among concurrent ones. That only makes the mean a little slower.
-  // What so many bytes usually take, by READs of that size and larger ones. 0: unknown.
+  // The usual time of so many bytes, by READs of that size and larger ones. 0: unknown.
   float usual_ns(uint64_t bytes) const;
 
   const uint64_t salt_;

@@ -52,7 +52,8 @@ struct Locator {
   // All records of these digests: of all holders that we know of, and for digests without any, what
   // the owners know.
   std::vector<RecordRow> find_all(std::span<const Digest> digests, Deadline deadline) const;
-  // What one owner knows, this node perhaps, and whether it is all. Nothing: it did not answer.
+  // The records that one owner knows, and whether these are all. The owner may be this node.
+  // Nothing: it did not answer.
   std::optional<std::pair<std::vector<RecordRow>, bool>> ask_owner(HolderIndex owner,
                                                                    std::span<const Digest> digests,
                                                                    Deadline deadline) const;

@@ -59,7 +59,7 @@ class HoldTable {
                   std::span<PageStatus> statuses);
   // Statuses: ok, or absent if it was not pinned. A page stays while it is held.
   void unpin(std::span<const Digest> digests, std::span<PageStatus> statuses);
-  // Releases pages whose time is over. Returns when the next is due, or TimePoint::max().
+  // Releases the pages that are due. Returns when the next is due, or TimePoint::max().
   TimePoint expire(TimePoint now);
   HoldStats stats();
   // The pinned pages, those that end first in front, at most `limit` of them. `namespace_slot` 0:

@@ -36,7 +36,7 @@ class Janitor {
   Janitor& operator=(const Janitor&) = delete;
 
   void start(const Parts& parts);
-  void stop();  // what was asked for and is not done yet stays undone
+  void stop();  // leaves waiting work undone
 
   // --- work
   // The pages of this pool slot are void.

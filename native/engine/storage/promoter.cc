@@ -16,7 +16,7 @@ constexpr uint64_t kBatchBytesMax = 32 << 20;
 constexpr size_t kWarmQueueMax = 16'384;  // pages
 constexpr size_t kWarmPages = 64;         // pages read at a time
 constexpr int64_t kWarmMs = 5'000;
-// Turns in which a page is busy with another thread, which then does not bring it.
+// The tries for one page. Another thread may have reserved the page, and fail to bring it.
 constexpr int kTurnsMax = 4;
 
 }  // namespace

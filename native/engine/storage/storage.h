@@ -56,8 +56,8 @@ class Storage {
   bool state_is_old() const { return state_is_old_.load(std::memory_order_relaxed); }
 
  private:
-  // What the journal of removals says of pages that outlived the last process. Empty functions
-  // without a journal.
+  // The journal of removals judges pages that outlived the last process. Empty functions without a
+  // journal.
   struct Judges {
     std::function<std::string(const TierNote&)> why_not;
     RemovalJudge is_void;

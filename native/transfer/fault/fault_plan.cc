@@ -17,7 +17,7 @@ FaultPlan parse_fault_plan(const std::string& text) {
   if (plan.delay_us_max == 0) refuse_fault("delay_us_max=0", "is not at least 1");
   if (plan.delay + plan.drop + plan.truncate + plan.corrupt + plan.blind > 1 ||
       plan.reset + plan.hang > 1) {
-    refuse_fault(text, "has faults whose probabilities add up to more than 1");
+    refuse_fault(text, "has probabilities that add up to more than 1");
   }
   return plan;
 }

@@ -96,7 +96,7 @@ class Channel {
   ChannelAnswer holder_;
   uint64_t posted_ = 0, landed_ = 0, completed_ = 0, released_ = 0;  // numbers of chains
   uint64_t rung_ = 0;     // number of the last doorbell, also the wr_id of its signalled request
-  uint64_t gave_up_ = 0;  // the last doorbell whose completion came after trouble began
+  uint64_t gave_up_ = 0;  // the last doorbell that completed after trouble began
   TimePoint quiet_since_{};
   TimePoint asked_at_{};
   bool armed_ = false;

@@ -13,7 +13,7 @@ namespace {
 
 // Ports announce their changes, but some drivers forget to. So the ports are polled as well.
 constexpr int kPortCheckMs = 1000;
-// How often to look for the answers to test READs, whose time counts.
+// How often to look for the answers to test READs. Their time counts.
 constexpr int kProofLookMs = 10;
 
 void check_that_one_is_up(std::span<const std::unique_ptr<Rail>> rails) {

@@ -1,4 +1,4 @@
-// The holder's side: queue pairs through which admitted peers READ the published pool. Once a
+// The holder's side: queue pairs for the READs of admitted peers from the published pool. Once a
 // channel is connected, the processor has no part in it.
 #pragma once
 

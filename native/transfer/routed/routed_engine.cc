@@ -167,7 +167,7 @@ class RoutedEngine final : public TransferEngine {
   RoutedCounters& counters_;
   mutable SharedMutex mutex_;
   std::unordered_set<HolderIndex> offering_ GUARDED_BY(mutex_);
-  // Those of offering_ whose last read went over the other.
+  // Peers of offering_ that the other transport served last.
   std::unordered_set<HolderIndex> fallen_ GUARDED_BY(mutex_);
 };
 

@@ -86,7 +86,7 @@ TEST_F(DiskFaultsTest, AFullDiskMakesTheTierReadOnlyUntilThereIsRoom) {
   const DiskStats stats = tier->stats();
   EXPECT_EQ(stats.state, DiskState::read_only);
   EXPECT_NE(stats.why.find("No space left"), std::string::npos) << stats.why;
-  EXPECT_EQ(read(1, 50'000), PageStatus::ok) << "what is there is still read";
+  EXPECT_EQ(read(1, 50'000), PageStatus::ok) << "stored pages are still read";
   EXPECT_EQ(put(2, 50'000), PutOutcome::skipped_off);
   remove(1);
   EXPECT_FALSE(holds(1));

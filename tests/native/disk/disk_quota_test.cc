@@ -21,7 +21,7 @@ TEST_F(DiskQuota, StopsOneNamespaceAndNoOther) {
   tier->set_quota(namespace_for(1), 3 * kRoom + kRoom / 2);
   for (uint64_t i = 0; i < 3; ++i) store(i, kPage, 0, 1);
   EXPECT_EQ(put_in(1, 3), PutOutcome::skipped_quota);
-  EXPECT_EQ(put_in(1, 0), PutOutcome::present) << "what is there needs no room";
+  EXPECT_EQ(put_in(1, 0), PutOutcome::present) << "a stored page needs no room";
   for (uint64_t i = 10; i < 20; ++i) store(i, kPage, 0, 2);
   EXPECT_EQ(use(1).room_bytes, 3 * kRoom);
   EXPECT_EQ(use(1).skipped_pages, 1u);

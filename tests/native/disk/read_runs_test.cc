@@ -90,7 +90,7 @@ TEST_F(DiskReadRuns, NeighboursShareOneReadAndOthersTakeOneEach) {
   std::erase_if(numbers, [](uint64_t number) { return number % 2 == 0; });
   std::ranges::reverse(numbers);
   EXPECT_EQ(right(numbers, 16'384), 30u);
-  EXPECT_EQ(reads, 30u) << "what lies between is not read";
+  EXPECT_EQ(reads, 30u) << "not the pages between them";
 }
 
 // The cost of a promote: each page, whatever its length, is copied once, into its slot.

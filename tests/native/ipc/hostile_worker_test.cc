@@ -13,7 +13,7 @@ namespace {
 using ipc::ErrorCode;
 using ipc::Op;
 
-// A TCP socket whose close waits for 600 s, because its peer does not read what it sent.
+// Closing this TCP socket takes 600 s, because its peer does not read its bytes.
 class LingeringSocket {
  public:
   LingeringSocket() {

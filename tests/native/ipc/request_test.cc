@@ -122,7 +122,7 @@ TEST(Request, TheTimeOfAnEarlierCallIsOfACall) {
 TEST(Request, OnlyPageRequestsAreBoundedByPagesMax) {
   EXPECT_THROW(check_header(header_of(Op::get, "", kPagesMax + 1)), RequestError);
   EXPECT_NO_THROW(check_header(header_of(Op::unregister_region, "", UINT32_MAX)))
-      << "an id, of which a daemon gives out as many as it is asked for";
+      << "an id; a daemon gives out any number of these";
   EXPECT_THROW(check_header(header_of(Op::ping, "", 1)), RequestError);
 }
 

@@ -113,7 +113,7 @@ TEST_F(JournalFile, DamagedEntryHidesAllLaterEntries) {
   EXPECT_NE(journal->why_not(tier), "") << "the tier has seen removals that are not known any more";
   remove(11);
   open();
-  EXPECT_EQ(journal->last(), 6u) << "those that were hidden do not come back";
+  EXPECT_EQ(journal->last(), 6u) << "hidden entries do not come back";
 }
 
 TEST_F(JournalFile, TierOfAnotherOrLaterJournalIsRefused) {
@@ -160,7 +160,7 @@ TEST_F(JournalFile, UnwrittenRemovalsAreWrittenLater) {
   auto full = std::make_unique<NoRoom>(4096 + 32);
   EXPECT_FALSE(remove(2));
   EXPECT_FALSE(remove(3));
-  EXPECT_EQ(journal->last(), 1u) << "what is set now is void when they are written";
+  EXPECT_EQ(journal->last(), 1u) << "pages set now are void once the removals are written";
   EXPECT_EQ(journal->stats().waiting, 2u);
   EXPECT_NE(journal->stats().problem, "");
   full.reset();

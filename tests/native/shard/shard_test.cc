@@ -79,7 +79,7 @@ TEST(Shard, LookupAnswersInTheOrderOfTheDigests) {
     asked.push_back(i % 3 == 0 ? random_digest(random) : rows[random() % rows.size()].digest);
   std::vector<RecordRow> found{record(kDigest, 99)};
   shard.lookup(asked, found);
-  ASSERT_EQ(found[0].digest, kDigest) << "what was there before is gone";
+  ASSERT_EQ(found[0].digest, kDigest) << "the earlier row is gone";
   size_t at = 1;
   for (const Digest& digest : asked)
     for (const RecordRow& row : lookup(shard, digest)) {

@@ -84,7 +84,7 @@ TEST_F(DemandTest, GetsCountOnlyForWorkersThatNeverCallExists) {
 
 TEST_F(DemandTest, EvictedKeysTellWhatALargerPoolWouldHaveFound) {
   open(1 << 20);
-  // Three pools full, of which one stays.
+  // Three pools full. One of them stays.
   Pages pages("turn", 48, kPageBytes);
   pages.fill();
   for (size_t i = 0; i < pages.keys.size(); ++i) {
