@@ -23,8 +23,8 @@ using ipc::RequestHeader;
 
 // Added to the daemon's deadline, because its reply may be on its way.
 constexpr auto kGrace = std::chrono::milliseconds(100);
-// The time that a daemon in another container gets to end, once its stream has ended. We cannot see
-// more of it than the stream.
+// The time for a daemon in another container to end, once its stream has ended. We can only see the
+// stream.
 constexpr auto kUnseenEnd = std::chrono::seconds(1);
 constexpr size_t kReceiveBytes = 16 * 1024;
 

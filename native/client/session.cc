@@ -29,7 +29,7 @@ constexpr auto kProbeTime = 5ms;
 // would end the wait too early.
 constexpr auto kUninterrupted = 1s;
 constexpr size_t kNotesMax = 16;
-// Each request tells one call, so few wait.
+// Each request reports one call, so few wait.
 constexpr size_t kTookMax = 64;
 
 // A refused region is not registered again this soon.
@@ -473,7 +473,7 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
 void Session::note_took(ipc::TookOp op, microseconds time) {
   constexpr int64_t kMax = (int64_t{1} << 30) - 1;
   const auto us = static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, kMax));
-  // Of an outage only the call that met it counts: later ones return at once.
+  // In an outage only the first call counts: later ones return at once.
   if (away_ && !took_.empty()) return;
   if (took_.size() == kTookMax) took_.pop_front();
   took_.push_back(us << 2 | static_cast<uint32_t>(op));

@@ -140,7 +140,7 @@ class ColdTier {
   // Takes a page. Its payload must stay in place until `done`. If the outcome is `queued`, a thread
   // of the tier calls `done` exactly once; otherwise nobody calls it. `written`: the page is on
   // disk (with SyncPolicy::batch on the medium), and find() finds it unless it was removed
-  // meanwhile. A page held with other content is removed first, whatever the outcome.
+  // meanwhile. A stored page with other content is removed first, for any outcome.
   virtual PutOutcome put(const DiskPage& page, const std::byte* payload,
                          std::function<void(bool written)> done) = 0;
 

@@ -100,7 +100,7 @@ bool read_block(Io& io, const Folder& folder, const std::string& name, Block& bl
   return true;
 }
 
-// Whether a daemon of this identity made the segment. So is one that has no content yet.
+// Whether a daemon of this identity made the segment. True also for a segment without content.
 bool is_ours(Io& io, const Folder& folder, uint32_t number, const Identity& identity) {
   const int fd = io.open(segment_path(folder.inside, number), O_RDONLY, 0);
   if (fd < 0) return false;

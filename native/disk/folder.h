@@ -24,9 +24,9 @@ struct Folder {
 
 // Makes the folder if only its last part is missing. Throws DiskError with the remedy.
 //
-// A folder without superblock is taken if all its files are the tier's, under this identity. That
-// is how a folder looks that was emptied while its daemon wrote on. The daemon's note of removals
-// is gone with the superblock, so the segments are deleted.
+// A folder without superblock is taken if all its files are the tier's, under this identity. It was
+// emptied while its daemon went on writing. The daemon's note of removals is gone with the
+// superblock, so the segments are deleted.
 Folder open_folder(Io& io, const std::string& path, const Identity& identity);
 
 // Deletes all segments, because none of their pages may be served.

@@ -2,8 +2,8 @@
 //
 // Several threads append at once. Each gets a range of the file under the mutex, then builds and
 // writes its batch without it. A record is placed only if the index still wants it at that moment,
-// under the same mutex. A removal leaves the index first and is appended later. So it always lies
-// behind every copy of what it removes, and may be evicted with its segment.
+// under the same mutex. A removed page leaves the index first; its removal is appended later. So
+// the removal lies behind every copy of the page, and may be evicted with its segment.
 #pragma once
 
 #include <functional>

@@ -131,7 +131,7 @@ bool Maintenance::stopping() {
   return stopping_;
 }
 
-// Leaves queued pages to the writers, which find them unwanted.
+// Leaves queued pages to the writers: these will not write them.
 void Maintenance::erase_dropped() {
   index_.scan([&](const IndexEntry& entry) {
     return entry.on_disk() && !index_.live(entry) ? Index::Verdict::erase : Index::Verdict::keep;
@@ -224,7 +224,7 @@ void Maintenance::carry(const Segment& segment, std::span<const IndexedPage> pag
     }
     pages = pages.subspan(loaded);
   }
-  // Sync the copies before the originals are deleted, which were on the medium.
+  // Sync the copies before the originals are deleted: those were on the medium.
   if (config_.sync != SyncPolicy::segment) return;
   for (const auto& one : written_to) {
     InIo in_io(clock_);

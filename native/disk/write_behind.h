@@ -5,8 +5,8 @@
 // kLingerMs to form a batch, unless much of the queue is full. Waking a thread for each MiB made a
 // set take twice as long on two cores, because the thread copied on the set's processor.
 //
-// Removals are never refused and wait while the disk takes nothing. There is at most one per page
-// that was there, and one per cleared namespace.
+// Removals are never refused and wait while the disk takes nothing. There is at most one per
+// removed page, and one per cleared namespace.
 #pragma once
 
 #include <deque>

@@ -161,7 +161,7 @@ Connection::Answer Connection::hello(const Frame& frame) {
   reply.regions_max = state_.config.regions_per_attachment_max;
   body_.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
   body_ += state_.config.version;
-  // An older client would take no more bytes than it knows of.
+  // An older client refuses bytes that it does not know.
   if (wanted.features != 0) body_.append(reinterpret_cast<const char*>(&kFeatures), 4);
   return {0, 0, body_};
 }

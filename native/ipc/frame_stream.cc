@@ -14,8 +14,8 @@ namespace peercached::ipc {
 namespace {
 
 constexpr int kQuietMs = 1000;
-// The kernel's limit (SCM_MAX_FD). It would close files without room here in recvmsg(), which may
-// linger.
+// The kernel's limit (SCM_MAX_FD). With less room here, recvmsg() would close the other files, and
+// that may linger.
 constexpr size_t kFilesPerMessageMax = 253;
 
 bool wait_for(int fd, short events, int timeout_ms) {

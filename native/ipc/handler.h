@@ -85,7 +85,7 @@ class RequestHandler {
   // Empty string: cleared everywhere. Otherwise says which peers could not be reached.
   virtual std::string clear(const RequestContext& context) = 0;
   virtual std::string stats_json(const RequestContext& context) = 0;
-  // By its own clock a worker's call took so long. It may lie.
+  // A worker says that its call took so long. It may lie.
   virtual void client_took(ipc::TookOp /*op*/, std::chrono::microseconds /*time*/) {}
   // region_mapped() comes before any request uses a worker's region, region_unmapped() after the
   // last one. Throws std::runtime_error for unusable memory.

@@ -44,7 +44,7 @@ enum RequestFlags : uint16_t {
   kFlagParent = 1,    // all with pages: a parent key follows the columns
   kFlagBitmap = 2,    // EXISTS: one byte per key in the reply
   kFlagHold = 4,      // EXISTS: the body ends with how long to keep present pages, u32 ms
-  kFlagPage = 8,      // EXISTS: then with the tokens and the keys of a page, u16 each
+  kFlagPage = 8,      // EXISTS: then come the tokens and the keys of a page, u16 each
   kFlagLengths = 16,  // EXISTS: the reply has the length of each key's page, u32
   kFlagSpan = 32,     // GET: the body ends with the caller's span (CallerSpan, common/trace.h)
   kFlagPrefix = 64,   // PIN: only the keys before the first one that is nowhere

@@ -65,7 +65,7 @@ struct PageNamespace {
 // A pinned page: valid until unpinned.
 struct PinnedPage {
   std::byte* header = nullptr;  // SlotHeader, followed by the payload
-  uint32_t slot = UINT32_MAX;   // handle for unpin; UINT32_MAX: not held
+  uint32_t slot = UINT32_MAX;   // handle for unpin; UINT32_MAX: no page
   uint32_t length = 0;
   uint64_t checksum = 0;
   std::byte* payload() const { return header + sizeof(SlotHeader); }
@@ -101,7 +101,7 @@ enum class ReserveOutcome : uint8_t {
 
 struct Reservation {
   ReserveOutcome outcome = ReserveOutcome::no_space;
-  PinnedPage page;  // reserved: where to write; held: the page
+  PinnedPage page;  // reserved: where to write; present: the page
 };
 
 struct PageRequest {
@@ -118,7 +118,7 @@ struct IdlePage {
   uint8_t moves = 0;     // from pool to pool, since its last use
 };
 
-// Where a page of a peer's pool comes to stand in ours.
+// The place of a peer's page in our eviction order.
 struct Adoption {
   uint32_t idle_ms = 0;  // since its last use
   uint8_t moves = 0;     // from pool to pool, since its last use
@@ -207,9 +207,9 @@ class Pool {
                std::span<Reservation> out);
   // `checksum` must be set. Writes the header last, in release order, and fills rows[i] with the
   // record to publish. The slots stay pinned for the caller, so that no withdrawal can overtake the
-  // publication. Give `idle_ms` for pages last used elsewhere, that long ago; without it they count
-  // as used now. `elsewhere` may be empty; elsewhere[i] is 1 if another pool has the page, too.
-  // Then our copy is one of those that go soon, until it is used here.
+  // publication. Give `idle_ms` if the pages were last used elsewhere, that long ago; without it
+  // they count as used now. `elsewhere` may be empty; elsewhere[i] is 1 if another pool has the
+  // page, too. Then our copy goes soon, unless it is used here.
   void commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
               const std::optional<Adoption>& adoption = {},
               std::span<const uint8_t> elsewhere = {});
@@ -244,10 +244,10 @@ class Pool {
   void lengths(std::span<const Digest> digests, std::span<uint32_t> out) const;
 
   // --- pages kept for a while (engine/storage/holds.h) ------------------------------------------
-  // Keeps committed pages from eviction until release(), as pins do, and uses them. A page has one
-  // keep, however often it is kept. Unlike a pin, a keep holds up nobody: it ends when the page is
-  // removed or gets another length. out[i] is empty for a page that is not here.
-  // `unless_leaving`: nor for one that give_away() was called for.
+  // Keeps committed pages from eviction until release(), as pins do, and uses them. A page has at
+  // most one keep. Unlike a pin, a keep holds up nobody: it ends when the page is removed or gets
+  // another length. out[i] is empty for a page that is not here. `unless_leaving`: also for a page
+  // after give_away().
   void keep(std::span<const Digest> digests, std::span<KeptPage> out, bool unless_leaving = false);
   void release(std::span<const KeptPage> pages);
   // The keeps that have ended by themselves since the last call.
@@ -271,7 +271,7 @@ class Pool {
   const EvictedKeys& evicted() const;
 
   // --- quotas (pool/quota.h) -----------------------------------------------------------
-  // Quota of a namespace slot. The next page set evicts what is held beyond it.
+  // Sets the quota of a namespace slot. The next page set evicts pages beyond it.
   void set_quota(uint32_t namespace_slot, uint64_t bytes);
   void drop_quota(uint32_t namespace_slot);
   NamespaceUse use_of(uint32_t namespace_slot) const;
@@ -291,22 +291,23 @@ class Pool {
   // The pages that eviction takes while `bytes` more are set, at most 4096 of them. Not those that
   // are pinned, have moved `moves_max` times, or move elsewhere.
   std::vector<IdlePage> coldest(uint64_t bytes, uint8_t moves_max) const;
-  // Those of these pages that are here and were not given away, as for a drain.
+  // The same for these pages, without those that are not here or were given away.
   std::vector<IdlePage> idle_pages(std::span<const Digest> digests) const;
-  // How often these pages have moved, or kMovesElsewhere; holds until they are used here again.
-  // While a page moves elsewhere, a peer that reads it does not use it.
+  // Sets how often these pages have moved, or kMovesElsewhere, until they are used here again.
+  // While a page moves elsewhere, a READ by a peer does not count as use.
   void set_moves(std::span<const Digest> digests, uint8_t moves);
-  // Around an offer of these pages to a peer that lets us drop them. Meanwhile keeps() says that
-  // they leave, whoever uses them: or two nodes that offer each other the same page both drop it.
-  // Eviction spares them, up to a quarter of the pool: or it drops them while the peer reads them.
+  // Call these around an offer to a peer that lets us drop the pages. Meanwhile keeps() says that
+  // they leave, even if they are used. Otherwise two nodes could offer each other the same page,
+  // and both drop it. Eviction spares them, up to a quarter of the pool, so that the peer can read
+  // them.
   void begin_offer(std::span<const RecordRow> records);
   void end_offer(std::span<const RecordRow> records);
   // A peer has taken these pages. Appends their withdrawals to `rows`. They stay readable until
   // drop_given(), but nobody can rely on them any more: eviction takes them first. `unless_kept`:
-  // not of pages in a keep(), which stay.
+  // pages with a keep stay.
   void give_away(std::span<const RecordRow> records, bool unless_kept,
                  std::vector<RecordRow>& rows);
-  // Whether each of these pages of a peer is here, and stays: states[i]. Those are used now.
+  // states[i] says whether this page of a peer is here, and stays. Pages that stay are used now.
   enum class Here : uint8_t {
     no,
     yes,

@@ -58,9 +58,9 @@ struct Pool::Impl {
 
   void enter(uint32_t id, Generation generation, uint64_t checksum) REQUIRES(mutex);
   void settled() REQUIRES(mutex);
-  // Pins that wait for nobody but their holders: keeps do not count.
+  // Whether somebody has pinned it. Keeps do not count.
   bool is_in_use(const Slot& slot) const { return slot.pins > (slot.kept ? 1u : 0u); }
-  // The keep of a page that leaves ends; the page's last pin frees the slot as usual.
+  // Ends the keep of a page that leaves. The page's last pin frees the slot as usual.
   void end_keep(Slot& slot) REQUIRES(mutex);
   void use(uint32_t id, uint32_t before, uint32_t now_ms) REQUIRES(mutex);
 
@@ -75,7 +75,7 @@ struct Pool::Impl {
   // Counts the page in `counter`, or as given if a peer has taken it.
   void drop(uint32_t id, uint64_t& counter, std::vector<RecordRow>& rows) REQUIRES(mutex);
   void evict(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
-  // For want of memory; not for a quota, nor for an operator.
+  // Evicts because memory is short, not for a quota or an operator.
   void evict_for_room(uint32_t id, std::vector<RecordRow>& rows) REQUIRES(mutex);
   uint32_t take_slot(SizeClass& size_class, std::vector<RecordRow>& evicted) REQUIRES(mutex);
   // Makes room for `bytes` within the namespace's quota by evicting its own pages. False if they

@@ -22,13 +22,12 @@
 // Within a namespace a page is placed behind its predecessor, too, if it is there in the pool. That
 // order matters only where a namespace has a quota.
 //
-// The places of the pages make room costly, too: that is victims.h's business. The lists
-// are linked through Slot, which also has `stamp` and `touched_ms`. A drain offers pages in
-// descending order of their stamps. A warm restart stores the stamps, and brings the pages back in
-// ascending order.
+// The cost of room also depends on the places of the pages: see victims.h. The lists are linked
+// through Slot, which also has `stamp` and `touched_ms`. A drain offers pages in descending order
+// of their stamps. A warm restart stores the stamps, and brings the pages back in ascending order.
 //
-// All calls come under the pool's mutex, at each use of a page. So each takes a few steps, whatever
-// the number of pages.
+// The pool makes these calls under its mutex, at each use of a page. So each takes only a few
+// steps, for any number of pages.
 #pragma once
 
 #include <cstddef>
@@ -49,13 +48,14 @@ class Recency {
   // `evicted_lately`: a somewhat larger pool would still have had this page.
   void committed(uint32_t id, uint32_t before, uint32_t now_ms, bool evicted_lately);
   void used(uint32_t id, uint32_t before, uint32_t now_ms);
-  // Committed, but last used on another node, at `touched_ms`. Placed directly behind `before`, of
-  // this batch, however old that is, or among the pages set at that time.
+  // Committed, but last used on another node, at `touched_ms`. Placed directly behind `before`, a
+  // page of this batch of any age, or else among the pages set at that time.
   void adopted(uint32_t id, uint32_t before, uint32_t touched_ms);
   // Committed now, while another pool has the page, too. Placed like a page that was used nearly as
   // long ago as the one to be evicted next. `before`: of this batch, also such a page.
   void duplicated(uint32_t id, uint32_t before, uint32_t now_ms);
-  // Comes from an earlier process. In the order of the stamps, which tells nothing of later uses.
+  // Comes from an earlier process. Call it in the order of the stamps. These do not tell whether a
+  // page was used again.
   void restored(uint32_t id, uint64_t stamp);
   // Its last pin has ended, or it is spared no more.
   void unpinned(uint32_t id);

@@ -51,7 +51,7 @@ struct alignas(64) Slot {
   uint8_t moves = 0;        // from pool to pool since its last use; or kMovesElsewhere
   Origin origin = Origin::set;
   bool kept = false;     // one of its pins is that of Pool::keep()
-  uint8_t offers = 0;    // under way: a peer that takes the page makes us drop it
+  uint8_t offers = 0;    // under way: if a peer takes the page, we drop it
   bool spared = false;   // by eviction, while offered (Pool::begin_offer)
   bool leaving = false;  // a peer has taken it: withdrawn, and dropped soon
 

@@ -2,8 +2,9 @@
 //
 // The naive way evicts by age until the slot fits. With pages of another size, that evicts nearly
 // everything before two neighbours happen to be free. Instead, take the class's own coldest page if
-// it is about as cold as any. "Cold" is what the eviction order says is worth little. Otherwise
-// find the stretch of neighbouring spans with the least and coldest data, and empty only that.
+// it is about as cold as any. A page is cold if the eviction order says that it is worth little.
+// Otherwise find the stretch of neighbouring spans with the least and coldest data, and empty only
+// that.
 //
 // Not thread safe: the pool's mutex guards it.
 #pragma once

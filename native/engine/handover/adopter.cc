@@ -152,7 +152,7 @@ Adopted Adopter::adopt(HolderIndex holder, const Handover& offered, Deadline dea
 }
 
 Adopted Adopter::fetch(HolderIndex holder, Handover part, Deadline deadline) {
-  part.replicas_bytes_max = UINT64_MAX;  // the share of replicas bounds those that nobody asked for
+  part.replicas_bytes_max = UINT64_MAX;  // the bound is for replicas that nobody asked for
   return take(holder, part, deadline);
 }
 
@@ -176,8 +176,8 @@ void Adopter::commit_landed(HolderIndex holder, Handover part, std::span<const R
     ops.push_back(landed[i]);
     digests.push_back(landed[i].digest);
   }
-  // As in take(). The pages were READ before, but nothing was removed from before their records
-  // were learnt until now.
+  // As in take(). The pages were READ before, so nothing may have been removed since their records
+  // were learnt.
   const Running::Taking taking(parts_.running, digests);
   if (parts_.running.changes() != part.learnt_at) return;
   Intake intake{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
@@ -201,7 +201,7 @@ Adopter::Admitted Adopter::admit(const Handover& offered, Adopted& adopted) cons
   admitted.pool_slot = parts_.namespaces.pool_slot_of(offered.namespace_id, offered.epoch);
   if (admitted.pool_slot == 0) return refused("the namespace was cleared, or there are too many");
 
-  // A page that leaves here must not be the reason why the other node drops its own.
+  // If our own copy is about to leave, the other node must not drop its own.
   std::vector<Pool::Here> here(offered.rows.size());
   parts_.pool.keeps(offered.rows, here);
   uint64_t bytes = 0;
@@ -259,7 +259,7 @@ Adopted Adopter::take(HolderIndex holder, const Handover& offered, Deadline dead
   }
   Intake intake{parts_,  offered, admitted.pool_slot, deadline,
                 adopted, taking,  /*of_worker=*/false};
-  // A piece is as much as the landing has room for, at least one page.
+  // A piece fills the landing, or is one page.
   for (size_t first = 0, end = 0; first < missing.size() && !deadline.passed(); first = end) {
     uint64_t used = 0;
     while (end < missing.size() && used + room_for(missing[end].length) <= landing_bytes) {

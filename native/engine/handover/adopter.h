@@ -1,7 +1,7 @@
 // Takes pages from another node, which gives them up or keeps them (replicas): reads them into our
 // own memory, verifies them, copies them into the pool and publishes them. The pool sees a page
 // only after its bytes are verified. A node that gives a page up drops its copy only after ours is
-// published. (docs/page-placement.md).
+// published (docs/page-placement.md).
 //
 // Thread safe.
 #pragma once
@@ -45,8 +45,8 @@ class Adopter {
 
   explicit Adopter(const Parts& parts) : parts_(parts) {}
   Adopted adopt(HolderIndex holder, const Handover& offered, Deadline deadline);
-  // Copies pages of this node that somebody wants here. The holder keeps its own. `part.learnt_at`
-  // must be set.
+  // Copies pages of that holder because somebody wants them here. The holder keeps its own.
+  // `part.learnt_at` must be set.
   Adopted fetch(HolderIndex holder, Handover part, Deadline deadline);
   // Running::changes() now: see Handover::learnt_at.
   uint64_t removal_changes() const { return parts_.running.changes(); }
@@ -71,7 +71,7 @@ class Adopter {
 
   const Parts parts_;
   std::atomic<uint64_t> replicas_max_{0};
-  mutable std::atomic<uint64_t> replicas_coming_{0};  // bytes of those that are being made
+  mutable std::atomic<uint64_t> replicas_coming_{0};  // bytes of replicas that are being made
 };
 
 }  // namespace peercached

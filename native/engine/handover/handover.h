@@ -19,10 +19,10 @@ inline constexpr uint64_t kHandoverBytes = 8 << 20;
 // Larger pages are not handed over.
 inline constexpr uint32_t kHandoverPageBytesMax = 64 << 20;
 
-// A page that nobody uses is spilled so often at most.
+// An unused page is spilled at most this often.
 inline constexpr uint8_t kSpillMovesMax = 2;
-// A spilled page is taken instead of one that has been idle so many times as long. More than one,
-// or pools that are equally busy would exchange pages for nothing.
+// A spilled page may replace pages that have been idle this many times as long. With 1, equally
+// busy pools would exchange pages for nothing.
 inline constexpr double kSpillIdleTimes = 1.2;
 
 // A part: pages of one namespace that were used at about the same time.
@@ -32,11 +32,11 @@ struct Handover {
   uint32_t idle_ms = 0;  // since the last use, of the page unused for longest
   uint8_t moves = 0;     // earlier ones, since the last use
   bool spilled = false;  // by a full node, not by one that drains
-  // If it is set, the holder keeps the pages, and our copies are replicas. The pool takes no more
-  // of those than so many bytes.
+  // If it is set, the holder keeps the pages, and our copies are replicas. The pool has at most so
+  // many bytes of replicas.
   std::optional<uint64_t> replicas_bytes_max;
-  // Of replicas: Running::changes() before their records were learnt. The holder of a record that
-  // is older than a removal may have missed that removal.
+  // Of replicas: Running::changes() before their records were learnt. If it has changed since, we
+  // do not take them: their holder may have missed a removal.
   uint64_t learnt_at = 0;
   std::vector<RecordRow> rows;
 };

@@ -1,5 +1,4 @@
-// Pages that shall be copied to another pool, until somebody takes them, in parts of one holder,
-// namespace and time. Thread safe.
+// Queues pages for another pool, in parts of one holder, namespace and time. Thread safe.
 #pragma once
 
 #include <atomic>
@@ -15,19 +14,19 @@ namespace peercached {
 
 class PartQueue {
  public:
-  // Further pages are not remembered until take().
+  // A full queue drops pages until take().
   explicit PartQueue(size_t pages_max) : pages_max_(pages_max) {}
 
   // `learnt_at`: see Handover.
   void add(const Digest& namespace_id, uint64_t epoch, std::span<const RecordRow> rows,
            uint64_t learnt_at = 0);
   bool any() const;
-  // For those who add pages: while it is off, nobody wants them.
+  // While it is off, do not add pages: nobody wants them.
   void set_on(bool on) { on_.store(on, std::memory_order_relaxed); }
   bool on() const { return on_.load(std::memory_order_relaxed); }
-  // Of the pages that wait, each once.
+  // The holders of the waiting pages.
   std::vector<HolderIndex> holders() const;
-  // All pages since the last call, but for those that are too large to be handed over.
+  // All pages since the last call, except those too large to hand over.
   std::vector<std::pair<HolderIndex, Handover>> take();
 
  private:

@@ -23,7 +23,7 @@ struct OperationCounters {
   // Lookup frames sent to owners. Lookups that had to ask all other owners, too.
   Counter lookup_frames, lookups_passed_on;
   Counter lookups_answered;  // lookup frames of peers
-  Counter keys_in_copies;    // keys not held here that we had a record of
+  Counter keys_in_copies;    // keys not here that we had a record of
   // The same for records: frames to owners, and frames of peers.
   Counter publish_frames, publishes_answered;
   Counter bytes_set, bytes_got;

@@ -172,7 +172,7 @@ void write_demand(JsonWriter& json, const Demand& demand) {
 
 constexpr size_t kNamespacesShownMax = 256;
 
-// Those with the most memory or demand.
+// Writes the namespaces with the most memory or demand.
 void write_namespaces(JsonWriter& json, Storage& storage) {
   struct Rank {
     Digest id;

@@ -57,7 +57,7 @@ struct ExistsLook {
   static void list_missing(ExistsKeys& asked);
 };
 
-// Has hits among the keys that are told promoted if they are on a disk only, ours or another's.
+// Promotes the reported hits that are on a disk only, ours or a peer's.
 struct ExistsWarm {
   Promoter& promoter;
   ControlQueue& control;

@@ -140,7 +140,7 @@ void GetPeers::Attempts::set_apart(FoundPages& found) {
       return;
     }
     for (ByHolder* some : {&found.resident, &found.cold}) {
-      // Until its thread has ended. It says how they end.
+      // Its thread decides on the final status.
       for (const FoundPage& page : (*some)[holder])
         get.pages[page.page].status = PageStatus::deadline;
       some->erase(holder);

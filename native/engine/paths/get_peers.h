@@ -1,5 +1,5 @@
-// The last places of a get: the peers. It goes by all that is known of the pages first, then by a
-// second lookup (get_path.h).
+// The last places of a get: the peers. The first lookup uses all that is known of the pages. A
+// second one may follow (get_path.h).
 //
 // Holders do not wait for each other (docs/data-path.md). A holder that gives its pages in several
 // steps has a thread of its own, if other holders give pages, too.

@@ -143,8 +143,7 @@ void PeerReads::note_hot(const GetPages& get, const Batches& sent) const {
   hot.note(get.context.ns->id(), get.epoch, rows, Clock::now(), get.removals);
 }
 
-// Of the pages that came from crowded holders: a slice of each at most, because the other readers
-// keep others.
+// Stores at most a slice of a crowded holder's pages: other readers keep other pages.
 void PeerReads::store_replicas(const GetPages& get, Slices& slices, const Batches& sent) const {
   std::span<const FoundPage* const> rest = sent.found;
   for (const ReadBatch& batch : sent.by_peer) {

@@ -7,8 +7,8 @@ namespace peercached {
 
 namespace {
 
-// A holder is read in slices if there is that much to read from it, or a good deal and it is not
-// known to be quick. A slice is a share of it.
+// A holder is read in slices if it has kManyBytes for us, or kSomeBytes and is not known to be
+// quick. A slice is 1 / kSlices of the bytes, or kSliceBytesMin.
 constexpr uint64_t kManyBytes = 32 << 20;
 constexpr uint64_t kSomeBytes = 4 << 20;
 constexpr uint64_t kSlices = 16;

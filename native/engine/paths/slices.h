@@ -1,5 +1,5 @@
-// The holders that one get reads in slices, because many nodes read from them at this moment, it
-// seems (docs/page-placement.md).
+// The holders that one get reads in slices, because many nodes seem to read from them now
+// (docs/page-placement.md).
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct Slices {
   std::set<HolderIndex> crowded{};
   std::map<HolderIndex, uint64_t> bytes_of{};  // one slice, of the holders that are read in slices
 
-  // How much is read from this holder in one turn, if there is so much of it.
+  // The bytes to read from this holder in one turn, if it has `bytes` for us.
   uint64_t slice(HolderIndex holder, uint64_t bytes);
-  // The same. 0: all of it is read at once.
+  // The same for these pages. 0: read all of them at once.
   uint64_t turn_bytes(HolderIndex holder, std::span<const FoundPage> found);
-  // Takes out of `resident` what is behind the first slice of each holder.
+  // Takes the pages behind the first slice of each holder out of `resident`.
   ByHolder take_behind(ByHolder& resident);
 };
 

@@ -8,7 +8,7 @@ namespace peercached {
 
 namespace {
 
-// For owners that are asked again for what a crowded holder has.
+// For owners that we ask again for a crowded holder's pages.
 constexpr auto kAnewWithin = std::chrono::milliseconds(100);
 
 }  // namespace

@@ -3,8 +3,8 @@
 //
 // Many pages of one holder are read in turns. The first one is a slice of them. If it comes as
 // quickly as usual, the rest follows at once. If not, many nodes read from that holder at this
-// moment, and perhaps the same pages. So we keep what has come, for the others, and look the rest
-// up again, because others keep what has come to them. Each reader begins elsewhere
+// moment, and perhaps the same pages. So we keep the pages that have come, for the others. We look
+// the rest up again, because the others do the same. Each reader begins elsewhere
 // (docs/page-placement.md).
 #pragma once
 

@@ -43,7 +43,7 @@ void Peers::disconnect(HolderIndex index) {
 bool Peers::may_store_all(size_t others) const { return may_store_all_ && others <= kFollowedMax; }
 
 void Peers::ring_changed(bool store_all) {
-  // An owner of the ring before is still asked.
+  // Others still ask an owner of the former ring.
   follows_ = store_all || parts_.directory.is_owner() || parts_.directory.was_owner();
   follower_.follow_at_most(follows_ ? kNodesMax : 0);
 }
@@ -53,8 +53,8 @@ void Peers::disconnect_all() {
 }
 
 std::vector<bool> Peers::prove_paths(std::span<const HolderIndex> indices, Deadline deadline) {
-  // Nobody has these pages, so nothing is held. Question and answer take several packets each: a
-  // path may lose large packets only.
+  // Nobody has these pages, so nothing is held. Question and answer take several packets each,
+  // because a path may lose only large packets.
   const std::vector<Digest> nowhere(tcp::kDigestsPerRequestMax);
   std::vector<std::vector<uint8_t>> held(indices.size(), std::vector<uint8_t>(nowhere.size()));
   std::vector<HoldBatch> batches;

@@ -45,8 +45,8 @@ class Peers {
   void disconnect(HolderIndex index);
   void disconnect_all();
 
-  // We keep the records of all nodes, if these are few; else, as an owner, of all nodes what we
-  // own; else none.
+  // With few nodes, we keep the records of all. With more, an owner keeps the records that it owns,
+  // and other nodes keep none.
   bool may_store_all(size_t others) const;
   void ring_changed(bool store_all);
   bool follows() const { return follows_; }

@@ -31,7 +31,7 @@ class Readers {
   uint16_t port() const { return server_ ? server_->port() : 0; }  // 0: it does not listen
   TcpServerStats stats() const { return server_ ? server_->stats() : TcpServerStats{}; }
 
-  // The token that this process shows when it reads; replaces an older one.
+  // This process shows this token when it reads. Replaces an older one.
   void admit(const std::string& node_id, Incarnation incarnation, const std::string& token) {
     std::lock_guard lock(mutex_);
     tokens_[{node_id, incarnation}] = token;

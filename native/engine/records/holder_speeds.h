@@ -4,9 +4,9 @@
 // that many nodes read from becomes slow, so its readers spread over the other holders. This needs
 // no message, and it works with RDMA, where a holder does not see that it is read.
 //
-// Each READ is compared with what READs of its size usually take, from any holder. So the sizes of
-// pages do not matter, nor does a bottleneck at the reader, which slows all holders down. A READ
-// that takes far longer than usual says little about what is usual, however many of them there are.
+// Each READ is compared with the usual time of READs of its size, from any holder. So the sizes of
+// pages do not matter, nor does a bottleneck at the reader, which slows all holders down. READs
+// that take far longer than usual hardly change the usual time, even if they are many.
 //
 // Thread safe.
 #pragma once
@@ -31,7 +31,7 @@ class HolderSpeeds {
   static constexpr float kSlownessMax = 16;  // and 1 / 16 at least
   // Two readers of one holder wait twice as long, and need no help.
   static constexpr float kCrowded = 2.5;
-  // Less is not worth any trouble.
+  // A quicker READ is not worth the effort.
   static constexpr auto kCrowdedFor = std::chrono::milliseconds(5);
 
   // Readers with different salts choose different holders of the same page.
@@ -48,8 +48,8 @@ class HolderSpeeds {
   bool quick(HolderIndex holder, TimePoint now) const;
   // The holder with the lowest cost is the one to read this page from. Each holder of a page wins
   // with a probability that is inverse to its slowness (weighted rendezvous hashing). So readers do
-  // not all turn to the quickest holder at once. A holder of many pages of one read gives few of
-  // those that others have: `pages` are those that it gives already.
+  // not all turn to the quickest holder at once. `pages`: how many pages this holder gives already
+  // in this read. The more, the higher the cost.
   double cost(const Digest& digest, HolderIndex holder, TimePoint now, double pages = 0) const;
   // Readers with different salts read the pages of a crowded holder in different orders.
   uint64_t place(const Digest& digest) const;

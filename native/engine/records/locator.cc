@@ -23,7 +23,7 @@ constexpr auto kEachDigest = std::chrono::microseconds(2);
 // For owners that are asked because others could not answer.
 constexpr auto kOthersPatience = std::chrono::milliseconds(2000);
 
-// How many pages of this search each holder shall give.
+// The number of pages of this search that each holder is to give.
 using Shares = std::unordered_map<HolderIndex, double>;
 
 // Chooses one of a digest's records, at a usable node. Prefers another holder than `failed`, then a
@@ -343,8 +343,8 @@ void Locator::Search::at_owners() {
   found_so_far(step);
 }
 
-// Owners that were not final, slow or silent: asks all others at once, and those of the ring
-// before.
+// If owners were not final, slow or silent: asks all others at once, and the owners of the former
+// ring.
 void Locator::Search::at_others() {
   sources.counters.lookups_passed_on.add();
   const auto may_be_asked = [&](HolderIndex owner) {

@@ -1,7 +1,7 @@
-// Finds where pages are that this node does not hold, for `get` and `exists`. A search asks in
-// turn: the records of other nodes that we have, the location cache, as few owners as possible, and
-// then all others, those of the ring before among them. A record names all holders of a page, so
-// the records go before the cache, which names one.
+// Finds pages at other nodes, for `get` and `exists`. A search asks in turn: the records of other
+// nodes that we have, the location cache, as few owners as possible, and then all others, also the
+// owners of the former ring. A record names all holders of a page, so the records go before the
+// cache, which names one.
 //
 // Thread safe.
 #pragma once
@@ -49,8 +49,7 @@ struct Locator {
               Deadline deadline, std::span<RecordRow> rows, std::span<PageStatus> why,
               Trace* trace = nullptr, bool of_prefix = false) const;
 
-  // All records of these digests: of all holders that we know of, and for digests without any, what
-  // the owners know.
+  // All records of these digests that we know. For digests without any, it asks the owners.
   std::vector<RecordRow> find_all(std::span<const Digest> digests, Deadline deadline) const;
   // The records that one owner knows, and whether these are all. The owner may be this node.
   // Nothing: it did not answer.

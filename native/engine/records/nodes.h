@@ -20,8 +20,8 @@
 
 namespace peercached {
 
-// For owners that are asked or told. An owner without an answer by then is slow: others are asked,
-// too. It is asked again after kSlowFor.
+// The time for an owner to answer. An owner that takes longer is slow: others are asked, too. It is
+// asked again after kSlowFor.
 inline constexpr auto kFramePatience = std::chrono::milliseconds(100);
 inline constexpr auto kSlowFor = std::chrono::seconds(1);
 

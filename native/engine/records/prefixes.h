@@ -22,7 +22,7 @@
 
 namespace peercached {
 
-// A node's pages from the first one up to the first that it has not.
+// A node's pages from the first one up to the first that it lacks.
 struct NodePrefix {
   HolderIndex holder = kNoHolder;
   uint32_t pages = 0;

@@ -7,7 +7,7 @@
 // by namespace as well: by half of what all pins may have, and by half of the namespace's quota.
 // Beyond a bound nothing more is kept, and the caller is told.
 //
-// A pool has one table, and a page one entry, whoever asked. It counts as pinned until its pin
+// A pool has one table, and a page has one entry for all callers. It counts as pinned until its pin
 // ends, and as held from then on if a hold is left. A removed page leaves the table with the next
 // call.
 #pragma once

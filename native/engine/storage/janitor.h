@@ -51,7 +51,7 @@ class Janitor {
   void write_removals();
 
  private:
-  // Changes what is asked for, and wakes the thread.
+  // Changes the waiting work, and wakes the thread.
   template <typename Change>
   void ask(const Change& change);
   bool wait(TimePoint due);  // for work, or until `due`; false: stopping

@@ -1,5 +1,5 @@
-// This node's pages, as other nodes and the control plane ask for them: their records, and to have
-// them in the pool for a while.
+// This node's pages for other nodes and the control plane. Gives them records, and keeps pages in
+// the pool for a while.
 //
 // Thread safe.
 #pragma once

@@ -25,7 +25,7 @@
 namespace peercached {
 
 inline constexpr size_t kNamespacesMax = 65'536;
-// First opened by one user, so that one program cannot shut out all others.
+// At most so many were first opened by one user, so that one program cannot shut out all others.
 inline constexpr size_t kNamespacesPerUserMax = kNamespacesMax / 2;
 inline constexpr size_t kNamespaceBytesMax = 1024;
 

@@ -66,7 +66,7 @@ struct Promoter::Batch {
   bool take_room();
   void reserve(std::span<const size_t> wanted);
   void read();
-  // Returns the pages that the threads which had reserved them did not bring. Wanted again: those
+  // Returns the pages that other threads had reserved and did not bring. We want these again: those
   // threads had other deadlines.
   std::vector<size_t> wait_for_others();
 };

@@ -3,12 +3,12 @@
 //
 //   find -> take budget -> reserve a slot -> read into it, verified -> commit, tell -> pinned
 //
-// A page is read once however many callers want it: the first reserves its slot, the others wait
-// for that. Promoted pages stay pinned until their `Promotions` end, so later pages of a batch
-// never evict earlier ones. A batch that finds no more room stops there, and the rest is `not_now`.
-// Promotions pin at most a quarter of the pool. A batch takes its share at once or waits, so
-// batches cannot deadlock. Waiting callers go first: warming gets half of the budget, and none
-// while a caller waits for it.
+// A page is read once for all callers: the first one reserves its slot, the others wait for it.
+// Promoted pages stay pinned until their `Promotions` end, so later pages of a batch never evict
+// earlier ones. A batch that finds no more room stops there, and the rest is `not_now`. Promotions
+// pin at most a quarter of the pool. A batch takes its share at once or waits, so batches cannot
+// deadlock. Waiting callers go first: warming gets half of the budget, and none while a caller
+// waits for it.
 //
 // Thread safe.
 #pragma once
@@ -82,7 +82,7 @@ class Promoter {
 
   Promotions promote(std::span<const Digest> digests, Urgency urgency, Deadline deadline);
   // Promotes pages on disk when there is time, in this order. Never waits. Queues at most a quarter
-  // of the pool, lest the last pages evict the first. The rest is dropped.
+  // of the pool, so that the last pages do not evict the first. The rest is dropped.
   void warm(std::span<const Digest> digests);
 
   // The most that one batch should ask for.

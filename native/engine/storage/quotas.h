@@ -1,5 +1,5 @@
 // Quotas of namespaces, for pool and disk: the first rule with a pattern that fits the name
-// applies. pool/quota.h and disk/namespace_table.h enforce them. Thread safe.
+// applies. pool/quota.h and disk/namespace_numbers.h enforce them. Thread safe.
 #pragma once
 
 #include <cstdint>
