@@ -173,9 +173,10 @@ class ColdTier {
   virtual void set_quota(const Digest& namespace_id, uint64_t room_bytes) = 0;
   virtual DiskNamespaceUse use_of(const Digest& namespace_id) const = 0;
 
-  // Calls `visit` with batches of the pages on disk. It may miss or include a page written or lost
-  // meanwhile.
-  virtual void scan(const std::function<void(std::span<const DiskPage>)>& visit) const = 0;
+  // Scans the pages on disk, in parts: appends some pages from `at` on, and moves `at` behind them.
+  // A scan begins at 0. False: those were the last. It may miss or include a page written or lost
+  // since its first part.
+  virtual bool scan(uint64_t& at, std::vector<DiskPage>& pages) const = 0;
 
   // Waits until all puts and removals so far are on disk or given up; false at the deadline.
   virtual bool flush(Deadline deadline) = 0;

@@ -1,5 +1,6 @@
 #include "disk/index.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace peercached::disk {
@@ -46,12 +47,30 @@ void Index::merge_newest(const DiskPage& page, const RecordPlace& record) {
   add(shard, page, record);
 }
 
-void Index::pages_of(unsigned shard_number, std::vector<DiskPage>& pages) const {
-  const Shard& shard = shards_[shard_number];
+bool Index::next_pages(uint64_t& at, std::vector<DiskPage>& pages) const {
+  constexpr uint64_t kPlacesPerTurn = 1024;
+  constexpr uint64_t kHashEnd = uint64_t{1} << 32;
+  const Shard& shard = shards_[at / kHashEnd];
   MutexLock lock(shard.mutex);
-  for (const IndexEntry& entry : shard.table) {
-    if (entry.sequence != 0 && entry.on_disk() && live(entry)) pages.push_back(page_of(entry));
+  const size_t places = shard.table.size();
+  const uint64_t from = at % kHashEnd;
+  const uint64_t to = from + std::min(kHashEnd - from,
+                                      kHashEnd * kPlacesPerTurn / std::max(places, kPlacesPerTurn));
+  // An entry lies between its home and the next empty place, which may be beyond the table's end.
+  const size_t first = home_of(from, places), last = home_of(to - 1, places);
+  for (size_t n = 0; n < places; ++n) {
+    const IndexEntry& entry = shard.table[(first + n) % places];
+    if (entry.sequence == 0) {
+      if (first + n >= last) break;
+      continue;
+    }
+    const uint64_t hash = hash_of(entry.digest);
+    if (from <= hash && hash < to && entry.on_disk() && live(entry)) {
+      pages.push_back(page_of(entry));
+    }
   }
+  at += to - from;
+  return at < kShards * kHashEnd;
 }
 
 DiskPage Index::page_of(const IndexEntry& entry) const {
@@ -87,7 +106,7 @@ void Index::erase(Shard& shard, IndexEntry* entry) {
 }
 
 IndexEntry* Index::Shard::place_of(const Digest& digest) {
-  size_t at = home_of(digest, table.size());
+  size_t at = home_of(hash_of(digest), table.size());
   while (table[at].sequence != 0 && table[at].digest != digest) {
     if (++at == table.size()) at = 0;
   }
@@ -109,7 +128,7 @@ void Index::Shard::erase(IndexEntry* entry) {
   for (size_t at = gap;;) {
     if (++at == table.size()) at = 0;
     if (table[at].sequence == 0) break;
-    const size_t home = home_of(table[at].digest, table.size());
+    const size_t home = home_of(hash_of(table[at].digest), table.size());
     const bool home_behind_gap = gap <= at ? gap < home && home <= at : gap < home || home <= at;
     if (home_behind_gap) continue;
     table[gap] = table[at];

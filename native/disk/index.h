@@ -55,7 +55,8 @@ class Index {
   explicit Index(NamespaceNumbers& namespaces);
   ~Index();
 
-  // find() skips entries of dropped epochs; change() and scan() see them until they are erased.
+  // find() and next_pages() skip entries of dropped epochs; change() and scan() see them until they
+  // are erased.
   std::optional<IndexedPage> find(const Digest& digest) const;
 
   // False, and no change, if the digest is there in a live epoch.
@@ -70,8 +71,9 @@ class Index {
   // others are erased.
   template <typename Visit>
   void scan(Visit&& visit);
-  // Appends one shard's live pages that are on disk.
-  void pages_of(unsigned shard, std::vector<DiskPage>& pages) const;
+  // ColdTier::scan(). `at` is a shard's number, and below it the hash in the shard to go on at.
+  // Places would not do: pages change theirs when others come or go.
+  bool next_pages(uint64_t& at, std::vector<DiskPage>& pages) const;
 
   DiskPage page_of(const IndexEntry& entry) const;  // while its shard is locked
   bool live(const IndexEntry& entry) const { return namespaces_.live(entry.namespace_number); }
@@ -95,8 +97,9 @@ class Index {
     void grow() REQUIRES(mutex);
     void erase(IndexEntry* entry) REQUIRES(mutex);
   };
-  static size_t home_of(const Digest& digest, size_t places) {
-    return static_cast<size_t>((table_hash(digest) >> 32) * places >> 32);
+  static uint64_t hash_of(const Digest& digest) { return table_hash(digest) >> 32; }
+  static size_t home_of(uint64_t hash, size_t places) {
+    return static_cast<size_t>(hash * places >> 32);
   }
   Shard& shard_of(const Digest& digest) const { return shards_[digest.hi % kShards]; }
   void add(Shard& shard, const DiskPage& page, const RecordPlace& record) REQUIRES(shard.mutex);

@@ -148,13 +148,8 @@ class SegmentStore final : public ColdTier {
     return namespaces_.use_of(namespace_id);
   }
 
-  void scan(const std::function<void(std::span<const DiskPage>)>& visit) const override {
-    std::vector<DiskPage> pages;
-    for (unsigned shard = 0; shard < Index::kShards; ++shard) {
-      pages.clear();
-      index_.pages_of(shard, pages);
-      if (!pages.empty()) visit(pages);
-    }
+  bool scan(uint64_t& at, std::vector<DiskPage>& pages) const override {
+    return index_.next_pages(at, pages);
   }
 
   bool flush(Deadline deadline) override { return write_behind_.flush(deadline); }

@@ -70,7 +70,9 @@ std::vector<HotPage> Pool::hottest(size_t limit, uint32_t namespace_slot) const 
     hottest.push_back(page);
     std::ranges::push_heap(hottest, hotter);
   };
-  if (limit > 0) impl_->for_each_committed(consider, [] {});
+  uint32_t next = 0;
+  while (limit > 0 && impl_->visit_committed(next, consider)) {
+  }
   std::ranges::sort_heap(hottest, hotter);
   return hottest;
 }

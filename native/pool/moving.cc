@@ -57,12 +57,12 @@ PoolStats::Count Pool::replicas() const {
 
 std::vector<IdlePage> Pool::warmest(uint64_t bytes_max) const {
   std::vector<IdlePage> pages;
-  impl_->for_each_committed(
-      [&](const Slot& slot, uint32_t now_ms) {
-        impl_->mutex.assert_held();
-        pages.push_back(impl_->idle_page(slot, now_ms));
-      },
-      [] {});
+  uint32_t next = 0;
+  while (impl_->visit_committed(next, [&](const Slot& slot, uint32_t now_ms) {
+    impl_->mutex.assert_held();
+    pages.push_back(impl_->idle_page(slot, now_ms));
+  })) {
+  }
   // Pages of a chain share a stamp; the page set first is nearer to its head.
   std::ranges::sort(pages, [](const IdlePage& a, const IdlePage& b) {
     return a.stamp != b.stamp ? a.stamp > b.stamp : a.row.generation < b.row.generation;

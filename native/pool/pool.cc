@@ -412,20 +412,11 @@ size_t Pool::sweep_namespace(uint32_t namespace_slot, size_t limit, std::vector<
   return removed;
 }
 
-Generation Pool::scan(const std::function<void(std::span<const RecordRow>)>& visit) const {
-  // Before the first look: a change with a generation up to this one ends before it.
-  const Generation as_of = impl_->generation.load() - 1;
-  std::vector<RecordRow> rows;
-  impl_->for_each_committed(
-      [&](const Slot& slot, uint32_t) {
-        impl_->mutex.assert_held();
-        rows.push_back(impl_->row_of(slot));
-      },
-      [&] {
-        if (!rows.empty()) visit(rows);
-        rows.clear();
-      });
-  return as_of;
+bool Pool::scan(uint32_t& slot, std::vector<RecordRow>& rows) const {
+  return impl_->visit_committed(slot, [&](const Slot& one, uint32_t) {
+    impl_->mutex.assert_held();
+    rows.push_back(impl_->row_of(one));
+  });
 }
 
 PoolStats Pool::stats() const {

@@ -277,10 +277,10 @@ class Pool {
   NamespaceUse use_of(uint32_t namespace_slot) const;
 
   // --- directory -----------------------------------------------------------------------
-  // Calls `visit` with batches of rows of all committed pages, without the mutex. It may miss or
-  // include a page committed or dropped during the scan. Returns a generation; the scan may miss
-  // any change above it.
-  Generation scan(const std::function<void(std::span<const RecordRow>)>& visit) const;
+  // Scans all committed pages, in parts: appends the rows of the next slots, from `slot` on, and
+  // moves `slot` behind them. False: those were the last. The scan may miss or include a page
+  // committed or dropped since its first part.
+  bool scan(uint32_t& slot, std::vector<RecordRow>& rows) const;
   Generation next_generation();  // also used to order withdrawals
 
   // --- pages that move to other pools ------------------------------------------------

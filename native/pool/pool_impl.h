@@ -50,10 +50,10 @@ struct Pool::Impl {
   void spare(Slot& slot) REQUIRES(mutex);
   void end_spare(Slot& slot) REQUIRES(mutex);
   IdlePage idle_page(const Slot& slot, uint32_t at_ms) const REQUIRES(mutex);
-  // Calls visit(slot, now_ms) under the mutex, for some slots in one turn. Releases it after each
-  // turn and calls after_turn().
-  template <typename Visit, typename AfterTurn>
-  void for_each_committed(const Visit& visit, const AfterTurn& after_turn) const;
+  // Calls visit(slot, now_ms) under the mutex for some slots from `next` on, and moves `next`
+  // behind them. False: those were the last.
+  template <typename Visit>
+  bool visit_committed(uint32_t& next, const Visit& visit) const;
   void write_header(const Slot& slot) REQUIRES(mutex);
 
   void enter(uint32_t id, Generation generation, uint64_t checksum) REQUIRES(mutex);
@@ -122,18 +122,15 @@ struct Pool::Impl {
   std::thread evictor;
 };
 
-template <typename Visit, typename AfterTurn>
-void Pool::Impl::for_each_committed(const Visit& visit, const AfterTurn& after_turn) const {
+template <typename Visit>
+bool Pool::Impl::visit_committed(uint32_t& next, const Visit& visit) const {
   constexpr uint32_t kSlotsPerTurn = 1024;
-  uint32_t next = 0;
-  for (bool more = true; more; after_turn()) {
-    MutexLock lock(mutex);
-    const uint32_t at_ms = now_ms(), end = std::min(next + kSlotsPerTurn, slots.end());
-    for (; next < end; ++next) {
-      if (slots[next].state == SlotState::committed) visit(slots[next], at_ms);
-    }
-    more = next < slots.end();
+  MutexLock lock(mutex);
+  const uint32_t at_ms = now_ms(), end = std::min(next + kSlotsPerTurn, slots.end());
+  for (; next < end; ++next) {
+    if (slots[next].state == SlotState::committed) visit(slots[next], at_ms);
   }
+  return next < slots.end();
 }
 
 }  // namespace peercached

@@ -40,9 +40,13 @@ bool FollowAnswers::operator()(Incarnation follower, const tcp::LifeSign& sign,
   if (!last) return false;
   bool told = true;
   if (last->anew || question.scans != 0) {
-    cold.scan([&](std::span<const RecordRow> rows) {
-      told = told && tell_scanned(rows, last->anew, wanted, tell);
-    });
+    ColdPages::Scan at = cold.begin_scan();
+    std::vector<RecordRow> rows;
+    for (bool more = true; more && told;) {
+      rows.clear();
+      more = cold.scan(at, rows);
+      told = tell_scanned(rows, last->anew, wanted, tell);
+    }
   }
   last->rows = changes;
   return told && tell({*last, signs.own(Clock::now())});

@@ -16,6 +16,23 @@ RecordRow withdrawal_of(const Digest& digest, Generation generation) {
   return row;
 }
 
+// Calls visit(items) with each part that next(items) appends. next() returns false with the last.
+template <typename Item>
+void for_each_part(const auto& next, const auto& visit) {
+  std::vector<Item> items;
+  for (bool more = true; more;) {
+    items.clear();
+    more = next(items);
+    visit(std::span<const Item>(items));
+  }
+}
+
+std::vector<Digest> digests_of(const auto& items) {
+  std::vector<Digest> digests;
+  for (const auto& item : items) digests.push_back(item.digest);
+  return digests;
+}
+
 bool same_content(const DiskPage& page, const RecordRow& row) {
   return page.length == row.length && static_cast<uint32_t>(page.checksum) == row.check;
 }
@@ -160,10 +177,8 @@ void ColdPages::tell_of_disk(std::span<RecordRow> withdrawals) {
 }
 
 void ColdPages::left_disk(std::span<const DiskPage> pages) {
-  std::vector<Digest> digests;
-  for (const DiskPage& page : pages) digests.push_back(page.digest);
   std::vector<RecordRow> rows;
-  not_here(digests, rows);
+  not_here(digests_of(pages), rows);
 }
 
 void ColdPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
@@ -189,13 +204,15 @@ void ColdPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>
 std::map<Digest, uint64_t> ColdPages::epochs() const {
   // A namespace that was cleared and has no page since is known by its floor alone.
   std::map<Digest, uint64_t> epochs = tier_->floors();
-  tier_->scan([&](std::span<const DiskPage> pages) {
-    for (const DiskPage& page : pages) {
-      if (page.epoch == 0) continue;
-      uint64_t& epoch = epochs[page.namespace_id];
-      epoch = std::max(epoch, page.epoch);
-    }
-  });
+  uint64_t at = 0;
+  for_each_part<DiskPage>([&](auto& pages) { return tier_->scan(at, pages); },
+                          [&](const auto& pages) {
+                            for (const DiskPage& page : pages) {
+                              if (page.epoch == 0) continue;
+                              uint64_t& epoch = epochs[page.namespace_id];
+                              epoch = std::max(epoch, page.epoch);
+                            }
+                          });
   return epochs;
 }
 
@@ -249,25 +266,18 @@ void ColdPages::drop(std::span<const Digest> digests) {
 
 bool ColdPages::drop_all() {
   release();
-  std::vector<Digest> digests;
-  scan([&](std::span<const RecordRow> rows) {
-    for (const RecordRow& row : rows) digests.push_back(row.digest);
-  });
-  constexpr size_t kStep = 4096;
-  for (size_t first = 0; first < digests.size(); first += kStep) {
-    drop(std::span(digests).subspan(first, std::min(kStep, digests.size() - first)));
-  }
+  Scan at = begin_scan();
+  for_each_part<RecordRow>([&](auto& rows) { return scan(at, rows); },
+                           [&](const auto& rows) { drop(digests_of(rows)); });
   const bool written = journal_.forget();
   note_removals();
   return written && journal_.sync();
 }
 
 bool ColdPages::hide_older(std::vector<RecordRow>& rows) {
-  std::vector<Digest> digests;
-  pool_.scan([&](std::span<const RecordRow> found) {
-    for (const RecordRow& row : found) digests.push_back(row.digest);
-  });
-  pool_.remove(digests, rows);
+  uint32_t slot = 0;
+  for_each_part<RecordRow>([&](auto& found) { return pool_.scan(slot, found); },
+                           [&](const auto& found) { pool_.remove(digests_of(found), rows); });
   const Position carried = journal_.last();
   // An entry of no page gives a position that no page carries.
   const Digest none{};
@@ -311,45 +321,38 @@ void ColdPages::drop_below(const std::map<Digest, uint64_t>& epochs) {
   }
   if (below.empty()) return;
   // These epochs are over, so no page of them is published anew.
-  tier_->scan([&](std::span<const DiskPage> pages) {
-    std::vector<RecordRow> rows;
-    for (const DiskPage& page : pages) {
-      const auto floor = below.find(page.namespace_id);
-      if (floor != below.end() && page.epoch < floor->second)
-        rows.push_back(withdrawal_of(page.digest, pool_.next_generation()));
-    }
-    if (rows.empty()) return;
-    std::lock_guard lock(mutex_);
-    tell_(rows);
-  });
+  uint64_t at = 0;
+  for_each_part<DiskPage>([&](auto& pages) { return tier_->scan(at, pages); },
+                          [&](const auto& pages) {
+                            std::vector<RecordRow> rows;
+                            for (const DiskPage& page : pages) {
+                              const auto floor = below.find(page.namespace_id);
+                              if (floor != below.end() && page.epoch < floor->second)
+                                rows.push_back(withdrawal_of(page.digest, pool_.next_generation()));
+                            }
+                            if (rows.empty()) return;
+                            std::lock_guard lock(mutex_);
+                            tell_(rows);
+                          });
   for (const auto& [id, epoch] : below) tier_->drop_namespace(id, epoch);
 }
 
-Generation ColdPages::scan(const std::function<void(std::span<const RecordRow>)>& visit) const {
-  const Generation as_of = pool_.scan(visit);
-  if (tier_) scan_disk(as_of, visit);
-  return as_of;
-}
-
-void ColdPages::scan_disk(Generation as_of,
-                          const std::function<void(std::span<const RecordRow>)>& visit) const {
-  std::vector<Digest> digests;
-  std::vector<uint8_t> in_pool;
-  std::vector<RecordRow> rows;
-  tier_->scan([&](std::span<const DiskPage> pages) {
-    digests.clear();
-    rows.clear();
-    for (const DiskPage& page : pages) digests.push_back(page.digest);
-    in_pool.assign(pages.size(), 0);
-    pool_.contains(digests, false, in_pool);
-    for (size_t i = 0; i < pages.size(); ++i) {
-      if (in_pool[i] != 0 || hidden(pages[i]) ||
-          !namespaces_.in_force(pages[i].namespace_id, pages[i].epoch))
-        continue;
-      rows.push_back(record_of(pages[i], as_of));
+bool ColdPages::scan(Scan& at, std::vector<RecordRow>& rows) const {
+  if (at.in_pool) {
+    at.in_pool = pool_.scan(at.slot, rows);
+    return at.in_pool || tier_;
+  }
+  std::vector<DiskPage> pages;
+  const bool more = tier_->scan(at.page, pages);
+  std::vector<uint8_t> in_pool(pages.size());
+  pool_.contains(digests_of(pages), false, in_pool);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (in_pool[i] == 0 && !hidden(pages[i]) &&
+        namespaces_.in_force(pages[i].namespace_id, pages[i].epoch)) {
+      rows.push_back(record_of(pages[i], at.as_of));
     }
-    if (!rows.empty()) visit(rows);
-  });
+  }
+  return more;
 }
 
 }  // namespace peercached

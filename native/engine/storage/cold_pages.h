@@ -113,10 +113,18 @@ class ColdPages {
   // Drops each namespace's pages below its epoch. Disk only, in one scan.
   void drop_below(const std::map<Digest, uint64_t>& epochs);
 
-  // Visits the records of all pages in the pool, then of those on disk only. Returns the generation
-  // of the scan: later changes may be missing. A page that changes meanwhile may come in both
-  // forms.
-  Generation scan(const std::function<void(std::span<const RecordRow>)>& visit) const;
+  // A scan of the records of all pages in the pool, then of those on disk only, in parts of about a
+  // thousand. Changes after its generation may be missing. A page that changes meanwhile may come
+  // in both forms.
+  struct Scan {
+    Generation as_of;
+    uint32_t slot = 0;
+    uint64_t page = 0;  // on disk
+    bool in_pool = true;
+  };
+  Scan begin_scan() const { return {.as_of = pool_.next_generation()}; }
+  // Appends the next part. False: it was the last.
+  bool scan(Scan& at, std::vector<RecordRow>& rows) const;
 
  private:
   // Journals the removals. The pages must be gone from pool and disk.
@@ -130,8 +138,6 @@ class ColdPages {
   bool hidden(const DiskPage& page) const {
     return page.set_at < hidden_below_.load(std::memory_order_acquire);
   }
-  void scan_disk(Generation as_of,
-                 const std::function<void(std::span<const RecordRow>)>& visit) const;
 
   Pool& pool_;
   const NamespaceTable& namespaces_;

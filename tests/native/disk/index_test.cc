@@ -67,6 +67,40 @@ TEST(DiskIndex, AgreesWithAMapOverRandomOperations) {
   }
 }
 
+TEST(DiskIndex, ScanInPartsSeesEachPageThatStaysWhileOthersComeAndGo) {
+  NamespaceNumbers namespaces;
+  Index index(namespaces);
+  std::mt19937_64 random(5);
+  const auto insert = [&](uint64_t n) {
+    DiskPage page;
+    page.digest = {n % 2, n * 0x9e3779b97f4a7c15ULL};
+    index.insert(page, {n, 1, 0});
+  };
+  const auto erase = [&](uint64_t n) {
+    index.change({n % 2, n * 0x9e3779b97f4a7c15ULL},
+                 [](IndexEntry&) { return Index::Verdict::erase; });
+  };
+  constexpr uint64_t kStay = 20'000;
+  for (uint64_t n = 1; n <= 2 * kStay; ++n) insert(n);
+  std::map<Digest, int> seen;
+  uint64_t at = 0, others = 2 * kStay;
+  size_t largest = 0;
+  std::vector<DiskPage> pages;
+  for (bool more = true; more;) {
+    pages.clear();
+    more = index.next_pages(at, pages);
+    largest = std::max(largest, pages.size());
+    for (const DiskPage& page : pages) ++seen[page.digest];
+    // The tables grow meanwhile, and pages move back in them.
+    for (int i = 0; i < 2000; ++i) insert(++others);
+    for (int i = 0; i < 1000; ++i) erase(kStay + 1 + random() % kStay);
+  }
+  for (uint64_t n = 1; n <= kStay; ++n) {
+    ASSERT_EQ(seen[(Digest{n % 2, n * 0x9e3779b97f4a7c15ULL})], 1) << n;
+  }
+  EXPECT_LT(largest, 1200u) << "a part is a small piece of a table";
+}
+
 TEST(DiskIndex, NeedsAtMost115BytesAPage) {
   NamespaceNumbers namespaces;
   Index index(namespaces);

@@ -49,9 +49,11 @@ TEST_F(DiskStore, FindReturnsNamespaceEpochAndLength) {
   EXPECT_EQ(put(1, 5000), PutOutcome::present);
   EXPECT_EQ(read(1, 4999), PageStatus::absent) << "another length than the stored one";
   EXPECT_EQ(read(2, 10), PageStatus::absent);
-  size_t scanned = 0;
-  tier->scan([&](std::span<const DiskPage> pages) { scanned += pages.size(); });
-  EXPECT_EQ(scanned, 1u);
+  std::vector<DiskPage> scanned;
+  uint64_t at = 0;
+  while (tier->scan(at, scanned)) {
+  }
+  EXPECT_EQ(scanned.size(), 1u);
 }
 
 TEST_F(DiskStore, RefusesEmptyAndOversizedPages) {

@@ -74,7 +74,12 @@ class PoolHammer : public PageFixture {
           touch(some_numbers(random));
           break;
         case 2:
-          if (step % 20 == 0) pool->scan([](std::span<const RecordRow>) {});
+          if (step % 20 == 0) {
+            std::vector<RecordRow> rows;
+            uint32_t slot = 0;
+            while (pool->scan(slot, rows)) {
+            }
+          }
           break;
         case 3:
           pool->stats();

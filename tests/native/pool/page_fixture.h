@@ -140,9 +140,11 @@ class PageFixture : public ::testing::Test {
 
   std::map<Digest, RecordRow> scanned() {
     std::map<Digest, RecordRow> found;
-    pool->scan([&](std::span<const RecordRow> rows) {
-      for (const RecordRow& row : rows) EXPECT_TRUE(found.emplace(row.digest, row).second);
-    });
+    std::vector<RecordRow> rows;
+    uint32_t slot = 0;
+    while (pool->scan(slot, rows)) {
+    }
+    for (const RecordRow& row : rows) EXPECT_TRUE(found.emplace(row.digest, row).second);
     return found;
   }
   std::vector<RecordRow> evicted_rows() {

@@ -170,10 +170,11 @@ TEST_F(ColdPagesTest, ScanReportsPoolPagesResidentAndDiskPagesNonResident) {
   }
   for (uint64_t n = 0; n < 4; ++n) evict(digest_of_page(n));
   std::map<Digest, int> seen;
-  const Generation as_of = cold_->scan([&](std::span<const RecordRow> rows) {
-    for (const RecordRow& row : rows) seen[row.digest] += row.flags & kRecordResident ? 100 : 1;
-  });
-  EXPECT_GT(as_of, 0u);
+  ColdPages::Scan scan = cold_->begin_scan();
+  std::vector<RecordRow> rows;
+  while (cold_->scan(scan, rows)) {
+  }
+  for (const RecordRow& row : rows) seen[row.digest] += row.flags & kRecordResident ? 100 : 1;
   for (uint64_t n = 0; n < 8; ++n) EXPECT_EQ(seen[digest_of_page(n)], n < 4 ? 1 : 100) << n;
 }
 
@@ -234,9 +235,11 @@ TEST_F(ColdPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
   };
   const auto look = [&] {
     truth.clear();
-    cold_->scan([&](std::span<const RecordRow> rows) {
-      for (const RecordRow& row : rows) EXPECT_TRUE(truth.emplace(row.digest, row).second);
-    });
+    ColdPages::Scan scan = cold_->begin_scan();
+    std::vector<RecordRow> rows;
+    while (cold_->scan(scan, rows)) {
+    }
+    for (const RecordRow& row : rows) EXPECT_TRUE(truth.emplace(row.digest, row).second);
   };
   const auto differ = [&] {
     uint64_t differences = 0;

@@ -92,13 +92,10 @@ class MemoryTier final : public ColdTier {
   void note_removals(const TierNote&) override {}
   void set_quota(const Digest&, uint64_t) override {}
   DiskNamespaceUse use_of(const Digest&) const override { return {}; }
-  void scan(const std::function<void(std::span<const DiskPage>)>& visit) const override {
-    std::vector<DiskPage> all;
-    {
-      std::lock_guard lock(mutex_);
-      for (const auto& [digest, stored] : pages_) all.push_back(stored.page);
-    }
-    if (!all.empty()) visit(all);
+  bool scan(uint64_t&, std::vector<DiskPage>& pages) const override {
+    std::lock_guard lock(mutex_);
+    for (const auto& [digest, stored] : pages_) pages.push_back(stored.page);
+    return false;
   }
   bool flush(Deadline) override {
     while (write_one()) {
