@@ -110,7 +110,8 @@ void Engine::listen() {
   answers.hold = std::bind_front(&LocalPages::hold, local_pages_.get());
   answers.lookup = std::bind_front(&Directory::lookup, &directory_);
   answers.push = std::bind_front(&Directory::take, &directory_);
-  answers.follow = FollowAnswers{publisher_->feed(), peers_->signs(), storage_.cold(), directory_};
+  answers.follow = std::make_shared<FollowAnswers>(
+      FollowAnswers::Parts{publisher_->feed(), peers_->signs(), storage_.cold(), directory_});
   readers_.listen(server, storage_.pool(), answers);
 }
 

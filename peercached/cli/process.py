@@ -15,8 +15,8 @@ def process(target: Target, as_json: bool) -> None:
     """The daemon's threads, memory and open files, and the machine that it runs on.
 
     Threads of the same name share a line. A "worker" thread serves a connection of a worker, and a
-    "peer" thread one of another node. The "follow" thread hears of the other nodes' changes.
-    Threads with the name of the program are the control plane.
+    "peer" thread one of another node. The "follow" thread hears of the other nodes' changes, and
+    "tell followers" tells them ours. Threads with the name of the program are the control plane.
     """
     with target.admin() as admin:
         document = admin.process()

@@ -33,9 +33,8 @@ def test_process_names_threads_and_what_is_installed(three_nodes: Cluster, attac
     with AdminClient(str(three_nodes[0].admin_path)) as admin:
         document = admin.process()
     threads = {of.name: of.threads for of in document.threads}
-    assert threads["peer"] >= 2, "one for each other node"
     assert threads["worker"] >= 1
-    for alone in ("evict", "janitor", "accept workers", "accept peers", "feed bell", "follow"):
+    for alone in ("evict", "janitor", "accept workers", "accept peers", "tell followers", "follow"):
         assert threads[alone] == 1
     assert sum(of.cpu_s for of in document.threads) > 0
     assert (document.node_id, document.pid) == ("a", three_nodes[0].pid)

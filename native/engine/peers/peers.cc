@@ -3,7 +3,8 @@
 namespace peercached {
 namespace {
 
-// Each follower costs its holder a channel and a thread (TcpServerConfig::channels_max).
+// Each follower costs its holder a channel (TcpServerConfig::channels_max), and each follows all
+// others. So their number grows with the square of the nodes.
 constexpr size_t kFollowedMax = 128;
 
 }  // namespace

@@ -1,55 +1,82 @@
 #include "engine/records/follow_answers.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace peercached {
 namespace {
 
-constexpr uint32_t kFeedWaitMsMax = 10'000;
+// A part of a scan ends with so many rows, or after so many steps: the follower may want few of the
+// rows, and has to hear from us in time.
+constexpr size_t kRowsPerPart = 1024;
+constexpr unsigned kStepsPerPart = 16;
 
-using Tell = std::function<bool(const tcp::Followed&)>;
+class FollowAnswer final : public tcp::FollowSource::Answer {
+ public:
+  FollowAnswer(const FollowAnswers::Parts& parts, Incarnation follower,
+               const FeedQuestion& question)
+      : parts_(parts),
+        follower_(follower),
+        question_(question),
+        wanted_(parts.directory.wanted_by(follower, question.ring)) {}
 
-// Tells rows of a scan, in parts. `anew` goes with the first part only.
-bool tell_scanned(std::span<const RecordRow> rows, bool& anew, const Feed::Wanted& wanted,
-                  const Tell& tell) {
-  std::vector<RecordRow> some;
-  if (wanted) {
-    std::ranges::copy_if(rows, std::back_inserter(some),
-                         [&](const RecordRow& row) { return wanted(row.digest); });
-    rows = some;
+  Next next(bool has_time, tcp::Followed& part) override {
+    if (!last_) {
+      if (has_time && !parts_.feed.has_news(follower_, question_)) return Next::wait;
+      last_ = parts_.feed.answer(follower_, question_, changes_, wanted_);
+      if (!last_) return Next::none;
+      if (last_->anew || question_.scans != 0) scan_ = parts_.cold.begin_scan();
+    }
+    if (scan_ || told_ < rows_.size()) {
+      if (told_ == rows_.size()) scan_on();
+      part.rows = std::span(rows_).subspan(told_);
+      part.rows = part.rows.first(std::min<size_t>(part.rows.size(), tcp::kRowsPerFollowedMax));
+      told_ += part.rows.size();
+      part.anew = std::exchange(last_->anew, false);
+      part.more = true;
+    } else {
+      last_->rows = changes_;
+      part = {*last_, parts_.signs.own(Clock::now())};
+    }
+    return Next::part;
   }
-  while (!rows.empty()) {
-    const auto part = rows.first(std::min<size_t>(rows.size(), tcp::kRowsPerFollowedMax));
-    if (!tell({{.rows = part, .anew = std::exchange(anew, false), .more = true}, {}})) return false;
-    rows = rows.subspan(part.size());
+
+ private:
+  void scan_on() {
+    rows_.clear();
+    told_ = 0;
+    for (unsigned step = 0; scan_ && step < kStepsPerPart && rows_.size() < kRowsPerPart; ++step) {
+      const auto before = static_cast<ptrdiff_t>(rows_.size());
+      if (!parts_.cold.scan(*scan_, rows_)) scan_.reset();
+      if (!wanted_) continue;
+      rows_.erase(std::remove_if(rows_.begin() + before, rows_.end(),
+                                 [&](const RecordRow& row) { return !wanted_(row.digest); }),
+                  rows_.end());
+    }
   }
-  return true;
-}
+
+  const FollowAnswers::Parts& parts_;
+  const Incarnation follower_;
+  const FeedQuestion question_;
+  const Feed::Wanted wanted_;
+  std::optional<FeedPart> last_;  // the last part
+  std::vector<RecordRow> changes_;
+  std::optional<ColdPages::Scan> scan_;
+  std::vector<RecordRow> rows_;  // of the scan
+  size_t told_ = 0;              // of rows_
+};
 
 }  // namespace
 
-bool FollowAnswers::operator()(Incarnation follower, const tcp::LifeSign& sign,
-                               const FeedQuestion& question, uint32_t wait_ms,
-                               const Tell& tell) const {
-  signs.hear(follower, sign, Clock::now(), false);
-  std::vector<RecordRow> changes;
-  const Deadline deadline = Deadline::after_ms(std::min(wait_ms, kFeedWaitMsMax));
-  const Feed::Wanted wanted = directory.wanted_by(follower, question.ring);
-  std::optional<FeedPart> last = feed.answer(follower, question, deadline, changes, wanted);
-  if (!last) return false;
-  bool told = true;
-  if (last->anew || question.scans != 0) {
-    ColdPages::Scan at = cold.begin_scan();
-    std::vector<RecordRow> rows;
-    for (bool more = true; more && told;) {
-      rows.clear();
-      more = cold.scan(at, rows);
-      told = tell_scanned(rows, last->anew, wanted, tell);
-    }
-  }
-  last->rows = changes;
-  return told && tell({*last, signs.own(Clock::now())});
+std::unique_ptr<tcp::FollowSource::Answer> FollowAnswers::ask(Incarnation follower,
+                                                              const tcp::LifeSign& sign,
+                                                              const FeedQuestion& question) {
+  parts_.signs.hear(follower, sign, Clock::now(), false);
+  if (!parts_.feed.asked(follower, question)) return nullptr;
+  return std::make_unique<FollowAnswer>(parts_, follower, question);
 }
 
 }  // namespace peercached

@@ -1,28 +1,36 @@
 // Answers nodes that follow our records.
 #pragma once
 
-#include <cstdint>
-#include <functional>
+#include <memory>
 
 #include "common/types.h"
 #include "engine/records/directory.h"
 #include "engine/records/record_feed.h"
 #include "engine/storage/cold_pages.h"
+#include "transfer/tcp/follow_server.h"
 #include "transfer/tcp/frames.h"
 #include "transfer/tcp/life_signs.h"
 
 namespace peercached {
 
-struct FollowAnswers {
-  RecordFeed& feed;
-  tcp::LifeSigns& signs;
-  const ColdPages& cold;
-  const Directory& directory;
+class FollowAnswers final : public tcp::FollowSource {
+ public:
+  struct Parts {
+    RecordFeed& feed;
+    tcp::LifeSigns& signs;
+    const ColdPages& cold;
+    const Directory& directory;
+  };
 
-  // Tells a follower how our records changed behind its position. False: `tell` gave up, or the
-  // feed has no answer.
-  bool operator()(Incarnation follower, const tcp::LifeSign& sign, const FeedQuestion& question,
-                  uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell) const;
+  explicit FollowAnswers(const Parts& parts) : parts_(parts) {}
+
+  std::unique_ptr<Answer> ask(Incarnation follower, const tcp::LifeSign& sign,
+                              const FeedQuestion& question) override;
+  int news_fd() const override { return parts_.feed.news_fd(); }
+  void hear_news() override { parts_.feed.hear_news(); }
+
+ private:
+  const Parts parts_;
 };
 
 }  // namespace peercached

@@ -3,73 +3,79 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/thread_name.h"
+#include "common/event_fd.h"
 
 namespace peercached {
 namespace {
 
 // Followers are told this long after a change, and of all changes until then.
 constexpr auto kGather = std::chrono::milliseconds(20);
+constexpr auto kAtOnce = std::chrono::milliseconds(0);
 
 }  // namespace
-
-RecordFeed::RecordFeed(size_t changes_max, std::function<void()> on_moved)
-    : feed_(changes_max), on_moved_(std::move(on_moved)), bell_([this] {
-        name_thread("feed bell");
-        ring();
-      }) {}
-
-RecordFeed::~RecordFeed() {
-  close();
-  bell_.join();
-}
 
 void RecordFeed::open() {
   std::lock_guard lock(mutex_);
   open_ = true;
-  told_.notify_all();
+  tell_in(kAtOnce);
 }
 
 void RecordFeed::append(std::span<const RecordRow> rows) {
   if (rows.empty()) return;
   feed_.append(rows);
   std::lock_guard lock(mutex_);
-  if (ringing_ || !followed_) return;
-  ringing_ = true;
-  appended_.notify_one();
+  if (!gathering_ && followed_) tell_in(kGather);
 }
 
 void RecordFeed::forget() {
   feed_.forget();
   std::lock_guard lock(mutex_);
-  told_.notify_all();
+  tell_in(kAtOnce);
 }
 
 void RecordFeed::set_view(uint64_t number, std::span<const Incarnation> members) {
   feed_.set_view(number, members, Clock::now());
   std::lock_guard lock(mutex_);
-  told_.notify_all();
+  tell_in(kAtOnce);
+}
+
+bool RecordFeed::asked(Incarnation follower, const FeedQuestion& question) {
+  if (!feed_.asked(follower, question)) return false;
+  std::lock_guard lock(mutex_);
+  followed_ = true;
+  moved();
+  return true;
+}
+
+bool RecordFeed::has_news(Incarnation follower, const FeedQuestion& question) const {
+  std::lock_guard lock(mutex_);
+  return closed_ || (open_ && feed_.has_news(follower, question, told_end_));
 }
 
 std::optional<FeedPart> RecordFeed::answer(Incarnation follower, const FeedQuestion& question,
-                                           Deadline deadline, std::vector<RecordRow>& changes,
+                                           std::vector<RecordRow>& changes,
                                            const Feed::Wanted& wanted) {
-  if (!feed_.asked(follower, question)) return std::nullopt;
-  std::unique_lock lock(mutex_);
-  followed_ = true;
-  moved();
-  told_.wait_until(lock, deadline.at, [&] {
-    return closed_ || (open_ && feed_.has_news(follower, question, told_end_));
-  });
+  std::lock_guard lock(mutex_);
   if (closed_ || !open_) return std::nullopt;
   return feed_.answer(follower, question, Clock::now(), changes, wanted);
+}
+
+void RecordFeed::hear_news() {
+  std::lock_guard lock(mutex_);
+  hush(news_.get());
+  gathering_ = false;
+  told_end_ = feed_.end();
+}
+
+void RecordFeed::tell_in(std::chrono::milliseconds pause) {
+  gathering_ = true;
+  news_.ring_in(pause);
 }
 
 uint64_t RecordFeed::tell_now(std::span<const Digest> digests) {
   const uint64_t position = digests.empty() ? feed_.end() : feed_.last_of(digests, Clock::now());
   std::lock_guard lock(mutex_);
-  told_end_ = std::max(told_end_, position);
-  told_.notify_all();
+  tell_in(kAtOnce);
   return position;
 }
 
@@ -101,19 +107,7 @@ void RecordFeed::close() {
   std::lock_guard lock(mutex_);
   closed_ = true;
   moved_.notify_all();
-  appended_.notify_one();
-  told_.notify_all();
-}
-
-void RecordFeed::ring() {
-  std::unique_lock lock(mutex_);
-  while (!closed_) {
-    appended_.wait(lock, [&] { return ringing_ || closed_; });
-    told_.wait_for(lock, kGather, [&] { return closed_; });
-    ringing_ = false;
-    told_end_ = feed_.end();
-    told_.notify_all();
-  }
+  tell_in(kAtOnce);
 }
 
 }  // namespace peercached

@@ -1,9 +1,8 @@
 // Lets others wait for a Feed (directory/feed.h): followers for news, sets and removals until
 // followers know.
 //
-// Followers hear of a change some milliseconds later, together with the next ones. So a `set` wakes
-// at most one thread, and the cost grows with the followers, not with the sets. A removal has them
-// told at once.
+// Followers hear of a change some milliseconds later, together with the next ones. So the cost
+// grows with the followers, not with the sets. A removal has them told at once.
 //
 // Thread safe.
 #pragma once
@@ -14,9 +13,9 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
+#include "common/timer_fd.h"
 #include "directory/feed.h"
 
 namespace peercached {
@@ -24,8 +23,8 @@ namespace peercached {
 class RecordFeed {
  public:
   // `on_moved`: a follower that is behind(), as last asked, stands elsewhere now.
-  RecordFeed(size_t changes_max, std::function<void()> on_moved);
-  ~RecordFeed();
+  RecordFeed(size_t changes_max, std::function<void()> on_moved)
+      : feed_(changes_max), on_moved_(std::move(on_moved)) {}
   RecordFeed(const RecordFeed&) = delete;
   RecordFeed& operator=(const RecordFeed&) = delete;
 
@@ -36,11 +35,16 @@ class RecordFeed {
   void set_view(uint64_t number, std::span<const Incarnation> members);
   void set_owners(std::span<const Incarnation> owners) { feed_.set_owners(owners); }
 
-  // Answers a follower's question, as Feed::answer(). Waits for news until the deadline. Nothing:
-  // the feed is closed or not open yet, or the question is outdated.
+  // A follower's question has come. False: it is outdated.
+  bool asked(Incarnation follower, const FeedQuestion& question);
+  // Whether to answer it before its time is over. If not, ask again after hear_news().
+  bool has_news(Incarnation follower, const FeedQuestion& question) const;
+  // As Feed::answer(). Nothing, too: the feed is closed or not open yet.
   std::optional<FeedPart> answer(Incarnation follower, const FeedQuestion& question,
-                                 Deadline deadline, std::vector<RecordRow>& changes,
-                                 const Feed::Wanted& wanted = {});
+                                 std::vector<RecordRow>& changes, const Feed::Wanted& wanted = {});
+  // Readable when there may be news, until hear_news().
+  int news_fd() const { return news_.get(); }
+  void hear_news();
   // The position from which on no follower names a page of these digests that has left us before
   // the call; without digests, any page. Followers are told at once.
   uint64_t tell_now(std::span<const Digest> digests);
@@ -54,23 +58,24 @@ class RecordFeed {
   bool wait_moved(uint64_t seen, TimePoint until);
   const Feed& feed() const { return feed_; }
 
-  // Ends all waiting calls.
+  // Ends all waiting calls, and answers nobody any more.
   void close();
 
  private:
-  void ring();
-  void moved();  // requires mutex_
+  void tell_in(std::chrono::milliseconds pause);  // requires mutex_
+  void moved();                                   // requires mutex_
 
   Feed feed_;
   const std::function<void()> on_moved_;
-  std::mutex mutex_;
-  std::condition_variable appended_, told_, moved_;
+  mutable std::mutex mutex_;
+  std::condition_variable moved_;
   std::atomic<uint64_t> moves_{0};
   uint64_t told_end_ = 1;  // the changes before it may be told
   bool followed_ = false;  // somebody has asked
   bool watched_ = false;   // somebody waits for on_moved_
-  bool ringing_ = false, open_ = false, closed_ = false;
-  std::thread bell_;
+  bool open_ = false, closed_ = false;
+  bool gathering_ = false;  // news_ will ring
+  TimerFd news_;
 };
 
 }  // namespace peercached

@@ -1,6 +1,5 @@
 #include "transfer/tcp/server_channel.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/uio.h>
 
@@ -11,7 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "common/thread_name.h"
 #include "transfer/tcp/hello_proof.h"
 
 namespace peercached::tcp {
@@ -50,18 +48,6 @@ SlotHeader copy_of_header(std::byte* header) {
   return copy;
 }
 
-std::string host_at(int fd) {
-  sockaddr_storage address = {};
-  socklen_t bytes = sizeof address;
-  char host[NI_MAXHOST] = {};
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, host, sizeof host, nullptr, 0,
-                  NI_NUMERICHOST) != 0) {
-    return "an address that is gone";
-  }
-  return host;
-}
-
 bool wait_for(short events, int fd, int timeout_ms) {
   pollfd wait{fd, events, 0};
   int n;
@@ -87,16 +73,16 @@ std::span<iovec> advance(std::span<iovec> pieces, size_t bytes) {
 
 }  // namespace
 
-ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool& pool,
+ServerChannel::ServerChannel(ServerStream& peer, const TcpServerConfig& config, Pool& pool,
                              const TcpServer::TokenOf& token_of, const TcpServer::Answers& answers,
                              TcpServerStats& counters)
-    : stream_(std::move(socket)),
+    : peer_(peer),
+      stream_(peer.bytes()),
       config_(config),
       pool_(pool),
       token_of_(token_of),
       answers_(answers),
-      counters_(counters),
-      host_(host_at(stream_.fd())) {
+      counters_(counters) {
   tune(stream_.fd());
   // Sending blocks in the kernel, which is the cheapest wait. This timeout bounds the wait, so that
   // send_answer() can check its deadline.
@@ -105,29 +91,11 @@ ServerChannel::ServerChannel(Socket socket, const TcpServerConfig& config, Pool&
   if (config.sealed) stream_.seal_as_holder(token_of);
 }
 
-bool ServerChannel::belongs_to(const std::string& node_id, Incarnation incarnation) const {
-  MutexLock lock(mutex_);
-  return incarnation_ == incarnation && node_id_ == node_id;
-}
-
-std::string ServerChannel::node_id() const {
-  MutexLock lock(mutex_);
-  return node_id_;
-}
-
-Incarnation ServerChannel::incarnation() const {
-  MutexLock lock(mutex_);
-  return incarnation_;
-}
-
-void ServerChannel::serve(const std::function<bool()>& let_in) {
-  if (greet(let_in)) {
-    while (serve_request()) {
-    }
+bool ServerChannel::serve(const std::function<bool()>& let_in) {
+  if (!greet(let_in)) return false;
+  while (serve_request()) {
   }
-  // Close now, before the session is reaped: this drops bytes that a stalled peer did not take.
-  MutexLock lock(mutex_);
-  stream_.close();
+  return follows_;
 }
 
 void ServerChannel::turn_away() {
@@ -137,17 +105,12 @@ void ServerChannel::turn_away() {
   (void)send(frame_);
 }
 
-void ServerChannel::cut() const {
-  MutexLock lock(mutex_);
-  stream_.shut();
-}
-
 void ServerChannel::no_hello(Got got) {
   counters_.bad_hellos++;
-  if (got != Got::late) return;  // the peer closed it
+  if (got != Got::none) return;  // the peer closed it
   counters_.late_hellos++;
   say(config_.notices, "tcp hello",
-      "closed a connection to data_port from " + host_ + ": no complete hello within " +
+      "closed a connection to data_port from " + peer_.host() + ": no complete hello within " +
           std::to_string(config_.hello_timeout_ms) + " ms");
 }
 
@@ -156,7 +119,7 @@ bool ServerChannel::shake(Deadline deadline) {
   while (!stream_.shake()) {
     if (errno == EAGAIN) {
       if (!deadline.passed() && wait_for(POLLIN, stream_.fd(), deadline.remaining_ms())) continue;
-      no_hello(Got::late);
+      no_hello(Got::none);
       return false;
     }
     const bool refused = errno == EPROTO;
@@ -164,7 +127,8 @@ bool ServerChannel::shake(Deadline deadline) {
     if (refused) {
       counters_.unauthorised += stream_.seal()->is_stranger();
       say(config_.notices, "tcp refused",
-          "refused a connection to data_port from " + host_ + ": " + stream_.error_text(EPROTO));
+          "refused a connection to data_port from " + peer_.host() + ": " +
+              stream_.error_text(EPROTO));
     }
     return false;
   }
@@ -179,28 +143,22 @@ bool ServerChannel::greet(const std::function<bool()>& let_in) {
   frame_.clear();
   append_challenge(frame_, challenge);
   if (!send(frame_)) return false;
-  FrameKind kind{};
-  const char* wrong = nullptr;
-  const Got got = receive_frame({FrameKind::hello}, kHelloBodyBytesMax, deadline, kind, wrong);
-  if (got != Got::all) {
+  const Got got = receive_frame({FrameKind::hello}, kHelloBodyBytesMax, deadline);
+  if (got == Got::closed || got == Got::none) {
     no_hello(got);
     return false;
   }
   Hello hello;
-  if (wrong == nullptr) wrong = parse_hello(frame_, hello);
+  const char* wrong = got == Got::wrong ? peer_.wrong() : parse_hello(peer_.body(), hello);
   if (wrong != nullptr) return refuse(Refusal::bad_hello, wrong);
   if (hello.expected != config_.incarnation) {
     return refuse(Refusal::wrong_incarnation,
                   "this daemon is incarnation " + std::to_string(config_.incarnation) + ", not " +
                       std::to_string(hello.expected) + ": shake hands again");
   }
-  {
-    // Set before the authorisation, so that drop_peer() cannot miss a channel that is just being
-    // admitted. To cut a channel that is refused anyway does no harm.
-    MutexLock lock(mutex_);
-    node_id_ = hello.node_id;
-    incarnation_ = hello.incarnation;
-  }
+  // Set before the authorisation, so that drop_peer() cannot miss a channel that is just being
+  // admitted. To cut a channel that is refused anyway does no harm.
+  peer_.set_peer(hello.node_id, hello.incarnation);
   if (!is_proven(token_of_(hello.node_id, hello.incarnation), challenge, hello)) {
     counters_.unauthorised++;
     return refuse(Refusal::unauthorised, "it does not know the token of a handshake with node '" +
@@ -225,7 +183,7 @@ bool ServerChannel::greet(const std::function<bool()>& let_in) {
 bool ServerChannel::refuse(Refusal reason, std::string_view text) {
   if (reason != Refusal::full) counters_.bad_hellos++;
   say(config_.notices, "tcp refused",
-      "refused a connection to data_port from " + host_ + ": " + std::string(text));
+      "refused a connection to data_port from " + peer_.host() + ": " + std::string(text));
   frame_.clear();
   append_refused(frame_, reason, text);
   (void)send(frame_);
@@ -233,25 +191,15 @@ bool ServerChannel::refuse(Refusal reason, std::string_view text) {
 }
 
 bool ServerChannel::serve_request() {
-  if (stream_.seal() != nullptr && stream_.seal()->is_spent()) {  // between requests
-    say(config_.notices, "tcp key spent",
-        "ended a connection of node '" + node_id() +
-            "' to data_port: its TLS key is used up. Readers open a new "
-            "connection long before that; is the node of an older version?");
-    return false;
-  }
-  if (!wait_for_request()) return false;
+  if (peer_.is_spent() || !wait_for_request()) return false;
   // After its first byte, a frame must arrive within the stall timeout, or it is a bad frame.
-  const Deadline deadline = Deadline::after_ms(config_.stall_timeout_ms);
-  FrameKind kind{};
-  const char* wrong = nullptr;
   const Got got = receive_frame(
       {FrameKind::read, FrameKind::hold, FrameKind::lookup, FrameKind::push, FrameKind::follow},
-      kRequestBodyBytesMax, deadline, kind, wrong);
+      kRequestBodyBytesMax, Deadline::after_ms(config_.stall_timeout_ms));
   // A reader that closes in mid-frame has given up; the frame was not malformed.
   if (got == Got::closed) return false;
-  if (got == Got::late || wrong != nullptr) return bad_frame();
-  switch (kind) {
+  if (got != Got::all) return bad_frame();
+  switch (peer_.kind()) {
     case FrameKind::hold:
       return answer_hold();
     case FrameKind::lookup:
@@ -259,20 +207,21 @@ bool ServerChannel::serve_request() {
     case FrameKind::push:
       return answer_push();
     case FrameKind::follow:
-      return answer_follow();
+      follows_ = answers_.follow != nullptr;
+      return false;
     default:
       return answer_read();
   }
 }
 
 bool ServerChannel::bad_frame() {
-  counters_.bad_frames++;
+  peer_.bad_frame();
   return false;
 }
 
 bool ServerChannel::answer_lookup() {
   uint64_t request = 0, view_number = 0;
-  if (parse_lookup(frame_, request, view_number, digests_) != nullptr) return bad_frame();
+  if (parse_lookup(peer_.body(), request, view_number, digests_) != nullptr) return bad_frame();
   located_.final = false;
   located_.holders.clear();
   located_.rows.clear();
@@ -285,31 +234,17 @@ bool ServerChannel::answer_lookup() {
 bool ServerChannel::answer_push() {
   uint64_t request = 0;
   FeedPart part;
-  if (parse_push(frame_, request, part, rows_) != nullptr) return bad_frame();
-  const uint64_t position = answers_.push(incarnation(), part);
+  if (parse_push(peer_.body(), request, part, rows_) != nullptr) return bad_frame();
+  const uint64_t position = answers_.push(peer_.incarnation(), part);
   frame_.clear();
   append_pushed(frame_, request, position);
   return send_answer();
 }
 
-bool ServerChannel::answer_follow() {
-  uint64_t request = 0;
-  FeedQuestion question;
-  uint32_t wait_ms = 0;
-  LifeSign sign;
-  if (parse_follow(frame_, request, question, wait_ms, sign) != nullptr) return bad_frame();
-  if (!std::exchange(is_followed_, true)) run_as_batch();
-  return answers_.follow(incarnation(), sign, question, wait_ms, [&](const Followed& part) {
-    frame_.clear();
-    append_followed(frame_, request, part);
-    return send_answer();
-  });
-}
-
 bool ServerChannel::answer_hold() {
   uint64_t request = 0;
   uint32_t hold_ms = 0;
-  if (parse_hold(frame_, request, hold_ms, digests_) != nullptr) return bad_frame();
+  if (parse_hold(peer_.body(), request, hold_ms, digests_) != nullptr) return bad_frame();
   held_.assign(digests_.size(), 0);
   answers_.hold(digests_, hold_ms, held_);
   frame_.clear();
@@ -319,7 +254,7 @@ bool ServerChannel::answer_hold() {
 
 bool ServerChannel::answer_read() {
   uint64_t request = 0;
-  if (parse_read(frame_, request, wanted_) != nullptr) return bad_frame();
+  if (parse_read(peer_.body(), request, wanted_) != nullptr) return bad_frame();
   Pins pins(pool_);
   statuses_.clear();
   uint64_t payload_bytes = 0;
@@ -349,52 +284,18 @@ bool ServerChannel::answer_read() {
 }
 
 ServerChannel::Got ServerChannel::receive_frame(std::initializer_list<FrameKind> kinds,
-                                                size_t body_bytes_max, Deadline deadline,
-                                                FrameKind& kind, const char*& wrong) {
-  const Got got = receive(sizeof(FrameHeader), deadline);
-  if (got != Got::all) return got;
-  FrameHeader header;
-  wrong = parse_header(frame_, kinds, body_bytes_max, header);
-  kind = static_cast<FrameKind>(header.kind);
-  return wrong == nullptr ? receive(header.body_bytes, deadline) : got;
-}
-
-ServerChannel::Got ServerChannel::receive(size_t bytes, Deadline deadline) {
-  frame_.resize(bytes);
-  auto* at = frame_.data();
-  const size_t here = std::min(bytes, unread_.size());
-  std::copy_n(unread_.data(), here, at);
-  unread_ = unread_.subspan(here);
-  at += here;
-  bytes -= here;
-  while (bytes != 0) {
-    const std::array<iovec, 2> places{{{at, bytes}, {ahead_.data(), ahead_.size()}}};
-    const ssize_t n = stream_.receive(places);
-    if (n > 0) {
-      const size_t wanted = std::min(bytes, static_cast<size_t>(n));
-      at += wanted;
-      bytes -= wanted;
-      unread_ = std::span(ahead_).first(static_cast<size_t>(n) - wanted);
-    } else if (n == 0) {
-      return Got::closed;
-    } else if (errno == EAGAIN) {
-      if (deadline.passed()) return Got::late;
-      if (!stream_.has_more() && !wait_for(POLLIN, stream_.fd(), deadline.remaining_ms())) {
-        return Got::late;
-      }
-    } else if (errno != EINTR) {
-      if (errno == EPROTO) {
-        counters_.bad_frames++;
-        say(config_.notices, "tcp seal", "cut off " + host_ + ": " + stream_.error_text(EPROTO));
-      }
-      return Got::closed;
+                                                size_t body_bytes_max, Deadline deadline) {
+  while (true) {
+    const Got got = peer_.receive(kinds, body_bytes_max);
+    if (got != Got::none || deadline.passed() ||
+        !wait_for(POLLIN, stream_.fd(), deadline.remaining_ms())) {
+      return got;
     }
   }
-  return Got::all;
 }
 
 bool ServerChannel::wait_for_request() {
-  if (!unread_.empty() || stream_.has_more()) return true;
+  if (peer_.has_more()) return true;
   // Each channel costs a thread, and there are many (peers x channels per peer). So bound the wait.
   return wait_for(POLLIN, stream_.fd(), config_.idle_timeout_ms);
 }
@@ -436,10 +337,7 @@ bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payl
       return false;
     }
     if (stalled || (!left.empty() && deadline.passed())) {
-      counters_.stalls++;
-      say(config_.notices, "tcp stall",
-          "closed a connection to data_port from " + host_ +
-              ": it does not receive the pages that it requested");
+      peer_.stalled("pages");
       return false;
     }
   }

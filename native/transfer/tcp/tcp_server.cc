@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <list>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -13,7 +14,9 @@
 #include "common/event_fd.h"
 #include "common/mutex.h"
 #include "common/thread_name.h"
+#include "transfer/tcp/follow_server.h"
 #include "transfer/tcp/server_channel.h"
+#include "transfer/tcp/server_stream.h"
 #include "transfer/tcp/socket.h"
 
 namespace peercached {
@@ -66,6 +69,7 @@ struct TcpServer::Impl {
         answers(std::move(answers_in)),
         listener(listen_on(config)),
         port(port_of(listener.fd())) {
+    if (answers.follow) followers.emplace(*answers.follow, config);
     acceptor = named_thread("accept peers", [this] { accept_all(); });
   }
 
@@ -75,16 +79,22 @@ struct TcpServer::Impl {
     std::list<Session> last;
     {
       MutexLock lock(mutex);
-      for (Session& session : sessions) session.channel->cut();
+      for (Session& session : sessions) session.stream.cut();
       last.swap(sessions);
     }
-    for (Session& session : last) session.thread.join();
+    for (Session& session : last) {
+      if (session.thread.joinable()) session.thread.join();
+    }
+    followers.reset();  // before the streams
   }
 
   struct Session {
-    std::unique_ptr<tcp::ServerChannel> channel;
+    Session(Socket socket, const TcpServerConfig& config, TcpServerStats& counters)
+        : stream(std::move(socket), config, counters) {}
+
+    tcp::ServerStream stream;
     std::thread thread;
-    std::atomic<bool> over{false};
+    std::atomic<bool> has_thread{true}, over{false};
     bool let_in = false;  // under the mutex
   };
 
@@ -108,47 +118,50 @@ struct TcpServer::Impl {
   }
 
   void reap() {
-    std::list<Session> finished;
-    {
-      MutexLock lock(mutex);
-      for (auto it = sessions.begin(); it != sessions.end();) {
-        auto next = std::next(it);
-        if (it->over) finished.splice(finished.end(), sessions, it);
-        it = next;
-      }
+    MutexLock lock(mutex);
+    for (auto it = sessions.begin(); it != sessions.end();) {
+      const auto session = it++;
+      if (session->has_thread) continue;
+      if (session->thread.joinable()) session->thread.join();
+      if (session->over) sessions.erase(session);
     }
-    for (Session& session : finished) session.thread.join();
   }
 
   void admit(Socket socket) {
     MutexLock lock(mutex);
-    auto channel = std::make_unique<tcp::ServerChannel>(std::move(socket), config, pool, token_of,
-                                                        answers, counters);
+    std::list<Session> fresh;
+    Session& session = fresh.emplace_back(std::move(socket), config, counters);
+    const std::string& host = session.stream.host();
     unsigned greeting = 0, of_host = 0;
     for (const Session& one : sessions) {
       if (one.let_in || one.over) continue;
       ++greeting;
-      of_host += one.channel->host() == channel->host();
+      of_host += one.stream.host() == host;
     }
     if (of_host >= config.greeting_per_host_max || greeting >= config.greeting_max) {
       counters.refused++;
       counters.crowded += of_host >= config.greeting_per_host_max;
       say(config.notices, "tcp crowd",
-          "refused a connection to data_port from " + channel->host() +
+          "refused a connection to data_port from " + host +
               ": too many connections without a hello (" + std::to_string(of_host) +
               " from that address, " + std::to_string(greeting) + " in total)");
-      channel->turn_away();
+      channel_of(session).turn_away();
       return;
     }
-    Session& session = sessions.emplace_back();
-    session.channel = std::move(channel);
+    sessions.splice(sessions.end(), fresh);
     counters.channels++;
     counters.accepted++;
     try {
       session.thread = named_thread("peer", [this, &session] {
-        session.channel->serve([&] { return let_in(session); });
-        counters.channels--;
-        session.over = true;
+        if (channel_of(session).serve([&] { return let_in(session); })) {
+          followers->take(session.stream, [this, &session] { end(session); });
+        } else {
+          // Close now, before the session is reaped: this drops bytes that a stalled peer did not
+          // take.
+          session.stream.close();
+          end(session);
+        }
+        session.has_thread = false;
       });
     } catch (const std::system_error&) {  // no more threads available
       counters.channels--;
@@ -158,14 +171,23 @@ struct TcpServer::Impl {
     }
   }
 
+  tcp::ServerChannel channel_of(Session& session) {
+    return {session.stream, config, pool, token_of, answers, counters};
+  }
+
+  void end(Session& session) {
+    counters.channels--;
+    session.over = true;
+  }
+
   bool let_in(Session& session) {
     MutexLock lock(mutex);
     unsigned all = 0, of_peer = 0;
-    const std::string node_id = session.channel->node_id();
+    const std::string node_id = session.stream.node_id();
     for (const Session& one : sessions) {
       if (!one.let_in || one.over) continue;
       ++all;
-      of_peer += one.channel->node_id() == node_id;
+      of_peer += one.stream.node_id() == node_id;
     }
     session.let_in = all < config.channels_max && of_peer < config.channels_per_peer_max;
     return session.let_in;
@@ -182,6 +204,7 @@ struct TcpServer::Impl {
   Mutex mutex;
   // A list, because the threads hold references to its elements.
   std::list<Session> sessions GUARDED_BY(mutex);
+  std::optional<tcp::FollowServer> followers;
   std::thread acceptor;
 };
 
@@ -194,7 +217,7 @@ uint16_t TcpServer::port() const { return impl_->port; }
 void TcpServer::drop_peer(const std::string& node_id, Incarnation incarnation) {
   MutexLock lock(impl_->mutex);
   for (Impl::Session& session : impl_->sessions) {
-    if (session.channel->belongs_to(node_id, incarnation)) session.channel->cut();
+    if (session.stream.belongs_to(node_id, incarnation)) session.stream.cut();
   }
 }
 

@@ -1,9 +1,10 @@
 // READ over TCP: the holder's side. Serves pages of the pool to authenticated peers, and holds
 // pages there for a while on request.
 //
-// One thread serves each channel, and at most `channels_max` channels are admitted; others are
-// refused and counted. Connections before hello have their own limits, in all and per address. So a
-// client that only connects keeps nobody out.
+// One thread serves each channel until its first `follow`; one more thread serves all followers. At
+// most `channels_max` channels are admitted; others are refused and counted. Connections before
+// hello have their own limits, in all and per address. So a client that only connects keeps nobody
+// out.
 //
 // For each request the server pins all slots and checks their generations before it sends the first
 // byte, so the layout of the answer is fixed. The slots stay pinned until the socket has the last
@@ -22,6 +23,10 @@
 #include "transfer/tcp/frames.h"
 
 namespace peercached {
+
+namespace tcp {
+class FollowSource;
+}  // namespace tcp
 
 struct TcpServerConfig {
   std::string host;
@@ -68,21 +73,14 @@ class TcpServer {
   // Takes changes of that holder's records. Returns where this node stands in the holder's log.
   using Push = std::function<uint64_t(Incarnation holder, const FeedPart&)>;
 
-  // Answers a follower: passes the changes of this node's records since its position to `tell`, in
-  // parts. If there are none yet, waits for them up to `wait_ms`. `sign`: the follower's sign of
-  // life. `tell` returns false if it could not send; then Follow must stop and return false, too.
-  // If Follow returns false, the channel ends.
-  using Follow =
-      std::function<bool(Incarnation follower, const tcp::LifeSign& sign, const FeedQuestion&,
-                         uint32_t wait_ms, const std::function<bool(const tcp::Followed&)>& tell)>;
-
-  // `may_read`: whether peers may still read pages. The others answer all other requests.
+  // `may_read`: whether peers may still read pages. The others answer all other requests. `follow`
+  // answers followers (follow_server.h).
   struct Answers {
     std::function<bool()> may_read = [] { return true; };
     Hold hold;
     Lookup lookup;
     Push push;
-    Follow follow{};
+    std::shared_ptr<tcp::FollowSource> follow{};
   };
 
   // Binds and listens. Throws std::runtime_error with the address and the remedy.

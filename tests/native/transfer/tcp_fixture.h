@@ -6,6 +6,7 @@
 
 #include "common/fault_guard.h"
 #include "transfer/fixture.h"
+#include "transfer/tcp/follow_server.h"
 #include "transfer/tcp/tcp_engine.h"
 #include "transfer/tcp/tcp_server.h"
 
@@ -13,10 +14,38 @@ namespace peercached::testing {
 
 inline const std::string kToken(32, 't');
 
+// Answers followers as a test says. Set `next` before the first question.
+class ScriptedSource final : public tcp::FollowSource {
+ public:
+  using Next = Answer::Next;
+  std::function<Next(Incarnation, const FeedQuestion&, bool has_time, tcp::Followed&)> next;
+  EventFd news;
+
+  std::unique_ptr<Answer> ask(Incarnation follower, const tcp::LifeSign&,
+                              const FeedQuestion& question) override {
+    return std::make_unique<Scripted>(next, follower, question);
+  }
+  int news_fd() const override { return news.get(); }
+  void hear_news() override { hush(news.get()); }
+
+ private:
+  struct Scripted final : Answer {
+    Scripted(decltype(ScriptedSource::next)& next_in, Incarnation who_in, const FeedQuestion& asked)
+        : next_of(next_in), who(who_in), question(asked) {}
+    Next next(bool has_time, tcp::Followed& part) override {
+      return next_of(who, question, has_time, part);
+    }
+    decltype(ScriptedSource::next)& next_of;
+    const Incarnation who;
+    const FeedQuestion question;
+  };
+};
+
 class Holder : public PagePool {
  public:
   explicit Holder(uint64_t pool_bytes, TcpServerConfig config = {},
-                  Incarnation incarnation_ = kHolderIncarnation)
+                  Incarnation incarnation_ = kHolderIncarnation,
+                  const std::shared_ptr<tcp::FollowSource>& follow = {})
       : PagePool(pool_bytes, incarnation_) {
     config.host = "127.0.0.1";
     config.incarnation = incarnation;
@@ -38,10 +67,7 @@ class Holder : public PagePool {
             [this](Incarnation peer, const FeedPart& part) {
               return push ? push(peer, part) : uint64_t{0};
             },
-            [this](Incarnation peer, const tcp::LifeSign& sign, const FeedQuestion& question,
-                   uint32_t wait_ms, const auto& answer) {
-              return follow && follow(peer, sign, question, wait_ms, answer);
-            }});
+            follow});
   }
 
   PeerEndpoint endpoint() const {
@@ -54,7 +80,6 @@ class Holder : public PagePool {
   // Set before the first request.
   TcpServer::Lookup lookup;
   TcpServer::Push push;
-  TcpServer::Follow follow;
   std::unique_ptr<TcpServer> server;
 };
 

@@ -60,7 +60,9 @@ class PublisherTest : public ::testing::Test {
   // A question, and its answer.
   void ask(Incarnation who, uint64_t position, uint64_t lease_view) {
     std::vector<RecordRow> changes;
-    feed().answer(who, {++asked_, position, lease_view}, Deadline::after_ms(0), changes);
+    const FeedQuestion question{++asked_, position, lease_view};
+    feed().asked(who, question);
+    feed().answer(who, question, changes);
   }
   // It has all records, and gets a lease.
   void follow(Incarnation who) { ask(who, end(), 0); }

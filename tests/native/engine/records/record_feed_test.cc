@@ -2,6 +2,7 @@
 #include "engine/records/record_feed.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <future>
 
@@ -28,10 +29,21 @@ struct Follower {
   FeedQuestion next{.number = 1};
   std::vector<uint64_t> heard{};
 
-  // False: closed.
-  bool read(int64_t wait_ms = 20'000) {
+  // Waits for news. False: there are none at the end of this time.
+  bool wait(int wait_ms = 20'000) {
+    while (!feed.has_news(kFollower, next)) {
+      pollfd news{feed.news_fd(), POLLIN, 0};
+      if (::poll(&news, 1, wait_ms) == 0) return false;
+      feed.hear_news();
+    }
+    return true;
+  }
+  // Asks, and reads the answer when its time is over. False: there is none.
+  bool read(int wait_ms = 20'000) {
     std::vector<RecordRow> changes;
-    const auto part = feed.answer(kFollower, next, Deadline::after_ms(wait_ms), changes);
+    if (!feed.asked(kFollower, next)) return false;
+    (void)wait(wait_ms);
+    const auto part = feed.answer(kFollower, next, changes);
     for (const RecordRow& row : changes) heard.push_back(row.generation);
     if (part) next = {next.number + 1, part->to, part->lease_view};
     return part.has_value();
@@ -39,19 +51,27 @@ struct Follower {
   // Reads until it has a lease.
   void join() {
     while (next.lease_view == 0) ASSERT_TRUE(read());
+    feed.hear_news();
   }
+  // Has asked, and waits.
+  void ask() { ASSERT_TRUE(feed.asked(kFollower, next)); }
 };
 
-TEST(RecordFeed, FollowerWaitsForNewsUntilItsDeadline) {
+TEST(RecordFeed, FollowerHearsOfChangesAMomentLaterTogether) {
   OpenFeed feed;
   Follower one{feed};
   one.join();
-  EXPECT_TRUE(one.read(1));
-  EXPECT_TRUE(one.heard.empty());
-  auto told = std::async(std::launch::async, [&] { return one.read(); });
+  one.ask();
+  EXPECT_FALSE(one.wait(0));
   feed.append(rows_of({1}));
-  EXPECT_TRUE(told.get());
-  EXPECT_EQ(one.heard, std::vector<uint64_t>{1});
+  feed.append(rows_of({2}));
+  EXPECT_FALSE(feed.has_news(kFollower, one.next)) << "more may come";
+  EXPECT_TRUE(one.wait());
+  ++one.next.number;
+  EXPECT_TRUE(one.read());
+  EXPECT_EQ(one.heard, (std::vector<uint64_t>{1, 2}));
+  one.ask();
+  EXPECT_FALSE(one.wait(0)) << "it rings once";
 }
 
 TEST(RecordFeed, ReadReturnsRecordsAppendedBeforeIt) {
@@ -67,24 +87,23 @@ TEST(RecordFeed, UnopenedFeedGivesNoRecords) {
   RecordFeed feed(4, [] {});
   Follower one{feed};
   feed.append(rows_of({1}));
-  EXPECT_FALSE(one.read(1));
+  EXPECT_FALSE(one.read(0));
   ++one.next.number;
-  auto told = std::async(std::launch::async, [&] { return one.read(); });
+  one.ask();
+  EXPECT_FALSE(one.wait(0));
   feed.open();
-  EXPECT_TRUE(told.get());
+  EXPECT_TRUE(one.wait());
 }
 
-TEST(RecordFeed, AnotherViewAndLostChangesWakeWaitingFollowers) {
+TEST(RecordFeed, AnotherViewAndLostChangesAreNews) {
   OpenFeed feed;
   Follower one{feed};
   one.join();
-  auto told = std::async(std::launch::async, [&] { return one.read(); });
   feed.set_view(2, {});
-  EXPECT_TRUE(told.get());
+  EXPECT_TRUE(one.read());
   EXPECT_EQ(one.next.lease_view, 2u);
-  told = std::async(std::launch::async, [&] { return one.read(); });
   feed.forget();
-  EXPECT_TRUE(told.get());
+  EXPECT_TRUE(one.read());
   EXPECT_EQ(one.next.lease_view, 0u);
 }
 
@@ -97,19 +116,22 @@ TEST(RecordFeed, AWaiterForAFollowerHearsWhenItAsksAgain) {
   feed.append(rows_of({1}));
   const uint64_t position = feed.tell_now({});
   EXPECT_EQ(feed.behind(position).size(), 1u);
-  EXPECT_TRUE(one.read()) << "told at once";
-  one.read(1);
+  EXPECT_TRUE(one.read());
+  one.read(0);
   EXPECT_GE(moved, 1u);
   EXPECT_EQ(feed.behind(position).size(), 0u);
 }
 
-TEST(RecordFeed, CloseWakesWaitingFollowers) {
+TEST(RecordFeed, CloseIsNewsAndEndsAllAnswers) {
   OpenFeed feed;
   Follower one{feed};
   one.join();
-  auto told = std::async(std::launch::async, [&] { return one.read(); });
+  one.ask();
+  EXPECT_FALSE(one.wait(0));
   feed.close();
-  EXPECT_FALSE(told.get());
+  EXPECT_TRUE(one.wait());
+  std::vector<RecordRow> changes;
+  EXPECT_FALSE(feed.answer(kFollower, one.next, changes));
 }
 
 TEST(RecordFeed, AWaiterForAMoveHearsOfQuestionsAndOfAnswersToPushes) {

@@ -145,19 +145,21 @@ TEST_F(Sealed, AConnectionWhoseKeyIsUsedUpIsReplaced) {
 
 TEST_F(Sealed, AFollowerReplacesAConnectionWhoseKeyIsUsedUpAndLosesNothing) {
   tcp::Seal::policy.received_records_max = 20;
-  Holder holder(1 << 20, sealed());
   Feed feed{8};
   feed.set_view(1, {}, Clock::now());
   std::atomic<uint64_t> asked{0}, scans{0};
-  holder.follow = [&](Incarnation who, const tcp::LifeSign&, const FeedQuestion& question, uint32_t,
-                      const auto& answer) {
+  const auto source = std::make_shared<ScriptedSource>();
+  source->next = [&](Incarnation who, const FeedQuestion& question, bool, tcp::Followed& told) {
     ++asked;
     std::vector<RecordRow> changes;
     feed.asked(who, question);
     const auto part = feed.answer(who, question, Clock::now(), changes);
-    if (part && part->anew) ++scans;
-    return part && answer({*part, {}});
+    if (!part) return ScriptedSource::Next::none;
+    if (part->anew) ++scans;
+    told = {*part, {}};
+    return ScriptedSource::Next::part;
   };
+  Holder holder(1 << 20, sealed(), kHolderIncarnation, source);
   RecordTable table(1000, [] {});
   tcp::LifeSigns signs;
   tcp::Follower follower(table, signs, watcher, as_reader(), std::chrono::milliseconds(10));
