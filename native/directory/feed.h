@@ -48,7 +48,7 @@ struct FeedQuestion {
 struct FeedPart {
   std::span<const RecordRow> rows{};
   uint64_t from = 0, to = 0;  // 0: these are rows of a scan
-  bool anew = false;          // a scan begins, whose rows replace all earlier records
+  bool anew = false;          // a scan begins: its rows replace all earlier records
   bool more = false;          // another part follows
   uint64_t lease_view = 0;    // with the last part: a lease, given in that view; 0: none
 
@@ -100,7 +100,7 @@ class Feed {
     TimePoint until;  // then its lease ends, and with it the wait (rule 9)
   };
   // Followers that may have a lease and are not known to stand at `position`. `of_earlier_view`:
-  // only those whose lease is of an earlier view, whose readers may not know the owners (rule 7).
+  // only those with a lease of an earlier view. Their readers may not know the owners (rule 7).
   std::vector<Behind> behind(uint64_t position, TimePoint now, bool of_earlier_view = false) const;
   struct Standing {
     Incarnation follower;
@@ -148,7 +148,7 @@ class Feed {
   uint64_t end_ = 1;
   uint64_t view_ = 0;
   std::vector<Incarnation> members_, owners_;
-  // The members that have asked, and others whose lease is not over.
+  // The members that have asked, and others with a lease.
   std::unordered_map<Incarnation, Follower> followers_;
 };
 

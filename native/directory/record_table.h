@@ -32,9 +32,9 @@ namespace peercached {
 struct RecordTableStats {
   uint64_t records = 0, records_max = 0;
   uint64_t bytes = 0;
-  unsigned holders = 0;  // whose records answer now
+  unsigned holders = 0;  // their records answer now
   uint64_t begun = 0;    // scans that began, since start
-  uint64_t no_room = 0;  // holders whose records had no room
+  uint64_t no_room = 0;  // holders with too many records
   bool only_owned = false;
 };
 
@@ -65,7 +65,7 @@ class RecordTable {
   void set_view(uint64_t number, std::span<const HolderIndex> members);
 
   // Appends records of these digests, at most three each. Records of one digest are adjacent.
-  // Returns the view in which there are no others, if an owner of these digests asks; 0: none.
+  // Returns the view in question if these are all records and an owner of the digests asks; else 0.
   uint64_t find(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
   // The same, with the records of all holders.
   void find_all(std::span<const Digest> digests, std::vector<RecordRow>& out) const;
@@ -73,7 +73,7 @@ class RecordTable {
   uint64_t final_view() const;
   // Only records of what we own are stored.
   bool stores_owned() const;
-  // Holders whose records answer now.
+  // Holders with records that answer now.
   std::vector<HolderIndex> holders() const;
 
   size_t sweep(size_t records_max) { return shard_.sweep(records_max); }

@@ -27,7 +27,7 @@ class Directory {
   // The records of our own pages that readers may find.
   using OwnRecords = std::function<std::vector<RecordRow>(std::span<const Digest>)>;
 
-  // `on_untidy`: the records need a sweep. `running`: removals, whose pages we name to nobody.
+  // `on_untidy`: the records need a sweep. `running`: removals. We name their pages to nobody.
   Directory(uint64_t records_max, std::function<void()> on_untidy, NodeTable& nodes,
             const Running& running, OperationCounters& counters);
   // Call once, before anything is looked up.
@@ -38,8 +38,8 @@ class Directory {
   std::shared_ptr<const Ring> former_ring() const;
   // `store_all`: we store the records of all nodes; else only of what we own.
   void set_ring(std::shared_ptr<const Ring> ring, bool store_all = true);
-  // What a follower that says this of its ring (FeedQuestion::ring) stores. Null: all, or its ring
-  // is another one than ours, and it chooses for itself.
+  // Tells which digests a follower stores that says this of its ring (FeedQuestion::ring). Null:
+  // all, or its ring is another one than ours, and it chooses for itself.
   Feed::Wanted wanted_by(Incarnation follower, uint64_t ring_print) const;
   // Whether we own records, or did by the ring before.
   bool is_owner() const;

@@ -51,7 +51,7 @@ class Publisher {
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
 
   RecordFeed& feed() { return feed_; }
-  // Commits whose records are not in the log yet.
+  // Commits with records that are not in the log yet.
   UnderWay& commits() { return commits_; }
 
  private:

@@ -45,8 +45,8 @@ class RecordFeed {
   // Readable when there may be news, until hear_news().
   int news_fd() const { return news_.get(); }
   void hear_news();
-  // The position from which on no follower names a page of these digests that has left us before
-  // the call; without digests, any page. Followers are told at once.
+  // Tells followers at once. A follower that stands at the returned position names no page of these
+  // digests that left us before the call; without digests, no page at all.
   uint64_t tell_now(std::span<const Digest> digests);
   std::vector<Feed::Behind> behind(uint64_t position);
 

@@ -13,7 +13,7 @@
 
 namespace peercached::tcp {
 
-// How this node connects to a peer: from where, and as whom.
+// How this node connects to a peer: its address, and its name.
 struct Dial {
   // Without the peer's part. Throws std::invalid_argument for a source address that does not
   // resolve.

@@ -31,7 +31,7 @@ class FollowSource {
     enum class Next { part, wait, none };
 
     virtual ~Answer() = default;
-    // The next part, whose rows stay until the next call. `wait`: there is no news, and the
+    // The next part. Its rows stay until the next call. `wait`: there is no news, and the
     // question has time left. `none`: there is no answer, and the channel must end.
     virtual Next next(bool has_time, Followed& part) = 0;
   };

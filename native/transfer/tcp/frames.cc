@@ -25,7 +25,7 @@ void append_header(std::vector<std::byte>& out, FrameKind kind, size_t body_byte
   append(out, header);
 }
 
-// A whole frame whose body is `head`, then the elements of `rest`.
+// A whole frame. Its body is `head`, then the elements of `rest`.
 template <typename Head, typename T = std::byte>
 void append_frame(std::vector<std::byte>& out, FrameKind kind, const Head& head,
                   std::span<const T> rest = {}) {
@@ -287,7 +287,7 @@ const char* parse_located(std::span<const std::byte> body, uint64_t request, Loc
   body = body.subspan(holder_bytes);
   for (uint32_t i = 0; i < head.rows; ++i) {
     auto row = take<RecordRow>(body);
-    if (row.holder >= head.holders) return "a record whose holder is not in the answer";
+    if (row.holder >= head.holders) return "a record of a holder that is not in the answer";
     if ((row.flags & ~kRecordResident) != 0) return "a record with flags that an owner never gives";
     row.holder = static_cast<HolderIndex>(before + row.holder);
     located.rows.push_back(row);

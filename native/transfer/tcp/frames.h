@@ -154,7 +154,7 @@ static_assert(sizeof(HeldHead) == 16);
 
 struct LookupHead {
   uint64_t request = 0;
-  uint64_t view_number = 0;  // of the view whose ring the reader used to find this owner
+  uint64_t view_number = 0;  // of the reader's ring, which named this owner
   uint32_t count = 0;
   uint32_t reserved = 0;
 };

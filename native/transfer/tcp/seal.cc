@@ -82,7 +82,7 @@ struct SealContexts {
     return 1;
   }
 
-  // Replaces OpenSSL's own socket BIO, whose write() raises SIGPIPE.
+  // Replaces OpenSSL's own socket BIO: write() of that one raises SIGPIPE.
   static int write(BIO* bio, const char* from, int bytes) {
     const Seal& seal = *static_cast<Seal*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);

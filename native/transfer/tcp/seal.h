@@ -76,7 +76,7 @@ class Seal {
   static constexpr size_t kRecordBytes = 16384;
   // AES-GCM is safe for 2^24.5 records under one key (RFC 8446, 5.5).
   static constexpr uint64_t kRecordsPerKey = 1 << 22;
-  // For a holder whose reader does not stop at Policy::received_records_max. One more answer fits.
+  // For a holder, if the reader goes on at Policy::received_records_max. One more answer fits.
   static constexpr uint64_t kRecordsPerKernelKey = 1 << 24;
   // Limit of the other end's key changes with no data between them.
   static constexpr unsigned kKeyChangesMax = 16;

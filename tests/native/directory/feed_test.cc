@@ -184,7 +184,7 @@ TEST_F(OfAHolder, OnlyChangesThatAFollowerMayNotKnowAreWaitedFor) {
   EXPECT_EQ(last_of(1), 1u);
   EXPECT_EQ(last_of(3), feed.end());
   append({4, 5, 6, 7, 8, 9, 10, 11, 12});
-  EXPECT_EQ(last_of(99), feed.end()) << "what it may not know is forgotten";
+  EXPECT_EQ(last_of(99), feed.end()) << "a change that it may not know is forgotten";
 }
 
 TEST_F(OfAHolder, PushHasTheChangesThatAFollowerLacks) {

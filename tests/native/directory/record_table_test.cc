@@ -40,7 +40,7 @@ struct TheRecords : ::testing::Test {
   uint64_t push(HolderIndex holder, uint64_t from, std::vector<RecordRow> changes) {
     return table.push(holder, {.rows = changes, .from = from, .to = from + changes.size()});
   }
-  // The view in which a missing record says that the page is nowhere; 0: none.
+  // A missing record says that the page is nowhere in this view; 0: in none.
   uint64_t final_view() {
     const Digest digest = digest_of(1);
     std::vector<RecordRow> found;
@@ -103,7 +103,7 @@ TEST_F(TheRecords, AnswerOnlyOnceTheHolderHasGivenALease) {
   EXPECT_EQ(scan(kA, {row_of(1)}), Taken::ok);
   EXPECT_EQ(holders_of(1), Holders{});
   EXPECT_EQ(table.take(kA, {.from = 7, .to = 7}), Taken::ok);
-  EXPECT_EQ(holders_of(1), Holders{}) << "what has changed during the scan is not here yet";
+  EXPECT_EQ(holders_of(1), Holders{}) << "changes during the scan are not here yet";
   EXPECT_EQ(news(kA, 7, {}, 0), Taken::ok);
   EXPECT_EQ(holders_of(1), Holders{});
   EXPECT_EQ(news(kA, 7), Taken::ok);
@@ -178,7 +178,7 @@ TEST_F(TheRecords, HolderWhosePushHasNoRoomIsDropped) {
   std::vector<RecordRow> many;
   for (uint64_t page = 2; page < 100'000; ++page) many.push_back(row_of(page));
   EXPECT_EQ(push(kA, 7, many), 0u);
-  EXPECT_EQ(holders_of(1), Holders{}) << "who loses records loses the lease";
+  EXPECT_EQ(holders_of(1), Holders{}) << "a loss of records ends the lease";
   const FeedQuestion asks = table.ask(kA, Clock::now());
   EXPECT_EQ(std::pair(asks.position, asks.lease_view), std::pair(uint64_t{0}, uint64_t{0}));
 }
@@ -187,7 +187,7 @@ TEST_F(TheRecords, AFollowerThatBeginsAnewHasNoLeaseUntilTheHolderGivesOne) {
   tell(kA, {row_of(1)});
   EXPECT_EQ(scan(kA, {row_of(2)}), Taken::ok);
   EXPECT_EQ(table.take(kA, {.from = 9, .to = 9}), Taken::ok);
-  EXPECT_EQ(holders_of(2), Holders{}) << "what has changed during the scan is not here yet";
+  EXPECT_EQ(holders_of(2), Holders{}) << "changes during the scan are not here yet";
   EXPECT_EQ(table.ask(kA, Clock::now()).lease_view, 0u);
 }
 
@@ -298,7 +298,7 @@ TEST_F(SomeRecords, AnotherChoiceIsFinalOnlyAfterAScanBesideThem) {
   table.ask(kA, Clock::now());
   choose(0, 8);
   EXPECT_EQ(final_view(), 0u);
-  EXPECT_EQ(holders_of(1), Holders{kA}) << "what is here answers meanwhile";
+  EXPECT_EQ(holders_of(1), Holders{kA}) << "the records that are here answer meanwhile";
   EXPECT_EQ(table.take(kA, {.from = 7, .to = 7, .lease_view = 1}), Taken::ok);
   EXPECT_EQ(final_view(), 0u) << "the question was of the choice before";
   const FeedQuestion asks = table.ask(kA, Clock::now());

@@ -1,5 +1,5 @@
-// Shared by the tests of all engines: pages whose bytes follow from their number, a pool that holds
-// them, and reads of them.
+// Shared by the tests of all engines: pages with bytes that follow from their number, a pool that
+// holds them, and reads of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -176,7 +176,7 @@ class Reading {
 };
 
 // Batches with pages of all sizes, evenly over the powers of two from 1 byte, and one page of 64
-// MiB. `read(rows, first)` reads one batch, whose page numbers start at `first`.
+// MiB. `read(rows, first)` reads one batch, with page numbers from `first` on.
 inline void read_mixes(PagePool& holder,
                        const std::function<void(const std::vector<RecordRow>&, uint64_t)>& read) {
   std::mt19937_64 random(1);

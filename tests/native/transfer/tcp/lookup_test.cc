@@ -15,7 +15,7 @@ class TcpLookup : public ::testing::Test {
   static LookupBatch batch_of(HolderIndex peer, std::span<const Digest> digests) {
     return {peer, kHolderIncarnation, digests};
   }
-  // An owner that knows the holder of each digest whose `lo` is even.
+  // An owner that knows the holder of each digest with an even `lo`.
   static void answer_even(std::span<const Digest> digests, uint64_t view_number, Located& located) {
     located.holders = {71, 72};
     for (const Digest& digest : digests) {
