@@ -1,4 +1,4 @@
-"""Three nodes, one page, and all that may happen to them. The rules (today.py, new.py) are apart.
+"""Three nodes, one page, and all that may happen to them. The rules (rules.py) are apart.
 
 A value is a number. A `set` that begins before removal 1 stores value 1, a later one value 2, and
 so on. So removal n is about all values up to n. A *life* is one start of a node: (node, start).
@@ -91,9 +91,9 @@ class Node:
         self.table: dict[Life, Any] = {}  # of other lives; the rules say what is in it
         self.last_view = self.view
         self.goodbyes: frozenset[Life] = frozenset()
-        # Only NOW: (member, life, address) of lives that owe that member.
+        # (member, life, address) of lives that owe that member.
         self.claims: frozenset[tuple[Life, Life, int]] = frozenset()
-        # Only NOW: lives that may miss the removal under way here, at this position of the journal.
+        # Lives that may miss the removal under way here, at this position of the journal.
         self.away: View = frozenset()
         self.away_from = 0
         # Of this process: removal under way here, and its position in the journal.
@@ -104,12 +104,8 @@ class Node:
         self.has_asked = True  # since its start, so it takes sets
         self.is_known = True  # state_dir knew an earlier start
         self.before, self.began_at = 0, 0  # the start before, and our journal's position at ours
-        self.met_us = (0, 0)  # only TODAY: the newest earlier start of ours that others have met
-        self.state_is_old = False  # only NOW: another node knows more of our earlier starts
+        self.state_is_old = False  # another node knows more of our earlier starts
         self.ended_before: frozenset[Life] = frozenset()
-        self.compared: View = frozenset()  # only TODAY: lives compared since they came into view
-        self.stale: View = frozenset()  # only TODAY: lives compared before they left it
-        self.returned: frozenset[tuple[Life, int]] = frozenset()  # only TODAY
         # For the judge alone: newest removal that this node has heard of; that was complete when
         # this process talked with a node that had; that did not wait for it, although it ran.
         self.knows, self.touched, self.excluded = 0, 0, 0
@@ -157,8 +153,8 @@ class Story(NamedTuple):
 
 
 class World:
-    def __init__(self, story: Story) -> None:
-        self.story = story
+    def __init__(self, story: Story, rules: Rules) -> None:
+        self.story, self.rules = story, rules
         self.nodes = [Node(name) for name in NODES]
         self.cuts: frozenset[tuple[int, int]] = frozenset()  # calls from x to y fail
         self.rejects: frozenset[int] = frozenset()  # cut off, and it looks as if nobody listened
@@ -183,7 +179,7 @@ class World:
 
     def key(self) -> tuple[Any, ...]:
         values = self.__dict__.copy()
-        values["story"] = 0
+        values["story"] = values["rules"] = 0
         values["nodes"] = tuple(node.key() for node in self.nodes)
         return tuple(values.values())
 
@@ -245,9 +241,8 @@ class World:
 
 
 class Rules(NamedTuple):
-    """Functions of today.py and new.py. Each takes the world and nodes of it."""
+    """Functions of rules.py. Each takes the world and nodes of it."""
 
-    name: str
     begin: Callable[[World], None]
     see: Callable[[World, Node, View], None]  # takes a new view
     start: Callable[[World, Node], None]
@@ -258,13 +253,13 @@ class Rules(NamedTuple):
     contact: Callable[[World, Node, Node], None]  # x and y have talked
     catch_up: Callable[[World, Node, Node | None], None]  # asks members; an answer may get lost
     compares: Callable[[World, Node], bool]  # whether it would ask now
+    knows_later: Callable[[Node, Node], bool]  # x knows starts of y that y has forgotten
     may_remove: Callable[[Node], bool]
-    may_give: Callable[[Node], bool]  # moves
-    may_copy: Callable[[World, Node, Node], bool]  # x takes a replica from y
+    may_give: Callable[[Node], bool]  # moves and replicas
     may_use: Callable[[Node, Node], bool]  # x's engine looks for pages at y
 
 
-def contact(w: World, rules: Rules, x: Node, y: Node) -> None:
+def contact(w: World, x: Node, y: Node) -> None:
     for one, other in ((x, y), (y, x)):
         one.goodbyes |= other.goodbyes
         if other.knows > one.knows and other.sure and not other.running:
@@ -273,20 +268,20 @@ def contact(w: World, rules: Rules, x: Node, y: Node) -> None:
         if one.touched < other.excluded and other.touched < other.excluded and one.start > 1:
             one.excluded = max(one.excluded, other.excluded)
         if one.running and other.knows >= one.running and w.done >= one.running:
-            rules.over(w, one, one.running, frozenset((one.life, other.life)))
+            w.rules.over(w, one, one.running, frozenset((one.life, other.life)))
             one.running = one.run_from = 0
-    rules.contact(w, x, y)
-    rules.contact(w, y, x)
+    w.rules.contact(w, x, y)
+    w.rules.contact(w, y, x)
 
 
-def carry_out(w: World, rules: Rules, node: Node, number: int) -> None:
+def carry_out(w: World, node: Node, number: int) -> None:
     if node.running == number or (node.knows >= number and w.done >= number):
         return
     node.running = number
     if node.journal.entries[-1:] != (number,) or node.page:  # else the last entry is the same
         w.write(node, number)
     node.run_from = node.journal.last
-    rules.removed(w, node)
+    w.rules.removed(w, node)
 
 
 # --- what may happen. Each yields a text and the world afterwards.
@@ -295,12 +290,12 @@ Step = tuple[str, World]
 
 
 def begin(story: Story, rules: Rules) -> World:
-    w = World(story)
-    rules.begin(w)
+    w = World(story, rules)
+    w.rules.begin(w)
     for node in w.nodes:
         if NAMES[node.name] in story.away:
-            _leave(w, rules, node)
-            w = settled(w, rules)
+            _leave(w, node)
+            w = settled(w)
     return w
 
 
@@ -309,19 +304,17 @@ def change(w: World) -> tuple[World, list[Node]]:
     return other, other.nodes
 
 
-def views(w: World, rules: Rules) -> Iterator[Step]:
+def views(w: World) -> Iterator[Step]:
     """A member gives a new view to those that it reaches. Nobody is left out without a reason."""
     alive = [n for n in w.nodes if n.runs and not n.left]
     for size in (1, 2, 3):
         for group in combinations(alive, size):
             lags = [n for n in group if size > 1 and may(w, "lag", n)]
             for lag in (None, *lags):
-                yield from _view(w, rules, alive, group, lag)
+                yield from _view(w, alive, group, lag)
 
 
-def _view(
-    w: World, rules: Rules, alive: list[Node], group: tuple[Node, ...], lag: Node | None
-) -> Iterator[Step]:
+def _view(w: World, alive: list[Node], group: tuple[Node, ...], lag: Node | None) -> Iterator[Step]:
     view = frozenset(n.life for n in group)
     takers = [n for n in group if n is not lag]
     if all(n.view == view for n in takers):
@@ -331,18 +324,18 @@ def _view(
             return
     for head in group:
         if all(w.can_talk(head, n) for n in group if n is not head):
-            yield _viewed(w, rules, group, head, lag)
+            yield _viewed(w, group, head, lag)
 
 
-def _viewed(w: World, rules: Rules, group: tuple[Node, ...], head: Node, lag: Node | None) -> Step:
+def _viewed(w: World, group: tuple[Node, ...], head: Node, lag: Node | None) -> Step:
     after, nodes = change(w)
     view = frozenset(n.life for n in group)
     takers = [nodes[n.name] for n in group if n is not lag]
     for one in takers:
         if one.name != head.name:
-            contact(after, rules, nodes[head.name], one)
+            contact(after, nodes[head.name], one)
     for one in takers:
-        rules.see(after, one, view)
+        w.rules.see(after, one, view)
         one.view = one.last_view = view
         for other in nodes:
             if other.life in view:
@@ -354,43 +347,43 @@ def _viewed(w: World, rules: Rules, group: tuple[Node, ...], head: Node, lag: No
     return text, after
 
 
-def calls(w: World, rules: Rules) -> Iterator[Step]:
+def calls(w: World) -> Iterator[Step]:
     for x, y in permutations(w.nodes, 2):
         if w.can_call(x, y):
             after, nodes = change(w)
-            contact(after, rules, nodes[x.name], nodes[y.name])
+            contact(after, nodes[x.name], nodes[y.name])
             yield f"{NAMES[x.name]} calls {NAMES[y.name]}", after
 
 
-def pages(w: World, rules: Rules) -> Iterator[Step]:
+def pages(w: World) -> Iterator[Step]:
     for x, y in permutations(w.nodes, 2):
         if w.can_call(x, y) and y.life in x.view:
-            yield from _pages(w, rules, x, y)
+            yield from _pages(w, x, y)
 
 
-def asks(w: World, rules: Rules) -> Iterator[Step]:
+def asks(w: World) -> Iterator[Step]:
     for x in w.nodes:
-        if x.runs and not x.left and rules.compares(w, x):
+        if x.runs and not x.left and w.rules.compares(w, x):
             for lost in (None, *(n for n in w.others(x) if may(w, "lost", n))):
                 after, nodes = change(w)
-                rules.catch_up(after, nodes[x.name], lost and nodes[lost.name])
+                w.rules.catch_up(after, nodes[x.name], lost and nodes[lost.name])
                 if lost is not None:
                     after.faults += 1
                 lost_text = f", the answer of {NAMES[lost.name]} gets lost" if lost else ""
                 yield f"{NAMES[x.name]} asks what it missed{lost_text}", after
 
 
-def _pages(w: World, rules: Rules, x: Node, y: Node) -> Iterator[Step]:
+def _pages(w: World, x: Node, y: Node) -> Iterator[Step]:
     """x gives its page to y, or y makes a replica of x's."""
     is_free = y.page == 0 and y.running == 0 and y.has_asked
     if not (x.page and x.shown == SERVED and is_free and x.life in y.view):
         return
-    for kind, allowed in (("move", rules.may_give(x)), ("replica", rules.may_copy(w, y, x))):
-        if does(w, kind, x) and allowed and rules.may_use(y, x):
+    for kind in ("move", "replica"):
+        if does(w, kind, x) and w.rules.may_give(x) and w.rules.may_use(y, x):
             after, nodes = change(w)
             giver, taker = nodes[x.name], nodes[y.name]
-            contact(after, rules, giver, taker)
-            if giver.shown == SERVED and rules.may_use(taker, giver):
+            contact(after, giver, taker)
+            if giver.shown == SERVED and w.rules.may_use(taker, giver):
                 taker.page, taker.set_at = giver.page, taker.journal.last
                 taker.shown = SERVED
                 if kind == "move":
@@ -398,7 +391,7 @@ def _pages(w: World, rules: Rules, x: Node, y: Node) -> Iterator[Step]:
                 yield f"{kind} {NAMES[x.name]} to {NAMES[y.name]}", after
 
 
-def keys(w: World, rules: Rules) -> Iterator[Step]:
+def keys(w: World) -> Iterator[Step]:
     for x in w.nodes:
         name = NAMES[x.name]
         if not x.runs:
@@ -412,16 +405,16 @@ def keys(w: World, rules: Rules) -> Iterator[Step]:
             one.page, one.set_at, one.shown = value, one.journal.last, SERVED
             yield f"set {value} at {name}", after
         may_begin = name in w.story.remove and w.removal is None and w.begun < w.story.removals
-        if may_begin and rules.may_remove(x):
+        if may_begin and w.rules.may_remove(x):
             after, nodes = change(w)
             after.begun += 1
             after.removal = Removal(after.begun, x.life, frozenset())
             after.left_removed = x.left
-            carry_out(after, rules, nodes[x.name], after.begun)
+            carry_out(after, nodes[x.name], after.begun)
             yield f"remove {after.begun} begins at {name}", after
 
 
-def removal(w: World, rules: Rules) -> Iterator[Step]:
+def removal(w: World) -> Iterator[Step]:
     if (removal := w.removal) is None:
         return
     number = removal.number
@@ -432,7 +425,7 @@ def removal(w: World, rules: Rules) -> Iterator[Step]:
             if x.runs and not x.left and (x.running == number or (begun_here and x.has_asked)):
                 after, nodes = change(w)
                 after.removal = Removal(number, x.life, frozenset())
-                carry_out(after, rules, nodes[x.name], number)
+                carry_out(after, nodes[x.name], number)
                 yield f"{NAMES[x.name]} drives removal {number} on", after
         return
     if not driver.runs:
@@ -441,8 +434,8 @@ def removal(w: World, rules: Rules) -> Iterator[Step]:
     for m in members:
         if m.life not in removal.answered and w.can_call(driver, m):
             after, nodes = change(w)
-            contact(after, rules, nodes[driver.name], nodes[m.name])
-            carry_out(after, rules, nodes[m.name], number)
+            contact(after, nodes[driver.name], nodes[m.name])
+            carry_out(after, nodes[m.name], number)
             after.removal = removal._replace(answered=removal.answered | {m.life})
             yield f"{NAMES[m.name]} carries removal {number} out", after
     if len(members) + 1 < len(driver.view):
@@ -457,12 +450,12 @@ def removal(w: World, rules: Rules) -> Iterator[Step]:
     after, nodes = change(w)
     head = nodes[driver.name]
     heard = [nodes[m.name] for m in members]
-    if not rules.nobody_else(after, head, heard):
+    if not w.rules.nobody_else(after, head, heard):
         return
     after.done, after.removal = number, None
     answered = removal.answered | {head.life}
     for m in (head, *heard):
-        rules.over(after, m, number, answered)
+        w.rules.over(after, m, number, answered)
         m.running = m.run_from = 0
     for n in nodes:
         by = {m.name for m in (head, *heard)}
@@ -479,10 +472,10 @@ def may(w: World, kind: str, node: Node) -> bool:
     return w.faults < w.story.faults_max and NAMES[node.name] in w.story.faults.get(kind, "")
 
 
-def faults(w: World, rules: Rules) -> Iterator[Step]:
+def faults(w: World) -> Iterator[Step]:
     for x in w.nodes:
         name = NAMES[x.name]
-        for kind, able, act in _faults_of(w, rules, x):
+        for kind, able, act in _faults_of(w, x):
             if able and may(w, kind, x):
                 after, nodes = change(w)
                 act(after, nodes[x.name])
@@ -495,10 +488,10 @@ def faults(w: World, rules: Rules) -> Iterator[Step]:
         comes_back = w.starts < w.story.starts_max or w.story.starts_max == 1
         if does(w, "leave", x) and x.runs and not x.left and comes_back:
             after, nodes = change(w)
-            _leave(after, rules, nodes[x.name])
+            _leave(after, nodes[x.name])
             yield f"{name} leaves with a goodbye", after
         if (not x.up or x.left) and w.starts < w.story.starts_max and name not in w.story.without:
-            yield from _starts(w, rules, x)
+            yield from _starts(w, x)
     if w.cuts:
         after, nodes = change(w)
         after.cuts, after.rejects = frozenset(), frozenset()
@@ -511,7 +504,7 @@ def faults(w: World, rules: Rules) -> Iterator[Step]:
             after, nodes = change(w)
             for one in (nodes[x.name], *after.others(nodes[x.name])):
                 if one.name == x.name or after.can_call(nodes[x.name], one):
-                    rules.forget(after, one, z.name)
+                    w.rules.forget(after, one, z.name)
                     nodes[z.name].excused_by |= {one.name}
             after.faults += 1
             yield f"forget {NAMES[z.name]} at {NAMES[x.name]}", after
@@ -520,8 +513,7 @@ def faults(w: World, rules: Rules) -> Iterator[Step]:
 Act = Callable[[World, Node], None]
 
 
-def _faults_of(w: World, rules: Rules, x: Node) -> Iterable[tuple[str, bool, Act]]:
-    del rules
+def _faults_of(w: World, x: Node) -> Iterable[tuple[str, bool, Act]]:
     others = [n for n in NODES if n != x.name]
     both = frozenset(p for n in others for p in ((x.name, n), (n, x.name)))
     is_cut = any((n, x.name) in w.cuts for n in others)
@@ -568,15 +560,15 @@ def _faults_of(w: World, rules: Rules, x: Node) -> Iterable[tuple[str, bool, Act
         yield "later restore disk of", w.saved_disk is not None and has_dropped_all, restore_disk
 
 
-def _leave(w: World, rules: Rules, node: Node) -> None:
+def _leave(w: World, node: Node) -> None:
     for other in w.others(node):
         if w.can_call(node, other):
-            contact(w, rules, node, other)
+            contact(w, node, other)
             other.goodbyes |= {node.life}
     node.left = True
 
 
-def start(w: World, rules: Rules, node: Node, address: int) -> None:
+def start(w: World, node: Node, address: int) -> None:
     w.starts += 1
     node.up, node.frozen, node.left = True, False, False
     node.start, node.at = w.starts, address
@@ -585,18 +577,18 @@ def start(w: World, rules: Rules, node: Node, address: int) -> None:
     node.excused_by = frozenset()
     node.sure, node.was_told, node.has_asked = False, False, False
     node.told_upto = frozenset()
-    node.met_us, node.state_is_old = (0, 0), False
-    rules.start(w, node)
+    node.state_is_old = False
+    w.rules.start(w, node)
     node.last_view = node.view
 
 
-def _starts(w: World, rules: Rules, x: Node) -> Iterator[Step]:
+def _starts(w: World, x: Node) -> Iterator[Step]:
     addresses = [x.name]
     if may(w, "address", x):
         addresses = [VICTIM]
     for address in addresses:
         after, nodes = change(w)
-        start(after, rules, nodes[x.name], address)
+        start(after, nodes[x.name], address)
         text = f"start {NAMES[x.name]}"
         if address != x.name:
             after.faults += 1
@@ -609,8 +601,7 @@ def _starts(w: World, rules: Rules, x: Node) -> Iterator[Step]:
             yield f"{text}, which ends before it asks", after
 
 
-def backups(w: World, rules: Rules) -> Iterator[Step]:
-    del rules
+def backups(w: World) -> Iterator[Step]:
     if "backup" not in w.story.also:
         return
     for kind, fields in (("state", STATE_DIR), ("disk", DISK)):
@@ -622,23 +613,23 @@ def backups(w: World, rules: Rules) -> Iterator[Step]:
             yield f"copy {kind} of {NAMES[VICTIM]}", after
 
 
-def steps(w: World, rules: Rules) -> Iterator[Step]:
+def steps(w: World) -> Iterator[Step]:
     for kind in (views, calls, asks, pages, keys, removal, faults, backups):
-        for text, after in kind(w, rules):
-            yield text, settled(after, rules) if w.story.settles else after
+        for text, after in kind(w):
+            yield text, settled(after) if w.story.settles else after
 
 
-def whole_view(w: World, rules: Rules) -> Iterator[Step]:
+def whole_view(w: World) -> Iterator[Step]:
     alive = [n for n in w.nodes if n.runs and not n.left]
-    yield from _view(w, rules, alive, tuple(alive), None)
+    yield from _view(w, alive, tuple(alive), None)
 
 
-def settled(w: World, rules: Rules) -> World:
+def settled(w: World) -> World:
     """Afterwards no process has anything left to do, unless it goes round in circles."""
     for _ in range(50):
         key = w.key()
         for kind in (whole_view, calls, asks, removal):
-            after = next((after for _, after in kind(w, rules) if after.key() != key), None)
+            after = next((after for _, after in kind(w) if after.key() != key), None)
             if after is not None:
                 w = after
                 break
@@ -647,7 +638,7 @@ def settled(w: World, rules: Rules) -> World:
     return w
 
 
-def healed(w: World, rules: Rules) -> World:
+def healed(w: World) -> World:
     """All nodes run, each at its own address, all reach each other, and all is settled."""
     after, nodes = change(w)
     after.cuts, after.rejects = frozenset(), frozenset()
@@ -655,8 +646,8 @@ def healed(w: World, rules: Rules) -> World:
         node.frozen = False
         is_well = node.up and not node.left and node.at == node.name
         if not is_well and NAMES[node.name] not in w.story.without:
-            start(after, rules, node, node.name)
-    return settled(after, rules)
+            start(after, node, node.name)
+    return settled(after)
 
 
 def is_over(w: World) -> bool:
@@ -679,7 +670,7 @@ def is_excused(w: World, node: Node, value: int) -> bool:
     return node.excluded >= value > max(node.touched, node.knows)
 
 
-def wrong(w: World, rules: Rules) -> Iterator[str]:
+def wrong(w: World) -> Iterator[str]:
     """Each kind of read of a removed page that is possible now, and each false answer."""
     if w.left_removed:
         yield FROM_LEFT
@@ -698,12 +689,12 @@ def wrong(w: World, rules: Rules) -> Iterator[str]:
             if reader is holder:
                 if holder.shown == SERVED:
                     yield AT_KNOWING if holder.knows >= holder.page else AT_MISSING
-                    after = healed(w, rules).nodes[holder.name]
+                    after = healed(w).nodes[holder.name]
                     if after.shown == SERVED and 0 < after.page <= w.done:
                         yield AT_MISSING + FOR_GOOD
             elif is_excused(w, holder, holder.page) and is_excused(w, reader, holder.page):
                 continue
-            elif holder.life in reader.view and rules.may_use(reader, holder):
+            elif holder.life in reader.view and w.rules.may_use(reader, holder):
                 reaches = (reader.name, holder.name) not in w.cuts
                 if reaches and holder.runs and holder.shown == SERVED:
                     yield AT_PEER

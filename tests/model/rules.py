@@ -1,14 +1,11 @@
 """The rule of docs/consistency.md: a life is with us, or it owes.
-
-Start rules that have not changed are those of today.py.
-"""
+Functions have the order and the names of peercached/removals/lives.py, peer/removals/catch_up.py
+and driver.py."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from model import today
-from model.today import reach, who_ended_together
 from model.world import (
     HIDDEN,
     NOT_KNOWN,
@@ -141,6 +138,12 @@ def over(w: World, node: Node, number: int, answered: View) -> None:
     node.away, node.away_from = frozenset(), 0
 
 
+def reach(w: World, node: Node, life: Life, position: int) -> None:
+    entry = node.table.get(life)
+    if "backup" in w.story.also and entry is not None and position > entry.reached:
+        node.table[life] = entry._replace(reached=position)
+
+
 def heard(node: Node, life: Life, upto: int) -> None:
     if node.away_from <= upto:
         node.away -= {life}
@@ -236,7 +239,11 @@ def told(w: World, member: Node, debtor: Node) -> None:
 
 
 def compares(w: World, node: Node) -> bool:
-    return not node.sure and today.compares(w, node)
+    if node.sure:
+        return False
+    reached = any(w.can_talk(node, n) and not n.left for n in w.nodes if n is not node)
+    # Alone in its view, it waits for the members that it reaches to take it in.
+    return not (len(node.view) == 1 and reached)
 
 
 def catch_up(w: World, node: Node, lost: Node | None) -> None:
@@ -255,7 +262,7 @@ def catch_up(w: World, node: Node, lost: Node | None) -> None:
         return
     for reply in replies.values():
         if reply.running:
-            carry_out(w, RULES, node, reply.running)
+            carry_out(w, node, reply.running)
     node.sure, node.shown = True, SERVED
     if not node.is_known:
         node.before = node.start
@@ -293,13 +300,25 @@ def find_enough(node: Node, replies: Replies) -> Replies | None:
         return known
     if any(r.vouches for r in replies.values()) and not node.was_told:
         return None
-    together = who_ended_together(node, replies)  # type: ignore[arg-type]
+    together = who_ended_together(node, replies)
     if together is None or not all(had_our_life(node, *named) for named in together.items()):
         return None
     return known
 
 
-def had_our_life(node: Node, name: int, reply: today.Reply) -> bool:
+def who_ended_together(node: Node, replies: Replies) -> Replies | None:
+    together: Replies = {}
+    waiting = set(node.waits_for)
+    while waiting:
+        name = waiting.pop()
+        if name not in replies:
+            return None
+        together[name] = replies[name]
+        waiting |= replies[name].companions - together.keys() - {node.name}
+    return together
+
+
+def had_our_life(node: Node, name: int, reply: Reply) -> bool:
     return reply.known or (not node.was_told and (name, reply.life) in node.ended_before)
 
 
@@ -325,14 +344,20 @@ def knows_later(m: Node, node: Node) -> bool:
 
 
 def is_unknown(w: World, node: Node, replies: Replies) -> bool:
+    others = {life[0] for life in node.view if life != node.life}
+    vouching = [reply for reply in replies.values() if reply.vouches]
+    is_known = any(reply.known for reply in vouching)
     if node.was_told:
-        others = {life[0] for life in node.view if life != node.life}
-        return others | node.waits_for <= replies.keys() and not any(
-            r.vouches and r.known for r in replies.values()
-        )
+        return others | node.waits_for <= replies.keys() and not is_known
     remembers = not node.state_is_old and (node.is_known or not (node.page or node.journal.last))
-    unknown = today.is_unknown(w, node, replies)  # type: ignore[arg-type]
-    return unknown or not (remembers or others_wait(replies))
+    if not (remembers or others_wait(replies)):
+        return True
+    if vouching:
+        return not is_known and (others <= replies.keys() or node.vouched == 0)
+    together = who_ended_together(node, replies)
+    return together is not None and not all(
+        had_our_life(node, *named) for named in together.items()
+    )
 
 
 def begin_empty(w: World, node: Node) -> None:
@@ -366,8 +391,8 @@ def ask_all(w: World, node: Node, lost: Node | None) -> Replies:
 def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
     if not w.can_call(node, m) or node.life not in m.view:
         return None
-    contact(w, RULES, node, m)
-    met, met_us = knows_later(node, m), knows_later(m, node)
+    contact(w, node, m)
+    met, met_us = w.rules.knows_later(node, m), w.rules.knows_later(m, node)
     m.state_is_old |= met
     reach(w, m, node.life, node.journal.last)
     if m.sure and m.state_is_old:
@@ -445,7 +470,6 @@ def may_use(reader: Node, holder: Node) -> bool:
 
 
 RULES = Rules(
-    name="now",
     begin=begin,
     see=see,
     start=start,
@@ -456,8 +480,8 @@ RULES = Rules(
     contact=told,
     catch_up=catch_up,
     compares=compares,
+    knows_later=knows_later,
     may_remove=lambda node: not node.left,
     may_give=lambda node: node.sure,
-    may_copy=lambda w, taker, holder: holder.sure,
     may_use=may_use,
 )
