@@ -1,5 +1,7 @@
 """Hooks for all tests. tests/ is on the import path, so that every test can import `harness`."""
 
+import asyncio
+import inspect
 import os
 
 import pytest
@@ -30,3 +32,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     stalls.watch()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine, for at most 100 s."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {
+        name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
+    }
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), clock.seconds(100)))
+    return True

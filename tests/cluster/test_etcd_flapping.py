@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -113,156 +113,131 @@ async def all_in(nodes: tuple[Node, ...]) -> None:
     await until(lambda: {node.names for node in nodes} == {everybody}, "one view of all")
 
 
-def run(claim: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(claim, seconds(100)))
-
-
-def test_repeatedly_killed_node_stops_changing_the_view(etcd: Etcd) -> None:
-    async def claim() -> None:
-        a, b = Node(etcd, "a"), Node(etcd, "b")
-        async with cluster(a, b):
-            free = 1
-            while not b.waits:
-                await b.kill()
-                await until(lambda: a.names == "a", "it is out")
-                await b.start()
-                await until(lambda: b.waits or a.names == "ab", "it waits or may join at once")
-                free += not b.waits
-            assert FREE_JOINS <= free <= FREE_JOINS + 1  # the first join may have lost some weight
-            made, joins = len(a.views), etcd.joins_of("b").split()[0]
-            for _ in range(20):
-                await b.membership.stop()
-                await b.start()
-                assert b.waits
-            assert len(a.views) == made
-            await b.membership.stop()
-            assert etcd.joins_of("b").split()[0] == joins  # joins during the wait are not counted
+async def test_repeatedly_killed_node_stops_changing_the_view(etcd: Etcd) -> None:
+    a, b = Node(etcd, "a"), Node(etcd, "b")
+    async with cluster(a, b):
+        free = 1
+        while not b.waits:
+            await b.kill()
+            await until(lambda: a.names == "a", "it is out")
             await b.start()
-            began = time.monotonic()
-            await until(lambda: a.names == "ab", "who stays is let in")
-            assert time.monotonic() - began > TTL_S / 2
-            assert len(a.views) == made + 1
-            print(f"{len(a.views)} views for {b.incarnation} starts")
-
-    run(claim())
-
-
-def test_a_steady_node_is_let_in_at_once_after_each_upgrade(etcd: Etcd) -> None:
-    async def claim() -> None:
-        a, b = Node(etcd, "a"), Node(etcd, "b")
-        async with cluster(a, b):
-            for _ in range(4):
-                await b.membership.leave(1.0)
-                await b.start()
-                began = now_s()
-                await until(lambda: b.names == "ab", "it is in")
-                assert now_s() - began < TTL_S
-                assert not b.waits
-
-    run(claim())
+            await until(lambda: b.waits or a.names == "ab", "it waits or may join at once")
+            free += not b.waits
+        assert FREE_JOINS <= free <= FREE_JOINS + 1  # the first join may have lost some weight
+        made, joins = len(a.views), etcd.joins_of("b").split()[0]
+        for _ in range(20):
+            await b.membership.stop()
+            await b.start()
+            assert b.waits
+        assert len(a.views) == made
+        await b.membership.stop()
+        assert etcd.joins_of("b").split()[0] == joins  # joins during the wait are not counted
+        await b.start()
+        began = time.monotonic()
+        await until(lambda: a.names == "ab", "who stays is let in")
+        assert time.monotonic() - began > TTL_S / 2
+        assert len(a.views) == made + 1
+        print(f"{len(a.views)} views for {b.incarnation} starts")
 
 
-def test_leaving_node_is_out_within_half_a_heartbeat(etcd: Etcd) -> None:
+async def test_a_steady_node_is_let_in_at_once_after_each_upgrade(etcd: Etcd) -> None:
+    a, b = Node(etcd, "a"), Node(etcd, "b")
+    async with cluster(a, b):
+        for _ in range(4):
+            await b.membership.leave(1.0)
+            await b.start()
+            began = now_s()
+            await until(lambda: b.names == "ab", "it is in")
+            assert now_s() - began < TTL_S
+            assert not b.waits
+
+
+async def test_leaving_node_is_out_within_half_a_heartbeat(etcd: Etcd) -> None:
     """A leaving node announces it. A node that vanished silently gets one heartbeat interval to
     return."""
     patient = Timing(heartbeat_interval_s=seconds(10), member_ttl_s=seconds(40))
 
-    async def claim() -> None:
-        a, b = Node(etcd, "a", timing=patient), Node(etcd, "b", timing=patient)
-        async with cluster(a, b):
-            began = now_s()
-            await b.membership.leave(1.0)
-            await until(lambda: a.names == "a", "it is out")
-            assert now_s() - began < patient.heartbeat_interval_s / 2
-
-    run(claim())
+    a, b = Node(etcd, "a", timing=patient), Node(etcd, "b", timing=patient)
+    async with cluster(a, b):
+        began = now_s()
+        await b.membership.leave(1.0)
+        await until(lambda: a.names == "a", "it is out")
+        assert now_s() - began < patient.heartbeat_interval_s / 2
 
 
-def test_damped_node_that_loses_its_lease_waits_again(etcd: Etcd) -> None:
-    async def claim() -> None:
-        a, b = Node(etcd, "a"), Node(etcd, "b")
-        async with cluster(a, b):
-            await b.kill()
-            etcd.put_joins_of("b", flaps(2 * TTL_S))
-            with CutProxy(etcd.endpoint) as proxy:
-                b.endpoint = proxy.endpoint
-                await b.start()
-                assert b.waits
-                proxy.cut()
-                await until(lambda: "no session with etcd" in b.said, "it misses etcd")
-                await asyncio.sleep(2 * TTL_S)  # longer than its wait and its lease
-                made = len(a.views)
-                proxy.mend()
-                await until(lambda: b.waits, "it waits anew")
-                assert len(a.views) == made
-                await until(lambda: a.names == "ab", "it has stayed")
-
-    run(claim())
-
-
-def test_a_restart_of_etcd_in_the_wait_lengthens_no_wait(etcd: Etcd) -> None:
-    async def claim() -> None:
-        a, b = Node(etcd, "a"), Node(etcd, "b")
-        async with cluster(a, b):
-            await b.kill()
-            etcd.put_joins_of("b", flaps(4 * TTL_S))
-            await b.start()
-            began = now_s()
-            await asyncio.sleep(2 * TTL_S)
-            await in_thread(etcd.kill)
-            await in_thread(etcd.start)
-            await until(lambda: b.waits, "it goes on waiting")
-            await until(lambda: a.names == "ab", "it has stayed")
-            assert now_s() - began < 6 * TTL_S
-
-    run(claim())
-
-
-def test_etcd_hiccups_are_not_counted_as_joins(etcd: Etcd) -> None:
-    async def claim() -> None:
-        nodes = Node(etcd, "a"), Node(etcd, "b"), Node(etcd, "c")
-        async with cluster(*nodes):
-            joins = [etcd.joins_of(node.node_id) for node in nodes]
-            made = [len(node.views) for node in nodes]
-            assert all(value.startswith(b"1.000 ") for value in joins)
-            for _ in range(2):
-                await in_thread(etcd.kill)
-                await until(
-                    lambda: all("no session with etcd" in n.said for n in nodes), "it is missed"
-                )
-                await in_thread(etcd.start)
-                await until(lambda: not any(node.said for node in nodes), "it is back")
-            for _ in range(8):  # all leases at once
-                for node in nodes:
-                    await in_thread(lambda node=node: etcd.revoke_lease_of(node.node_id))
-                await until(lambda: not any(node.said for node in nodes), "they are back")
-            assert [etcd.joins_of(node.node_id) for node in nodes] == joins
-            for _ in range(2):
-                await in_thread(etcd.begin_anew)
-                await until(lambda: any(node.said for node in nodes), "it is missed")
-                await until(
-                    lambda: etcd.stamp() and not any(node.said for node in nodes), "it is whole"
-                )
-            assert [etcd.joins_of(node.node_id) for node in nodes] == [b"", b"", b""]
-            assert [len(node.views) for node in nodes] == made
-
-    run(claim())
-
-
-def test_return_after_a_lost_lease_counts_as_another_join(etcd: Etcd) -> None:
-    async def claim() -> None:
+async def test_damped_node_that_loses_its_lease_waits_again(etcd: Etcd) -> None:
+    a, b = Node(etcd, "a"), Node(etcd, "b")
+    async with cluster(a, b):
+        await b.kill()
+        etcd.put_joins_of("b", flaps(2 * TTL_S))
         with CutProxy(etcd.endpoint) as proxy:
-            nodes = Node(etcd, "a"), Node(etcd, "b"), Node(etcd, "c", proxy.endpoint)
-            async with cluster(*nodes):
-                proxy.cut()
-                await until(lambda: nodes[0].names == "ab", "it is out")
-                proxy.mend()
-                await all_in(nodes)
-                joins = [float(etcd.joins_of(node.node_id).split()[0]) for node in nodes]
-                assert joins[:2] == [1.0, 1.0]
-                assert joins[2] > 1.9
+            b.endpoint = proxy.endpoint
+            await b.start()
+            assert b.waits
+            proxy.cut()
+            await until(lambda: "no session with etcd" in b.said, "it misses etcd")
+            await asyncio.sleep(2 * TTL_S)  # longer than its wait and its lease
+            made = len(a.views)
+            proxy.mend()
+            await until(lambda: b.waits, "it waits anew")
+            assert len(a.views) == made
+            await until(lambda: a.names == "ab", "it has stayed")
 
-    run(claim())
+
+async def test_a_restart_of_etcd_in_the_wait_lengthens_no_wait(etcd: Etcd) -> None:
+    a, b = Node(etcd, "a"), Node(etcd, "b")
+    async with cluster(a, b):
+        await b.kill()
+        etcd.put_joins_of("b", flaps(4 * TTL_S))
+        await b.start()
+        began = now_s()
+        await asyncio.sleep(2 * TTL_S)
+        await in_thread(etcd.kill)
+        await in_thread(etcd.start)
+        await until(lambda: b.waits, "it goes on waiting")
+        await until(lambda: a.names == "ab", "it has stayed")
+        assert now_s() - began < 6 * TTL_S
+
+
+async def test_etcd_hiccups_are_not_counted_as_joins(etcd: Etcd) -> None:
+    nodes = Node(etcd, "a"), Node(etcd, "b"), Node(etcd, "c")
+    async with cluster(*nodes):
+        joins = [etcd.joins_of(node.node_id) for node in nodes]
+        made = [len(node.views) for node in nodes]
+        assert all(value.startswith(b"1.000 ") for value in joins)
+        for _ in range(2):
+            await in_thread(etcd.kill)
+            await until(
+                lambda: all("no session with etcd" in n.said for n in nodes), "it is missed"
+            )
+            await in_thread(etcd.start)
+            await until(lambda: not any(node.said for node in nodes), "it is back")
+        for _ in range(8):  # all leases at once
+            for node in nodes:
+                await in_thread(lambda node=node: etcd.revoke_lease_of(node.node_id))
+            await until(lambda: not any(node.said for node in nodes), "they are back")
+        assert [etcd.joins_of(node.node_id) for node in nodes] == joins
+        for _ in range(2):
+            await in_thread(etcd.begin_anew)
+            await until(lambda: any(node.said for node in nodes), "it is missed")
+            await until(
+                lambda: etcd.stamp() and not any(node.said for node in nodes), "it is whole"
+            )
+        assert [etcd.joins_of(node.node_id) for node in nodes] == [b"", b"", b""]
+        assert [len(node.views) for node in nodes] == made
+
+
+async def test_return_after_a_lost_lease_counts_as_another_join(etcd: Etcd) -> None:
+    with CutProxy(etcd.endpoint) as proxy:
+        nodes = Node(etcd, "a"), Node(etcd, "b"), Node(etcd, "c", proxy.endpoint)
+        async with cluster(*nodes):
+            proxy.cut()
+            await until(lambda: nodes[0].names == "ab", "it is out")
+            proxy.mend()
+            await all_in(nodes)
+            joins = [float(etcd.joins_of(node.node_id).split()[0]) for node in nodes]
+            assert joins[:2] == [1.0, 1.0]
+            assert joins[2] > 1.9
 
 
 def test_flapping_daemon_starts_warns_and_joins_later(

@@ -93,21 +93,18 @@ SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("size", [60, pytest.param(150, marks=SLOW)])
-def test_joins_are_gathered_and_no_break_makes_a_view(etcd: Etcd, size: int) -> None:
-    async def claim() -> None:
-        async with many(etcd, size) as nodes:
-            made, stamp = nodes.made(), etcd.stamp()
-            assert made < size / 4
-            await in_thread(etcd.kill)
-            await until(lambda: len(nodes.problems) == size, "all miss etcd")
-            await in_thread(etcd.start)
-            await until(lambda: nodes.well, "etcd is back")
-            assert (nodes.made(), etcd.stamp()) == (made, stamp)
-            began = time.monotonic()
-            await in_thread(etcd.begin_anew)
-            await until(lambda: nodes.problems, "it is missed")
-            await until(lambda: nodes.well and etcd.stamp(), "all are in the new one")
-            print(f"{made} views for {size} joins; anew in {time.monotonic() - began:.1f} s")
-            assert (nodes.made(), etcd.stamp()) == (made, stamp)
-
-    asyncio.run(claim())
+async def test_joins_are_gathered_and_no_break_makes_a_view(etcd: Etcd, size: int) -> None:
+    async with many(etcd, size) as nodes:
+        made, stamp = nodes.made(), etcd.stamp()
+        assert made < size / 4
+        await in_thread(etcd.kill)
+        await until(lambda: len(nodes.problems) == size, "all miss etcd")
+        await in_thread(etcd.start)
+        await until(lambda: nodes.well, "etcd is back")
+        assert (nodes.made(), etcd.stamp()) == (made, stamp)
+        began = time.monotonic()
+        await in_thread(etcd.begin_anew)
+        await until(lambda: nodes.problems, "it is missed")
+        await until(lambda: nodes.well and etcd.stamp(), "all are in the new one")
+        print(f"{made} views for {size} joins; anew in {time.monotonic() - began:.1f} s")
+        assert (nodes.made(), etcd.stamp()) == (made, stamp)

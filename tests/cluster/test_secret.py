@@ -224,26 +224,23 @@ def test_a_node_that_is_too_early_proves_the_new_secret_later(
     assert [names(daemon) for daemon in nodes.daemons] == [["a", "b", "c"]] * 3
 
 
-def test_a_dropped_secret_ends_the_sessions_that_it_opened(
+async def test_a_dropped_secret_ends_the_sessions_that_it_opened(
     nodes: Cluster, files: list[Path]
 ) -> None:
-    async def call() -> None:
-        link = stranger(nodes[0], ONE)
-        try:
-            await link.ready()
-            for step in (ADDED, USED):
-                write_secret(files[0], step)
-                await asyncio.to_thread(eventually, partial(uses, nodes[0], step), 20)
-                await ping(link)
-            assert "stranger" not in security(nodes[0])["older_secret"], "it is no member"
-            write_secret(files[0], DROPPED)
-            await asyncio.to_thread(eventually, partial(uses, nodes[0], DROPPED), 20)
-            with pytest.raises(AuthError):
-                await ping(link)
-        finally:
-            await link.close()
-
-    asyncio.run(call())
+    link = stranger(nodes[0], ONE)
+    try:
+        await link.ready()
+        for step in (ADDED, USED):
+            write_secret(files[0], step)
+            await asyncio.to_thread(eventually, partial(uses, nodes[0], step), 20)
+            await ping(link)
+        assert "stranger" not in security(nodes[0])["older_secret"], "it is no member"
+        write_secret(files[0], DROPPED)
+        await asyncio.to_thread(eventually, partial(uses, nodes[0], DROPPED), 20)
+        with pytest.raises(AuthError):
+            await ping(link)
+    finally:
+        await link.close()
 
 
 def test_a_foreign_secret_in_the_file_changes_nothing_and_is_reported(

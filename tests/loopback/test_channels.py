@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
-from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,10 +25,6 @@ from peercached.peer.rpc.failures import Refused
 from peercached.proto import peer_pb2 as pb
 
 END = end_of(17, 4711)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, seconds(30)))
 
 
 def answer_of(node: LoopNode, qpn: int = 18) -> bytes:
@@ -54,44 +49,38 @@ def why_not(node: LoopNode, connect_id: int) -> str:
     return why
 
 
-def test_connect_gives_reader_the_holders_end_and_names_the_reader() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
-            await in_sync(reader, holder)
-            asked: list[tuple[Any, ...]] = []
+async def test_connect_gives_reader_the_holders_end_and_names_the_reader() -> None:
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+        await in_sync(reader, holder)
+        asked: list[tuple[Any, ...]] = []
 
-            def accept(*given: Any) -> bytes:
-                asked.append(given)
-                return answer_of(holder)
+        def accept(*given: Any) -> bytes:
+            asked.append(given)
+            return answer_of(holder)
 
-            holder.engine.accept_channel = accept
-            closed = struct.pack("<2I", 3, 4)
-            wish(reader, holder, 1, closed)
-            await eventually(lambda: 1 in reader.engine.channels)
-            assert reader.engine.channels[1] == answer_of(holder)
-            own = reader.daemon.placement.own.address
-            assert asked == [("a", own.incarnation, END, closed)]
-
-    run(claim())
+        holder.engine.accept_channel = accept
+        closed = struct.pack("<2I", 3, 4)
+        wish(reader, holder, 1, closed)
+        await eventually(lambda: 1 in reader.engine.channels)
+        assert reader.engine.channels[1] == answer_of(holder)
+        own = reader.daemon.placement.own.address
+        assert asked == [("a", own.incarnation, END, closed)]
 
 
-def test_members_exchange_their_number_of_rails() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        first = LoopNode("a", a, [a], rails=2)
-        async with first, LoopNode("b", b, [a]) as second:
-            await in_sync(first, second)
-            await eventually(lambda: first.engine.connected and second.engine.connected)
-            offers = [node.engine.connected.values() for node in (first, second)]
-            assert [entry[-1] for entries in offers for entry in entries] == [
-                {},
-                offers_of(2),
-            ]
-            members = Status.model_validate(second.daemon.status.document()).membership.members
-            assert [(m.rails, m.protocol) for m in members] == [(2, "tcp"), (0, "")]
-
-    run(claim())
+async def test_members_exchange_their_number_of_rails() -> None:
+    a, b = free_port(), free_port()
+    first = LoopNode("a", a, [a], rails=2)
+    async with first, LoopNode("b", b, [a]) as second:
+        await in_sync(first, second)
+        await eventually(lambda: first.engine.connected and second.engine.connected)
+        offers = [node.engine.connected.values() for node in (first, second)]
+        assert [entry[-1] for entries in offers for entry in entries] == [
+            {},
+            offers_of(2),
+        ]
+        members = Status.model_validate(second.daemon.status.document()).membership.members
+        assert [(m.rails, m.protocol) for m in members] == [(2, "tcp"), (0, "")]
 
 
 @pytest.mark.parametrize(
@@ -101,225 +90,198 @@ def test_members_exchange_their_number_of_rails() -> None:
         (ValueError("rail 9 is none"), "rail 9 is none"),
     ],
 )
-def test_holder_refusing_a_channel_gives_the_reason_and_is_not_suspected(
+async def test_holder_refusing_a_channel_gives_the_reason_and_is_not_suspected(
     error: Exception, said: str
 ) -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
-            await in_sync(reader, holder)
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+        await in_sync(reader, holder)
 
-            def accept(*_: Any) -> bytes:
-                raise error
+        def accept(*_: Any) -> bytes:
+            raise error
 
-            holder.engine.accept_channel = accept
-            wish(reader, holder, 1)
-            await eventually(lambda: 1 in reader.engine.channels)
-            assert said in why_not(reader, 1)
-            assert not reader.engine.suspected
-            assert (holder.daemon.accepts.refused, reader.daemon.connects.refused) == (1, 1)
-
-    run(claim())
+        holder.engine.accept_channel = accept
+        wish(reader, holder, 1)
+        await eventually(lambda: 1 in reader.engine.channels)
+        assert said in why_not(reader, 1)
+        assert not reader.engine.suspected
+        assert (holder.daemon.accepts.refused, reader.daemon.connects.refused) == (1, 1)
 
 
-def test_nonmember_gets_no_channel_with_or_without_a_session() -> None:
-    async def claim() -> None:
-        a = free_port()
-        async with LoopNode("a", a, [a]) as holder:
-            holder.engine.accept_channel = lambda *_: answer_of(holder)
-            link = stranger(holder)
-            request = pb.ConnectChannelRequest(end=END)
-            with pytest.raises(Refused, match=r"stranger .* is not in view") as refused:
-                await link.call("ConnectChannel", request)
-            assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                await link.stub.ConnectChannel(request, metadata=())
-            assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert holder.daemon.accepts.accepted == 0
-            await link.close()
-
-    run(claim())
+async def test_nonmember_gets_no_channel_with_or_without_a_session() -> None:
+    a = free_port()
+    async with LoopNode("a", a, [a]) as holder:
+        holder.engine.accept_channel = lambda *_: answer_of(holder)
+        link = stranger(holder)
+        request = pb.ConnectChannelRequest(end=END)
+        with pytest.raises(Refused, match=r"stranger .* is not in view") as refused:
+            await link.call("ConnectChannel", request)
+        assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await link.stub.ConnectChannel(request, metadata=())
+        assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert holder.daemon.accepts.accepted == 0
+        await link.close()
 
 
-def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as holder, LoopNode("b", b, [a]) as reader:
-            await in_sync(holder, reader)
-            expelled: list[tuple[str, int]] = []
-            begun, go_on = threading.Event(), threading.Event()
+async def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as holder, LoopNode("b", b, [a]) as reader:
+        await in_sync(holder, reader)
+        expelled: list[tuple[str, int]] = []
+        begun, go_on = threading.Event(), threading.Event()
 
-            def accept(*_: Any) -> bytes:
-                begun.set()
-                assert go_on.wait(seconds(10))
-                expelled.clear()  # the expel at its departure came too early for this channel
-                return answer_of(holder)
+        def accept(*_: Any) -> bytes:
+            begun.set()
+            assert go_on.wait(seconds(10))
+            expelled.clear()  # the expel at its departure came too early for this channel
+            return answer_of(holder)
 
-            holder.engine.accept_channel = accept
-            holder.engine.expelled = expelled
-            own = reader.daemon.placement.own.address
-            wish(reader, holder, 1)
-            await eventually(begun.is_set)
-            last_word = Member(own, 1, State.LEFT)
-            holder.daemon.node.heartbeat(Heartbeat(last_word, 0), [])
-            await eventually(lambda: (own.node_id, own.incarnation) in expelled)
-            go_on.set()
-            await eventually(lambda: 1 in reader.engine.channels)
-            assert "no longer in the view" in why_not(reader, 1)
-            assert expelled == [(own.node_id, own.incarnation)]
-
-    run(claim())
+        holder.engine.accept_channel = accept
+        holder.engine.expelled = expelled
+        own = reader.daemon.placement.own.address
+        wish(reader, holder, 1)
+        await eventually(begun.is_set)
+        last_word = Member(own, 1, State.LEFT)
+        holder.daemon.node.heartbeat(Heartbeat(last_word, 0), [])
+        await eventually(lambda: (own.node_id, own.incarnation) in expelled)
+        go_on.set()
+        await eventually(lambda: 1 in reader.engine.channels)
+        assert "no longer in the view" in why_not(reader, 1)
+        assert expelled == [(own.node_id, own.incarnation)]
 
 
-def test_connect_to_a_departed_node_or_self_is_refused() -> None:
-    async def claim() -> None:
-        a = free_port()
-        async with LoopNode("a", a, [a]) as node:
-            for connect_id, index in ((1, 0), (2, 99)):
-                node.engine.post("connect_channel", index, connect_id, END, b"")
-            await eventually(lambda: len(node.engine.channels) == 2)
-            assert "no longer in the view" in why_not(node, 1)
-
-    run(claim())
+async def test_connect_to_a_departed_node_or_self_is_refused() -> None:
+    a = free_port()
+    async with LoopNode("a", a, [a]) as node:
+        for connect_id, index in ((1, 0), (2, 99)):
+            node.engine.post("connect_channel", index, connect_id, END, b"")
+        await eventually(lambda: len(node.engine.channels) == 2)
+        assert "no longer in the view" in why_not(node, 1)
 
 
-def test_holder_with_hung_device_costs_the_rpc_timeout_without_suspicion() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with (
-            LoopNode("a", a, [a], rpc_timeout_ms=200) as reader,
-            LoopNode("b", b, [a]) as holder,
-        ):
-            await in_sync(reader, holder)
-            go_on = threading.Event()
-
-            def accept(*_: Any) -> bytes:
-                assert go_on.wait(seconds(20))
-                return answer_of(holder)
-
-            holder.engine.accept_channel = accept
-            for connect_id in range(2 * CONNECTS_PER_PEER_MAX):  # too many to run at once
-                wish(reader, holder, connect_id)
-            # The timeout ends them long before the holder would.
-            await eventually(lambda: len(reader.engine.channels) == 2 * CONNECTS_PER_PEER_MAX)
-            assert all("in time" in why_not(reader, i) for i in reader.engine.channels)
-            assert "is suspect" not in reader.sentences(), "all else of it is well"
-            go_on.set()
-
-    run(claim())
-
-
-def test_reader_limits_pending_connects_per_holder_and_completes_all() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
-            await in_sync(reader, holder)
-            lock, at_once = threading.Lock(), [0, 0]  # [now, maximum]
-            go_on = threading.Event()
-
-            def accept(*_: Any) -> bytes:
-                with lock:
-                    at_once[0] += 1
-                    at_once[1] = max(at_once)
-                assert go_on.wait(seconds(20))
-                with lock:
-                    at_once[0] -= 1
-                return answer_of(holder)
-
-            holder.engine.accept_channel = accept
-            wishes = 5 * CONNECTS_PER_PEER_MAX
-            for connect_id in range(wishes):
-                wish(reader, holder, connect_id)
-            await eventually(
-                lambda: sum(holder.daemon.accepts._asked.values()) == CONNECTS_PER_PEER_MAX
-            )
-            go_on.set()
-            await eventually(lambda: len(reader.engine.channels) == wishes)
-            assert all(each == answer_of(holder) for each in reader.engine.channels.values())
-            assert at_once[1] == 1
-
-    run(claim())
-
-
-def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
-            await in_sync(reader, holder)
-            go_on = threading.Event()
-
-            def accept(*_: Any) -> bytes:
-                assert go_on.wait(seconds(20))
-                return answer_of(holder)
-
-            holder.engine.accept_channel = accept
-            own: NodeAddress = reader.daemon.placement.own.address
-            accepts = holder.daemon.accepts
-            try:
-                more = 3
-                works = [
-                    asyncio.ensure_future(accepts.accept(own, END, b""))
-                    for _ in range(ACCEPTS_PER_PEER_MAX + more)
-                ]
-                await eventually(lambda: accepts.refused == more)
-                request = pb.ConnectChannelRequest(end=END)
-                link = reader.daemon.peers.link(holder.daemon.placement.own.address.endpoint)
-                with pytest.raises(Refused, match="are being made") as error:
-                    await link.call("ConnectChannel", request)
-                assert error.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-            finally:
-                go_on.set()
-            await asyncio.gather(*works, return_exceptions=True)
-            assert await accepts.accept(own, END, b"") == answer_of(holder)
-
-    run(claim())
-
-
-def test_hung_connect_does_not_block_the_default_executor() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
-            await in_sync(reader, holder)
-            begun, go_on = threading.Event(), threading.Event()
-            answer = reader.engine.channel_connected
-
-            def connected(connect_id: int, packed: bytes) -> None:
-                begun.set()
-                assert go_on.wait(seconds(20))
-                answer(connect_id, packed)
-
-            reader.engine.channel_connected = connected
-            holder.engine.accept_channel = lambda *_: answer_of(holder)
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-            wish(reader, holder, 1)
-            await eventually(begun.is_set)
-            assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), seconds(5)) == 1
-            go_on.set()
-            await eventually(lambda: 1 in reader.engine.channels)
-
-    run(claim())
-
-
-def test_pending_connects_are_refused_when_the_daemon_stops() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
+async def test_holder_with_hung_device_costs_the_rpc_timeout_without_suspicion() -> None:
+    a, b = free_port(), free_port()
+    async with (
+        LoopNode("a", a, [a], rpc_timeout_ms=200) as reader,
+        LoopNode("b", b, [a]) as holder,
+    ):
+        await in_sync(reader, holder)
         go_on = threading.Event()
-        async with LoopNode("b", b, [b]) as holder:
 
-            def accept(*_: Any) -> bytes:
-                assert go_on.wait(seconds(20))
-                return answer_of(holder)
+        def accept(*_: Any) -> bytes:
+            assert go_on.wait(seconds(20))
+            return answer_of(holder)
 
-            holder.engine.accept_channel = accept
-            async with LoopNode("a", a, [b]) as reader:
-                await in_sync(reader, holder)
-                wish(reader, holder, 1)
-                await eventually(lambda: reader.daemon.connects._tasks)
-                wish(reader, holder, 2)
-                reader.daemon.events.drain()  # not started yet when the daemon cancels it
-                reader.daemon.events.stop()
-                await eventually(lambda: len(reader.engine.channels) == 2)
-                assert why_not(reader, 1) == why_not(reader, 2) == "this daemon stops"
+        holder.engine.accept_channel = accept
+        for connect_id in range(2 * CONNECTS_PER_PEER_MAX):  # too many to run at once
+            wish(reader, holder, connect_id)
+        # The timeout ends them long before the holder would.
+        await eventually(lambda: len(reader.engine.channels) == 2 * CONNECTS_PER_PEER_MAX)
+        assert all("in time" in why_not(reader, i) for i in reader.engine.channels)
+        assert "is suspect" not in reader.sentences(), "all else of it is well"
+        go_on.set()
+
+
+async def test_reader_limits_pending_connects_per_holder_and_completes_all() -> None:
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+        await in_sync(reader, holder)
+        lock, at_once = threading.Lock(), [0, 0]  # [now, maximum]
+        go_on = threading.Event()
+
+        def accept(*_: Any) -> bytes:
+            with lock:
+                at_once[0] += 1
+                at_once[1] = max(at_once)
+            assert go_on.wait(seconds(20))
+            with lock:
+                at_once[0] -= 1
+            return answer_of(holder)
+
+        holder.engine.accept_channel = accept
+        wishes = 5 * CONNECTS_PER_PEER_MAX
+        for connect_id in range(wishes):
+            wish(reader, holder, connect_id)
+        await eventually(
+            lambda: sum(holder.daemon.accepts._asked.values()) == CONNECTS_PER_PEER_MAX
+        )
+        go_on.set()
+        await eventually(lambda: len(reader.engine.channels) == wishes)
+        assert all(each == answer_of(holder) for each in reader.engine.channels.values())
+        assert at_once[1] == 1
+
+
+async def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+        await in_sync(reader, holder)
+        go_on = threading.Event()
+
+        def accept(*_: Any) -> bytes:
+            assert go_on.wait(seconds(20))
+            return answer_of(holder)
+
+        holder.engine.accept_channel = accept
+        own: NodeAddress = reader.daemon.placement.own.address
+        accepts = holder.daemon.accepts
+        try:
+            more = 3
+            works = [
+                asyncio.ensure_future(accepts.accept(own, END, b""))
+                for _ in range(ACCEPTS_PER_PEER_MAX + more)
+            ]
+            await eventually(lambda: accepts.refused == more)
+            request = pb.ConnectChannelRequest(end=END)
+            link = reader.daemon.peers.link(holder.daemon.placement.own.address.endpoint)
+            with pytest.raises(Refused, match="are being made") as error:
+                await link.call("ConnectChannel", request)
+            assert error.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        finally:
             go_on.set()
+        await asyncio.gather(*works, return_exceptions=True)
+        assert await accepts.accept(own, END, b"") == answer_of(holder)
 
-    run(claim())
+
+async def test_hung_connect_does_not_block_the_default_executor() -> None:
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+        await in_sync(reader, holder)
+        begun, go_on = threading.Event(), threading.Event()
+        answer = reader.engine.channel_connected
+
+        def connected(connect_id: int, packed: bytes) -> None:
+            begun.set()
+            assert go_on.wait(seconds(20))
+            answer(connect_id, packed)
+
+        reader.engine.channel_connected = connected
+        holder.engine.accept_channel = lambda *_: answer_of(holder)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        wish(reader, holder, 1)
+        await eventually(begun.is_set)
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), seconds(5)) == 1
+        go_on.set()
+        await eventually(lambda: 1 in reader.engine.channels)
+
+
+async def test_pending_connects_are_refused_when_the_daemon_stops() -> None:
+    a, b = free_port(), free_port()
+    go_on = threading.Event()
+    async with LoopNode("b", b, [b]) as holder:
+
+        def accept(*_: Any) -> bytes:
+            assert go_on.wait(seconds(20))
+            return answer_of(holder)
+
+        holder.engine.accept_channel = accept
+        async with LoopNode("a", a, [b]) as reader:
+            await in_sync(reader, holder)
+            wish(reader, holder, 1)
+            await eventually(lambda: reader.daemon.connects._tasks)
+            wish(reader, holder, 2)
+            reader.daemon.events.drain()  # not started yet when the daemon cancels it
+            reader.daemon.events.stop()
+            await eventually(lambda: len(reader.engine.channels) == 2)
+            assert why_not(reader, 1) == why_not(reader, 2) == "this daemon stops"
+        go_on.set()

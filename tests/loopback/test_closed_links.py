@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from harness.clock import seconds
 from harness.links import link_from
 
 from peercached.membership import NodeAddress
@@ -36,24 +35,18 @@ async def calls_under_way(link: PeerLink, count: int) -> list[asyncio.Task[objec
     return calls
 
 
-def test_calls_that_wait_for_the_handshake_end_with_their_link() -> None:
-    async def claim() -> None:
-        async with link_to_a_mute() as link:
-            calls = await calls_under_way(link, 3)
-            await link.close()
-            for call in calls:
-                with pytest.raises(Unreachable):
-                    await call
-
-    asyncio.run(asyncio.wait_for(claim(), seconds(10)))
-
-
-def test_a_caller_that_is_cancelled_itself_stays_cancelled() -> None:
-    async def claim() -> None:
-        async with link_to_a_mute() as link:
-            [call] = await calls_under_way(link, 1)
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
+async def test_calls_that_wait_for_the_handshake_end_with_their_link() -> None:
+    async with link_to_a_mute() as link:
+        calls = await calls_under_way(link, 3)
+        await link.close()
+        for call in calls:
+            with pytest.raises(Unreachable):
                 await call
 
-    asyncio.run(asyncio.wait_for(claim(), seconds(10)))
+
+async def test_a_caller_that_is_cancelled_itself_stays_cancelled() -> None:
+    async with link_to_a_mute() as link:
+        [call] = await calls_under_way(link, 1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call

@@ -1,11 +1,9 @@
 """A node that was away learns of every clear before it opens its workers' socket."""
 
-import asyncio
 import logging
 from typing import Any
 
 import pytest
-from harness.clock import seconds
 from harness.fake_engine import FakeEngine, digest_of
 from harness.loop_node import LoopNode, free_port, in_sync
 
@@ -19,23 +17,20 @@ def note_what_is_known_at_start(engine: FakeEngine, known: list[int]) -> None:
     engine.start = lambda: known.append(len(engine.epochs))
 
 
-def test_all_epochs_are_known_when_workers_may_come() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        known: list[int] = []
-        async with LoopNode("a", a, [a]) as head:
-            for number in range(CLEARED):
-                head.engine.raise_epoch(digest_of(str(number)), 2)
-            late = LoopNode("b", b, [a])
-            note_what_is_known_at_start(late.engine, known)
-            async with late:
-                await in_sync(head, late)
-            assert known == [CLEARED]
-
-    asyncio.run(asyncio.wait_for(claim(), seconds(30)))
+async def test_all_epochs_are_known_when_workers_may_come() -> None:
+    a, b = free_port(), free_port()
+    known: list[int] = []
+    async with LoopNode("a", a, [a]) as head:
+        for number in range(CLEARED):
+            head.engine.raise_epoch(digest_of(str(number)), 2)
+        late = LoopNode("b", b, [a])
+        note_what_is_known_at_start(late.engine, known)
+        async with late:
+            await in_sync(head, late)
+        assert known == [CLEARED]
 
 
-def test_a_member_that_does_not_tell_costs_no_start(
+async def test_a_member_that_does_not_tell_costs_no_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(_: PeerServicer, request: Any, context: Any) -> Any:
@@ -43,11 +38,8 @@ def test_a_member_that_does_not_tell_costs_no_start(
 
     monkeypatch.setattr(PeerServicer, "Epochs", refuse)
 
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
-            await in_sync(head, late)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(asyncio.wait_for(claim(), seconds(30)))
+    caplog.set_level(logging.WARNING)
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
+        await in_sync(head, late)
     assert "could say which namespaces were cleared" in caplog.text

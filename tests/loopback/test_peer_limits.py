@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 from harness.callers import stranger
 from harness.links import placement_of
-from harness.loop_node import LoopNode, free_port, run
+from harness.loop_node import LoopNode, free_port
 
 from peercached.membership import NodeAddress
 from peercached.peer.rpc import wire
@@ -59,39 +59,31 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Ping", pb.PingRequest()),
     ],
 )
-def test_no_call_is_answered_without_a_session(method: str, request_: Any) -> None:
-    async def claim() -> None:
-        a = free_port()
-        async with LoopNode("a", a, [a]) as node:
-            link = stranger(node)
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                await getattr(link.stub, method)(request_)
-            assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert node.daemon.interceptor.unauthenticated == 1
-            assert node.engine.epochs == {}
-            await link.close()
-
-    run(claim())
+async def test_no_call_is_answered_without_a_session(method: str, request_: Any) -> None:
+    a = free_port()
+    async with LoopNode("a", a, [a]) as node:
+        link = stranger(node)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await getattr(link.stub, method)(request_)
+        assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert node.daemon.interceptor.unauthenticated == 1
+        assert node.engine.epochs == {}
+        await link.close()
 
 
-def test_a_heartbeat_with_more_epochs_than_one_may_carry_is_refused() -> None:
-    async def claim() -> None:
-        a = free_port()
-        async with LoopNode("a", a, [a]) as node:
-            link = stranger(node)
-            await link.ready()
-            epochs = [pb.NamespaceEpoch(namespace_id=bytes([n]) * 16, epoch=1) for n in range(65)]
-            own = pb.NodeAddress(
-                node_id="stranger", incarnation=5, host=HOST, peer_port=1, data_port=2
-            )
-            sender = pb.Member(address=own, state=pb.ALIVE)
-            beat = pb.HeartbeatRequest(sender=sender, epochs=epochs)
-            with pytest.raises(Refused, match="65 namespace epochs; 64 are the limit"):
-                await link.call("Heartbeat", beat)
-            assert node.engine.epochs == {}
-            await link.close()
-
-    run(claim())
+async def test_a_heartbeat_with_more_epochs_than_one_may_carry_is_refused() -> None:
+    a = free_port()
+    async with LoopNode("a", a, [a]) as node:
+        link = stranger(node)
+        await link.ready()
+        epochs = [pb.NamespaceEpoch(namespace_id=bytes([n]) * 16, epoch=1) for n in range(65)]
+        own = pb.NodeAddress(node_id="stranger", incarnation=5, host=HOST, peer_port=1, data_port=2)
+        sender = pb.Member(address=own, state=pb.ALIVE)
+        beat = pb.HeartbeatRequest(sender=sender, epochs=epochs)
+        with pytest.raises(Refused, match="65 namespace epochs; 64 are the limit"):
+            await link.call("Heartbeat", beat)
+        assert node.engine.epochs == {}
+        await link.close()
 
 
 def test_every_call_of_the_service_is_in_these_tests() -> None:
@@ -100,17 +92,14 @@ def test_every_call_of_the_service_is_in_these_tests() -> None:
     assert calls == {name for name, _ in parameters} | {"Handshake"}
 
 
-def test_nobody_beats_for_another_node() -> None:
-    async def claim() -> None:
-        a = free_port()
-        async with LoopNode("a", a, [a]) as node:
-            link = stranger(node)
-            with pytest.raises(Refused, match="may not speak for b"):
-                await link.call("Heartbeat", pb.HeartbeatRequest(sender=OTHER_MEMBER))
-            assert node.members == ["a"]
-            await link.close()
-
-    run(claim())
+async def test_nobody_beats_for_another_node() -> None:
+    a = free_port()
+    async with LoopNode("a", a, [a]) as node:
+        link = stranger(node)
+        with pytest.raises(Refused, match="may not speak for b"):
+            await link.call("Heartbeat", pb.HeartbeatRequest(sender=OTHER_MEMBER))
+        assert node.members == ["a"]
+        await link.close()
 
 
 class Impostor(peer_pb2_grpc.PeerServicer):
@@ -169,37 +158,26 @@ async def reached(impostor: Impostor, member: NodeAddress | None = None) -> Asyn
     ],
     ids=["without the secret", "with a reflected proof", "with a short session"],
 )
-def test_a_server_that_proves_nothing_gets_no_call(impostor: Impostor, wrong: str) -> None:
-    async def claim() -> None:
-        async with reached(impostor) as link:
-            with pytest.raises(AuthError, match=wrong):
-                await link.ready()
-            assert link.metadata == ()
-            assert link.identity is None
-
-    run(claim())
+async def test_a_server_that_proves_nothing_gets_no_call(impostor: Impostor, wrong: str) -> None:
+    async with reached(impostor) as link:
+        with pytest.raises(AuthError, match=wrong):
+            await link.ready()
+        assert link.metadata == ()
+        assert link.identity is None
 
 
-def test_server_claiming_to_be_another_member_gets_no_proof() -> None:
+async def test_server_claiming_to_be_another_member_gets_no_proof() -> None:
     """The server could relay the proof, and so get a session in the caller's name."""
-
-    async def claim() -> None:
-        impostor = Impostor(Secret(b"the secret"))
-        async with reached(impostor, NodeAddress("c", 1, "127.0.0.1", 1, 2)) as link:
-            with pytest.raises(AuthError, match=r"says it is b at 127\.0\.0\.1:1, and c is there"):
-                await link.ready()
-            assert impostor.proofs == []
-
-    run(claim())
+    impostor = Impostor(Secret(b"the secret"))
+    async with reached(impostor, NodeAddress("c", 1, "127.0.0.1", 1, 2)) as link:
+        with pytest.raises(AuthError, match=r"says it is b at 127\.0\.0\.1:1, and c is there"):
+            await link.ready()
+        assert impostor.proofs == []
 
 
-def test_a_server_that_knows_the_secret_gets_them() -> None:
+async def test_a_server_that_knows_the_secret_gets_them() -> None:
     """Cross-check: with a valid proof the same server gets calls, so the tests above fail it for
     its proof alone."""
-
-    async def claim() -> None:
-        async with reached(Impostor(Secret(b"the secret"))) as link:
-            await link.ready()
-            assert link.identity == NodeAddress("b", 1, "127.0.0.1", 1, 2)
-
-    run(claim())
+    async with reached(Impostor(Secret(b"the secret"))) as link:
+        await link.ready()
+        assert link.identity == NodeAddress("b", 1, "127.0.0.1", 1, 2)

@@ -22,32 +22,29 @@ from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import RemovalId
 
 
-def test_remove_reaches_all_holders_and_clear_all_members() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
-            await in_sync(first, second)
-            await first.set("x")
-            await second.set("x", "y")
-            in_epoch_0 = (bytes(16), 0)  # for an unnamed namespace
-            answer = await first.ask("remove", *in_epoch_0, b"".join(map(digest_of, "xyz")))
-            status, held, text = answer
-            assert (status, set(each(held)), text) == (
-                Status.ok,
-                {digest_of("x"), digest_of("y")},
-                "",
-            )
-            assert await second.find("x", "y") == set()
-            assert not first.engine.removing and not second.engine.removing, "it is over"
+async def test_remove_reaches_all_holders_and_clear_all_members() -> None:
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+        await in_sync(first, second)
+        await first.set("x")
+        await second.set("x", "y")
+        in_epoch_0 = (bytes(16), 0)  # for an unnamed namespace
+        answer = await first.ask("remove", *in_epoch_0, b"".join(map(digest_of, "xyz")))
+        status, held, text = answer
+        assert (status, set(each(held)), text) == (
+            Status.ok,
+            {digest_of("x"), digest_of("y")},
+            "",
+        )
+        assert await second.find("x", "y") == set()
+        assert not first.engine.removing and not second.engine.removing, "it is over"
 
-            namespace_id = first.engine.namespace_id("model")
-            second.engine.epochs[namespace_id] = 7
-            assert await first.ask("clear", 0, b"model") == b""
-            assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
-            await second.daemon.server.stop(0)
-            assert await first.daemon.operations.clear("model") == {"unreached": ["b"]}
-
-    run(claim())
+        namespace_id = first.engine.namespace_id("model")
+        second.engine.epochs[namespace_id] = 7
+        assert await first.ask("clear", 0, b"model") == b""
+        assert first.engine.epochs[namespace_id] == second.engine.epochs[namespace_id] > 7
+        await second.daemon.server.stop(0)
+        assert await first.daemon.operations.clear("model") == {"unreached": ["b"]}
 
 
 def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
@@ -76,62 +73,56 @@ def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
     run(claim())
 
 
-def test_a_node_that_missed_a_clear_learns_of_it_by_heartbeats() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
-            await in_sync(head, late)
-            namespace_id = head.engine.namespace_id("model")
-            head.engine.raise_epoch(namespace_id, 3)
-            await eventually(lambda: late.engine.epochs.get(namespace_id) == 3)
-
-    run(claim())
+async def test_a_node_that_missed_a_clear_learns_of_it_by_heartbeats() -> None:
+    a, b = free_port(), free_port()
+    async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
+        await in_sync(head, late)
+        namespace_id = head.engine.namespace_id("model")
+        head.engine.raise_epoch(namespace_id, 3)
+        await eventually(lambda: late.engine.epochs.get(namespace_id) == 3)
 
 
-def test_only_the_process_that_began_a_removal_ends_it() -> None:
-    async def claim() -> None:
-        ports = [free_port() for _ in range(3)]
-        async with contextlib.AsyncExitStack() as stack:
-            driver, liar, member = [
-                await stack.enter_async_context(LoopNode(name, port, ports[:1]))
-                for name, port in zip("abc", ports, strict=True)
-            ]
-            await in_sync(driver, liar, member)
-            await member.set("x")
-            await liar.daemon.server.stop(0)
-            removal = asyncio.ensure_future(
-                driver.daemon.removal_driver.remove(digest_of("x"), 0.5, (bytes(16), 0))
-            )
-            running = member.daemon.removals.ledger.running
-            await eventually(lambda: running)
-            (id,) = running
-            end = pb.EndRemovalsRequest(ids=[id_message(id)])
-            future = pb.EndRemovalsRequest(ids=[id_message(RemovalId(id.incarnation, 99))])
-            by = liar.daemon.placement.own.address
-            for node in (driver, member):
-                with pytest.raises(LookupError, match="not b's to end"):
-                    node.daemon.removals.told_over(by, end)
-                node.daemon.removals.told_over(by, future)
-                assert not node.daemon.removals.ledger.is_over(RemovalId(id.incarnation, 99))
-            again = remove_request(id, digest_of("x"), None)
-            assert not (await driver.daemon.removals.answer(by, again)).over
-            with pytest.raises(LookupError, match="not b's"):
-                await member.daemon.removals.answer(by, again)
-            assert (await removal)[0] == Status.removing
-            assert running.keys() == {id}
-            began = driver.daemon.placement.own.address
-            member.daemon.removals.told_over(began, end)
-            assert not running
+async def test_only_the_process_that_began_a_removal_ends_it() -> None:
+    ports = [free_port() for _ in range(3)]
+    async with contextlib.AsyncExitStack() as stack:
+        driver, liar, member = [
+            await stack.enter_async_context(LoopNode(name, port, ports[:1]))
+            for name, port in zip("abc", ports, strict=True)
+        ]
+        await in_sync(driver, liar, member)
+        await member.set("x")
+        await liar.daemon.server.stop(0)
+        removal = asyncio.ensure_future(
+            driver.daemon.removal_driver.remove(digest_of("x"), 0.5, (bytes(16), 0))
+        )
+        running = member.daemon.removals.ledger.running
+        await eventually(lambda: running)
+        (id,) = running
+        end = pb.EndRemovalsRequest(ids=[id_message(id)])
+        future = pb.EndRemovalsRequest(ids=[id_message(RemovalId(id.incarnation, 99))])
+        by = liar.daemon.placement.own.address
+        for node in (driver, member):
+            with pytest.raises(LookupError, match="not b's to end"):
+                node.daemon.removals.told_over(by, end)
+            node.daemon.removals.told_over(by, future)
+            assert not node.daemon.removals.ledger.is_over(RemovalId(id.incarnation, 99))
+        again = remove_request(id, digest_of("x"), None)
+        assert not (await driver.daemon.removals.answer(by, again)).over
+        with pytest.raises(LookupError, match="not b's"):
+            await member.daemon.removals.answer(by, again)
+        assert (await removal)[0] == Status.removing
+        assert running.keys() == {id}
+        began = driver.daemon.placement.own.address
+        member.daemon.removals.told_over(began, end)
+        assert not running
 
-            # The liar's end of a removal to come counted for nothing. The driver's does.
-            late = remove_request(RemovalId(id.incarnation, 99), digest_of("x"), None)
-            assert (await member.daemon.removals.answer(began, late)).kept
-            assert running
-            member.daemon.removals.told_over(began, future)
-            early = RemovalId(id.incarnation, 100)
-            member.daemon.removals.told_over(began, pb.EndRemovalsRequest(ids=[id_message(early)]))
-            late = remove_request(early, digest_of("x"), None)
-            assert (await member.daemon.removals.answer(began, late)).kept
-            assert not running
-
-    run(claim())
+        # The liar's end of a removal to come counted for nothing. The driver's does.
+        late = remove_request(RemovalId(id.incarnation, 99), digest_of("x"), None)
+        assert (await member.daemon.removals.answer(began, late)).kept
+        assert running
+        member.daemon.removals.told_over(began, future)
+        early = RemovalId(id.incarnation, 100)
+        member.daemon.removals.told_over(began, pb.EndRemovalsRequest(ids=[id_message(early)]))
+        late = remove_request(early, digest_of("x"), None)
+        assert (await member.daemon.removals.answer(began, late)).kept
+        assert not running

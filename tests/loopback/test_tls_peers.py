@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 from harness.callers import HOST, SECRET, Shown, Site, link_to, security, with_node
 from harness.clock import seconds
-from harness.loop_node import LoopNode, eventually, free_port, in_sync, run
+from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
 from peercached.peer.rpc import connection_limits
 from peercached.peer.rpc.auth import AuthError
@@ -29,31 +29,28 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path / "site")
 
 
-def test_nodes_of_one_authority_meet_and_health_checks_are_no_strangers(
+async def test_nodes_of_one_authority_meet_and_health_checks_are_no_strangers(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The checks connect, stay a second, and send nothing."""
     monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
 
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with (
-            LoopNode("a", a, [a], secret=SECRET, tls=site.tls("a")) as first,
-            LoopNode("b", b, [a], secret=SECRET, tls=site.tls("b")) as second,
-        ):
-            await in_sync(first, second)
-            await first.set("x")
-            assert await second.find("x") == {("x", "a")}
-            checks = [socket.create_connection((HOST, a)) for _ in range(30)]
-            await eventually(lambda: security(first)["meta_connections"] >= 30)
-            await asyncio.sleep(seconds(1))
-            for check in checks:
-                check.close()
-            await eventually(lambda: security(first)["meta_connections"] < 30)
-            assert security(first)["meta_ended_silent"] == 0
-            assert "TLS" not in first.sentences()
-
-    run(claim())
+    a, b = free_port(), free_port()
+    async with (
+        LoopNode("a", a, [a], secret=SECRET, tls=site.tls("a")) as first,
+        LoopNode("b", b, [a], secret=SECRET, tls=site.tls("b")) as second,
+    ):
+        await in_sync(first, second)
+        await first.set("x")
+        assert await second.find("x") == {("x", "a")}
+        checks = [socket.create_connection((HOST, a)) for _ in range(30)]
+        await eventually(lambda: security(first)["meta_connections"] >= 30)
+        await asyncio.sleep(seconds(1))
+        for check in checks:
+            check.close()
+        await eventually(lambda: security(first)["meta_connections"] < 30)
+        assert security(first)["meta_ended_silent"] == 0
+        assert "TLS" not in first.sentences()
     assert "a connection to meta_port" not in caplog.text
 
 
@@ -118,17 +115,14 @@ def test_certificate_cannot_be_used_for_another_node_or_host(
     with_node(claim, site)
 
 
-def test_a_server_that_shows_another_hosts_certificate_is_not_talked_to(site: Site) -> None:
-    async def claim() -> None:
-        port = free_port()
-        tls = Tls(site.files("a", host="127.0.0.7"), "a", "127.0.0.7")
-        async with LoopNode("a", port, [port], secret=SECRET, tls=tls) as node:
-            link = link_to(node, Shown(site.files("b")))
-            with pytest.raises(Unreachable):
-                await link.ready()
-            await link.close()
-
-    run(claim())
+async def test_a_server_that_shows_another_hosts_certificate_is_not_talked_to(site: Site) -> None:
+    port = free_port()
+    tls = Tls(site.files("a", host="127.0.0.7"), "a", "127.0.0.7")
+    async with LoopNode("a", port, [port], secret=SECRET, tls=tls) as node:
+        link = link_to(node, Shown(site.files("b")))
+        with pytest.raises(Unreachable):
+            await link.ready()
+        await link.close()
 
 
 def shown_by(port: int, site: Site) -> int:
@@ -146,7 +140,7 @@ def shown_by(port: int, site: Site) -> int:
     return x509.load_der_x509_certificate(found).serial_number
 
 
-def test_new_files_serve_new_connections_and_the_old_ones_go_on(
+async def test_new_files_serve_new_connections_and_the_old_ones_go_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peercached.peer.rpc.watched_files.LOOK_S", 0.1)
@@ -154,40 +148,37 @@ def test_new_files_serve_new_connections_and_the_old_ones_go_on(
     def loop_shown(port: int) -> asyncio.Future[int]:
         return asyncio.get_running_loop().run_in_executor(None, shown_by, port, site)
 
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with (
-            LoopNode("a", a, [a], secret=SECRET, tls=site.tls("a")) as first,
-            LoopNode("b", b, [a], secret=SECRET, tls=site.tls("b")) as second,
-        ):
-            await in_sync(first, second)
-            before = await loop_shown(a)
-            site.files("a")
-            site.files("b")
-            await eventually(lambda: security(first)["tls_reloads"] == 1)
-            await eventually(lambda: security(second)["tls_reloads"] == 1)
-            assert await loop_shown(a) != before
-            await second.set("x")
-            assert await first.find("x") == {("x", "b")}
+    a, b = free_port(), free_port()
+    async with (
+        LoopNode("a", a, [a], secret=SECRET, tls=site.tls("a")) as first,
+        LoopNode("b", b, [a], secret=SECRET, tls=site.tls("b")) as second,
+    ):
+        await in_sync(first, second)
+        before = await loop_shown(a)
+        site.files("a")
+        site.files("b")
+        await eventually(lambda: security(first)["tls_reloads"] == 1)
+        await eventually(lambda: security(second)["tls_reloads"] == 1)
+        assert await loop_shown(a) != before
+        await second.set("x")
+        assert await first.find("x") == {("x", "b")}
 
-            # A new authority replaces the old one. Both are trusted for a while, so broken
-            # connections recover.
-            other = Site(site.folder / "next")
-            site.trust(other)
-            await eventually(lambda: security(first)["tls_reloads"] == 2)
-            await eventually(lambda: security(second)["tls_reloads"] == 2)
-            for name in ("a", "b"):
-                site.take_over(other, name)
-            await eventually(lambda: security(first)["tls_reloads"] == 3)
-            await eventually(lambda: security(second)["tls_reloads"] == 3)
-            shut = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
-            channel = shut._channel
-            # Cutting the connection forces a new one, which uses the new certificate.
-            for inode, one in list(first.daemon.limits._by_inode.items()):
-                first.daemon.limits._shut(one, inode)
-            await second.set("y")
-            await eventually(lambda: shut.stub is not None and shut._channel is not channel)
-            await in_sync(first, second)
-            assert await first.find("x", "y") == {("x", "b"), ("y", "b")}
-
-    run(claim())
+        # A new authority replaces the old one. Both are trusted for a while, so broken
+        # connections recover.
+        other = Site(site.folder / "next")
+        site.trust(other)
+        await eventually(lambda: security(first)["tls_reloads"] == 2)
+        await eventually(lambda: security(second)["tls_reloads"] == 2)
+        for name in ("a", "b"):
+            site.take_over(other, name)
+        await eventually(lambda: security(first)["tls_reloads"] == 3)
+        await eventually(lambda: security(second)["tls_reloads"] == 3)
+        shut = second.daemon.peers.link(first.daemon.placement.own.address.endpoint)
+        channel = shut._channel
+        # Cutting the connection forces a new one, which uses the new certificate.
+        for inode, one in list(first.daemon.limits._by_inode.items()):
+            first.daemon.limits._shut(one, inode)
+        await second.set("y")
+        await eventually(lambda: shut.stub is not None and shut._channel is not channel)
+        await in_sync(first, second)
+        assert await first.find("x", "y") == {("x", "b"), ("y", "b")}

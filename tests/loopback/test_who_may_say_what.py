@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from harness.callers import stranger
 from harness.channel_ends import end_of
-from harness.loop_node import LoopNode, free_port, in_sync, run
+from harness.loop_node import LoopNode, free_port, in_sync
 
 from peercached.peer.rpc.client import PeerLink
 from peercached.peer.rpc.failures import CallFailed, Refused
@@ -73,27 +73,22 @@ def test_every_call_is_in_the_table() -> None:
     assert {row[0] for call, row in table().items() if call != "Handshake"} == {"refused"}
 
 
-def test_an_outsider_is_answered_what_the_table_says() -> None:
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        secret = b"s" * 32
-        async with (
-            LoopNode("a", a, [a], secret=secret) as node,
-            LoopNode("b", b, [a], secret=secret) as other,
-        ):
-            await in_sync(node, other)
-            found = {}
-            rows = table()
-            del rows["Handshake"]
-            rows["Heartbeat"] = rows.pop(
-                "Heartbeat"
-            )  # as the last: it makes a member of the outsider
-            for call, (_, expected, _) in rows.items():
-                link = stranger(node, secret)
-                await link.ready()
-                found[call] = (await refused(link, call, message(call, node)), expected)
-                await link.close()
-            wrong = {call: pair for call, pair in found.items() if pair[0] != pair[1]}
-            assert not wrong, "found, and what the table says"
-
-    run(claim())
+async def test_an_outsider_is_answered_what_the_table_says() -> None:
+    a, b = free_port(), free_port()
+    secret = b"s" * 32
+    async with (
+        LoopNode("a", a, [a], secret=secret) as node,
+        LoopNode("b", b, [a], secret=secret) as other,
+    ):
+        await in_sync(node, other)
+        found = {}
+        rows = table()
+        del rows["Handshake"]
+        rows["Heartbeat"] = rows.pop("Heartbeat")  # as the last: it makes a member of the outsider
+        for call, (_, expected, _) in rows.items():
+            link = stranger(node, secret)
+            await link.ready()
+            found[call] = (await refused(link, call, message(call, node)), expected)
+            await link.close()
+        wrong = {call: pair for call, pair in found.items() if pair[0] != pair[1]}
+        assert not wrong, "found, and what the table says"

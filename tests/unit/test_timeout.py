@@ -10,28 +10,25 @@ from peercached.timeout import within
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_a_cancellation_in_the_moment_of_the_result_ends_the_loop(turns: int) -> None:
+async def test_a_cancellation_in_the_moment_of_the_result_ends_the_loop(turns: int) -> None:
     async def serve(event: asyncio.Event) -> None:
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await within(60.0, event.wait())
             event.clear()
 
-    async def claim() -> None:
-        event = asyncio.Event()
-        task = asyncio.ensure_future(serve(event))
-        await asyncio.sleep(0.01)
-        event.set()
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        task.cancel()
-        done, _ = await asyncio.wait((task,), timeout=seconds(1.0))
-        assert done and task.cancelled()
-
-    asyncio.run(claim())
+    event = asyncio.Event()
+    task = asyncio.ensure_future(serve(event))
+    await asyncio.sleep(0.01)
+    event.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait((task,), timeout=seconds(1.0))
+    assert done and task.cancelled()
 
 
-def test_within_returns_the_result_raises_the_error_or_times_out() -> None:
+async def test_within_returns_the_result_raises_the_error_or_times_out() -> None:
     async def answer() -> int:
         await asyncio.sleep(0)
         return 7
@@ -39,14 +36,11 @@ def test_within_returns_the_result_raises_the_error_or_times_out() -> None:
     async def fail() -> int:
         raise LookupError
 
-    async def claim() -> None:
-        assert await within(1.0, answer()) == 7
-        assert await within(None, answer()) == 7
-        with pytest.raises(LookupError):
-            await within(1.0, fail())
-        never = asyncio.get_running_loop().create_future()
-        with pytest.raises(asyncio.TimeoutError):
-            await within(0.01, never)
-        assert never.cancelled()
-
-    asyncio.run(claim())
+    assert await within(1.0, answer()) == 7
+    assert await within(None, answer()) == 7
+    with pytest.raises(LookupError):
+        await within(1.0, fail())
+    never = asyncio.get_running_loop().create_future()
+    with pytest.raises(asyncio.TimeoutError):
+        await within(0.01, never)
+    assert never.cancelled()

@@ -83,45 +83,39 @@ def test_the_watchdog_is_for_the_process_it_names(manager: socket.socket) -> Non
     assert Notifier.from_environment({"WATCHDOG_USEC": "30000000"}).watchdog_s == 0.0
 
 
-def test_the_heart_beats_with_the_loop_and_not_without_it(manager: socket.socket) -> None:
-    async def story() -> None:
-        heart = Heart(of(manager, WATCHDOG_USEC="300000"))
-        heart.beat()
-        for _ in range(3):
-            await asyncio.sleep(0.1)
-            assert said(manager) == ["WATCHDOG=1"]
-        while True:  # drains the queued messages
-            manager.setblocking(False)
-            try:
-                said(manager)
-            except BlockingIOError:
-                break
-        time.sleep(0.5)  # noqa: ASYNC251 - the loop hangs
-        with pytest.raises(BlockingIOError):
-            said(manager)
-        manager.settimeout(seconds(10))
-        await asyncio.sleep(0.01)
+async def test_the_heart_beats_with_the_loop_and_not_without_it(manager: socket.socket) -> None:
+    heart = Heart(of(manager, WATCHDOG_USEC="300000"))
+    heart.beat()
+    for _ in range(3):
+        await asyncio.sleep(0.1)
         assert said(manager) == ["WATCHDOG=1"]
-        heart.stop()
+    while True:  # drains the queued messages
+        manager.setblocking(False)
+        try:
+            said(manager)
+        except BlockingIOError:
+            break
+    time.sleep(0.5)  # noqa: ASYNC251 - the loop hangs
+    with pytest.raises(BlockingIOError):
+        said(manager)
+    manager.settimeout(seconds(10))
+    await asyncio.sleep(0.01)
+    assert said(manager) == ["WATCHDOG=1"]
+    heart.stop()
 
-    asyncio.run(story())
 
-
-def test_status_line_is_sent_only_when_it_changes(
+async def test_status_line_is_sent_only_when_it_changes(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peercached.service.heart.STATUS_EVERY_S", 0.01)
     lines = iter(["one", "one", "two", *["two"] * 1000])
 
-    async def story() -> None:
-        heart = Heart(of(manager))
-        heart.status = cast(Any, SimpleNamespace(line=lambda: next(lines)))
-        heart.start()
-        await asyncio.sleep(0.01)
-        loop = asyncio.get_running_loop()
-        manager.setblocking(False)
-        assert (await loop.sock_recv(manager, 4096)).decode() == "STATUS=one"
-        assert (await loop.sock_recv(manager, 4096)).decode() == "STATUS=two"
-        heart.stop()
-
-    asyncio.run(story())
+    heart = Heart(of(manager))
+    heart.status = cast(Any, SimpleNamespace(line=lambda: next(lines)))
+    heart.start()
+    await asyncio.sleep(0.01)
+    loop = asyncio.get_running_loop()
+    manager.setblocking(False)
+    assert (await loop.sock_recv(manager, 4096)).decode() == "STATUS=one"
+    assert (await loop.sock_recv(manager, 4096)).decode() == "STATUS=two"
+    heart.stop()

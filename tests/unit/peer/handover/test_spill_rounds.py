@@ -144,182 +144,149 @@ def told(cluster: Cluster) -> dict[str, int]:
     return found
 
 
-def test_of_two_holders_one_keeps_a_page_and_the_other_lets_it_go() -> None:
-    async def claim() -> None:
-        one, other = Cluster(pages=100), Cluster(pages=100, own="b")
-        for cluster in (one, other):
-            cluster.duplicates = {"a": set(cluster.cold), "b": set(cluster.cold)}
-            await cluster.tend()
-        assert told(one)["pages"] == told(other)["duplicates"]
-        assert told(other)["pages"] == told(one)["duplicates"]
-        assert 20 < told(one)["pages"] < 80
-
-    asyncio.run(claim())
-
-
-def test_full_peers_are_asked_less_and_less() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=10)
-        cluster.answers = dict.fromkeys("bc", Answer(why_not="full", full=True))
+async def test_of_two_holders_one_keeps_a_page_and_the_other_lets_it_go() -> None:
+    one, other = Cluster(pages=100), Cluster(pages=100, own="b")
+    for cluster in (one, other):
+        cluster.duplicates = {"a": set(cluster.cold), "b": set(cluster.cold)}
         await cluster.tend()
-        assert sorted(cluster.asked) == [("b", 10), ("c", 10)]
-        for _ in range(20):
-            await cluster.tend(0.0)
-        assert len(cluster.asked) == 2, f"asked again within {REST_FIRST_S} s"
-        rests = cluster.giver._rests._rests
-        for _ in range(12):
-            for rest in rests.values():
-                rest.until = 0.0
-            await cluster.tend(0.0)
-        assert {rest.pause_s for rest in rests.values()} == {REST_MAX_S}
-        assert told(cluster)["pages"] == 0
-
-    asyncio.run(claim())
+    assert told(one)["pages"] == told(other)["duplicates"]
+    assert told(other)["pages"] == told(one)["duplicates"]
+    assert 20 < told(one)["pages"] < 80
 
 
-def test_pages_that_one_peer_refuses_go_to_the_next() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=10)
-        some = Answer(taken=[digest(0), digest(1)], why_not="full", full=True)
-        cluster.answers = {"b": some}
-        await cluster.tend()
-        assert told(cluster)["pages"] == 10
-        assert set(cluster.moves.values()) == {ELSEWHERE}
-
-    asyncio.run(claim())
-
-
-def test_only_pages_that_leave_this_pool_count_as_spilled() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=10)
-        cluster.evicted_meanwhile = 3
-        await cluster.tend()
-        assert told(cluster)["pages"] == 7
-        assert told(cluster)["bytes"] == 10 * PAGE_BYTES, "the peer has read all"
-
-    asyncio.run(claim())
-
-
-def test_budget_bounds_what_moves() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=10, bytes_per_s=PAGE_BYTES)
-        cluster.knows_room(0)
-        await cluster.tend()
-        moved = told(cluster)["bytes"]
-        assert moved == 10 * PAGE_BYTES, "a part may be larger than what is left"
-        cluster.moves = dict.fromkeys(cluster.cold, 0)
-        await cluster.tend(5.0)
-        assert told(cluster)["bytes"] == moved, "it pays for that first"
-        await cluster.tend(20.0)
-        assert told(cluster)["bytes"] == 2 * moved
-
-    asyncio.run(claim())
-
-
-def test_only_moves_that_displace_pages_are_charged_to_the_budget() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=10, bytes_per_s=PAGE_BYTES)
-        cluster.answers = dict.fromkeys("bc", Answer(taken=cluster.cold, free_bytes=1 << 30))
-        cluster.knows_room(1 << 30)
-        for pages in 10, 20, 30:
-            cluster.moves = dict.fromkeys(cluster.cold, 0)
-            await cluster.tend()
-            assert told(cluster)["pages"] == pages
-        cluster.answers = {}  # they are full from now on
-        cluster.knows_room(0)
-        for _ in range(3):
-            cluster.moves = dict.fromkeys(cluster.cold, 0)
-            await cluster.tend()
-        assert told(cluster)["pages"] == 40, "the first move that displaces pages uses up all"
-        cluster.knows_room(1 << 30)
-        cluster.moves = dict.fromkeys(cluster.cold, 0)
+async def test_full_peers_are_asked_less_and_less() -> None:
+    cluster = Cluster(pages=10)
+    cluster.answers = dict.fromkeys("bc", Answer(why_not="full", full=True))
+    await cluster.tend()
+    assert sorted(cluster.asked) == [("b", 10), ("c", 10)]
+    for _ in range(20):
         await cluster.tend(0.0)
-        assert told(cluster)["pages"] == 50
-
-    asyncio.run(claim())
-
-
-def test_parts_go_to_all_peers_with_room_at_a_time_and_no_more_than_each_takes() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=64)
-        room = Answer(taken=cluster.cold, free_bytes=1 << 30)
-        cluster.answers = {"b": room, "c": replace(room, free_bytes=1 << 29)}
-        cluster.knows_room(1 << 30)
-        cluster.part_pages = 1
-        await cluster.tend()
-        assert cluster.most_at_once["b"] == cluster.most_at_once["c"] == ADOPTS_MAX
-        cluster.peers.pop().suspect = True
-        cluster.moves = dict.fromkeys(cluster.cold, 0)
-        cluster.most_at_once.clear()
-        await cluster.tend()
-        assert told(cluster)["pages"] == 128
-        assert cluster.most_at_once["all"] == ADOPTS_MAX
-
-    asyncio.run(claim())
-
-
-def test_it_looks_ahead_as_far_as_sets_came_lately_and_a_peer_has_more_room() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=10)
-        cluster.spill.tend(time.monotonic())
-        cluster.knows_room(1 << 30)
-        cluster.set_bytes = 200 << 20
-        cluster.free_bytes = 190 << 20
-        await cluster.tend()
-        assert (150 << 20) < cluster.looked_ahead[0] < (250 << 20)
-        cluster.knows_room(0)
-        cluster.free_bytes, cluster.moves = 0, dict.fromkeys(cluster.cold, 0)
+    assert len(cluster.asked) == 2, f"asked again within {REST_FIRST_S} s"
+    rests = cluster.giver._rests._rests
+    for _ in range(12):
+        for rest in rests.values():
+            rest.until = 0.0
         await cluster.tend(0.0)
-        assert cluster.looked_ahead[-1] == int(AHEAD_MIN * (1 << 30)), "all are full"
-        for set_bytes, ahead in (150 << 20, AHEAD_LOSING), (2 << 30, AHEAD_LOSING_MAX):
-            cluster.set_bytes += set_bytes
-            cluster.lost_bytes += 1
-            cluster.moves = dict.fromkeys(cluster.cold, 0)
-            await cluster.tend(1.0)
-            assert cluster.looked_ahead[-1] == int(ahead * (1 << 30))
-
-    asyncio.run(claim())
+    assert {rest.pause_s for rest in rests.values()} == {REST_MAX_S}
+    assert told(cluster)["pages"] == 0
 
 
-def test_status_says_that_pages_are_lost_while_a_peer_has_room() -> None:
+async def test_pages_that_one_peer_refuses_go_to_the_next() -> None:
+    cluster = Cluster(pages=10)
+    some = Answer(taken=[digest(0), digest(1)], why_not="full", full=True)
+    cluster.answers = {"b": some}
+    await cluster.tend()
+    assert told(cluster)["pages"] == 10
+    assert set(cluster.moves.values()) == {ELSEWHERE}
+
+
+async def test_only_pages_that_leave_this_pool_count_as_spilled() -> None:
+    cluster = Cluster(pages=10)
+    cluster.evicted_meanwhile = 3
+    await cluster.tend()
+    assert told(cluster)["pages"] == 7
+    assert told(cluster)["bytes"] == 10 * PAGE_BYTES, "the peer has read all"
+
+
+async def test_budget_bounds_what_moves() -> None:
+    cluster = Cluster(pages=10, bytes_per_s=PAGE_BYTES)
+    cluster.knows_room(0)
+    await cluster.tend()
+    moved = told(cluster)["bytes"]
+    assert moved == 10 * PAGE_BYTES, "a part may be larger than what is left"
+    cluster.moves = dict.fromkeys(cluster.cold, 0)
+    await cluster.tend(5.0)
+    assert told(cluster)["bytes"] == moved, "it pays for that first"
+    await cluster.tend(20.0)
+    assert told(cluster)["bytes"] == 2 * moved
+
+
+async def test_only_moves_that_displace_pages_are_charged_to_the_budget() -> None:
+    cluster = Cluster(pages=10, bytes_per_s=PAGE_BYTES)
+    cluster.answers = dict.fromkeys("bc", Answer(taken=cluster.cold, free_bytes=1 << 30))
+    cluster.knows_room(1 << 30)
+    for pages in 10, 20, 30:
+        cluster.moves = dict.fromkeys(cluster.cold, 0)
+        await cluster.tend()
+        assert told(cluster)["pages"] == pages
+    cluster.answers = {}  # they are full from now on
+    cluster.knows_room(0)
+    for _ in range(3):
+        cluster.moves = dict.fromkeys(cluster.cold, 0)
+        await cluster.tend()
+    assert told(cluster)["pages"] == 40, "the first move that displaces pages uses up all"
+    cluster.knows_room(1 << 30)
+    cluster.moves = dict.fromkeys(cluster.cold, 0)
+    await cluster.tend(0.0)
+    assert told(cluster)["pages"] == 50
+
+
+async def test_parts_go_to_all_peers_with_room_at_a_time_and_no_more_than_each_takes() -> None:
+    cluster = Cluster(pages=64)
+    room = Answer(taken=cluster.cold, free_bytes=1 << 30)
+    cluster.answers = {"b": room, "c": replace(room, free_bytes=1 << 29)}
+    cluster.knows_room(1 << 30)
+    cluster.part_pages = 1
+    await cluster.tend()
+    assert cluster.most_at_once["b"] == cluster.most_at_once["c"] == ADOPTS_MAX
+    cluster.peers.pop().suspect = True
+    cluster.moves = dict.fromkeys(cluster.cold, 0)
+    cluster.most_at_once.clear()
+    await cluster.tend()
+    assert told(cluster)["pages"] == 128
+    assert cluster.most_at_once["all"] == ADOPTS_MAX
+
+
+async def test_it_looks_ahead_as_far_as_sets_came_lately_and_a_peer_has_more_room() -> None:
+    cluster = Cluster(pages=10)
+    cluster.spill.tend(time.monotonic())
+    cluster.knows_room(1 << 30)
+    cluster.set_bytes = 200 << 20
+    cluster.free_bytes = 190 << 20
+    await cluster.tend()
+    assert (150 << 20) < cluster.looked_ahead[0] < (250 << 20)
+    cluster.knows_room(0)
+    cluster.free_bytes, cluster.moves = 0, dict.fromkeys(cluster.cold, 0)
+    await cluster.tend(0.0)
+    assert cluster.looked_ahead[-1] == int(AHEAD_MIN * (1 << 30)), "all are full"
+    for set_bytes, ahead in (150 << 20, AHEAD_LOSING), (2 << 30, AHEAD_LOSING_MAX):
+        cluster.set_bytes += set_bytes
+        cluster.lost_bytes += 1
+        cluster.moves = dict.fromkeys(cluster.cold, 0)
+        await cluster.tend(1.0)
+        assert cluster.looked_ahead[-1] == int(ahead * (1 << 30))
+
+
+async def test_status_says_that_pages_are_lost_while_a_peer_has_room() -> None:
     def found(cluster: Cluster) -> list[str]:
         findings = Findings()
         cluster.spill.say(findings.say, {})
         return [each["sentence"] for each in findings.document()]
 
-    async def claim() -> None:
-        cluster = Cluster(pages=10)
-        for room_bytes in 0, 10 << 20:
-            cluster.lost_bytes += 64 << 20
-            cluster.knows_room(room_bytes)
-            await cluster.tend(0.0)
-            assert not found(cluster), "as good as full, as far as we know"
+    cluster = Cluster(pages=10)
+    for room_bytes in 0, 10 << 20:
         cluster.lost_bytes += 64 << 20
-        cluster.knows_room(100 << 20)
+        cluster.knows_room(room_bytes)
         await cluster.tend(0.0)
-        (sentence,) = found(cluster)
-        assert "evicted 64 MiB" in sentence
-        assert "100 MiB free" in sentence
-
-    asyncio.run(claim())
-
-
-def test_a_round_ends_when_the_node_may_give_no_more() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=64)
-        cluster.part_pages = 1
-        cluster.spill.tend(time.monotonic() + 1.0)
-        cluster.may_give_offers = 1
-        await cluster.tend()
-        assert len(cluster.asked) <= OFFERS_MAX
-
-    asyncio.run(claim())
+        assert not found(cluster), "as good as full, as far as we know"
+    cluster.lost_bytes += 64 << 20
+    cluster.knows_room(100 << 20)
+    await cluster.tend(0.0)
+    (sentence,) = found(cluster)
+    assert "evicted 64 MiB" in sentence
+    assert "100 MiB free" in sentence
 
 
-def test_without_a_budget_nobody_is_asked() -> None:
-    async def claim() -> None:
-        cluster = Cluster(pages=10, bytes_per_s=0)
-        await cluster.tend()
-        assert not cluster.asked
+async def test_a_round_ends_when_the_node_may_give_no_more() -> None:
+    cluster = Cluster(pages=64)
+    cluster.part_pages = 1
+    cluster.spill.tend(time.monotonic() + 1.0)
+    cluster.may_give_offers = 1
+    await cluster.tend()
+    assert len(cluster.asked) <= OFFERS_MAX
 
-    asyncio.run(claim())
+
+async def test_without_a_budget_nobody_is_asked() -> None:
+    cluster = Cluster(pages=10, bytes_per_s=0)
+    await cluster.tend()
+    assert not cluster.asked

@@ -130,15 +130,12 @@ def removal(number: int = 1) -> Open:
     return Open(RemovalId(1, number), bytes(16), 0.0, None)
 
 
-def test_removal_waits_until_its_own_node_has_told_all_owners() -> None:
-    async def claim() -> None:
-        driven, one = Driven(), removal()
-        driven.carried_out = Told(1, ["c"])
-        driven.told["a"] = [(1, ["c"]), (1, [])]
-        assert await driven.round(one) == {"a": "it has not told c yet"}
-        assert await driven.round(one) == {}
-
-    asyncio.run(claim())
+async def test_removal_waits_until_its_own_node_has_told_all_owners() -> None:
+    driven, one = Driven(), removal()
+    driven.carried_out = Told(1, ["c"])
+    driven.told["a"] = [(1, ["c"]), (1, [])]
+    assert await driven.round(one) == {"a": "it has not told c yet"}
+    assert await driven.round(one) == {}
 
 
 def test_member_that_answered_is_asked_again_in_a_later_view() -> None:
@@ -161,21 +158,18 @@ def test_member_that_answered_is_asked_again_in_a_later_view() -> None:
     asyncio.run(claim())
 
 
-def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
-    async def claim() -> None:
-        driven, one = Driven(OTHER), removal()
-        driven.told = {"a": [(2, [])], "b": [(1, []), (2, [])]}
-        still_silent = driven._driver._still_silent
+async def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
+    driven, one = Driven(OTHER), removal()
+    driven.told = {"a": [(2, [])], "b": [(1, []), (2, [])]}
+    still_silent = driven._driver._still_silent
 
-        async def and_somebody_comes(one: Open) -> dict[str, str]:
-            driven.view.number = 2
-            return await still_silent(one)
+    async def and_somebody_comes(one: Open) -> dict[str, str]:
+        driven.view.number = 2
+        return await still_silent(one)
 
-        cast(Any, driven._driver)._still_silent = and_somebody_comes
-        assert await driven.round(one) == {"a newer view": "this node does not have it yet"}
-        assert await driven.round(one) == {}
-
-    asyncio.run(claim())
+    cast(Any, driven._driver)._still_silent = and_somebody_comes
+    assert await driven.round(one) == {"a newer view": "this node does not have it yet"}
+    assert await driven.round(one) == {}
 
 
 def test_open_removals_share_one_answer_per_member() -> None:
@@ -202,39 +196,30 @@ def test_open_removals_share_one_answer_per_member() -> None:
     asyncio.run(claim())
 
 
-def test_members_answer_before_a_removal_does_not_count_for_it() -> None:
-    async def claim() -> None:
-        driven = Driven(OTHER)
-        driven.told["b"] = [(1, ["c"]), (1, []), (1, ["c"]), (1, ["c"])]
-        assert await driven.round(removal(1)) == {}
-        assert await driven.round(removal(2)) == {"b": "it has not told c yet"}
-
-    asyncio.run(claim())
+async def test_members_answer_before_a_removal_does_not_count_for_it() -> None:
+    driven = Driven(OTHER)
+    driven.told["b"] = [(1, ["c"]), (1, []), (1, ["c"]), (1, ["c"])]
+    assert await driven.round(removal(1)) == {}
+    assert await driven.round(removal(2)) == {"b": "it has not told c yet"}
 
 
-def test_failed_ask_is_retried_and_not_cached() -> None:
-    async def claim() -> None:
-        driven, one = Driven(), removal()
-        driven.carried_out = Told(1, ["c"])
-        one.settled = True
-        with pytest.raises(IndexError):
-            await driven.round(one)
-        driven.told["a"] = [(1, [])]
-        assert await driven.round(one) == {}
-
-    asyncio.run(claim())
+async def test_failed_ask_is_retried_and_not_cached() -> None:
+    driven, one = Driven(), removal()
+    driven.carried_out = Told(1, ["c"])
+    one.settled = True
+    with pytest.raises(IndexError):
+        await driven.round(one)
+    driven.told["a"] = [(1, [])]
+    assert await driven.round(one) == {}
 
 
-def test_a_clear_of_a_member_that_owes_ends_no_removal_before_it_has_compared() -> None:
-    async def claim() -> None:
-        driven = Driven(OTHER)
-        one = Open(RemovalId(1, 1), bytes(16), 0.0, (bytes(16), 1), is_waited_for=True)
-        driven.told["a"] = driven.told["b"] = [(1, [])] * 4
-        driven.epoch, driven.owes = 2, True
-        assert await driven.round(one) == {"b": "b has yet to compare"}
-        assert not one.cleared
-        driven.owes = False
-        assert await driven.round(one) == {}
-        assert one.cleared, "the worker removes the same keys in the new epoch"
-
-    asyncio.run(claim())
+async def test_a_clear_of_a_member_that_owes_ends_no_removal_before_it_has_compared() -> None:
+    driven = Driven(OTHER)
+    one = Open(RemovalId(1, 1), bytes(16), 0.0, (bytes(16), 1), is_waited_for=True)
+    driven.told["a"] = driven.told["b"] = [(1, [])] * 4
+    driven.epoch, driven.owes = 2, True
+    assert await driven.round(one) == {"b": "b has yet to compare"}
+    assert not one.cleared
+    driven.owes = False
+    assert await driven.round(one) == {}
+    assert one.cleared, "the worker removes the same keys in the new epoch"
