@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import grpc
 
 from harness.links import link_from
-from harness.loop_node import LoopNode, free_port, run
+from harness.loop_node import LoopNode
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.authority import Authority, files_of
@@ -91,18 +90,6 @@ def link_to(
 def stranger(node: LoopNode, secret: bytes = b"") -> PeerLink:
     """A link to `node` from a caller that is in no view."""
     return link_to(node, node_id="stranger", secret=secret)
-
-
-def with_node(
-    claim: Callable[[LoopNode], Any], site: Site | None = None, secret: bytes = SECRET
-) -> None:
-    async def work() -> None:
-        port = free_port()
-        tls = site.tls("a") if site is not None else None
-        async with LoopNode("a", port, [port], secret=secret, tls=tls) as node:
-            await claim(node)
-
-    run(work())
 
 
 def security(node: LoopNode) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from harness.clock import now_s, seconds
@@ -24,10 +24,6 @@ from peercached.peer.rpc.tls import Tls
 Found = set[tuple[str, str]]
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, seconds(30)))
-
-
 def free_port() -> int:
     return process.free_port("127.0.0.1")
 
@@ -40,14 +36,14 @@ async def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> N
 
 
 class LoopNode:
-    """One daemon. `heads` are ports, and the first is the first head. Times are short, in seconds
-    of the reference machine (harness.clock)."""
+    """One daemon. `heads` are nodes or ports, in order. Without them, the node itself is the head.
+    Times are short, in seconds of the reference machine (harness.clock)."""
 
     def __init__(
         self,
         node_id: str,
-        port: int,
-        heads: list[int],
+        port: int = 0,
+        heads: Sequence[LoopNode | int] | None = None,
         secret: bytes = b"",
         incarnation: int = 0,
         rails: int = 0,
@@ -55,12 +51,17 @@ class LoopNode:
         tls: Tls | None = None,
         **settings: Any,
     ) -> None:
+        self.port = port or free_port()
+        ports = [
+            head.port if isinstance(head, LoopNode) else head
+            for head in ([self] if heads is None else heads)
+        ]
         self.config = Config(
             node_id=node_id,
             host="127.0.0.1",
-            meta_port=port,
+            meta_port=self.port,
             data_port=7,
-            discovery_addr=[f"127.0.0.1:{head}" for head in heads],
+            discovery_addr=[f"127.0.0.1:{port}" for port in ports],
             heartbeat_interval_s=seconds(0.3),
             member_ttl_s=seconds(member_ttl_s),
             socket_path="/none",
@@ -75,7 +76,7 @@ class LoopNode:
             Secret(secret),
             tls,
             incarnation or new_incarnation(),
-            Heads(self.config.discovery_addr, self.config.host, port),
+            Heads(self.config.discovery_addr, self.config.host, self.port),
             build_ring,
         )
         self.engine.runs_as(self.daemon.placement.own.address.incarnation)

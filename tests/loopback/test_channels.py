@@ -14,7 +14,7 @@ import pytest
 from harness.callers import stranger
 from harness.channel_ends import end_of
 from harness.clock import seconds
-from harness.loop_node import LoopNode, eventually, free_port, in_sync
+from harness.loop_node import LoopNode, eventually, in_sync
 
 from peercached.admin.status import Status
 from peercached.membership import Heartbeat, Member, NodeAddress, State
@@ -50,8 +50,7 @@ def why_not(node: LoopNode, connect_id: int) -> str:
 
 
 async def test_connect_gives_reader_the_holders_end_and_names_the_reader() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
         await in_sync(reader, holder)
         asked: list[tuple[Any, ...]] = []
 
@@ -69,9 +68,8 @@ async def test_connect_gives_reader_the_holders_end_and_names_the_reader() -> No
 
 
 async def test_members_exchange_their_number_of_rails() -> None:
-    a, b = free_port(), free_port()
-    first = LoopNode("a", a, [a], rails=2)
-    async with first, LoopNode("b", b, [a]) as second:
+    first = LoopNode("a", rails=2)
+    async with first, LoopNode("b", heads=[first]) as second:
         await in_sync(first, second)
         await eventually(lambda: first.engine.connected and second.engine.connected)
         offers = [node.engine.connected.values() for node in (first, second)]
@@ -93,8 +91,7 @@ async def test_members_exchange_their_number_of_rails() -> None:
 async def test_holder_refusing_a_channel_gives_the_reason_and_is_not_suspected(
     error: Exception, said: str
 ) -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
         await in_sync(reader, holder)
 
         def accept(*_: Any) -> bytes:
@@ -109,8 +106,7 @@ async def test_holder_refusing_a_channel_gives_the_reason_and_is_not_suspected(
 
 
 async def test_nonmember_gets_no_channel_with_or_without_a_session() -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as holder:
+    async with LoopNode("a") as holder:
         holder.engine.accept_channel = lambda *_: answer_of(holder)
         link = stranger(holder)
         request = pb.ConnectChannelRequest(end=END)
@@ -125,8 +121,7 @@ async def test_nonmember_gets_no_channel_with_or_without_a_session() -> None:
 
 
 async def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as holder, LoopNode("b", b, [a]) as reader:
+    async with LoopNode("a") as holder, LoopNode("b", heads=[holder]) as reader:
         await in_sync(holder, reader)
         expelled: list[tuple[str, int]] = []
         begun, go_on = threading.Event(), threading.Event()
@@ -152,8 +147,7 @@ async def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
 
 
 async def test_connect_to_a_departed_node_or_self_is_refused() -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as node:
+    async with LoopNode("a") as node:
         for connect_id, index in ((1, 0), (2, 99)):
             node.engine.post("connect_channel", index, connect_id, END, b"")
         await eventually(lambda: len(node.engine.channels) == 2)
@@ -161,10 +155,9 @@ async def test_connect_to_a_departed_node_or_self_is_refused() -> None:
 
 
 async def test_holder_with_hung_device_costs_the_rpc_timeout_without_suspicion() -> None:
-    a, b = free_port(), free_port()
     async with (
-        LoopNode("a", a, [a], rpc_timeout_ms=200) as reader,
-        LoopNode("b", b, [a]) as holder,
+        LoopNode("a", rpc_timeout_ms=200) as reader,
+        LoopNode("b", heads=[reader]) as holder,
     ):
         await in_sync(reader, holder)
         go_on = threading.Event()
@@ -184,8 +177,7 @@ async def test_holder_with_hung_device_costs_the_rpc_timeout_without_suspicion()
 
 
 async def test_reader_limits_pending_connects_per_holder_and_completes_all() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
         await in_sync(reader, holder)
         lock, at_once = threading.Lock(), [0, 0]  # [now, maximum]
         go_on = threading.Event()
@@ -213,8 +205,7 @@ async def test_reader_limits_pending_connects_per_holder_and_completes_all() -> 
 
 
 async def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
         await in_sync(reader, holder)
         go_on = threading.Event()
 
@@ -244,8 +235,7 @@ async def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
 
 
 async def test_hung_connect_does_not_block_the_default_executor() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
         await in_sync(reader, holder)
         begun, go_on = threading.Event(), threading.Event()
         answer = reader.engine.channel_connected
@@ -266,16 +256,15 @@ async def test_hung_connect_does_not_block_the_default_executor() -> None:
 
 
 async def test_pending_connects_are_refused_when_the_daemon_stops() -> None:
-    a, b = free_port(), free_port()
     go_on = threading.Event()
-    async with LoopNode("b", b, [b]) as holder:
+    async with LoopNode("b") as holder:
 
         def accept(*_: Any) -> bytes:
             assert go_on.wait(seconds(20))
             return answer_of(holder)
 
         holder.engine.accept_channel = accept
-        async with LoopNode("a", a, [b]) as reader:
+        async with LoopNode("a", heads=[holder]) as reader:
             await in_sync(reader, holder)
             wish(reader, holder, 1)
             await eventually(lambda: reader.daemon.connects._tasks)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from harness.fake_engine import FakeEngine, digest_of
-from harness.loop_node import LoopNode, free_port, in_sync
+from harness.loop_node import LoopNode, in_sync
 
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
 from peercached.peer.service.servicer import PeerServicer
@@ -18,12 +18,11 @@ def note_what_is_known_at_start(engine: FakeEngine, known: list[int]) -> None:
 
 
 async def test_all_epochs_are_known_when_workers_may_come() -> None:
-    a, b = free_port(), free_port()
     known: list[int] = []
-    async with LoopNode("a", a, [a]) as head:
+    async with LoopNode("a") as head:
         for number in range(CLEARED):
             head.engine.raise_epoch(digest_of(str(number)), 2)
-        late = LoopNode("b", b, [a])
+        late = LoopNode("b", heads=[head])
         note_what_is_known_at_start(late.engine, known)
         async with late:
             await in_sync(head, late)
@@ -39,7 +38,6 @@ async def test_a_member_that_does_not_tell_costs_no_start(
     monkeypatch.setattr(PeerServicer, "Epochs", refuse)
 
     caplog.set_level(logging.WARNING)
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
+    async with LoopNode("a") as head, LoopNode("b", heads=[head]) as late:
         await in_sync(head, late)
     assert "could say which namespaces were cleared" in caplog.text

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from harness.callers import HOST, link_to, stranger, with_node
+from harness.callers import HOST, SECRET, link_to, stranger
 from harness.fake_engine import digest_of
 from harness.loop_node import LoopNode, eventually
 
@@ -65,10 +65,12 @@ def is_member(node: LoopNode, node_id: str) -> bool:
 
 
 @each_way
-def test_a_host_adds_no_more_than_its_share(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_adds_no_more_than_its_share(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(first_clears, "FIRST_CLEARS_MAX", MOST)
 
-    async def claim(node: LoopNode) -> None:
+    async with LoopNode("a", secret=SECRET) as node:
         refused = ""
         for node_id in ("b", "c", "d"):
             link = link_to(node, node_id=node_id)
@@ -79,12 +81,10 @@ def test_a_host_adds_no_more_than_its_share(method: str, monkeypatch: pytest.Mon
         assert len(node.engine.epochs) == MOST
         assert method == "Heartbeat" or f"host {HOST} has cleared" in refused
 
-    with_node(claim)
-
 
 @each_way
-def test_a_process_that_is_no_member_adds_nothing(method: str) -> None:
-    async def claim(node: LoopNode) -> None:
+async def test_a_process_that_is_no_member_adds_nothing(method: str) -> None:
+    async with LoopNode("a", secret=SECRET) as node:
         link = stranger(node, b"the cluster's own secret")
         if method == "Heartbeat":
             beat = heartbeat("stranger", MOST, State.LEFT)
@@ -93,5 +93,3 @@ def test_a_process_that_is_no_member_adds_nothing(method: str) -> None:
             assert "not in our view" in await claims(link, method, "stranger", MOST)
         await link.close()
         assert node.engine.epochs == {}
-
-    with_node(claim)

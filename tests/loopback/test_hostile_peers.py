@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from harness.callers import HOST, SECRET, link_to, security, with_node
+from harness.callers import HOST, SECRET, link_to, security
 from harness.clock import seconds
 from harness.loop_node import LoopNode, eventually
 
@@ -44,8 +44,10 @@ async def shake(link: PeerLink, request: pb.HandshakeRequest) -> pb.HandshakeRep
     return reply
 
 
-def test_a_foreign_secret_is_refused_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    async def claim(node: LoopNode) -> None:
+async def test_a_foreign_secret_is_refused_counted_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with LoopNode("a", secret=SECRET) as node:
         link = link_to(node, secret=b"another cluster's secret")
         with pytest.raises(AuthError, match="does not know the cluster secret"):
             await link.ready()
@@ -53,26 +55,24 @@ def test_a_foreign_secret_is_refused_counted_and_named(caplog: pytest.LogCapture
         assert security(node)["refused_handshakes"] == 1
         assert node.engine.readers == {}
         assert "handshakes were refused" in node.sentences()
-
-    with_node(claim)
     assert f"refused a handshake from {HOST}: b at " in caplog.text
 
 
-def test_a_call_without_a_session_ends_at_its_headers(caplog: pytest.LogCaptureFixture) -> None:
-    async def claim(node: LoopNode) -> None:
+async def test_a_call_without_a_session_ends_at_its_headers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with LoopNode("a", secret=SECRET) as node:
         link = link_to(node)
         # The caller never sends its message, so a server that waited for it would never answer.
         call = open_call(link, "Promote")
         assert await asyncio.wait_for(call.code(), seconds(5)) is grpc.StatusCode.UNAUTHENTICATED
         await link.close()
         assert security(node)["unauthenticated_calls"] == 1
-
-    with_node(claim)
     assert f"refused a call from {HOST}: it has no session" in caplog.text
 
 
-def test_a_replayed_handshake_gets_nothing() -> None:
-    async def claim(node: LoopNode) -> None:
+async def test_a_replayed_handshake_gets_nothing() -> None:
+    async with LoopNode("a", secret=SECRET) as node:
         link = link_to(node)
         own = NodeAddress("b", 5, HOST, 1, 2)
         nonce = bytes(NONCE_BYTES)
@@ -98,11 +98,9 @@ def test_a_replayed_handshake_gets_nothing() -> None:
             await shake(link, second)
         await link.close()
 
-    with_node(claim)
 
-
-def test_no_message_of_a_handshake_is_read() -> None:
-    async def claim(node: LoopNode) -> None:
+async def test_no_message_of_a_handshake_is_read() -> None:
+    async with LoopNode("a", secret=SECRET) as node:
         link = link_to(node)
         hello = pb.HandshakeRequest(protocol=PROTOCOL_VERSION, nonce=bytes(NONCE_BYTES))
         for headers, code in (
@@ -114,16 +112,14 @@ def test_no_message_of_a_handshake_is_read() -> None:
             assert await asyncio.wait_for(call.code(), seconds(5)) is code
         await link.close()
 
-    with_node(claim)
 
-
-def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
+async def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connection_limits, "PROOF_S", seconds(0.4))
     monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
 
-    async def claim(node: LoopNode) -> None:
+    async with LoopNode("a", secret=SECRET) as node:
         peer = link_to(node)
         await peer.ready()
         reader, writer = await asyncio.open_connection(HOST, node.config.meta_port)
@@ -136,17 +132,15 @@ def test_connections_that_prove_nothing_are_shut_and_a_peers_stays(
         assert peer._channel.get_state() is grpc.ChannelConnectivity.READY
         assert (await peer.call("Ping", pb.PingRequest())).server.node_id == "a"
         await peer.close()
-
-    with_node(claim)
     assert "did not authenticate" not in caplog.text, "a peer is at that address, too"
 
 
-def test_a_crowd_of_connections_is_shut_and_peers_still_get_in(
+async def test_a_crowd_of_connections_is_shut_and_peers_still_get_in(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
 
-    async def claim(node: LoopNode) -> None:
+    async with LoopNode("a", secret=SECRET) as node:
         peer = link_to(node)
         await peer.ready()
         crowd = [socket.create_connection((HOST, node.config.meta_port)) for _ in range(200)]
@@ -159,6 +153,4 @@ def test_a_crowd_of_connections_is_shut_and_peers_still_get_in(
             await link.close()
         for one in crowd:
             one.close()
-
-    with_node(claim)
     assert "too many unauthenticated connections" in caplog.text

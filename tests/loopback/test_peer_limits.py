@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 from harness.callers import stranger
 from harness.links import placement_of
-from harness.loop_node import LoopNode, free_port
+from harness.loop_node import LoopNode
 
 from peercached.membership import NodeAddress
 from peercached.peer.rpc import wire
@@ -60,8 +60,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
     ],
 )
 async def test_no_call_is_answered_without_a_session(method: str, request_: Any) -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as node:
+    async with LoopNode("a") as node:
         link = stranger(node)
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await getattr(link.stub, method)(request_)
@@ -72,8 +71,7 @@ async def test_no_call_is_answered_without_a_session(method: str, request_: Any)
 
 
 async def test_a_heartbeat_with_more_epochs_than_one_may_carry_is_refused() -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as node:
+    async with LoopNode("a") as node:
         link = stranger(node)
         await link.ready()
         epochs = [pb.NamespaceEpoch(namespace_id=bytes([n]) * 16, epoch=1) for n in range(65)]
@@ -93,8 +91,7 @@ def test_every_call_of_the_service_is_in_these_tests() -> None:
 
 
 async def test_nobody_beats_for_another_node() -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as node:
+    async with LoopNode("a") as node:
         link = stranger(node)
         with pytest.raises(Refused, match="may not speak for b"):
             await link.call("Heartbeat", pb.HeartbeatRequest(sender=OTHER_MEMBER))

@@ -23,8 +23,7 @@ from peercached.removals.ledger import RemovalId
 
 
 async def test_remove_reaches_all_holders_and_clear_all_members() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+    async with LoopNode("a") as first, LoopNode("b", heads=[first]) as second:
         await in_sync(first, second)
         await first.set("x")
         await second.set("x", "y")
@@ -74,8 +73,7 @@ def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
 
 
 async def test_a_node_that_missed_a_clear_learns_of_it_by_heartbeats() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as head, LoopNode("b", b, [a]) as late:
+    async with LoopNode("a") as head, LoopNode("b", heads=[head]) as late:
         await in_sync(head, late)
         namespace_id = head.engine.namespace_id("model")
         head.engine.raise_epoch(namespace_id, 3)

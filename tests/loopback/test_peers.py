@@ -29,11 +29,10 @@ from peercached.proto import peer_pb2_grpc
 
 
 async def test_pages_set_on_one_node_are_found_on_the_others() -> None:
-    a, b, c = free_port(), free_port(), free_port()
     async with (
-        LoopNode("a", a, [a]) as first,
-        LoopNode("b", b, [a]) as second,
-        LoopNode("c", c, [a]) as third,
+        LoopNode("a") as first,
+        LoopNode("b", heads=[first]) as second,
+        LoopNode("c", heads=[first]) as third,
     ):
         await in_sync(first, second, third)
         await first.set("x", "y")
@@ -44,8 +43,7 @@ async def test_pages_set_on_one_node_are_found_on_the_others() -> None:
 
 
 async def test_members_in_one_view_get_each_others_data_endpoints() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+    async with LoopNode("a") as first, LoopNode("b", heads=[first]) as second:
         await in_sync(first, second)
         await eventually(lambda: first.engine.connected and second.engine.connected)
         ((host, port, token, incarnation, offers),) = first.engine.connected.values()
@@ -57,8 +55,7 @@ async def test_members_in_one_view_get_each_others_data_endpoints() -> None:
 
 
 async def test_each_new_session_opens_the_data_port_anew() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as reader, LoopNode("b", b, [a]) as holder:
+    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
         await in_sync(reader, holder)
         await eventually(lambda: reader.engine.connected)
         ((_, _, before, _, _),) = reader.engine.connected.values()
@@ -71,10 +68,9 @@ async def test_each_new_session_opens_the_data_port_anew() -> None:
 
 
 async def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -> None:
-    a, b = free_port(), free_port()
     async with (
-        LoopNode("a", a, [a], secret=b"the right secret") as head,
-        LoopNode("b", b, [a], secret=b"another secret!!") as other,
+        LoopNode("a", secret=b"the right secret") as head,
+        LoopNode("b", heads=[head], secret=b"another secret!!") as other,
     ):
         assert head.members == ["a"]
         assert other.members == ["b"]
@@ -102,8 +98,7 @@ def test_a_proof_holds_for_the_whole_address_it_was_made_for() -> None:
 
 
 async def test_a_server_without_the_secret_gets_no_heartbeat() -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a], secret=b"") as head:
+    async with LoopNode("a", secret=b"") as head:
         link = stranger(head, b"a secret")
         with pytest.raises(Exception, match="cluster secret"):
             await link.call("Ping", pb.PingRequest())
@@ -111,8 +106,7 @@ async def test_a_server_without_the_secret_gets_no_heartbeat() -> None:
 
 
 async def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as node:
+    async with LoopNode("a") as node:
         link = stranger(node)
         for method, request in (
             ("Promote", pb.PromoteRequest(digests=b"x" * 17)),
@@ -131,8 +125,7 @@ async def test_malformed_packed_bytes_are_refused_with_the_value() -> None:
 async def test_unparseable_calls_are_refused_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as node:
+    async with LoopNode("a") as node:
         link = stranger(node)
         await link.ready()
         channel: Any = link._channel  # grpc's stubs send only well-formed messages
@@ -151,8 +144,7 @@ async def test_unparseable_calls_are_refused_with_the_reason(
 
 
 async def test_nobody_speaks_for_another_node() -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as node:
+    async with LoopNode("a") as node:
         link = stranger(node)
         with pytest.raises(Refused, match="may not speak for b"):
             address = pb.NodeAddress(node_id="b", incarnation=1, host="h", peer_port=1, data_port=2)
@@ -162,8 +154,7 @@ async def test_nobody_speaks_for_another_node() -> None:
 
 
 async def test_calls_without_a_session_are_refused_and_a_client_shakes_hands_again() -> None:
-    a = free_port()
-    async with LoopNode("a", a, [a]) as node:
+    async with LoopNode("a") as node:
         link = stranger(node)
         for metadata in ((), ((SESSION_KEY, "00" * 32),)):
             with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -178,14 +169,13 @@ async def test_calls_without_a_session_are_refused_and_a_client_shakes_hands_aga
 
 
 async def test_restart_drops_old_records_and_fails_calls_to_the_old_process() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a], member_ttl_s=5) as first:
-        async with LoopNode("b", b, [a], member_ttl_s=5) as second:
+    async with LoopNode("a", member_ttl_s=5) as first:
+        async with LoopNode("b", heads=[first], member_ttl_s=5) as second:
             await in_sync(first, second)
             await second.set("old")
             assert await first.find("old") == {("old", "b")}
             old = second.daemon.placement.own.address
-        async with LoopNode("b", b, [a], member_ttl_s=5) as second:
+        async with LoopNode("b", second.port, [first], member_ttl_s=5) as second:
             await in_sync(first, second)
             assert await first.find("old") == set()
             await second.set("new")
@@ -198,14 +188,13 @@ async def test_restart_drops_old_records_and_fails_calls_to_the_old_process() ->
 
 
 async def test_second_daemon_with_the_same_node_id_refuses_naming_the_first() -> None:
-    a, b, c = free_port(), free_port(), free_port()
     async with (
-        LoopNode("a", a, [a], member_ttl_s=5) as head,
-        LoopNode("b", b, [a], member_ttl_s=5) as first,
+        LoopNode("a", member_ttl_s=5) as head,
+        LoopNode("b", heads=[head], member_ttl_s=5) as first,
     ):
         await in_sync(head, first)
-        with pytest.raises(StartRefused, match=f"127.0.0.1:{b}"):
-            async with LoopNode("b", c, [a], member_ttl_s=5):
+        with pytest.raises(StartRefused, match=f"127.0.0.1:{first.port}"):
+            async with LoopNode("b", heads=[head], member_ttl_s=5):
                 pass
         await in_sync(head, first)
 
@@ -236,18 +225,16 @@ async def test_without_a_head_a_node_serves_alone_says_so_and_joins_later() -> N
 
 
 async def test_a_node_on_its_own_opens_no_port() -> None:
-    port = free_port()
-    async with LoopNode("a", port, []) as node:
+    async with LoopNode("a", heads=[]) as node:
         await node.set("x")
         assert await node.find("x") == {("x", "a")}
         assert await node.ask("clear", 0, b"model") == b""
         with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", port)) != 0
+            assert probe.connect_ex(("127.0.0.1", node.port)) != 0
 
 
 async def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+    async with LoopNode("a") as first, LoopNode("b", heads=[first]) as second:
         await in_sync(first, second)
         failures = first.daemon.failures
         (peer,) = [
@@ -262,13 +249,12 @@ async def test_a_silent_peer_that_calls_is_asked_at_once() -> None:
 
 
 async def test_nothing_is_kept_for_a_node_that_has_left() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as head:
-        async with LoopNode("b", b, [a]) as other:
+    async with LoopNode("a") as head:
+        async with LoopNode("b", heads=[head]) as other:
             await in_sync(head, other)
-            assert f"127.0.0.1:{b}" in head.daemon.peers._links
+            assert f"127.0.0.1:{other.port}" in head.daemon.peers._links
         await eventually(lambda: head.members == ["a"])
-        assert f"127.0.0.1:{b}" not in head.daemon.peers._links
+        assert f"127.0.0.1:{other.port}" not in head.daemon.peers._links
         assert head.engine.readers == {}
 
 
@@ -283,8 +269,7 @@ async def test_links_to_heads_that_are_no_members_are_kept() -> None:
 
 
 async def test_status_and_locate_fill_their_documents() -> None:
-    a, b = free_port(), free_port()
-    async with LoopNode("a", a, [a]) as first, LoopNode("b", b, [a]) as second:
+    async with LoopNode("a") as first, LoopNode("b", heads=[first]) as second:
         await in_sync(first, second)
         page = first.engine.digest("model", b"key")
         first.engine.set_page(page, length=4096)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import pytest
 from harness.fake_daemon import FakeSource
-from harness.loop_node import LoopNode, eventually, free_port, in_sync
+from harness.loop_node import LoopNode, eventually, in_sync
 
 from peercached.admin.calls import CALLS, Refusal, operation_of
 from peercached.peer.rpc.auth import Secret
@@ -19,17 +21,11 @@ from peercached.proto import admin_pb2 as pb
 SECRET = b"a secret of sixteen bytes"
 
 
-def run(story: Any, secret: bytes = SECRET) -> None:
-    async def two_nodes() -> None:
-        port = free_port()
-        async with (
-            LoopNode("a", port, [port], secret) as a,
-            LoopNode("b", free_port(), [port], secret) as b,
-        ):
-            await in_sync(a, b)
-            await story(a, b)
-
-    asyncio.run(two_nodes())
+@asynccontextmanager
+async def two_nodes(secret: bytes = SECRET) -> AsyncIterator[tuple[LoopNode, LoopNode]]:
+    async with LoopNode("a", secret=secret) as a, LoopNode("b", heads=[a], secret=secret) as b:
+        await in_sync(a, b)
+        yield a, b
 
 
 def relay_of(node: LoopNode, source: FakeSource, authenticated: bool = True) -> Relay:
@@ -50,8 +46,8 @@ async def refused(relay: Relay, node_id: str, method: str, packed: bytes = b"") 
     return caught.value
 
 
-def test_relay_reaches_the_named_member_and_returns_its_answer() -> None:
-    async def story(a: LoopNode, b: LoopNode) -> None:
+async def test_relay_reaches_the_named_member_and_returns_its_answer() -> None:
+    async with two_nodes() as (a, b):
         here, there = FakeSource(), FakeSource()
         there.document = {"node": {"id": "b"}}
         there.unreached = ["c"]
@@ -67,11 +63,9 @@ def test_relay_reaches_the_named_member_and_returns_its_answer() -> None:
         await relay.ask("a", "Undrain", b"", 5.0)
         assert here.asked == [("undrain",)]
 
-    run(story)
 
-
-def test_relayed_refusal_names_the_member_and_its_version() -> None:
-    async def story(a: LoopNode, b: LoopNode) -> None:
+async def test_relayed_refusal_names_the_member_and_its_version() -> None:
+    async with two_nodes() as (a, b):
         there = FakeSource()
         there.error = ValueError("the key is empty")
         relay = relay_of(a, FakeSource())
@@ -87,11 +81,9 @@ def test_relayed_refusal_names_the_member_and_its_version() -> None:
         refusal = await refused(relay, "c", "Status")
         assert refusal.details == "there is no member 'c': there are a, b"
 
-    run(story)
 
-
-def test_without_authentication_members_may_look_and_not_steer() -> None:
-    async def story(a: LoopNode, b: LoopNode) -> None:
+async def test_without_authentication_members_may_look_and_not_steer() -> None:
+    async with two_nodes(secret=b"") as (a, b):
         there = FakeSource()
         relay = relay_of(a, FakeSource(), authenticated=False)
         relay_of(b, there, authenticated=False)
@@ -102,11 +94,9 @@ def test_without_authentication_members_may_look_and_not_steer() -> None:
             assert "cluster_secret_file" in refusal.details
         assert there.asked == []
 
-    run(story, secret=b"")
 
-
-def test_relay_reports_a_hung_member_without_suspecting_it() -> None:
-    async def story(a: LoopNode, b: LoopNode) -> None:
+async def test_relay_reports_a_hung_member_without_suspecting_it() -> None:
+    async with two_nodes() as (a, b):
         there = FakeSource()
         there.hangs = True
         relay = relay_of(a, FakeSource())
@@ -117,11 +107,9 @@ def test_relay_reports_a_hung_member_without_suspecting_it() -> None:
         # A slow operator's call is no reason to suspect the member.
         assert not any(node.suspect for node in a.daemon.placement.nodes.values())
 
-    run(story)
 
-
-def test_a_flood_of_calls_is_bounded() -> None:
-    async def story(a: LoopNode, b: LoopNode) -> None:
+async def test_a_flood_of_calls_is_bounded() -> None:
+    async with two_nodes() as (a, b):
         there = FakeSource()
         there.hangs = True
         relay = relay_of(a, FakeSource())
@@ -133,13 +121,11 @@ def test_a_flood_of_calls_is_bounded() -> None:
         busy = [r for r in found if isinstance(r, Refusal) and "busy" in r.details]
         assert len(busy) == 12
 
-    run(story)
 
-
-def test_web_readers_share_one_call_a_second_and_leave_room_for_operators(
+async def test_web_readers_share_one_call_a_second_and_leave_room_for_operators(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(a: LoopNode, b: LoopNode) -> None:
+    async with two_nodes() as (a, b):
         there = FakeSource()
         calls = 0
         go_on = asyncio.Event()
@@ -172,14 +158,10 @@ def test_web_readers_share_one_call_a_second_and_leave_room_for_operators(
         with pytest.raises(Refusal, match="there is no member"):
             await relay.ask_for_web("c", "Process", 5.0)
 
-    run(story)
 
-
-def test_an_operation_takes_the_fields_of_each_admin_call() -> None:
-    async def story(a: LoopNode, b: LoopNode) -> None:
+async def test_an_operation_takes_the_fields_of_each_admin_call() -> None:
+    async with LoopNode("a") as a:
         for name, call in CALLS.items():
             operation = getattr(a.daemon.operations, operation_of(name))
             wanted = list(inspect.signature(operation).parameters)
             assert wanted == [field.name for field in call.input_type.fields], name
-
-    run(story)

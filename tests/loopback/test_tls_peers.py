@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from harness.callers import HOST, SECRET, Shown, Site, link_to, security, with_node
+from harness.callers import HOST, SECRET, Shown, Site, link_to, security
 from harness.clock import seconds
 from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
@@ -35,15 +35,14 @@ async def test_nodes_of_one_authority_meet_and_health_checks_are_no_strangers(
     """The checks connect, stay a second, and send nothing."""
     monkeypatch.setattr(connection_limits, "LOOK_S", seconds(0.1))
 
-    a, b = free_port(), free_port()
     async with (
-        LoopNode("a", a, [a], secret=SECRET, tls=site.tls("a")) as first,
-        LoopNode("b", b, [a], secret=SECRET, tls=site.tls("b")) as second,
+        LoopNode("a", secret=SECRET, tls=site.tls("a")) as first,
+        LoopNode("b", heads=[first], secret=SECRET, tls=site.tls("b")) as second,
     ):
         await in_sync(first, second)
         await first.set("x")
         assert await second.find("x") == {("x", "a")}
-        checks = [socket.create_connection((HOST, a)) for _ in range(30)]
+        checks = [socket.create_connection((HOST, first.port)) for _ in range(30)]
         await eventually(lambda: security(first)["meta_connections"] >= 30)
         await asyncio.sleep(seconds(1))
         for check in checks:
@@ -54,14 +53,12 @@ async def test_nodes_of_one_authority_meet_and_health_checks_are_no_strangers(
     assert "a connection to meta_port" not in caplog.text
 
 
-def test_with_tls_nodes_are_authenticated_also_without_a_secret(site: Site) -> None:
-    async def claim(node: LoopNode) -> None:
+async def test_with_tls_nodes_are_authenticated_also_without_a_secret(site: Site) -> None:
+    async with LoopNode("a", secret=b"", tls=site.tls("a")) as node:
         assert "not authenticated" not in node.sentences()
         link = link_to(node, site.tls("b"), secret=b"")
         await link.ready()
         await link.close()
-
-    with_node(claim, site, secret=b"")
 
 
 def cases() -> dict[str, Callable[[Site, Path], Any]]:
@@ -77,10 +74,10 @@ def cases() -> dict[str, Callable[[Site, Path], Any]]:
 
 
 @pytest.mark.parametrize("what", cases())
-def test_peer_without_a_valid_certificate_is_refused_counted_and_reported(
+async def test_peer_without_a_valid_certificate_is_refused_counted_and_reported(
     what: str, site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def claim(node: LoopNode) -> None:
+    async with LoopNode("a", secret=SECRET, tls=site.tls("a")) as node:
         link = link_to(node, cases()[what](site, tmp_path))
         with pytest.raises(Unreachable):
             await link.ready()
@@ -91,8 +88,6 @@ def test_peer_without_a_valid_certificate_is_refused_counted_and_reported(
         good = link_to(node, site.tls("c"), node_id="c")
         await good.ready()
         await good.close()
-
-    with_node(claim, site)
     assert f"a connection to meta_port from {HOST} ended before its first call" in caplog.text
 
 
@@ -100,10 +95,10 @@ def test_peer_without_a_valid_certificate_is_refused_counted_and_reported(
     ("claims", "text"),
     [({"node_id": "c"}, "is node b's, not c's"), ({"host": "127.0.0.9"}, "not for host 127.0.0.9")],
 )
-def test_certificate_cannot_be_used_for_another_node_or_host(
+async def test_certificate_cannot_be_used_for_another_node_or_host(
     site: Site, claims: dict[str, Any], text: str
 ) -> None:
-    async def claim(node: LoopNode) -> None:
+    async with LoopNode("a", secret=SECRET, tls=site.tls("a")) as node:
         link = link_to(node, site.tls("b"), **claims)
         with pytest.raises(AuthError, match=text):
             await link.ready()
@@ -111,8 +106,6 @@ def test_certificate_cannot_be_used_for_another_node_or_host(
         assert security(node)["misfit_certificates"] == 1
         assert "certificate does not match" in node.sentences()
         assert node.engine.readers == {}
-
-    with_node(claim, site)
 
 
 async def test_a_server_that_shows_another_hosts_certificate_is_not_talked_to(site: Site) -> None:
@@ -148,18 +141,17 @@ async def test_new_files_serve_new_connections_and_the_old_ones_go_on(
     def loop_shown(port: int) -> asyncio.Future[int]:
         return asyncio.get_running_loop().run_in_executor(None, shown_by, port, site)
 
-    a, b = free_port(), free_port()
     async with (
-        LoopNode("a", a, [a], secret=SECRET, tls=site.tls("a")) as first,
-        LoopNode("b", b, [a], secret=SECRET, tls=site.tls("b")) as second,
+        LoopNode("a", secret=SECRET, tls=site.tls("a")) as first,
+        LoopNode("b", heads=[first], secret=SECRET, tls=site.tls("b")) as second,
     ):
         await in_sync(first, second)
-        before = await loop_shown(a)
+        before = await loop_shown(first.port)
         site.files("a")
         site.files("b")
         await eventually(lambda: security(first)["tls_reloads"] == 1)
         await eventually(lambda: security(second)["tls_reloads"] == 1)
-        assert await loop_shown(a) != before
+        assert await loop_shown(first.port) != before
         await second.set("x")
         assert await first.find("x") == {("x", "b")}
 
