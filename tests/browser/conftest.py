@@ -5,9 +5,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from harness.fixtures import FAST, attach, cluster_fixture, pytest_runtest_makereport
+from harness.fixtures import (
+    FAST,
+    cluster_fixture,
+    pytest_runtest_makereport,
+    pytest_runtest_teardown,
+)
 
-__all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
+__all__ = ["make_cluster", "pytest_runtest_makereport", "pytest_runtest_teardown"]
 make_cluster = cluster_fixture(FAST, 60.0)
 
 _NO_OTHER_HOSTS = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.*"

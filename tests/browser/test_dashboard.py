@@ -12,7 +12,7 @@ import pytest
 from harness.background import Background
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.spilling import BUDGET, spilled
 from harness.waiting import eventually
@@ -135,10 +135,10 @@ def complaints(page: Any) -> list[str]:
 
 
 @contextmanager
-def busy(cluster: Cluster, attach: Attach) -> Iterator[list[bytes]]:
+def busy(cluster: Cluster) -> Iterator[list[bytes]]:
     """Within the block, sets pages at the last node and gets them at the first without pause."""
     keys = keys_of("shown", 64)
-    writer, reader = attach(cluster.daemons[-1]), attach(cluster[0])
+    writer, reader = cluster.daemons[-1].attach(), cluster[0].attach()
     assert all(writer.set(keys))
 
     def work() -> None:
@@ -150,10 +150,10 @@ def busy(cluster: Cluster, attach: Attach) -> Iterator[list[bytes]]:
 
 
 def test_dashboard_shows_members_charts_and_the_located_key(
-    make_cluster: MakeCluster, attach: Attach, open_page: Any
+    make_cluster: MakeCluster, open_page: Any
 ) -> None:
     cluster = make_cluster(3)
-    with busy(cluster, attach) as keys:
+    with busy(cluster) as keys:
         page = open_page(url(cluster[0]))
         eventually(lambda: [state(page, n) for n in "abc"] == ["alive"] * 3, 20)
         assert "3 of 3" in text(page, "#tiles")
@@ -194,10 +194,10 @@ def test_dashboard_shows_members_charts_and_the_located_key(
 
 
 def test_fresh_page_draws_what_the_nodes_remember(
-    make_cluster: MakeCluster, attach: Attach, open_page: Any
+    make_cluster: MakeCluster, open_page: Any
 ) -> None:
     cluster = make_cluster(2)
-    with busy(cluster, attach):
+    with busy(cluster):
         eventually(lambda: _points_with_gets(cluster[0]) >= 2, 60)
     page = open_page(url(cluster[0]))
     eventually(lambda: state(page, "b") == "alive", 20)
@@ -212,10 +212,10 @@ def test_fresh_page_draws_what_the_nodes_remember(
 
 
 def test_legends_show_the_last_values_while_no_cursor_is_there(
-    make_cluster: MakeCluster, attach: Attach, open_page: Any
+    make_cluster: MakeCluster, open_page: Any
 ) -> None:
     cluster = make_cluster(2)
-    with busy(cluster, attach):
+    with busy(cluster):
         page = open_page(url(cluster[0]))
         eventually(lambda: ink(page, "latency", "--series-1") > 20, 20)
 
@@ -247,12 +247,12 @@ def test_values_without_neighbours_are_drawn_and_p50_differs_from_p99(
         assert ("solid" in p50, "dashed" in p99) == (True, True), markers
 
 
-def test_spilled_pages_are_drawn(make_cluster: MakeCluster, attach: Attach, open_page: Any) -> None:
+def test_spilled_pages_are_drawn(make_cluster: MakeCluster, open_page: Any) -> None:
     cluster = make_cluster(2, pool_size="16MiB", spill_bytes_per_s=BUDGET)
     page = open_page(url(cluster[0]))
     eventually(lambda: state(page, "b") == "alive", 20)
     assert ink(page, "turnover", "--series-1") == 0
-    writer = attach(cluster[0], page_bytes=65536)
+    writer = cluster[0].attach(page_bytes=65536)
     for turn in range(20):
         writer.set(keys_of(f"turn {turn}", 20))
     eventually(lambda: spilled(cluster[0])["pages"] > 0, 20)
@@ -260,10 +260,10 @@ def test_spilled_pages_are_drawn(make_cluster: MakeCluster, attach: Attach, open
 
 
 def test_tokens_have_a_tile_and_a_chart_only_if_a_worker_tells_them(
-    make_cluster: MakeCluster, attach: Attach, open_page: Any
+    make_cluster: MakeCluster, open_page: Any
 ) -> None:
     cluster = make_cluster(1)
-    worker = attach(cluster[0])
+    worker = cluster[0].attach()
     keys = keys_of("told", 8)
     assert all(worker.set(keys))
     assert worker.client.batch_exists(keys) == 8
@@ -286,10 +286,10 @@ def test_numbers_have_the_units_of_peercachectl(make_cluster: MakeCluster, open_
 
 
 def test_namespaces_are_named_if_readers_may_see_their_names(
-    make_cluster: MakeCluster, attach: Attach, open_page: Any
+    make_cluster: MakeCluster, open_page: Any
 ) -> None:
     cluster = make_cluster(1, metrics_namespace_names=True)
-    attach(cluster[0], namespace="a model")
+    cluster[0].attach(namespace="a model")
     page = open_page(url(cluster[0]))
     eventually(lambda: "a model" in text(page, "#namespaces tbody"), 20)
     assert not page.find_element("id", "namespaces-hint").is_displayed()
@@ -344,10 +344,10 @@ def test_page_shows_no_answer_after_its_node_dies(
 
 @pytest.mark.parametrize(("name", "dark", "phone"), [("dark", True, False), ("phone", False, True)])
 def test_dashboard_renders_in_dark_mode_and_on_a_phone(
-    make_cluster: MakeCluster, attach: Attach, open_page: Any, name: str, dark: bool, phone: bool
+    make_cluster: MakeCluster, open_page: Any, name: str, dark: bool, phone: bool
 ) -> None:
     cluster = make_cluster(2)
-    with busy(cluster, attach):
+    with busy(cluster):
         size = (390, 844) if phone else (1280, 1400)
         page = open_page(url(cluster[0]), *size, dark=dark, phone=phone)
         eventually(lambda: state(page, "b") == "alive", 20)

@@ -11,18 +11,18 @@ from harness.cluster import Cluster
 from harness.fixtures import (
     FAST,
     MakeCluster,
-    attach,
     cluster_fixture,
     cluster_maker,
     make_hosts,
     pytest_runtest_makereport,
+    pytest_runtest_teardown,
 )
 from harness.netns import Network, reason_to_skip
 from harness.warm_pools import TMPFS, PoolFiles, some_pool_files
 
 START_S = 30.0
 
-__all__ = ["attach", "make_cluster", "make_hosts", "pytest_runtest_makereport"]
+__all__ = ["make_cluster", "make_hosts", "pytest_runtest_makereport", "pytest_runtest_teardown"]
 make_cluster = cluster_fixture(FAST, START_S)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from harness.cluster import Cluster
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
@@ -17,11 +17,11 @@ def exits_with(cluster: Cluster, place: int) -> tuple[int, str]:
 
 
 def test_node_with_duplicate_id_refuses_to_start_and_names_the_first(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(2)
     at_head, at_first = keys_of("at the head", 16), keys_of("at the first", 16)
-    head, first = attach(cluster[0]), attach(cluster[1])
+    head, first = cluster[0].attach(), cluster[1].attach()
     assert all(head.set(at_head))
     assert all(first.set(at_first))
     twin = make_cluster(1, start=False)
@@ -37,21 +37,21 @@ def test_node_with_duplicate_id_refuses_to_start_and_names_the_first(
 
 
 def test_node_without_reachable_head_serves_locally_warns_and_joins_later(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(2, start=False)
     lonely = cluster[1]
     lonely.start()
     lonely.wait_ready()
     keys = keys_of("lonely", 16)
-    pages = attach(lonely)
+    pages = lonely.attach()
     assert all(pages.set(keys))
     assert pages.has(keys)
     head = cluster[0]
     eventually(lambda: any(head.address in str(line) for line in lonely.status()["health"]))
     head.start()
     cluster.wait_complete()
-    reader = attach(head)
+    reader = head.attach()
     eventually(lambda: reader.has(keys), what="what was set alone is found by the others")
     assert not any(head.address in str(line) for line in lonely.status()["health"])
 
@@ -68,25 +68,23 @@ def test_rdma_without_a_device_refuses_to_start_and_names_the_choice(
     assert "auto" in log
 
 
-def test_the_socket_of_a_live_daemon_is_refused(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_the_socket_of_a_live_daemon_is_refused(make_cluster: MakeCluster) -> None:
     first, second = make_cluster(1), make_cluster(1, start=False)
     second[0].socket_path = first[0].socket_path
     code, log = exits_with(second, 0)
     assert code == 1
     assert str(first[0].socket_path) in log
     keys = keys_of("still there", 4)
-    assert all(attach(first[0]).set(keys))
+    assert all(first[0].attach().set(keys))
 
 
-def test_the_socket_of_a_dead_daemon_is_taken_over(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_the_socket_of_a_dead_daemon_is_taken_over(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(1)
     cluster[0].kill()
     assert cluster[0].socket_path.exists()
     cluster[0].start()
     cluster[0].wait_ready()
-    assert all(attach(cluster[0]).set(keys_of("again", 4)))
+    assert all(cluster[0].attach().set(keys_of("again", 4)))
 
 
 def test_a_taken_port_is_named_with_its_key_and_holder(make_cluster: MakeCluster) -> None:
@@ -110,9 +108,7 @@ def test_a_taken_port_is_named_with_its_key_and_holder(make_cluster: MakeCluster
     assert holder in line
 
 
-def test_socket_in_use_error_names_path_key_and_holder(
-    make_cluster: MakeCluster,
-) -> None:
+def test_socket_in_use_error_names_path_key_and_holder(make_cluster: MakeCluster) -> None:
     first = make_cluster(1)
     for key, attribute in (("socket_path", "socket_path"), ("admin_socket", "admin_path")):
         second = make_cluster(1, start=False)
@@ -165,14 +161,12 @@ def test_a_stopped_daemon_leaves_no_socket_and_ends_with_0(make_cluster: MakeClu
     assert not cluster[0].admin_path.exists()
 
 
-def test_threads_sharing_one_client_get_their_own_answers(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_threads_sharing_one_client_get_their_own_answers(make_cluster: MakeCluster) -> None:
     """Many threads share one client, and their answers must not be mixed up."""
     cluster = make_cluster(2)
-    shared = attach(cluster[0], page_bytes=4096)
+    shared = cluster[0].attach(page_bytes=4096)
     assert all(shared.set(keys_of("shared", 32)))
-    readers: list[Pages] = [attach(cluster[1], page_bytes=4096) for _ in range(4)]
+    readers: list[Pages] = [cluster[1].attach(page_bytes=4096) for _ in range(4)]
     wrong: list[str] = []
 
     def ask(number: int) -> None:

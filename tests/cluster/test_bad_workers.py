@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 from harness import raw_worker as raw
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach
 from harness.pages import keys_of
 from harness.raw_worker import HEADER, RawWorker
 from harness.waiting import eventually
@@ -19,9 +18,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def daemon(three_nodes: Cluster, attach: Attach) -> Iterator[Daemon]:
+def daemon(three_nodes: Cluster) -> Iterator[Daemon]:
     """A shared daemon. It must serve other workers before, during and after each test."""
-    witness, reader = attach(three_nodes[0]), attach(three_nodes[1])
+    witness, reader = three_nodes[0].attach(), three_nodes[1].attach()
     keys = keys_of("witness", 8)
     assert all(witness.set(keys))
     pid = three_nodes[0].pid

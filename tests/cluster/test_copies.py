@@ -5,7 +5,7 @@ from functools import partial
 
 from harness.cluster import Daemon
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -30,9 +30,7 @@ def has_copies(daemon: Daemon, records: int) -> bool:
     return int(daemon.status()["copies"]["records"]) >= records
 
 
-def test_copies_answer_lookups_without_asking_owners(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_copies_answer_lookups_without_asking_owners(make_cluster: MakeCluster) -> None:
     """Each digest has two owners out of five nodes. The fifth node joins after the sets."""
     cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
     newcomer = cluster[4]
@@ -40,7 +38,7 @@ def test_copies_answer_lookups_without_asking_owners(
     wait_settled(cluster.daemons[:4])
     keys = keys_of("page", 128)
     for number, daemon in enumerate(cluster.daemons[:4]):
-        writer = attach(daemon, page_bytes=PAGE_BYTES)
+        writer = daemon.attach(page_bytes=PAGE_BYTES)
         assert all(writer.set(keys[32 * number : 32 * number + 32]))
     newcomer.start()
     newcomer.wait_ready()
@@ -52,21 +50,19 @@ def test_copies_answer_lookups_without_asking_owners(
         with AdminClient(str(daemon.admin_path)) as admin:
             steps = [step.name for step in admin.trace("test", elsewhere).steps]
         assert steps == ["pool", "copies", "read"]
-        reader = attach(daemon, page_bytes=PAGE_BYTES, room_pages=128)
+        reader = daemon.attach(page_bytes=PAGE_BYTES, room_pages=128)
         assert reader.client.batch_exists(keys) == 128
         assert reader.has(keys)
         assert asked(daemon) == before
 
 
-def test_prefix_end_is_settled_by_asking_at_most_one_owner(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_prefix_end_is_settled_by_asking_at_most_one_owner(make_cluster: MakeCluster) -> None:
     """The first page without a copied record decides the prefix, so later pages need no
     question."""
     cluster = make_cluster(5, member_ttl_s=15, rpc_timeout_ms=5000)
     wait_settled(cluster.daemons)
-    writer = attach(cluster[0], page_bytes=PAGE_BYTES)
-    reader = attach(cluster[1], page_bytes=PAGE_BYTES)
+    writer = cluster[0].attach(page_bytes=PAGE_BYTES)
+    reader = cluster[1].attach(page_bytes=PAGE_BYTES)
     names = itertools.count()
 
     def is_settled_by_one(length: int) -> bool:
@@ -88,14 +84,14 @@ def test_prefix_end_is_settled_by_asking_at_most_one_owner(
 
 
 def test_copy_is_dropped_when_its_node_dies_and_rebuilt_on_return(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(3)
     wait_settled(cluster.daemons)
     eventually(lambda: copied(cluster[0]) == 2)
     keys = keys_of("page", 32)
-    assert all(attach(cluster[2], page_bytes=PAGE_BYTES).set(keys))
-    reader = attach(cluster[0], page_bytes=PAGE_BYTES)
+    assert all(cluster[2].attach(page_bytes=PAGE_BYTES).set(keys))
+    reader = cluster[0].attach(page_bytes=PAGE_BYTES)
     eventually(lambda: reader.client.batch_exists(keys) == 32)
     cluster[2].kill()
     cluster[0].wait_members(["a", "b"])
@@ -104,7 +100,7 @@ def test_copy_is_dropped_when_its_node_dies_and_rebuilt_on_return(
     cluster[2].start()
     wait_settled(cluster.daemons)
     eventually(lambda: copied(cluster[0]) == 2)
-    again = attach(cluster[2], page_bytes=PAGE_BYTES)
+    again = cluster[2].attach(page_bytes=PAGE_BYTES)
     assert all(again.set(keys))
     before = asked(cluster[0])
     eventually(partial(has_copies, cluster[0], 32))
@@ -113,18 +109,18 @@ def test_copy_is_dropped_when_its_node_dies_and_rebuilt_on_return(
 
 
 def test_node_without_room_for_all_records_keeps_those_that_it_owns(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     """Each of five nodes owns two fifths of the records, or none: there are four owners."""
     cluster = make_cluster(5, directory_copies=1024, directory_capacity=5000)
     wait_settled(cluster.daemons)
-    writer = attach(cluster[4], page_bytes=PAGE_BYTES)
+    writer = cluster[4].attach(page_bytes=PAGE_BYTES)
     keys = keys_of("page", 6400)
     for at in range(0, len(keys), 64):
         assert all(writer.set(keys[at : at + 64]))
     eventually(lambda: cluster[0].status()["copies"]["only_owned"])
     wait_settled(cluster.daemons)
     for daemon in cluster.daemons[:4]:
-        reader = attach(daemon, page_bytes=PAGE_BYTES)
+        reader = daemon.attach(page_bytes=PAGE_BYTES)
         for at in range(0, len(keys), 64):
             assert reader.has(keys[at : at + 64])

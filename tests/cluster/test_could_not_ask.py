@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.cluster import Daemon
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 
 from peercached.cli import exits
@@ -33,11 +33,9 @@ def ctl(
     return done.returncode, done.stdout or "", done.stderr
 
 
-def test_commands_tell_a_hung_daemon_from_an_absent_page(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_commands_tell_a_hung_daemon_from_an_absent_page(make_cluster: MakeCluster) -> None:
     (daemon,) = make_cluster(1).daemons
-    assert all(attach(daemon).set(KEYS, [64] * 2))
+    assert all(daemon.attach().set(KEYS, [64] * 2))
     page = ("-n", "test")
     assert ctl(daemon, "exists", KEY, "none", *page)[0] == exits.ABSENT
     daemon.freeze()
@@ -51,7 +49,7 @@ def test_commands_tell_a_hung_daemon_from_an_absent_page(
 
 
 def test_a_page_that_only_a_frozen_node_may_know_is_not_called_absent(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     """Each key has one owner, and no node has copies of another's records."""
     cluster = make_cluster(3, directory_replicas=1, directory_copies=0, member_ttl_s=60)
@@ -66,7 +64,7 @@ def test_a_page_that_only_a_frozen_node_may_know_is_not_called_absent(
     theirs = next(key for key in keys if owner_of(key) == frozen)
     ours = next(key for key in keys if owner_of(key) != frozen)
     (held,) = keys_of("held", 1)
-    assert all(attach(cluster[2]).set([held], [64]))
+    assert all(cluster[2].attach().set([held], [64]))
     cluster[2].freeze()
     page = ("-n", "test")
     for words in (["exists"], ["get"], ["locate"], ["pin", "--for", "9s"]):

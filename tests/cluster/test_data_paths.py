@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from harness.clock import seconds
 from harness.cluster import Cluster
-from harness.fixtures import Attach
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -60,11 +59,11 @@ def suspect_for_s(cluster: Cluster) -> int:
     ],
 )
 def test_node_whose_pages_cannot_come_stays_suspect_and_costs_one_call(
-    network: Network, hosts: Cluster, attach: Attach, breaks: Change, heals: Change
+    network: Network, hosts: Cluster, breaks: Change, heals: Change
 ) -> None:
     far, near = keys_of("far", PAGES), keys_of("near", PAGES)
-    assert all(attach(hosts[1], page_bytes=PAGE).set(far))
-    reader = attach(hosts[0], page_bytes=PAGE, timeout_s=seconds(TIMEOUT_S))
+    assert all(hosts[1].attach(page_bytes=PAGE).set(far))
+    reader = hosts[0].attach(page_bytes=PAGE, timeout_s=seconds(TIMEOUT_S))
     assert all(reader.set(near))
     eventually(lambda: reader.has(far), 10)
     node = hosts[1].status()["node"]

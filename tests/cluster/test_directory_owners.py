@@ -6,7 +6,7 @@ import pytest
 from harness.background import Background
 from harness.cluster import Cluster
 from harness.directory import final, wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
@@ -24,15 +24,15 @@ def found(pages: Pages, keys: Sequence[bytes]) -> int:
 
 
 def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     """More pages than the location cache can hold, so that every round asks the owners."""
     cluster = make_hosts(4, location_cache_entries=1024, directory_copies=0, rpc_timeout_ms=20_000)
     keys = keys_of("owned", 3072)
-    writer = attach(cluster[1], page_bytes=4096)
+    writer = cluster[1].attach(page_bytes=4096)
     for some in in_batches(keys):
         assert all(writer.set(some))
-    reader = attach(cluster[0], page_bytes=4096, timeout_s=10.0)
+    reader = cluster[0].attach(page_bytes=4096, timeout_s=10.0)
     missed: list[int] = []
     lookups = cluster[0].status()["operations"]["lookups_passed_on"]
     with Background(lambda: missed.append(len(keys) - found(reader, keys))) as reading:
@@ -50,30 +50,30 @@ def test_a_steady_reader_misses_nothing_when_an_owner_dies_and_comes_back(
 
 
 def test_sets_succeed_without_a_dead_owner_and_it_has_them_on_return(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     cluster = make_hosts(3)
-    writer = attach(cluster[1])
+    writer = cluster[1].attach()
     cluster[2].kill()
     keys = keys_of("set meanwhile", 64)
     assert all(writer.set(keys))
-    assert attach(cluster[0]).has(keys)
+    assert cluster[0].attach().has(keys)
     cluster[2].start()
     cluster.wait_complete()
     eventually(lambda: all(map(final, cluster.daemons)), 20)
-    assert attach(cluster[2]).has(keys)
+    assert cluster[2].attach().has(keys)
 
 
 @pytest.mark.netns
 def test_partitioned_owner_costs_no_misses_and_has_all_after_healing(
-    network: Network, make_cluster: MakeCluster, attach: Attach
+    network: Network, make_cluster: MakeCluster
 ) -> None:
     cluster = _on_hosts(network, make_cluster)
     keys, later = keys_of("before", 512), keys_of("meanwhile", 128)
-    writer = attach(cluster[1], page_bytes=4096)
+    writer = cluster[1].attach(page_bytes=4096)
     for some in in_batches(keys):
         assert all(writer.set(some))
-    reader = attach(cluster[0], page_bytes=4096, timeout_s=TIMEOUT_S)
+    reader = cluster[0].attach(page_bytes=4096, timeout_s=TIMEOUT_S)
     assert found(reader, keys) == 512
     network.cut("c")
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_partitioned_owner_costs_no_misses_and_has_all_after_healing(
     eventually(lambda: found(reader, later) == 128, 10)
     network.heal("c")
     cluster.wait_complete()
-    everything, at_c = [*keys, *later], attach(cluster[2], page_bytes=4096)
+    everything, at_c = [*keys, *later], cluster[2].attach(page_bytes=4096)
     eventually(
         lambda: found(at_c, everything) == 640,
         10,
@@ -97,13 +97,11 @@ def _on_hosts(network: Network, make_cluster: MakeCluster) -> Cluster:
     return cluster
 
 
-def test_full_table_warns_and_recovers_once_it_has_room(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_full_table_warns_and_recovers_once_it_has_room(make_hosts: MakeCluster) -> None:
     """A node without room for all records of a holder has none of them."""
     cluster = make_hosts(2, directory_capacity=CAPACITY, directory_copies=0)
     keys = keys_of("many", 2048)
-    holder, reader = attach(cluster[1], page_bytes=4096), attach(cluster[0], page_bytes=4096)
+    holder, reader = cluster[1].attach(page_bytes=4096), cluster[0].attach(page_bytes=4096)
     for some in in_batches(keys):
         assert all(holder.set(some)), "a full directory is no reason not to cache"
     status = cluster[0].status()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness.cluster import Daemon
 from harness.disks import disk_of, disk_options, fill, found, wait_written
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -40,7 +40,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_full_file_system_is_reported_and_used_again_once_freed(
-    make_cluster: MakeCluster, attach: Attach, small: Path
+    make_cluster: MakeCluster, small: Path
 ) -> None:
     """disk_size exceeds the free space, because another program's file takes half of the file
     system."""
@@ -48,7 +48,7 @@ def test_full_file_system_is_reported_and_used_again_once_freed(
     other.write_bytes(bytes(12 << 20))
     cluster = make_cluster(1, pool_size=POOL, each=disk_options(small, "a", disk_size="20MiB"))
     node, keys = cluster[0], keys_of("full", 480)
-    pages = attach(node)
+    pages = node.attach()
     for at in range(0, len(keys), 16):
         assert all(pages.set(keys[at : at + 16]))
         wait_written(node)
@@ -82,14 +82,14 @@ def test_a_read_only_file_system_is_a_clear_error_at_start(
 
 
 def test_foreign_and_truncated_segments_are_reported_and_cost_only_their_pages(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster(
         2, pool_size=POOL, rpc_timeout_ms=5000, each=disk_options(tmp_path, "ab")
     )
     ours, theirs = keys_of("ours", 640), keys_of("theirs", 64)
-    fill(cluster[0], attach(cluster[0]), ours)
-    fill(cluster[1], attach(cluster[1], namespace="theirs"), theirs)
+    fill(cluster[0], cluster[0].attach(), ours)
+    fill(cluster[1], cluster[1].attach(namespace="theirs"), theirs)
     for daemon in cluster.daemons:
         daemon.kill()
     mine = sorted((tmp_path / "a.disk").glob("segment-*"))
@@ -109,6 +109,6 @@ def test_foreign_and_truncated_segments_are_reported_and_cost_only_their_pages(
     assert "belong to another daemon" in sentences(cluster[0])
     eventually(lambda: "deleted 1 segment files" in cluster[0].log_path.read_text(), 20)
     assert 0 < disk["recovered_pages"] < 640
-    pages = attach(cluster[0], timeout_s=10.0)
+    pages = cluster[0].attach(timeout_s=10.0)
     assert found(pages, ours) == disk["recovered_pages"], "all that it counts, and right bytes"
-    assert not found(attach(cluster[0], namespace="theirs", timeout_s=10.0), theirs)
+    assert not found(cluster[0].attach(namespace="theirs", timeout_s=10.0), theirs)

@@ -7,7 +7,7 @@ import pytest
 from harness.background import Background
 from harness.cluster import Cluster, Daemon
 from harness.disks import disk_of, disk_options, fill, found, wait_written
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -24,15 +24,15 @@ def operations(daemon: Daemon) -> dict[str, int]:
 
 
 def test_disk_tier_serves_peers_before_and_after_kills_and_restarts(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster(
         2, pool_size=POOL, rpc_timeout_ms=5000, each=disk_options(tmp_path, "ab")
     )
     keys = keys_of("four pools", PAGES)
-    with attach(cluster[0], timeout_s=10.0) as writer:
+    with cluster[0].attach(timeout_s=10.0) as writer:
         fill(cluster[0], writer, keys)
-    reader = attach(cluster[1], timeout_s=10.0)
+    reader = cluster[1].attach(timeout_s=10.0)
     assert found(reader, keys) == PAGES
     assert operations(cluster[1])["get_peer_disk"] >= PAGES / 2
     disk = disk_of(cluster[0])
@@ -52,43 +52,43 @@ def test_disk_tier_serves_peers_before_and_after_kills_and_restarts(
     for daemon in cluster.daemons:
         daemon.start()
     cluster.wait_complete()
-    assert found(attach(cluster[1], timeout_s=10.0), keys) >= PAGES * 0.95
-    own = attach(cluster[0], timeout_s=10.0)
+    assert found(cluster[1].attach(timeout_s=10.0), keys) >= PAGES * 0.95
+    own = cluster[0].attach(timeout_s=10.0)
     assert found(own, keys) >= PAGES * 0.95
     assert operations(cluster[0])["get_disk"] > 0
 
 
 def test_exists_finds_pages_on_disks_and_has_them_warmed(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster(2, pool_size=POOL, rpc_timeout_ms=5000, each=disk_options(tmp_path, "a"))
     keys = keys_of("cold", PAGES)
-    fill(cluster[0], attach(cluster[0]), keys)
-    reader = attach(cluster[1], timeout_s=10.0)
+    fill(cluster[0], cluster[0].attach(), keys)
+    reader = cluster[1].attach(timeout_s=10.0)
     first = keys[:16]  # evicted long ago
     assert reader.client.batch_exists(keys) == PAGES
     assert reader.client.batch_exists(first) == 16
-    for worker in (reader, attach(cluster[0])):
+    for worker in (reader, cluster[0].attach()):
         assert worker.client.lengths([*first, "nowhere"]) == [worker.page_bytes] * 16 + [0]
     eventually(lambda: disk_of(cluster[0])["warmed"] >= 16, 20)
     before = operations(cluster[1])["get_remote"]
     assert found(reader, first) == 16
     assert operations(cluster[1])["get_remote"] + operations(cluster[1])["get_peer_disk"] > before
-    assert attach(cluster[0]).client.batch_exists(keys) == PAGES
+    assert cluster[0].attach().client.batch_exists(keys) == PAGES
 
 
 def test_removed_and_cleared_pages_leave_disks_and_stay_gone_after_restart(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster(2, pool_size=POOL, rpc_timeout_ms=5000, each=disk_options(tmp_path, "a"))
     keys = keys_of("kept", PAGES)
-    writer, other = attach(cluster[0]), attach(cluster[1])
+    writer, other = cluster[0].attach(), cluster[1].attach()
     fill(cluster[0], writer, keys)
     gone = keys[:32]
     assert all(other.client.remove(gone))
     assert found(other, gone) == found(writer, gone) == 0
     eventually(lambda: disk_of(cluster[0])["pages"] <= PAGES - 32, 10)
-    cleared = attach(cluster[0], namespace="cleared")
+    cleared = cluster[0].attach(namespace="cleared")
     fill(cluster[0], cleared, keys_of("cleared", PAGES // 2))
     cleared.client.clear()
     assert found(cleared, keys_of("cleared", PAGES // 2)) == 0
@@ -97,9 +97,9 @@ def test_removed_and_cleared_pages_leave_disks_and_stay_gone_after_restart(
     cluster[0].stop()
     cluster[0].start()
     cluster.wait_complete()
-    assert found(attach(cluster[1], timeout_s=10.0), gone) == 0
-    assert found(attach(cluster[0], namespace="cleared"), keys_of("cleared", PAGES // 2)) == 0
-    assert found(attach(cluster[1], timeout_s=10.0), keys[32:]) == PAGES - 32
+    assert found(cluster[1].attach(timeout_s=10.0), gone) == 0
+    assert found(cluster[0].attach(namespace="cleared"), keys_of("cleared", PAGES // 2)) == 0
+    assert found(cluster[1].attach(timeout_s=10.0), keys[32:]) == PAGES - 32
 
 
 def flip_bits(folder: Path, seed: int, flips: int) -> None:
@@ -116,13 +116,13 @@ def flip_bits(folder: Path, seed: int, flips: int) -> None:
 
 
 def test_flipped_bits_under_a_live_cluster_are_misses_never_wrong_bytes(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster(2, pool_size=POOL, rpc_timeout_ms=5000, each=disk_options(tmp_path, "a"))
     keys = keys_of("flipped", PAGES)
-    fill(cluster[0], attach(cluster[0]), keys)
+    fill(cluster[0], cluster[0].attach(), keys)
     flip_bits(tmp_path / "a.disk", 1, 100)
-    got = found(attach(cluster[1], timeout_s=10.0), keys)
+    got = found(cluster[1].attach(timeout_s=10.0), keys)
     assert 0 < got < PAGES
     assert disk_of(cluster[0])["reads_corrupt"] > 0
     assert any("damaged" in entry["sentence"] for entry in cluster[0].status()["health"])
@@ -130,12 +130,12 @@ def test_flipped_bits_under_a_live_cluster_are_misses_never_wrong_bytes(
     flip_bits(tmp_path / "a.disk", 2, 100)
     cluster[0].start()
     cluster.wait_complete()
-    assert found(attach(cluster[1], timeout_s=10.0), keys) <= got
+    assert found(cluster[1].attach(timeout_s=10.0), keys) <= got
 
 
 @pytest.mark.parametrize("rounds", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_no_wrong_byte_while_evictions_race_promotes(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path, rounds: int
+    make_cluster: MakeCluster, tmp_path: Path, rounds: int
 ) -> None:
     """Two nodes set and get the same pages at random. The pages fill four pools."""
     cluster = make_cluster(
@@ -145,7 +145,7 @@ def test_no_wrong_byte_while_evictions_race_promotes(
 
     def work(daemon: Daemon, seed: int) -> Background:
         chance = random.Random(seed)
-        pages = attach(daemon, timeout_s=5.0)
+        pages = daemon.attach(timeout_s=5.0)
 
         def some() -> None:
             chosen = chance.sample(keys, 8)
@@ -160,23 +160,23 @@ def test_no_wrong_byte_while_evictions_race_promotes(
 
 
 def test_a_drained_node_finds_its_disk_again_when_it_is_back(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster(2, pool_size=POOL, rpc_timeout_ms=5000, each=disk_options(tmp_path, "a"))
     keys = keys_of("drained", PAGES)
-    fill(cluster[0], attach(cluster[0]), keys)
+    fill(cluster[0], cluster[0].attach(), keys)
     with AdminClient(str(cluster[0].admin_path)) as admin:
         admin.drain(1 << 40, 30.0, False)
     eventually(lambda: cluster[0].status()["drain"]["state"] in ("drained", "left"), 40)
-    assert found(attach(cluster[1]), keys[-32:]) > 0, "the warmest pages went to the peer"
+    assert found(cluster[1].attach(), keys[-32:]) > 0, "the warmest pages went to the peer"
     cluster[0].stop()
     cluster[0].start()
     cluster.wait_complete()
-    assert found(attach(cluster[1], timeout_s=10.0), keys) == PAGES
+    assert found(cluster[1].attach(timeout_s=10.0), keys) == PAGES
 
 
 def test_the_tier_keeps_to_its_size_and_loses_the_oldest(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster(
         1, pool_size="4MiB", rpc_timeout_ms=5000, each=disk_options(tmp_path, "a")
@@ -186,7 +186,7 @@ def test_the_tier_keeps_to_its_size_and_loses_the_oldest(
     cluster[0].options["disk-path"] = str(tmp_path / "small.disk")
     cluster[0].start()
     cluster.wait_complete()
-    pages = attach(cluster[0], timeout_s=10.0)
+    pages = cluster[0].attach(timeout_s=10.0)
     keys = keys_of("too many", 800)  # 50 MiB
     fill(cluster[0], pages, keys)
     disk = disk_of(cluster[0])
@@ -221,19 +221,19 @@ def test_start_fails_with_a_clear_error_for_an_unusable_disk_path(
 
 
 def test_cleared_namespace_is_written_to_disk_after_its_epoch_is_lost(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     """Without a `state_dir`, only the disk remembers the clear."""
     cluster = make_cluster(1, pool_size=POOL, each=disk_options(tmp_path, "a", state_dir=""))
     node = cluster[0]
-    with attach(node, timeout_s=10.0) as worker:
+    with node.attach(timeout_s=10.0) as worker:
         fill(node, worker, keys_of("before", 32))
         assert worker.client.clear()
         eventually(lambda: disk_of(node)["pages"] == 0, what="what was cleared has left the disk")
     node.stop()
     node.start()
     cluster.wait_complete()
-    with attach(node, timeout_s=10.0) as worker:
+    with node.attach(timeout_s=10.0) as worker:
         keys = keys_of("after", 32)
         fill(node, worker, keys)
         assert disk_of(node)["skipped_old"] == 0
@@ -242,10 +242,10 @@ def test_cleared_namespace_is_written_to_disk_after_its_epoch_is_lost(
 
 
 def test_health_reports_pages_too_large_for_the_disk_with_the_limit(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster(1, pool_size="64MiB", each=disk_options(tmp_path, "a"))
-    with attach(cluster[0], page_bytes=5 << 20, room_pages=4, timeout_s=10.0) as worker:
+    with cluster[0].attach(page_bytes=5 << 20, room_pages=4, timeout_s=10.0) as worker:
         assert all(worker.set(keys_of("large", 3)))
     eventually(lambda: disk_of(cluster[0])["skipped_large"] == 3)
     assert disk_of(cluster[0])["page_bytes_max"] == 4 << 20

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from harness.background import Background
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -42,15 +42,15 @@ def sentences(daemon: Daemon) -> str:
 
 
 def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     """The reader compares every byte, so moved pages must be the right ones."""
     cluster = make_cluster(3, rpc_timeout_ms=20_000)
     keys = keys_of("hot", 320)
-    writer = attach(cluster[2])
+    writer = cluster[2].attach()
     for at in range(0, len(keys), 64):
         assert all(writer.set(keys[at : at + 64]))
-    reader = attach(cluster[1], timeout_s=10.0)
+    reader = cluster[1].attach(timeout_s=10.0)
     missed: list[bytes] = []
 
     def read() -> None:
@@ -72,15 +72,13 @@ def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
     adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons[:2]]
     assert sum(adopted) == 320
     cluster[2].kill()
-    assert attach(cluster[0]).has(keys[:64]), "they do not depend on the one that drained"
+    assert cluster[0].attach().has(keys[:64]), "they do not depend on the one that drained"
 
 
-def test_draining_node_refuses_and_reports_sets_until_undrain(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_draining_node_refuses_and_reports_sets_until_undrain(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
     before, refused = keys_of("before", 8), keys_of("refused", 8)
-    pages = attach(cluster[1])
+    pages = cluster[1].attach()
     assert all(pages.set(before))
     result = drain(cluster[1], stay=True)
     assert result["state"] == "drained"
@@ -97,27 +95,25 @@ def test_draining_node_refuses_and_reports_sets_until_undrain(
     assert ctl(cluster[1], "undrain").stdout == "Takes sets again.\n"
     assert all(pages.set(refused))
     assert pages.has(refused)
-    assert attach(cluster[0]).has(refused)
+    assert cluster[0].attach().has(refused)
     assert "takes no new pages" not in sentences(cluster[1])
     cluster.wait_complete()
 
 
-def test_a_page_that_another_node_has_is_not_copied_again(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_page_that_another_node_has_is_not_copied_again(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     keys = keys_of("twice", 16)
-    assert all(attach(cluster[0]).set(keys))
-    assert all(attach(cluster[2]).set(keys))
+    assert all(cluster[0].attach().set(keys))
+    assert all(cluster[2].attach().set(keys))
     result = drain(cluster[2], stay=True)
     assert result["handed_pages"] == 16
     assert [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons] == [0, 0, 0]
-    assert attach(cluster[2]).has(keys)
+    assert cluster[2].attach().has(keys)
 
 
-def test_the_budget_takes_the_pages_used_last(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_the_budget_takes_the_pages_used_last(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
-    pages = attach(cluster[1])
+    pages = cluster[1].attach()
     cold, warm = keys_of("cold", 16), keys_of("warm", 16)
     assert all(pages.set(warm))
     assert all(pages.set(cold))
@@ -126,16 +122,16 @@ def test_the_budget_takes_the_pages_used_last(make_cluster: MakeCluster, attach:
     assert (result["handed_pages"], result["complete"]) == (16, True)
     assert "16 were beyond the budget" in result["outcome"]
     cluster[0].wait_members(["a"])
-    reader = attach(cluster[0])
+    reader = cluster[0].attach()
     assert reader.has(warm)
     assert not any(reader.get(cold))
 
 
 def test_drain_without_a_peer_reports_it_and_undrain_fails_after_leaving(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(1)
-    assert all(attach(cluster[0]).set(keys_of("alone", 4)))
+    assert all(cluster[0].attach().set(keys_of("alone", 4)))
     done = ctl(cluster[0], "drain", "--stay")
     assert done.returncode == 4
     assert "0 of 4 pages were handed to peers; there is no other node" in done.stdout
@@ -146,13 +142,11 @@ def test_drain_without_a_peer_reports_it_and_undrain_fails_after_leaving(
     assert "restart the daemon" in late.stderr
 
 
-def test_drain_reports_a_peer_full_of_warmer_pages(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_drain_reports_a_peer_full_of_warmer_pages(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, each=({"pool-size": "4MiB"}, {"pool-size": "64MiB"}))
     old = keys_of("old", 32)
-    assert all(attach(cluster[1]).set(old))
-    pages = attach(cluster[0])
+    assert all(cluster[1].attach().set(old))
+    pages = cluster[0].attach()
     eventually(  # filled until it evicts, so that all its pages are newer
         lambda: pages.set(keys_of("new", 64)) and cluster[0].status()["pool"]["evictions"] > 0, 20
     )
@@ -164,11 +158,9 @@ def test_drain_reports_a_peer_full_of_warmer_pages(
     cluster[0].wait_members(["a"])
 
 
-def test_a_frozen_peer_does_not_keep_a_drain_beyond_its_time(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_frozen_peer_does_not_keep_a_drain_beyond_its_time(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, member_ttl_s=60, heartbeat_interval_s=1)
-    assert all(attach(cluster[1]).set(keys_of("stuck", 16)))
+    assert all(cluster[1].attach().set(keys_of("stuck", 16)))
     cluster[0].freeze()
     result = drain(cluster[1], seconds=5, stay=True)
     assert not result["complete"]
@@ -185,16 +177,16 @@ def test_invalid_drain_limits_are_refused_and_no_drain_begins(three_nodes: Clust
     assert three_nodes[0].status()["drain"]["state"] == "no"
 
 
-def test_a_cleared_namespace_is_not_handed_over(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_a_cleared_namespace_is_not_handed_over(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
-    pages = attach(cluster[1])
+    pages = cluster[1].attach()
     keys = keys_of("cleared", 8)
     assert all(pages.set(keys))
     assert pages.client.clear()
     eventually(lambda: cluster[1].status()["pool"]["keys"] == 0, 10)
     assert all(pages.set(keys[:3]))
     assert drain(cluster[1], stay=True)["handed_pages"] == 3
-    reader = attach(cluster[0])
+    reader = cluster[0].attach()
     assert reader.has(keys[:3])
     assert not any(reader.get(keys[3:]))
     assert reader.client.clear()
@@ -202,12 +194,10 @@ def test_a_cleared_namespace_is_not_handed_over(make_cluster: MakeCluster, attac
     eventually(lambda: cluster[0].status()["pool"]["keys"] == 0, 10, "swept at the one that took")
 
 
-def test_drain_asks_a_peer_again_that_gave_no_answer(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_drain_asks_a_peer_again_that_gave_no_answer(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, member_ttl_s=60)
     keys = keys_of("kept", 64)
-    assert all(attach(cluster[1]).set(keys))
+    assert all(cluster[1].attach().set(keys))
     cluster[0].freeze()
     with AdminClient(str(cluster[1].admin_path)) as admin:
         admin.drain(ALL_BYTES, 60, stay=True)
@@ -216,14 +206,12 @@ def test_drain_asks_a_peer_again_that_gave_no_answer(
     eventually(lambda: cluster[1].status()["drain"]["state"] in FINAL, 90)
     result = cluster[1].status()["drain"]
     assert result["handed_pages"] == 64, result
-    assert attach(cluster[0]).has(keys)
+    assert cluster[0].attach().has(keys)
 
 
-def test_drain_that_ends_without_an_answer_names_the_peer(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_drain_that_ends_without_an_answer_names_the_peer(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, member_ttl_s=60)
-    assert all(attach(cluster[1]).set(keys_of("lost", 8)))
+    assert all(cluster[1].attach().set(keys_of("lost", 8)))
     cluster[0].freeze()
     result = drain(cluster[1], seconds=5, stay=True)
     assert result["handed_pages"] == 0

@@ -3,7 +3,7 @@
 import time
 
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
@@ -22,11 +22,11 @@ def is_here(daemon: Daemon, pages: Pages, keys: list[bytes]) -> bool:
 
 
 def test_a_page_that_another_node_has_too_goes_before_younger_ones(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(2, replica_share=0, spill_bytes_per_s=0)
     here = cluster[0]
-    mine, theirs = (attach(daemon, page_bytes=PAGE) for daemon in cluster.daemons)
+    mine, theirs = (daemon.attach(page_bytes=PAGE) for daemon in cluster.daemons)
     oldest, older, both = (keys_of(name, PAGES) for name in ("oldest", "older", "both"))
     assert all(theirs.set(both))
     eventually(lambda: here.status()["copies"]["records"] >= PAGES)

@@ -15,7 +15,7 @@ from harness.etcd import (
     view,
     with_etcd,
 )
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -27,17 +27,15 @@ def nodes(etcd: Etcd, make_cluster: MakeCluster) -> Cluster:
     return with_etcd(make_cluster, etcd.endpoint, 3)
 
 
-def test_nodes_meet_in_etcd_and_have_one_view(nodes: Cluster, attach: Attach) -> None:
+def test_nodes_meet_in_etcd_and_have_one_view(nodes: Cluster) -> None:
     eventually(lambda: len({view(daemon) for daemon in nodes.daemons}) == 1)
     keys = keys_of("met in etcd", 32)
-    assert all(attach(nodes[0]).set(keys))
-    assert attach(nodes[2]).has(keys)
+    assert all(nodes[0].attach().set(keys))
+    assert nodes[2].attach().has(keys)
     assert nodes[0].status()["membership"]["kind"] == "etcd"
 
 
-def test_dead_node_leaves_by_its_lease_and_stopped_node_at_once(
-    nodes: Cluster, attach: Attach
-) -> None:
+def test_dead_node_leaves_by_its_lease_and_stopped_node_at_once(nodes: Cluster) -> None:
     nodes[2].kill()
     nodes.wait_complete()
     assert nodes[1].stop() == 0
@@ -62,12 +60,10 @@ def test_a_restart_is_a_new_member_at_once(nodes: Cluster) -> None:
     nodes.wait_complete()
 
 
-def test_members_outlive_an_etcd_outage_and_its_restart(
-    nodes: Cluster, etcd: Etcd, attach: Attach
-) -> None:
+def test_members_outlive_an_etcd_outage_and_its_restart(nodes: Cluster, etcd: Etcd) -> None:
     keys = keys_of("outlive etcd", 32)
-    assert all(attach(nodes[0]).set(keys))
-    reader = attach(nodes[2])
+    assert all(nodes[0].attach().set(keys))
+    reader = nodes[2].attach()
     etcd.kill()
     eventually(lambda: "no session with etcd" in sentences(nodes[1]), 10)
     until = time.monotonic() + 3 * TTL_S
@@ -83,25 +79,23 @@ def test_members_outlive_an_etcd_outage_and_its_restart(
     eventually(lambda: names(nodes[0]) == ["a", "c"], 20)
 
 
-def test_hung_etcd_is_reported_and_reads_continue(
-    nodes: Cluster, etcd: Etcd, attach: Attach
-) -> None:
+def test_hung_etcd_is_reported_and_reads_continue(nodes: Cluster, etcd: Etcd) -> None:
     keys = keys_of("beside a hung etcd", 16)
-    assert all(attach(nodes[0]).set(keys))
+    assert all(nodes[0].attach().set(keys))
     etcd.freeze()
     try:
         eventually(lambda: "no session with etcd" in sentences(nodes[1]), 10)
         eventually(lambda: "did not answer in time" in nodes[1].log_text(), 10)
-        assert attach(nodes[2]).has(keys)
+        assert nodes[2].attach().has(keys)
     finally:
         etcd.thaw()
     eventually(lambda: not any("etcd" in sentences(d) for d in nodes.daemons), 20)
     nodes.wait_complete()
 
 
-def test_a_node_that_lost_its_lease_registers_again(nodes: Cluster, attach: Attach) -> None:
+def test_a_node_that_lost_its_lease_registers_again(nodes: Cluster) -> None:
     keys = keys_of("a lost lease", 16)
-    writer = attach(nodes[2])
+    writer = nodes[2].attach()
     assert all(writer.set(keys))
     nodes[2].freeze()
     try:
@@ -109,11 +103,11 @@ def test_a_node_that_lost_its_lease_registers_again(nodes: Cluster, attach: Atta
     finally:
         nodes[2].thaw()
     nodes.wait_complete()
-    eventually(lambda: attach(nodes[0]).has(keys), 10, "its pages are found again")
+    eventually(lambda: nodes[0].attach().has(keys), 10, "its pages are found again")
 
 
 def test_a_node_without_etcd_serves_alone_says_so_and_joins_later(
-    tmp_path: Path, make_cluster: MakeCluster, attach: Attach
+    tmp_path: Path, make_cluster: MakeCluster
 ) -> None:
     etcd = Etcd(tmp_path)
     cluster = make_cluster(
@@ -130,13 +124,13 @@ def test_a_node_without_etcd_serves_alone_says_so_and_joins_later(
         daemon.wait_ready()
         assert "serves only its own pages" in sentences(daemon)
     keys = keys_of("without etcd", 16)
-    pages = attach(cluster[0])
+    pages = cluster[0].attach()
     assert all(pages.set(keys))
     assert pages.has(keys)
     etcd.start()
     try:
         cluster.wait_complete()
-        eventually(lambda: attach(cluster[1]).has(keys), 10)
+        eventually(lambda: cluster[1].attach().has(keys), 10)
     finally:
         etcd.kill()
 
@@ -158,9 +152,9 @@ def test_the_same_node_id_elsewhere_is_refused(
     assert names(nodes[0]) == ["a", "b", "c"]
 
 
-def test_a_clear_that_a_node_missed_reaches_it_through_etcd(nodes: Cluster, attach: Attach) -> None:
+def test_a_clear_that_a_node_missed_reaches_it_through_etcd(nodes: Cluster) -> None:
     keys = keys_of("cleared", 16)
-    pages, late = attach(nodes[0]), attach(nodes[2])
+    pages, late = nodes[0].attach(), nodes[2].attach()
     assert all(late.set(keys))
     nodes[2].freeze()
     try:

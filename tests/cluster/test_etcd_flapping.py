@@ -9,7 +9,7 @@ from typing import Any, cast
 from harness.clock import now_s, seconds
 from harness.cut_proxy import CutProxy
 from harness.etcd import TTL_S, Etcd, names, sentences, with_etcd
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.said import sentences as sentences_of
 from harness.views import ViewNews
@@ -241,7 +241,7 @@ async def test_return_after_a_lost_lease_counts_as_another_join(etcd: Etcd) -> N
 
 
 def test_flapping_daemon_starts_warns_and_joins_later(
-    etcd: Etcd, make_cluster: MakeCluster, attach: Attach
+    etcd: Etcd, make_cluster: MakeCluster
 ) -> None:
     etcd.put_joins_of("c", flaps(4 * TTL_S))
     nodes = with_etcd(make_cluster, etcd.endpoint, 3, start=False)
@@ -252,9 +252,9 @@ def test_flapping_daemon_starts_warns_and_joins_later(
     assert "c has come and gone too often lately" in sentences(nodes[2])
     eventually(lambda: names(nodes[0]) == ["a", "b"])
     keys = keys_of("of a flapping node", 16)
-    pages = attach(nodes[2])
+    pages = nodes[2].attach()
     assert set(pages.set(keys)) == {Status.draining}, "removals would not reach it"
     nodes.wait_complete()
     eventually(lambda: all(pages.set(keys)))
-    eventually(lambda: attach(nodes[0]).has(keys), 10, "its pages are found")
+    eventually(lambda: nodes[0].attach().has(keys), 10, "its pages are found")
     assert "too often" not in sentences(nodes[2])

@@ -4,7 +4,7 @@ import pytest
 from harness.cluster import Cluster
 from harness.cut_proxy import CutProxy
 from harness.etcd import TTL_REFERENCE_S, Etcd, names, sentences, view, with_etcd
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
 from harness.waiting import eventually
@@ -29,14 +29,12 @@ def wait_healthy(cluster: Cluster, etcd: Etcd, timeout_s: float = 15.0) -> None:
     eventually(lambda: not any("etcd" in sentences(d) for d in live), timeout_s, "healthy")
 
 
-def test_wiped_etcd_gets_back_the_view_members_still_hold(
-    nodes: Cluster, etcd: Etcd, attach: Attach
-) -> None:
+def test_wiped_etcd_gets_back_the_view_members_still_hold(nodes: Cluster, etcd: Etcd) -> None:
     wait_healthy(nodes, etcd)
     before = view(nodes[0])
     keys = keys_of("outlive all of etcd's data", 64)
-    assert all(attach(nodes[1]).set(keys))
-    readers = [attach(daemon) for daemon in nodes.daemons]
+    assert all(nodes[1].attach().set(keys))
+    readers = [daemon.attach() for daemon in nodes.daemons]
     etcd.begin_anew()
     eventually(lambda: etcd.stamp() or not all(r.has(keys) for r in readers), 20, "the stamp")
     assert all(reader.has(keys) for reader in readers)
@@ -48,7 +46,7 @@ def test_wiped_etcd_gets_back_the_view_members_still_hold(
     nodes[2].start()
     nodes.wait_complete()
     wait_healthy(nodes, etcd)
-    assert all(attach(daemon).has(keys) for daemon in nodes.daemons)
+    assert all(daemon.attach().has(keys) for daemon in nodes.daemons)
 
 
 def test_node_that_dies_during_an_etcd_wipe_is_reported_and_removed(
@@ -65,7 +63,7 @@ def test_node_that_dies_during_an_etcd_wipe_is_reported_and_removed(
     wait_healthy(nodes, etcd)
 
 
-def test_etcd_restored_from_an_older_backup(nodes: Cluster, etcd: Etcd, attach: Attach) -> None:
+def test_etcd_restored_from_an_older_backup(nodes: Cluster, etcd: Etcd) -> None:
     etcd.keep_backup()
     wait_healthy(nodes, etcd)
     for _ in range(2):  # views advance, and "c" is a newer process than in the backup
@@ -76,21 +74,19 @@ def test_etcd_restored_from_an_older_backup(nodes: Cluster, etcd: Etcd, attach: 
     wait_healthy(nodes, etcd)
     before = view(nodes[0])
     keys = keys_of("newer than the backup", 64)
-    assert all(attach(nodes[2]).set(keys))
+    assert all(nodes[2].attach().set(keys))
     etcd.restore_backup()
     wait_healthy(nodes, etcd, 20)
     assert view(nodes[0]) == before
-    assert all(attach(daemon).has(keys) for daemon in nodes.daemons)
+    assert all(daemon.attach().has(keys) for daemon in nodes.daemons)
 
 
-def test_revoked_lease_of_a_live_daemon_costs_no_miss_or_view(
-    nodes: Cluster, etcd: Etcd, attach: Attach
-) -> None:
+def test_revoked_lease_of_a_live_daemon_costs_no_miss_or_view(nodes: Cluster, etcd: Etcd) -> None:
     wait_healthy(nodes, etcd)
     before = view(nodes[0])
     keys = keys_of("a revoked lease", 64)
-    assert all(attach(nodes[2]).set(keys))
-    with SteadyReader(attach(nodes[0]), keys) as reading:
+    assert all(nodes[2].attach().set(keys))
+    with SteadyReader(nodes[0].attach(), keys) as reading:
         reading.wait_rounds(1)
         etcd.revoke_lease_of("c")
         eventually(lambda: "registering this node again" in nodes[2].log_text(), 5)
@@ -101,15 +97,15 @@ def test_revoked_lease_of_a_live_daemon_costs_no_miss_or_view(
 
 
 def test_nodes_cut_off_from_etcd_past_their_leases_keep_their_view(
-    etcd: Etcd, make_cluster: MakeCluster, attach: Attach
+    etcd: Etcd, make_cluster: MakeCluster
 ) -> None:
     with CutProxy(etcd.endpoint) as proxy:
         nodes = with_etcd(make_cluster, proxy.endpoint, 3)
         wait_healthy(nodes, etcd)
         before = view(nodes[0])
         keys = keys_of("behind a dead switch", 32)
-        assert all(attach(nodes[0]).set(keys))
-        reader = attach(nodes[2])
+        assert all(nodes[0].attach().set(keys))
+        reader = nodes[2].attach()
         proxy.cut()
         eventually(lambda: all("no session with etcd" in sentences(d) for d in nodes.daemons), 10)
         eventually(lambda: not etcd.has_nodes(), 20, "etcd has ended the leases")
@@ -122,29 +118,27 @@ def test_nodes_cut_off_from_etcd_past_their_leases_keep_their_view(
 
 
 def test_node_cut_off_alone_from_etcd_is_out_until_it_returns(
-    etcd: Etcd, make_cluster: MakeCluster, attach: Attach
+    etcd: Etcd, make_cluster: MakeCluster
 ) -> None:
     with CutProxy(etcd.endpoint) as proxy:
         nodes = with_etcd(make_cluster, etcd.endpoint, 3, start=False)
         nodes[2].options["etcd-endpoints"] = proxy.endpoint
         nodes.start()
         keys = keys_of("cut off alone", 32)
-        assert all(attach(nodes[2]).set(keys))
+        assert all(nodes[2].attach().set(keys))
         proxy.cut()
         eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
         assert names(nodes[2]) == ["a", "b", "c"]
-        assert attach(nodes[2]).has(keys)
+        assert nodes[2].attach().has(keys)
         proxy.mend()
         nodes.wait_complete()
         wait_healthy(nodes, etcd)
-        eventually(lambda: attach(nodes[0]).has(keys), 10, "its pages are found again")
+        eventually(lambda: nodes[0].attach().has(keys), 10, "its pages are found again")
 
 
-def test_start_without_etcd_uses_the_view_on_disk(
-    nodes: Cluster, etcd: Etcd, attach: Attach
-) -> None:
+def test_start_without_etcd_uses_the_view_on_disk(nodes: Cluster, etcd: Etcd) -> None:
     keys = keys_of("a cold start", 32)
-    assert all(attach(nodes[0]).set(keys))
+    assert all(nodes[0].attach().set(keys))
     wait_healthy(nodes, etcd)
     etcd.kill()
     nodes[2].stop()
@@ -152,8 +146,8 @@ def test_start_without_etcd_uses_the_view_on_disk(
     nodes[2].wait_ready()
     assert names(nodes[2]) == ["a", "b", "c"]
     assert "Meanwhile it keeps view" in sentences(nodes[2])
-    eventually(lambda: attach(nodes[2]).has(keys), 10, "pages of the others are found")
+    eventually(lambda: nodes[2].attach().has(keys), 10, "pages of the others are found")
     etcd.start()
     nodes.wait_complete()
     wait_healthy(nodes, etcd, 20)
-    assert attach(nodes[2]).has(keys)
+    assert nodes[2].attach().has(keys)

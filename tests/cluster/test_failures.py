@@ -4,7 +4,7 @@ import threading
 
 from harness.background import Background
 from harness.call_times import SLACK_S
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.hammer import Hammer
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -15,11 +15,11 @@ from peercache_client.session import SILENCE_TIMEOUT_S
 # --- daemons that die -------------------------------------------------------------------------
 
 
-def test_a_dead_owner_costs_no_misses(make_hosts: MakeCluster, attach: Attach) -> None:
+def test_a_dead_owner_costs_no_misses(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(3)
     keys = keys_of("owned by all", 64)
-    assert all(attach(cluster[0]).set(keys))
-    reader = attach(cluster[2])
+    assert all(cluster[0].attach().set(keys))
+    reader = cluster[2].attach()
     cluster[1].kill()
     assert reader.client.batch_exists(keys) == 64
     assert reader.has(keys)
@@ -27,13 +27,11 @@ def test_a_dead_owner_costs_no_misses(make_hosts: MakeCluster, attach: Attach) -
     assert reader.has(keys)
 
 
-def test_pages_of_a_dead_holder_miss_and_can_be_set_again(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_pages_of_a_dead_holder_miss_and_can_be_set_again(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(3)
     keys = keys_of("held by one", 64)
-    assert all(attach(cluster[1]).set(keys))
-    writer, reader = attach(cluster[0]), attach(cluster[2])
+    assert all(cluster[1].attach().set(keys))
+    writer, reader = cluster[0].attach(), cluster[2].attach()
     assert reader.has(keys)
     cluster[1].kill()
     assert not any(reader.get(keys))
@@ -43,11 +41,9 @@ def test_pages_of_a_dead_holder_miss_and_can_be_set_again(
     assert reader.has(keys)
 
 
-def test_the_death_of_the_head_leaves_the_others_working(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_the_death_of_the_head_leaves_the_others_working(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(3)
-    writer, reader = attach(cluster[1]), attach(cluster[2])
+    writer, reader = cluster[1].attach(), cluster[2].attach()
     before, after = keys_of("before", 64), keys_of("after", 64)
     assert all(writer.set(before))
     cluster[0].kill()
@@ -61,14 +57,14 @@ def test_the_death_of_the_head_leaves_the_others_working(
 
 
 def test_nothing_half_written_is_served_when_a_daemon_dies_in_mid_set(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     """kill -9 hits the holder while a worker sets pages that another node keeps reading."""
     cluster = make_hosts(2, pool_size="32MiB")
     page_bytes = 1 << 20
     keys = keys_of("torn", 8)
-    writer = attach(cluster[1], page_bytes=page_bytes, room_pages=8)
-    reader = attach(cluster[0], page_bytes=page_bytes, room_pages=8)
+    writer = cluster[1].attach(page_bytes=page_bytes, room_pages=8)
+    reader = cluster[0].attach(page_bytes=page_bytes, room_pages=8)
 
     def write() -> None:
         writer.client.remove(keys)
@@ -84,12 +80,10 @@ def test_nothing_half_written_is_served_when_a_daemon_dies_in_mid_set(
             eventually(lambda: reader.client.batch_exists(keys) == 8, 20)
 
 
-def test_workers_of_a_dead_daemon_miss_at_once_and_reconnect(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_workers_of_a_dead_daemon_miss_at_once_and_reconnect(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(1)
     keys = keys_of("reconnect", 16)
-    pages = attach(cluster[0])
+    pages = cluster[0].attach()
     assert all(pages.set(keys))
     cluster[0].kill()
     pages.calls.forget_longest()
@@ -109,13 +103,13 @@ def test_workers_of_a_dead_daemon_miss_at_once_and_reconnect(
 
 
 def test_a_frozen_holder_costs_the_deadline_and_never_writes_afterwards(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     cluster = make_hosts(2)
     page_bytes = 1 << 20
     keys = keys_of("frozen", 32)
-    writer = attach(cluster[1], page_bytes=page_bytes, room_pages=32)
-    reader = attach(cluster[0], page_bytes=page_bytes, room_pages=32, timeout_s=1.0)
+    writer = cluster[1].attach(page_bytes=page_bytes, room_pages=32)
+    reader = cluster[0].attach(page_bytes=page_bytes, room_pages=32, timeout_s=1.0)
     assert all(writer.set(keys))
     reading = threading.Event()
 
@@ -137,13 +131,13 @@ def test_a_frozen_holder_costs_the_deadline_and_never_writes_afterwards(
 
 
 def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     cluster = make_hosts(3, member_ttl_s=60, heartbeat_interval_s=1)
     theirs, others = keys_of("theirs", 16), keys_of("others", 16)
-    assert all(attach(cluster[1]).set(theirs))
-    assert all(attach(cluster[2]).set(others))
-    reader = attach(cluster[0], timeout_s=4.0)
+    assert all(cluster[1].attach().set(theirs))
+    assert all(cluster[2].attach().set(others))
+    reader = cluster[0].attach(timeout_s=4.0)
     assert reader.has(theirs)
     cluster[1].freeze()
     assert not any(reader.get(theirs))
@@ -159,17 +153,15 @@ def test_after_one_deadline_a_frozen_holder_is_not_waited_for_again(
     eventually(lambda: all(reader.get(theirs)), 20, "its pages are hits again")
 
 
-def test_frozen_owner_does_not_stall_lookups_for_its_rpc_timeout(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_frozen_owner_does_not_stall_lookups_for_its_rpc_timeout(make_hosts: MakeCluster) -> None:
     """The RPC timeout exceeds the workers' deadlines, so a lookup that waits for the owner
     misses."""
     cluster = make_hosts(3, member_ttl_s=60, heartbeat_interval_s=1, rpc_timeout_ms=60_000)
     batches = [keys_of(f"batch {number}", 16) for number in range(10)]
-    writer = attach(cluster[0])
+    writer = cluster[0].attach()
     for keys in batches:
         assert all(writer.set(keys))
-    reader = attach(cluster[2], timeout_s=10.0)
+    reader = cluster[2].attach(timeout_s=10.0)
     cluster[1].freeze()
     for keys in batches:
         # On a busy machine the holder may be suspect for a moment, which causes an immediate miss.
@@ -180,12 +172,10 @@ def test_frozen_owner_does_not_stall_lookups_for_its_rpc_timeout(
     assert reader.has(batches[0])
 
 
-def test_thawed_daemon_writes_nothing_for_a_get_past_its_deadline(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_thawed_daemon_writes_nothing_for_a_get_past_its_deadline(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(1)
     keys = keys_of("own", 64)
-    pages = attach(cluster[0], timeout_s=0.5)
+    pages = cluster[0].attach(timeout_s=0.5)
     assert all(pages.set(keys))
     cluster[0].freeze()
     assert not any(pages.get(keys))
@@ -197,21 +187,18 @@ def test_thawed_daemon_writes_nothing_for_a_get_past_its_deadline(
     assert pages.has(keys)
 
 
-def test_late_write_after_a_mid_get_freeze_is_reported_region_lost(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_late_write_after_a_mid_get_freeze_is_reported_region_lost(make_hosts: MakeCluster) -> None:
     """A daemon frozen between two pieces must not write the next piece. Within a piece nothing can
     stop the write."""
     cluster = make_hosts(1, pool_size="128MiB")
     page_bytes = 1 << 20
     keys = keys_of("own", 32)
-    writer = attach(cluster[0], page_bytes=page_bytes, room_pages=32)
+    writer = cluster[0].attach(page_bytes=page_bytes, room_pages=32)
     assert all(writer.set(keys))
     # The client's longest wait for a daemon that hangs during a write.
     slack_s = SILENCE_TIMEOUT_S + SLACK_S
     for _ in range(3):
-        pages = attach(
-            cluster[0],
+        pages = cluster[0].attach(
             page_bytes=page_bytes,
             room_pages=32,
             timeout_s=0.5,
@@ -240,14 +227,14 @@ def test_late_write_after_a_mid_get_freeze_is_reported_region_lost(
 
 
 def test_a_worker_killed_in_mid_get_harms_nobody_and_leaves_nothing_behind(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     cluster = make_hosts(2)
-    writer = attach(cluster[1], page_bytes=1 << 20, room_pages=16)
+    writer = cluster[1].attach(page_bytes=1 << 20, room_pages=16)
     keys = [f"hammered/{number}".encode() for number in range(32)]
     assert all(writer.set(keys[:16]))
     assert all(writer.set(keys[16:]))
-    witness = attach(cluster[0], page_bytes=1 << 20, room_pages=16)
+    witness = cluster[0].attach(page_bytes=1 << 20, room_pages=16)
     for _ in range(3):
         victims = [
             Hammer("read", cluster[0].socket_path, keys=32, sizes=1 << 20, seed=seed)

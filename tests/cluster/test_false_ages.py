@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.liar import HOST, Liar
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -59,7 +59,7 @@ def secret(tmp_path: Path) -> str:
 
 
 def test_a_process_that_joins_as_six_old_members_owns_nothing(
-    make_cluster: MakeCluster, attach: Attach, secret: str
+    make_cluster: MakeCluster, secret: str
 ) -> None:
     cluster = make_cluster(4, cluster_secret_file=secret, directory_copies=0, member_ttl_s=5)
     wait_settled(cluster.daemons)
@@ -69,8 +69,8 @@ def test_a_process_that_joins_as_six_old_members_owns_nothing(
         for daemon in cluster.daemons:
             eventually(lambda: members(daemon) >= set(liars), 20)  # noqa: B023
             assert share_of(daemon, set(liars)) == 0
-        assert all(attach(cluster[1]).set(KEYS))
-        assert all(attach(cluster[2]).get(KEYS))
+        assert all(cluster[1].attach().set(KEYS))
+        assert all(cluster[2].attach().get(KEYS))
 
     while_beating(cluster.daemons[:1], check, **liars)
 
@@ -82,9 +82,9 @@ def trio(make_cluster: MakeCluster, secret: str) -> Cluster:
 
 @pytest.mark.parametrize("listens", [False, True])
 def test_a_member_that_beats_and_never_answers_is_put_out_and_removals_end(
-    trio: Cluster, attach: Attach, listens: bool
+    trio: Cluster, listens: bool
 ) -> None:
-    worker = attach(trio[1])
+    worker = trio[1].attach()
 
     def removed() -> bool:
         gone = (Status.ok, Status.absent)

@@ -3,7 +3,7 @@
 from harness.background import Background
 from harness.cluster import Daemon
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 
 from peercached.admin.client import AdminClient
@@ -15,7 +15,7 @@ def owners(daemon: Daemon) -> set[str]:
 
 
 def test_reader_misses_nothing_while_an_owner_dies_another_succeeds_it_and_it_comes_back(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     """Every lookup asks owners, and both workers are at nodes that own nothing at first."""
     cluster = make_hosts(6, directory_copies=0, location_cache_entries=1024, rpc_timeout_ms=20_000)
@@ -25,8 +25,8 @@ def test_reader_misses_nothing_while_an_owner_dies_another_succeeds_it_and_it_co
     assert all(owners(daemon) == chosen for daemon in cluster.daemons)
 
     setting, reading = (nodes[node_id] for node_id in sorted(nodes.keys() - chosen))
-    writer = attach(setting, page_bytes=4096)
-    reader = attach(reading, page_bytes=4096, timeout_s=10.0)
+    writer = setting.attach(page_bytes=4096)
+    reader = reading.attach(page_bytes=4096, timeout_s=10.0)
     batches = [keys_of(f"batch {number}", 32) for number in range(64)]
     for keys in batches:
         assert all(writer.set(keys))
@@ -56,4 +56,4 @@ def test_reader_misses_nothing_while_an_owner_dies_another_succeeds_it_and_it_co
         assert owners(reading) == successors, "a restart is a new process"
     assert sum(missed) == 0, missed
     assert all(owners(daemon) == successors for daemon in cluster.daemons)
-    assert attach(dying, page_bytes=4096).has(batches[0])
+    assert dying.attach(page_bytes=4096).has(batches[0])

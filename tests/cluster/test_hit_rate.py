@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from harness.cluster import Daemon
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
@@ -20,10 +20,10 @@ PAGE_BYTES = 4096
 SMALL_CACHE = {"location_cache_entries": 1024, "directory_copies": 0}
 
 
-def set_at(attach: Attach, daemon: Daemon, count: int) -> list[bytes]:
+def set_at(daemon: Daemon, count: int) -> list[bytes]:
     """Sets pages at this node and returns their keys."""
     keys = keys_of(f"held by {daemon.node_id}", count)
-    pages = attach(daemon, page_bytes=PAGE_BYTES)
+    pages = daemon.attach(page_bytes=PAGE_BYTES)
     for at in range(0, count, 64):
         assert all(pages.set(keys[at : at + 64]))
     return keys
@@ -39,11 +39,11 @@ def lookups(daemon: Daemon) -> int:
 
 @pytest.mark.parametrize("end, back", [("kill", "start"), ("freeze", "thaw")])
 def test_survivors_pages_stay_hits_while_the_head_goes_and_returns(
-    make_hosts: MakeCluster, attach: Attach, end: str, back: str
+    make_hosts: MakeCluster, end: str, back: str
 ) -> None:
     cluster = make_hosts(4, **SMALL_CACHE)
-    keys = set_at(attach, cluster[2], 1536) + set_at(attach, cluster[3], 1536)
-    reader = attach(cluster[1], page_bytes=PAGE_BYTES, timeout_s=10.0)
+    keys = set_at(cluster[2], 1536) + set_at(cluster[3], 1536)
+    reader = cluster[1].attach(page_bytes=PAGE_BYTES, timeout_s=10.0)
     with SteadyReader(reader, keys) as reading:
         reading.wait_rounds(1)
         asked, read = lookups(cluster[1]), len(reading.timeline)
@@ -59,12 +59,12 @@ def test_survivors_pages_stay_hits_while_the_head_goes_and_returns(
 
 @pytest.mark.netns
 def test_others_pages_stay_hits_through_a_partition_and_its_healing(
-    network: Network, make_cluster: MakeCluster, attach: Attach
+    network: Network, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster(3, start=False, **SMALL_CACHE)
     network.start(cluster)
-    keys = set_at(attach, cluster[1], 4096)
-    reader = attach(cluster[0], page_bytes=PAGE_BYTES, timeout_s=10.0)
+    keys = set_at(cluster[1], 4096)
+    reader = cluster[0].attach(page_bytes=PAGE_BYTES, timeout_s=10.0)
     with SteadyReader(reader, keys) as reading:
         reading.wait_rounds(1)
         asked = lookups(cluster[0])
@@ -77,16 +77,14 @@ def test_others_pages_stay_hits_through_a_partition_and_its_healing(
         reading.check_whole("the host came back")
 
 
-def test_all_pages_are_found_again_after_new_masters_take_over(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_all_pages_are_found_again_after_new_masters_take_over(make_hosts: MakeCluster) -> None:
     """Both dying nodes own every sixth page."""
     cluster = make_hosts(4, start=False, max_masters=2, **SMALL_CACHE)
     for daemon in cluster.daemons:
         daemon.heads = [cluster[0].address, cluster[1].address]
     cluster.start()
-    keys = set_at(attach, cluster[2], 3072)
-    reader = attach(cluster[3], page_bytes=PAGE_BYTES, timeout_s=10.0)
+    keys = set_at(cluster[2], 3072)
+    reader = cluster[3].attach(page_bytes=PAGE_BYTES, timeout_s=10.0)
     with SteadyReader(reader, keys) as reading:
         reading.wait_rounds(1)
         for daemon in cluster.daemons[:2]:
@@ -103,17 +101,15 @@ def test_all_pages_are_found_again_after_new_masters_take_over(
 # --- planned ----------------------------------------------------------------------------------
 
 
-def test_join_drain_and_leave_cost_steady_readers_no_page(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_join_drain_and_leave_cost_steady_readers_no_page(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(4, start=False, stop_drain_s=20, rpc_timeout_ms=20_000, **SMALL_CACHE)
     a, b, c, newcomer = cluster.daemons
     for daemon in (a, b, c):
         daemon.start()
     cluster.wait_complete()
-    keys = set_at(attach, b, 1536) + set_at(attach, c, 1536)
+    keys = set_at(b, 1536) + set_at(c, 1536)
     # A long timeout, so that a wait for another node shows as a stall, not as a miss.
-    readers = [attach(daemon, page_bytes=PAGE_BYTES, timeout_s=10.0) for daemon in (a, b)]
+    readers = [daemon.attach(page_bytes=PAGE_BYTES, timeout_s=10.0) for daemon in (a, b)]
     with SteadyReader(readers[0], keys) as at_a, SteadyReader(readers[1], keys) as at_b:
 
         def whole(what: str, change: Callable[[], object]) -> None:

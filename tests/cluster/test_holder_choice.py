@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness.cluster import Cluster
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
@@ -37,14 +37,14 @@ def read_all(reader: Pages, keys: list[bytes]) -> None:
 
 
 def test_equal_holders_share_the_reads_and_a_slow_one_gets_few(
-    network: Network, hosts: Cluster, attach: Attach
+    network: Network, hosts: Cluster
 ) -> None:
     keys = keys_of("held twice", PAGES)
     for holder in hosts.daemons[:2]:
-        writer = attach(holder, page_bytes=PAGE)
+        writer = holder.attach(page_bytes=PAGE)
         for first in range(0, PAGES, 50):
             assert all(writer.set(keys[first : first + 50]))
-    reader = attach(hosts[2], page_bytes=PAGE)
+    reader = hosts[2].attach(page_bytes=PAGE)
     eventually(lambda: hosts[2].status()["copies"]["records"] >= 2 * PAGES, 10)
 
     read_all(reader, keys)
@@ -54,7 +54,7 @@ def test_equal_holders_share_the_reads_and_a_slow_one_gets_few(
     # Every other page only a has, so b gives most of those that both have.
     alone = keys_of("held once", PAGES)
     for first in range(0, PAGES, 50):
-        assert all(attach(hosts[0], page_bytes=PAGE).set(alone[first : first + 50]))
+        assert all(hosts[0].attach(page_bytes=PAGE).set(alone[first : first + 50]))
     eventually(lambda: hosts[2].status()["copies"]["records"] >= 3 * PAGES, 10)
     read_all(reader, [key for pair in zip(keys, alone, strict=True) for key in pair])
     mixed = pages_read(hosts)

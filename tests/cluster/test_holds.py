@@ -1,7 +1,7 @@
 """`exists` with `hold_s` promises that a hit stays in place for that long."""
 
 import pytest
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -10,11 +10,11 @@ PAGE_BYTES = 256 << 10
 
 @pytest.mark.parametrize("at_holder", [False, True], ids=["over the network", "at the holder"])
 def test_held_pages_survive_pool_turnover_until_their_hold_expires(
-    make_cluster: MakeCluster, attach: Attach, at_holder: bool
+    make_cluster: MakeCluster, at_holder: bool
 ) -> None:
     holder, reader = make_cluster(2, pool_size="32MiB").daemons
-    writer = attach(holder, page_bytes=PAGE_BYTES, room_pages=200)
-    client = attach(reader, page_bytes=PAGE_BYTES)
+    writer = holder.attach(page_bytes=PAGE_BYTES, room_pages=200)
+    client = reader.attach(page_bytes=PAGE_BYTES)
     asker = writer if at_holder else client
     promised, usual = keys_of("promised", 12), keys_of("usual", 12)
     assert all(writer.set(promised)) and all(writer.set(usual))
@@ -32,14 +32,12 @@ def test_held_pages_survive_pool_turnover_until_their_hold_expires(
     eventually(lambda: client.client.batch_exists(promised) < 12, what="owners to be told")
 
 
-def test_exists_with_hold_counts_only_pages_it_can_hold(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_exists_with_hold_counts_only_pages_it_can_hold(make_cluster: MakeCluster) -> None:
     holder, reader = make_cluster(2, pool_size="32MiB").daemons
     keys = keys_of("many", 96)
-    writer = attach(holder, page_bytes=PAGE_BYTES, room_pages=200)
+    writer = holder.attach(page_bytes=PAGE_BYTES, room_pages=200)
     assert all(writer.set(keys))
-    client = attach(reader, page_bytes=PAGE_BYTES).client
+    client = reader.attach(page_bytes=PAGE_BYTES).client
     present = client.batch_exists(keys)
     held = client.batch_exists(keys, hold_s=2)
     assert present == 96

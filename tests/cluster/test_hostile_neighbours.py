@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
@@ -53,16 +53,16 @@ def part(daemon: Daemon, name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def pair(make_cluster: MakeCluster, attach: Attach) -> Cluster:
+def pair(make_cluster: MakeCluster) -> Cluster:
     nodes = make_cluster(2)
-    assert all(attach(nodes[0]).set(KEYS))
-    assert attach(nodes[1]).has(KEYS)
+    assert all(nodes[0].attach().set(KEYS))
+    assert nodes[1].attach().has(KEYS)
     return nodes
 
 
-def test_a_flood_of_the_data_port_costs_the_readers_nothing(pair: Cluster, attach: Attach) -> None:
+def test_a_flood_of_the_data_port_costs_the_readers_nothing(pair: Cluster) -> None:
     holder = pair[0]
-    with ExitStack() as stack, reading(attach(pair[1])):
+    with ExitStack() as stack, reading(pair[1].attach()):
         flood(holder.host, holder.data_port, 300, stack)
         eventually(lambda: part(holder, "tcp_server")["crowded"] >= 300 - 64)
         eventually(lambda: part(holder, "tcp_server")["late_hellos"] >= 64)
@@ -71,13 +71,13 @@ def test_a_flood_of_the_data_port_costs_the_readers_nothing(pair: Cluster, attac
     eventually(lambda: "no complete hello within" in holder.log_text())
 
 
-def test_a_flood_of_the_meta_port_costs_the_readers_nothing(pair: Cluster, attach: Attach) -> None:
+def test_a_flood_of_the_meta_port_costs_the_readers_nothing(pair: Cluster) -> None:
     holder = pair[0]
-    with ExitStack() as stack, reading(attach(pair[1])):
+    with ExitStack() as stack, reading(pair[1].attach()):
         flood(holder.host, holder.meta_port, 300, stack)
         eventually(lambda: part(holder, "security")["meta_shut_crowd"] >= 300 - 33)
         eventually(lambda: part(holder, "security")["meta_connections_unproven"] == 0, 20)
-        late = attach(pair[0])
+        late = pair[0].attach()
         assert late.has(KEYS)
     closed = r"closed \d+ connections to meta_port from 127\.0\.0\.1: too many unauthenticated"
     assert re.search(closed, holder.log_text())
@@ -109,13 +109,11 @@ def knocker(path: str, count: int, as_user: int | None = None) -> "subprocess.Po
     )
 
 
-def test_a_process_that_floods_the_workers_socket_keeps_no_worker_out(
-    pair: Cluster, attach: Attach
-) -> None:
+def test_a_process_that_floods_the_workers_socket_keeps_no_worker_out(pair: Cluster) -> None:
     node = pair[1]
-    with reading(attach(node)), knocker(str(node.socket_path), 400) as process:
+    with reading(node.attach()), knocker(str(node.socket_path), 400) as process:
         eventually(lambda: part(node, "ipc")["crowded"] >= 400 - 128)
-        assert attach(node).has(KEYS)  # a new worker gets in
+        assert node.attach().has(KEYS)  # a new worker gets in
         eventually(lambda: part(node, "ipc")["late_hellos"] >= 128, 20)
         process.kill()
     eventually(lambda: f"refused a worker: process {process.pid} of user" in node.log_text())
@@ -125,9 +123,7 @@ def test_a_process_that_floods_the_workers_socket_keeps_no_worker_out(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
-def test_a_worker_of_another_user_is_refused_with_its_name(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_worker_of_another_user_is_refused_with_its_name(make_cluster: MakeCluster) -> None:
     nodes = make_cluster(1, socket_mode="0666", worker_users="12345")
     nodes.folder.chmod(0o755)
     # The process drops its rights itself, because another user may have no access to this folder.
@@ -150,7 +146,7 @@ sys.stdout.buffer.write(one.recv(4096))
     assert b"of user 65534" in refused
     assert part(nodes[0], "ipc")["forbidden"] == 1
     eventually(lambda: "is neither in worker_users nor in worker_groups" in nodes[0].log_text())
-    own = attach(nodes[0])
+    own = nodes[0].attach()
     assert all(own.set(KEYS))
     assert own.has(KEYS)
 

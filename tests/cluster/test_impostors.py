@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.links import link_from
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -79,8 +79,8 @@ def key_of(daemon: Daemon) -> NodeKey:
     return NodeKey.kept(str(daemon.state_dir), daemon.node_id)
 
 
-def test_nobody_gets_a_session_as_a_member_without_its_key(pair: Cluster, attach: Attach) -> None:
-    holder, reader = attach(pair[1]), attach(pair[0])
+def test_nobody_gets_a_session_as_a_member_without_its_key(pair: Cluster) -> None:
+    holder, reader = pair[1].attach(), pair[0].attach()
     assert all(holder.set(KEYS))
     b = address_of(pair[1])
     own = NodeKey.make()
@@ -98,10 +98,8 @@ def test_nobody_gets_a_session_as_a_member_without_its_key(pair: Cluster, attach
     as_impostor(pair[0], true, key_of(pair[1]), lambda link: link.ready())
 
 
-def test_impostor_claiming_a_later_incarnation_does_not_replace_a_member(
-    pair: Cluster, attach: Attach
-) -> None:
-    assert all(attach(pair[1]).set(KEYS))
+def test_impostor_claiming_a_later_incarnation_does_not_replace_a_member(pair: Cluster) -> None:
+    assert all(pair[1].attach().set(KEYS))
     own = NodeKey.make()
     b = address_of(pair[1])
     later = replace(b, incarnation=b.incarnation + (1 << 40), key=own.public)
@@ -114,7 +112,7 @@ def test_impostor_claiming_a_later_incarnation_does_not_replace_a_member(
     assert pb.HeartbeatReply.ACCEPTED not in verdicts
     [member] = [m for m in pair[0].status()["membership"]["members"] if m["node_id"] == "b"]
     assert int(member["incarnation"], 16) == b.incarnation
-    assert all(attach(pair[0]).get(KEYS))
+    assert all(pair[0].attach().get(KEYS))
 
 
 async def _tells(at: Daemon, change: Callable[[View], ViewUpdate]) -> None:
@@ -164,10 +162,8 @@ def masters(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
     return make_cluster(3, cluster_secret_file=str(path))
 
 
-def test_view_with_a_forged_member_key_does_not_admit_the_impostor(
-    masters: Cluster, attach: Attach
-) -> None:
-    assert all(attach(masters[1]).set(KEYS))
+def test_view_with_a_forged_member_key_does_not_admit_the_impostor(masters: Cluster) -> None:
+    assert all(masters[1].attach().set(KEYS))
     key = NodeKey.make()
     later = replace(address_of(masters[1]), key=key.public)
     later = replace(later, incarnation=later.incarnation + 1)
@@ -179,17 +175,15 @@ def test_view_with_a_forged_member_key_does_not_admit_the_impostor(
     asyncio.run(_tells(masters[0], lambda view: with_another_b(view, key)))
     verdicts = as_impostor(masters[0], later, key, beats)
     assert pb.HeartbeatReply.ACCEPTED not in verdicts
-    eventually(lambda: all(attach(masters[2]).get(KEYS)), 20)
+    eventually(lambda: all(masters[2].attach().get(KEYS)), 20)
     assert address_of(masters[1]).incarnation == later.incarnation - 1
 
 
-def test_forged_death_report_does_not_remove_a_live_member(
-    masters: Cluster, attach: Attach
-) -> None:
-    assert all(attach(masters[1]).set(KEYS))
+def test_forged_death_report_does_not_remove_a_live_member(masters: Cluster) -> None:
+    assert all(masters[1].attach().set(KEYS))
     asyncio.run(_tells(masters[0], without_b))
     eventually(lambda: "b" in masters[0].connected_members(), 20)
-    eventually(lambda: all(attach(masters[2]).get(KEYS)), 20)
+    eventually(lambda: all(masters[2].attach().get(KEYS)), 20)
 
 
 def test_nobody_beats_with_a_key_that_is_not_its_own(pair: Cluster) -> None:
@@ -202,9 +196,7 @@ def test_nobody_beats_with_a_key_that_is_not_its_own(pair: Cluster) -> None:
         as_impostor(pair[0], c, own, lambda link: link.call("Heartbeat", beat))
 
 
-def test_node_with_lost_key_rejoins_after_its_former_start_died(
-    pair: Cluster,
-) -> None:
+def test_node_with_lost_key_rejoins_after_its_former_start_died(pair: Cluster) -> None:
     before = key_of(pair[1]).public
     pair[1].kill()
     (pair[1].state_dir / "identity-b.key").unlink()

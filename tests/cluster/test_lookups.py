@@ -10,7 +10,7 @@ import pytest
 from harness.background import Background
 from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -21,13 +21,11 @@ def asked(daemon: Daemon) -> tuple[int, int]:
     return operations["lookup_frames"], operations["lookups_passed_on"]
 
 
-def test_lookups_that_meet_no_trouble_are_settled_in_frames(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_lookups_that_meet_no_trouble_are_settled_in_frames(make_cluster: MakeCluster) -> None:
     """Looks up present and absent keys. Each digest has two owners out of eight nodes."""
     cluster = make_cluster(8, member_ttl_s=15, rpc_timeout_ms=5000, directory_copies=0)
     wait_settled(cluster.daemons)
-    writer = attach(cluster[0], page_bytes=4096, room_pages=128)
+    writer = cluster[0].attach(page_bytes=4096, room_pages=128)
     names = itertools.count()
 
     def is_settled_in_frames() -> bool:
@@ -44,14 +42,14 @@ def test_lookups_that_meet_no_trouble_are_settled_in_frames(
         return passed_on == before[1]
 
     for daemon in cluster.daemons[1:]:
-        reader = Reader(daemon, attach)
+        reader = Reader(daemon)
         eventually(is_settled_in_frames)
 
 
 class Reader:
-    def __init__(self, daemon: Daemon, attach: Attach) -> None:
+    def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
-        self.pages = attach(daemon, page_bytes=4096, room_pages=128)
+        self.pages = daemon.attach(page_bytes=4096, room_pages=128)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +57,12 @@ class Reader:
 )
 @pytest.mark.parametrize("copies", [0, 100_000])
 def test_set_pages_are_found_at_once_during_membership_changes(
-    make_cluster: MakeCluster, attach: Attach, nodes: int, rounds: int, copies: int
+    make_cluster: MakeCluster, nodes: int, rounds: int, copies: int
 ) -> None:
     """The restarting nodes own records but hold no pages. They restart too rarely to be damped."""
     cluster = make_cluster(nodes, member_ttl_s=15, rpc_timeout_ms=5000, directory_copies=copies)
     wait_settled(cluster.daemons)
-    pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons[:3]]
+    pages = [daemon.attach(page_bytes=4096) for daemon in cluster.daemons[:3]]
     visitors = Visitors(cluster)
     for number in range(rounds):
         if number % max(rounds // 32, 100) == 50:
@@ -75,16 +73,14 @@ def test_set_pages_are_found_at_once_during_membership_changes(
         assert reader.has(keys), f"round {number}"
 
 
-def test_pages_set_during_a_join_are_found_with_one_replica(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_pages_set_during_a_join_are_found_with_one_replica(make_cluster: MakeCluster) -> None:
     """Whether or not the writer, owner and reader know of the new member yet."""
     cluster = make_cluster(
         4, member_ttl_s=15, rpc_timeout_ms=5000, directory_replicas=1, directory_copies=0
     )
     wait_settled(cluster.daemons)
     newcomer = cluster[3]
-    pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons[:3]]
+    pages = [daemon.attach(page_bytes=4096) for daemon in cluster.daemons[:3]]
     rounds = itertools.count()
 
     def found_at_once() -> None:

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from harness.background import Background
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.liar import Liar
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -81,9 +81,9 @@ def trio(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
     return cluster
 
 
-def test_no_number_of_a_member_harms_the_others(trio: Cluster, attach: Attach) -> None:
+def test_no_number_of_a_member_harms_the_others(trio: Cluster) -> None:
     a, b, c = trio.daemons
-    writer, reader = attach(a), attach(b)
+    writer, reader = a.attach(), b.attach()
     assert all(writer.set(KEYS))
     before = {daemon.node_id: memory_of(daemon) for daemon in (a, b)}
 
@@ -113,17 +113,17 @@ def test_no_number_of_a_member_harms_the_others(trio: Cluster, attach: Attach) -
     # Limits that stop the liar must not stop others, during the lies or later.
     c.start()
     trio.wait_complete(60)
-    late = attach(c, namespace="new")
+    late = c.attach(namespace="new")
     new = keys_of("new", 64)
     assert all(late.set(new))
-    eventually(lambda: attach(a, namespace="new").has(new))
+    eventually(lambda: a.attach(namespace="new").has(new))
     assert late.client.clear()
-    assert not any(attach(b, namespace="new").get(new))
+    assert not any(b.attach(namespace="new").get(new))
     assert all(late.set(new))
-    assert attach(a, namespace="new").has(new)
-    assert all(attach(c).get(KEYS))
+    assert a.attach(namespace="new").has(new)
+    assert all(c.attach().get(KEYS))
     assert all(status in (Status.ok, Status.absent) for status in writer.client.remove(KEYS))
-    assert not any(attach(c).get(KEYS))
+    assert not any(c.attach().get(KEYS))
 
 
 def test_every_call_of_the_service_is_lied_in() -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.links import link_from
 from harness.pages import keys_of
 from harness.warm_pools import PoolFiles
@@ -47,7 +47,7 @@ async def tell_from_many_ids(daemon: Daemon) -> None:
 
 
 def test_many_node_ids_of_one_process_leave_room_for_a_first_clear(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
+    make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path
 ) -> None:
     path = tmp_path / "secret"
     path.write_bytes(SECRET)
@@ -55,7 +55,7 @@ def test_many_node_ids_of_one_process_leave_room_for_a_first_clear(
     cluster = make_cluster(2, cluster_secret_file=str(path), each=pool_files.options(2))
     a, b = cluster.daemons
     asyncio.run(tell_from_many_ids(a))
-    writer, reader = attach(a, namespace="honest"), attach(b, namespace="honest")
+    writer, reader = a.attach(namespace="honest"), b.attach(namespace="honest")
     assert all(writer.set(KEYS))
     assert all(reader.get(KEYS))
     assert writer.client.clear()
@@ -65,5 +65,5 @@ def test_many_node_ids_of_one_process_leave_room_for_a_first_clear(
     for daemon in (a, b):
         daemon.start()
     cluster.wait_complete()
-    assert not any(attach(a, namespace="honest").get(KEYS))
-    assert not any(attach(b, namespace="honest").get(KEYS))
+    assert not any(a.attach(namespace="honest").get(KEYS))
+    assert not any(b.attach(namespace="honest").get(KEYS))

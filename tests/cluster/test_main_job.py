@@ -4,24 +4,20 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.cluster import Cluster
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
 
-def test_pages_set_on_one_node_are_read_byte_for_byte_on_another(
-    three_nodes: Cluster, attach: Attach
-) -> None:
+def test_pages_set_on_one_node_are_read_byte_for_byte_on_another(three_nodes: Cluster) -> None:
     keys = keys_of("plain", 64)
-    assert all(attach(three_nodes[0]).set(keys))
+    assert all(three_nodes[0].attach().set(keys))
     for reader in three_nodes.daemons:
-        assert attach(reader).has(keys)
+        assert reader.attach().has(keys)
 
 
-def test_a_page_is_visible_everywhere_the_moment_its_set_returns(
-    three_nodes: Cluster, attach: Attach
-) -> None:
-    writers = [attach(daemon, page_bytes=4096) for daemon in three_nodes.daemons]
+def test_a_page_is_visible_everywhere_the_moment_its_set_returns(three_nodes: Cluster) -> None:
+    writers = [daemon.attach(page_bytes=4096) for daemon in three_nodes.daemons]
     for round_number in range(50):
         writer = writers[round_number % 3]
         keys = keys_of(f"at once {round_number}", 3)
@@ -31,108 +27,98 @@ def test_a_page_is_visible_everywhere_the_moment_its_set_returns(
             assert reader.has(keys)
 
 
-def test_pages_of_any_size_arrive_whole(three_nodes: Cluster, attach: Attach) -> None:
+def test_pages_of_any_size_arrive_whole(three_nodes: Cluster) -> None:
     sizes = [1, 7, 63, 64, 65, 4095, 4096, 4097, 65_536, 131_073, 1_000_003, 4 << 20]
     keys = keys_of("sizes", len(sizes))
     total = sum(sizes)
-    writer = attach(three_nodes[1], page_bytes=total, room_pages=1)
-    reader = attach(three_nodes[2], page_bytes=total, room_pages=1)
+    writer = three_nodes[1].attach(page_bytes=total, room_pages=1)
+    reader = three_nodes[2].attach(page_bytes=total, room_pages=1)
     assert all(writer.set(keys, sizes))
     assert reader.has(keys, sizes)
 
 
-def test_exists_returns_the_longest_prefix_on_every_node(
-    three_nodes: Cluster, attach: Attach
-) -> None:
+def test_exists_returns_the_longest_prefix_on_every_node(three_nodes: Cluster) -> None:
     keys = keys_of("chain", 20)
-    writer = attach(three_nodes[0])
+    writer = three_nodes[0].attach()
     assert all(writer.set(keys[:7]))
     assert all(writer.set(keys[8:12]))
     for daemon in three_nodes.daemons:
-        client = attach(daemon).client
+        client = daemon.attach().client
         assert client.batch_exists(keys) == 7
         assert client.contains(keys) == [n < 7 or 8 <= n < 12 for n in range(20)]
 
 
-def test_a_get_right_after_exists_asks_the_directory_nothing(
-    three_nodes: Cluster, attach: Attach
-) -> None:
+def test_a_get_right_after_exists_asks_the_directory_nothing(three_nodes: Cluster) -> None:
     keys = keys_of("primed", 64)
-    assert all(attach(three_nodes[0]).set(keys))
-    reader = attach(three_nodes[1])
+    assert all(three_nodes[0].attach().set(keys))
+    reader = three_nodes[1].attach()
     assert reader.client.batch_exists(keys) == 64
     asked = three_nodes[1].status()["operations"]["lookups_asked"]
     assert reader.has(keys)
     assert three_nodes[1].status()["operations"]["lookups_asked"] == asked
 
 
-def test_namespaces_never_meet(three_nodes: Cluster, attach: Attach) -> None:
+def test_namespaces_never_meet(three_nodes: Cluster) -> None:
     keys = keys_of("shared name", 8)
-    assert all(attach(three_nodes[0], namespace="model A").set(keys))
+    assert all(three_nodes[0].attach(namespace="model A").set(keys))
     for daemon in three_nodes.daemons:
-        other = attach(daemon, namespace="model B")
+        other = daemon.attach(namespace="model B")
         assert other.client.batch_exists(keys) == 0
         assert not any(other.get(keys))
 
 
-def test_a_get_with_another_length_is_a_miss(three_nodes: Cluster, attach: Attach) -> None:
+def test_a_get_with_another_length_is_a_miss(three_nodes: Cluster) -> None:
     keys = keys_of("length", 2)
-    assert all(attach(three_nodes[0]).set(keys, [10_000, 10_000]))
+    assert all(three_nodes[0].attach().set(keys, [10_000, 10_000]))
     for daemon in three_nodes.daemons:
-        statuses = attach(daemon).get(keys, [9_999, 10_001])
+        statuses = daemon.attach().get(keys, [9_999, 10_001])
         assert [status.name for status in statuses] == ["length_mismatch"] * 2
 
 
-def test_every_node_gets_pages_of_lengths_that_it_did_not_know(
-    three_nodes: Cluster, attach: Attach
-) -> None:
+def test_every_node_gets_pages_of_lengths_that_it_did_not_know(three_nodes: Cluster) -> None:
     pages = {f"of {size}": bytes(i % 251 for i in range(size)) for size in (1, 4097, 70_001)}
-    with attach(three_nodes[0]) as writer:
+    with three_nodes[0].attach() as writer:
         assert all(writer.client.set(key, page) for key, page in pages.items())
     for daemon in three_nodes.daemons:
-        with attach(daemon) as reader:
+        with daemon.attach() as reader:
             keys = ["nowhere", *pages, "of 1"]
             assert reader.client.lengths(keys) == [0, 1, 4097, 70_001, 1]
             assert {key: reader.client.get(key) for key in pages} == pages
             assert reader.client.get("nowhere") is None
 
 
-def test_readers_find_a_page_set_again_with_another_length(
-    three_nodes: Cluster, attach: Attach
-) -> None:
+def test_readers_find_a_page_set_again_with_another_length(three_nodes: Cluster) -> None:
     keys = keys_of("anew", 8)
-    writer = attach(three_nodes[0])
-    readers = [attach(daemon) for daemon in three_nodes.daemons]
+    writer = three_nodes[0].attach()
+    readers = [daemon.attach() for daemon in three_nodes.daemons]
     for length in (10_000, 4_000, 12_000):
         assert all(writer.set(keys, [length] * 8))
         for reader in readers:
             assert reader.has(keys, [length] * 8)
 
 
-def test_remove_takes_pages_away_from_every_node(three_nodes: Cluster, attach: Attach) -> None:
+def test_remove_takes_pages_away_from_every_node(three_nodes: Cluster) -> None:
     keys = keys_of("removed", 8)
-    assert all(attach(three_nodes[0]).set(keys))
-    attach(three_nodes[1]).client.remove(keys[2:4])
+    assert all(three_nodes[0].attach().set(keys))
+    three_nodes[1].attach().client.remove(keys[2:4])
     for daemon in three_nodes.daemons:
-        contains = attach(daemon).client.contains
+        contains = daemon.attach().client.contains
         eventually(lambda: contains(keys) == [True] * 2 + [False] * 2 + [True] * 4)  # noqa: B023
 
 
-def test_clear_empties_the_namespace_on_every_node_and_no_other(
-    three_nodes: Cluster, attach: Attach
-) -> None:
+def test_clear_empties_the_namespace_on_every_node_and_no_other(three_nodes: Cluster) -> None:
     keys = keys_of("cleared", 8)
     for namespace in ("doomed", "kept"):
-        assert all(attach(three_nodes[0], namespace=namespace).set(keys))
-    attach(three_nodes[1], namespace="doomed").client.clear()
+        assert all(three_nodes[0].attach(namespace=namespace).set(keys))
+    three_nodes[1].attach(namespace="doomed").client.clear()
     for daemon in three_nodes.daemons:
-        assert attach(daemon, namespace="doomed").client.batch_exists(keys) == 0
-        assert attach(daemon, namespace="kept").has(keys)
-    assert all(attach(three_nodes[2], namespace="doomed").set(keys))
-    assert attach(three_nodes[0], namespace="doomed").has(keys)
+        assert daemon.attach(namespace="doomed").client.batch_exists(keys) == 0
+        assert daemon.attach(namespace="kept").has(keys)
+    assert all(three_nodes[2].attach(namespace="doomed").set(keys))
+    assert three_nodes[0].attach(namespace="doomed").has(keys)
 
 
-def test_many_workers_set_and_get_at_once(three_nodes: Cluster, attach: Attach) -> None:
+def test_many_workers_set_and_get_at_once(three_nodes: Cluster) -> None:
     """Each worker reads pages that others have set so far, of mixed sizes, while all keep
     setting."""
     sizes = [4096, 20_000, 65_536, 131_072]
@@ -144,7 +130,7 @@ def test_many_workers_set_and_get_at_once(three_nodes: Cluster, attach: Attach) 
         chance = random.Random(number)
         # Generous timeout: this test does not measure speed.
         node = three_nodes[number % 3]
-        pages: Pages = attach(node, page_bytes=131_072, room_pages=16, timeout_s=20.0)
+        pages: Pages = node.attach(page_bytes=131_072, room_pages=16, timeout_s=20.0)
         hits = 0
         for round_number in range(15):
             mine = keys_of(f"worker {number} round {round_number}", 8)
@@ -159,11 +145,9 @@ def test_many_workers_set_and_get_at_once(three_nodes: Cluster, attach: Attach) 
     assert hits > 0
 
 
-def test_evicted_pages_miss_everywhere_and_can_be_set_again(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_evicted_pages_miss_everywhere_and_can_be_set_again(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3, pool_size="4MiB")
-    writer, reader = attach(cluster[0]), attach(cluster[1])
+    writer, reader = cluster[0].attach(), cluster[1].attach()
     first = keys_of("first", 32)
     assert all(writer.set(first))
     for number in range(4):
@@ -176,32 +160,28 @@ def test_evicted_pages_miss_everywhere_and_can_be_set_again(
     assert reader.has(first)
 
 
-def test_late_joiner_reads_pages_set_before_it_joined(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_late_joiner_reads_pages_set_before_it_joined(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3, start=False)
     early = cluster.daemons[:2]
     for daemon in early:
         daemon.start()
     cluster.wait_complete()
     keys = keys_of("early", 64)
-    assert all(attach(cluster[0]).set(keys))
+    assert all(cluster[0].attach().set(keys))
     cluster[2].start()
     cluster.wait_complete()
-    late = attach(cluster[2])
+    late = cluster[2].attach()
     eventually(lambda: late.has(keys), what="the late node reads everything")
-    assert attach(cluster[1]).has(keys), "the join itself cost a miss"
+    assert cluster[1].attach().has(keys), "the join itself cost a miss"
 
 
-def test_a_node_that_leaves_takes_only_its_own_pages(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_node_that_leaves_takes_only_its_own_pages(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     stays, goes = keys_of("stays", 64), keys_of("goes", 16)
-    assert all(attach(cluster[0]).set(stays))
-    assert all(attach(cluster[2]).set(goes))
+    assert all(cluster[0].attach().set(stays))
+    assert all(cluster[2].attach().set(goes))
     assert cluster[2].stop() == 0
-    reader = attach(cluster[1])
+    reader = cluster[1].attach()
     assert reader.has(stays)
     assert not any(reader.get(goes))
     cluster.wait_complete()

@@ -1,18 +1,18 @@
 """Pages with more holders than a lookup names."""
 
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 NODES = "abcdef"
 
 
-def test_the_last_of_many_holders_is_found(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_the_last_of_many_holders_is_found(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(len(NODES))
     keys = keys_of("held by all but one", 64)
-    reader = attach(cluster[0])
+    reader = cluster[0].attach()
     for holder in range(1, len(NODES)):
-        assert all(attach(cluster[holder]).set(keys))
+        assert all(cluster[holder].attach().set(keys))
     # First in the order in which the directory learned of them, then in reverse order.
     for dead in (1, 2, 5, 4):
         cluster[dead].kill()
@@ -21,10 +21,10 @@ def test_the_last_of_many_holders_is_found(make_cluster: MakeCluster, attach: At
         assert reader.has(keys), f"with {left}"
 
 
-def test_removed_page_is_gone_at_all_its_holders(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_removed_page_is_gone_at_all_its_holders(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(len(NODES))
     keys = keys_of("removed", 64)
-    workers = [attach(cluster[at]) for at in range(len(NODES))]
+    workers = [cluster[at].attach() for at in range(len(NODES))]
     for worker in workers[1:]:
         assert all(worker.set(keys))
     eventually(lambda: workers[0].has(keys), 10)

@@ -6,7 +6,7 @@ from harness.background import Background
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
-from harness.fixtures import TIMING, Attach, MakeCluster
+from harness.fixtures import TIMING, MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
 from harness.versions import Versions
@@ -42,28 +42,24 @@ def sentences(daemon: Daemon) -> str:
     return "\n".join(entry["sentence"] for entry in daemon.status()["health"])
 
 
-def test_a_dead_master_is_replaced_and_comes_back_to_its_place(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_a_dead_master_is_replaced_and_comes_back_to_its_place(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(4, start=False)
     with_heads(cluster, 1)
     assert masters(cluster[3]) == ["a", "b", "c"]
     keys = keys_of("outlive the head", 32)
-    assert all(attach(cluster[1]).set(keys))
+    assert all(cluster[1].attach().set(keys))
     cluster[0].kill()
     cluster.wait_complete()
     for daemon in cluster.daemons[1:]:
         assert masters(daemon) == ["b", "c", "d"]
-        assert attach(daemon).has(keys)
+        assert daemon.attach().has(keys)
     cluster[0].start()
     cluster.wait_complete()
     eventually(lambda: all(masters(d) == ["a", "b", "c"] for d in cluster.daemons))
     assert len({view(daemon) for daemon in cluster.daemons}) == 1
 
 
-def test_a_node_can_join_while_the_configured_head_is_dead(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_a_node_can_join_while_the_configured_head_is_dead(make_hosts: MakeCluster) -> None:
     """It knows the others from its last view. A new node has none (see the next test)."""
     cluster = make_hosts(3, start=False)
     with_heads(cluster, 1)
@@ -72,12 +68,12 @@ def test_a_node_can_join_while_the_configured_head_is_dead(
     cluster[2].start()
     eventually(lambda: cluster[2].alive and _answers(cluster[2], ["b", "c"]), 20)
     keys = keys_of("without a head", 16)
-    assert all(attach(cluster[2]).set(keys))
-    eventually(lambda: attach(cluster[1]).has(keys), 10)
+    assert all(cluster[2].attach().set(keys))
+    eventually(lambda: cluster[1].attach().has(keys), 10)
 
 
 def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     """No node that it knows of is alive, though the others continue under new masters."""
     cluster = make_hosts(5, start=False)
@@ -90,12 +86,12 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     cluster.wait_complete()
     theirs, own = keys_of("of the others", 32), keys_of("of the new node", 32)
     elsewhere = keys_of("removed by the new node", 4)
-    assert all(attach(cluster[2]).set(theirs + elsewhere))
+    assert all(cluster[2].attach().set(theirs + elsewhere))
     for daemon in cluster.daemons[:2]:
         daemon.kill()
     newcomer.start()
     newcomer.wait_ready(10)
-    alone, other = attach(newcomer, timeout_s=1.0), attach(cluster[3])
+    alone, other = newcomer.attach(timeout_s=1.0), cluster[3].attach()
 
     def waits_and_says_why() -> bool:
         said = sentences(newcomer)
@@ -160,15 +156,13 @@ def _answers(daemon: Daemon, members: list[str]) -> bool:
         return False
 
 
-def test_when_all_masters_die_the_others_go_on_and_take_over(
-    make_hosts: MakeCluster, attach: Attach
-) -> None:
+def test_when_all_masters_die_the_others_go_on_and_take_over(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(4, start=False, max_masters=2, directory_replicas=3)
     with_heads(cluster, 2)
     keys = keys_of("outlive all masters", 32)
-    assert all(attach(cluster[2]).set(keys))
+    assert all(cluster[2].attach().set(keys))
     before = names(cluster[3])
-    reader = attach(cluster[3])
+    reader = cluster[3].attach()
     # The last answered heartbeat may be one interval older than the masters' death.
     nobody_acts_s = TIMING.takeover_after_s - TIMING.heartbeat_interval_s
     earliest, said = time.monotonic() + nobody_acts_s, ""
@@ -197,13 +191,13 @@ def test_when_all_masters_die_the_others_go_on_and_take_over(
 
 
 def test_frozen_master_removes_nobody_while_frozen_or_after_thawing(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     cluster = make_hosts(4, start=False, rpc_timeout_ms=20_000)
     with_heads(cluster, 2)
     keys = keys_of("beside a frozen master", 32)
-    assert all(attach(cluster[2]).set(keys))
-    reader = attach(cluster[3], timeout_s=10.0)
+    assert all(cluster[2].attach().set(keys))
+    reader = cluster[3].attach(timeout_s=10.0)
     others = cluster.daemons[1:]
     cluster[0].freeze()
     try:
@@ -233,14 +227,14 @@ def test_a_node_that_ends_is_out_of_the_view_at_once(make_hosts: MakeCluster) ->
 
 
 def test_a_rolling_restart_of_all_nodes_loses_no_page_of_the_others(
-    make_hosts: MakeCluster, attach: Attach
+    make_hosts: MakeCluster,
 ) -> None:
     cluster = make_hosts(3, start=False)
     with_heads(cluster, 2)
     for place, daemon in enumerate(cluster.daemons):
-        witness = attach(cluster[(place + 1) % 3])
+        witness = cluster[(place + 1) % 3].attach()
         keys = keys_of(f"held beside {daemon.node_id}", 32)
-        assert all(attach(cluster[(place + 2) % 3]).set(keys))
+        assert all(cluster[(place + 2) % 3].attach().set(keys))
         missed: list[int] = []
 
         def read() -> None:
@@ -258,7 +252,7 @@ def test_a_rolling_restart_of_all_nodes_loses_no_page_of_the_others(
     assert len({view(daemon) for daemon in cluster.daemons}) == 1
 
 
-def test_a_whole_cluster_restarts_without_its_head(make_hosts: MakeCluster, attach: Attach) -> None:
+def test_a_whole_cluster_restarts_without_its_head(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(4, start=False)
     with_heads(cluster, 1)
     number = view(cluster[1])[0]

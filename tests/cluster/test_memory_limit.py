@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -66,12 +66,12 @@ def test_pool_just_below_the_limit_is_refused_with_both_figures(
 
 
 def test_daemon_serves_a_full_pool_with_the_least_memory_that_is_accepted(
-    make_cluster: MakeCluster, attach: Attach, limit: Limit
+    make_cluster: MakeCluster, limit: Limit
 ) -> None:
     (daemon,) = make_cluster(1, start=False, pool_size=f"{POOL_MIB}MiB").daemons
     limit(daemon, (POOL_MIB << 20) + besides_bytes(Config()))
     daemon.wait_ready()
-    pages = attach(daemon, page_bytes=1 << 20)
+    pages = daemon.attach(page_bytes=1 << 20)
     for round in range(3):
         keys = keys_of(f"round {round}", 200)
         for at in range(0, len(keys), 20):

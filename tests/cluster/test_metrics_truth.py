@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.scrape import samples
 from harness.waiting import eventually
@@ -92,11 +92,9 @@ def word(status: Status) -> str:
     return status.name.lower()
 
 
-def test_hit_miss_and_byte_metrics_match_the_drivers_counts(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_hit_miss_and_byte_metrics_match_the_drivers_counts(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3, pool_size="16MiB", member_ttl_s=30)
-    a, b, c = (Driver(attach(cluster[i], page_bytes=PAGE_BYTES)) for i in range(3))
+    a, b, c = (Driver(cluster[i].attach(page_bytes=PAGE_BYTES)) for i in range(3))
     shared, mine, dead = keys_of("shared", 40), keys_of("mine", 30), keys_of("dead", 20)
     a.set(shared)
     b.set(mine)
@@ -138,12 +136,12 @@ def test_hit_miss_and_byte_metrics_match_the_drivers_counts(
 
 
 def test_workers_that_ask_first_and_get_what_is_there_do_not_hide_the_hit_rate(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(2)
     prompt = keys_of("prompt", 1000)
-    assert all(attach(cluster[0], page_bytes=4096, room_pages=89).set(prompt[:89]))
-    engine = attach(cluster[1], page_bytes=4096, room_pages=89)
+    assert all(cluster[0].attach(page_bytes=4096, room_pages=89).set(prompt[:89]))
+    engine = cluster[1].attach(page_bytes=4096, room_pages=89)
     found = engine.client.batch_exists(prompt, page_tokens=64)
     assert all(engine.get(prompt[:found])), "so every get is a hit"
     told = samples(cluster[1])
@@ -159,11 +157,9 @@ def test_workers_that_ask_first_and_get_what_is_there_do_not_hide_the_hit_rate(
     assert shown in status_screen(cluster[1])
 
 
-def test_keys_that_a_larger_pool_would_have_kept_are_counted(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_keys_that_a_larger_pool_would_have_kept_are_counted(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(1, pool_size="8MiB")  # 120 pages of 64 KiB
-    pages, keys = attach(cluster[0], page_bytes=PAGE_BYTES), keys_of("turn", 200)
+    pages, keys = cluster[0].attach(page_bytes=PAGE_BYTES), keys_of("turn", 200)
     for at in range(0, len(keys), 10):
         assert all(pages.set(keys[at : at + 10]))
     assert pages.client.batch_exists(keys[:40]) == 0
@@ -173,10 +169,10 @@ def test_keys_that_a_larger_pool_would_have_kept_are_counted(
 
 
 def test_a_pool_that_turns_over_counts_every_page_that_comes_and_goes(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(1, pool_size="8MiB")
-    driver = Driver(attach(cluster[0], page_bytes=PAGE_BYTES))
+    driver = Driver(cluster[0].attach(page_bytes=PAGE_BYTES))
     for turn in range(20):
         driver.set(keys_of(f"turn {turn}", 40))
     told = samples(cluster[0])
@@ -187,9 +183,7 @@ def test_a_pool_that_turns_over_counts_every_page_that_comes_and_goes(
     driver.agrees_with(cluster[0])
 
 
-def test_the_view_its_followers_and_its_masters_are_there(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_the_view_its_followers_and_its_masters_are_there(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     for daemon in cluster.daemons:
         # A ready node has heard from one master. The others answer its next heartbeat.

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from harness.background import Background
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -29,12 +29,12 @@ def pool_pages(daemon: Daemon) -> int:
 
 
 def test_moved_pages_are_at_the_named_node_only_and_a_steady_reader_misses_none(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(3)
     keys = keys_of("page", 64)
-    assert all(attach(cluster[0]).set(keys))
-    reader = attach(cluster[2])
+    assert all(cluster[0].attach().set(keys))
+    reader = cluster[2].attach()
     missed: list[bytes] = []
 
     def read() -> None:
@@ -52,18 +52,18 @@ def test_moved_pages_are_at_the_named_node_only_and_a_steady_reader_misses_none(
 
 
 def test_two_nodes_that_move_the_same_pages_to_each_other_lose_none(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(2)
     keys = keys_of("page", 16)
-    both = [attach(daemon, page_bytes=16 << 10) for daemon in cluster.daemons]
+    both = [daemon.attach(page_bytes=16 << 10) for daemon in cluster.daemons]
     names = [daemon.node_id for daemon in cluster.daemons]
 
     def move(place: int) -> int:
         with AdminClient(str(cluster[place].admin_path)) as admin:
             return int(admin.move("test", keys, names[1 - place]).pages)
 
-    uses = [attach(daemon, page_bytes=16 << 10) for daemon in cluster.daemons]
+    uses = [daemon.attach(page_bytes=16 << 10) for daemon in cluster.daemons]
     with (
         ThreadPoolExecutor(2) as at_once,
         Background(lambda: uses[0].get(keys)),
@@ -81,10 +81,10 @@ def test_two_nodes_that_move_the_same_pages_to_each_other_lose_none(
                 assert pages.has(keys), "a node dropped a page for another that was about to go"
 
 
-def test_moving_ends_a_pin_here(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_moving_ends_a_pin_here(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
     keys = keys_of("page", 4)
-    pages = attach(cluster[0])
+    pages = cluster[0].attach()
     assert all(pages.set(keys))
     assert all(pages.client.pin(keys, 600))
     with AdminClient(str(cluster[0].admin_path)) as admin:
@@ -95,12 +95,12 @@ def test_moving_ends_a_pin_here(make_cluster: MakeCluster, attach: Attach) -> No
 
 
 def test_a_pin_right_after_a_move_is_at_the_node_that_has_the_pages_now(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(3)
     keys = keys_of("page", 4)
-    assert all(attach(cluster[0]).set(keys))
-    here, elsewhere = (attach(cluster[i]).client for i in (0, 2))
+    assert all(cluster[0].attach().set(keys))
+    here, elsewhere = (cluster[i].attach().client for i in (0, 2))
     for place, client in ((0, here), (1, elsewhere)):
         with AdminClient(str(cluster[place].admin_path)) as admin:
             assert admin.move("test", keys, cluster[1 - place].node_id).pages == 4
@@ -109,10 +109,10 @@ def test_a_pin_right_after_a_move_is_at_the_node_that_has_the_pages_now(
         assert cluster[1 - place].status()["pins"]["pages"] == 4
 
 
-def test_pages_that_are_not_here_are_counted(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_pages_that_are_not_here_are_counted(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
-    assert all(attach(cluster[0]).set([b"here"]))
-    assert all(attach(cluster[2]).set([b"elsewhere"]))
+    assert all(cluster[0].attach().set([b"here"]))
+    assert all(cluster[2].attach().set([b"elsewhere"]))
     said = ctl(
         cluster[0], "move", "here", "elsewhere", "nowhere", "-n", "test", "--to", cluster[1].node_id
     )
@@ -123,11 +123,9 @@ def test_pages_that_are_not_here_are_counted(make_cluster: MakeCluster, attach: 
     ]
 
 
-def test_a_node_that_cannot_have_pages_is_refused_in_words(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_node_that_cannot_have_pages_is_refused_in_words(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
-    assert all(attach(cluster[0]).set([b"k"]))
+    assert all(cluster[0].attach().set([b"k"]))
     own, draining = cluster[0].node_id, cluster[2].node_id
     with AdminClient(str(cluster[2].admin_path)) as admin:
         admin.drain(0, 1, True)

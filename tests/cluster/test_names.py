@@ -18,7 +18,7 @@ from harness import dns
 from harness.certificates import Certificates
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -101,13 +101,13 @@ def names(network: Network, make_cluster: MakeCluster, tmp_path: Path) -> Iterat
     made.close()
 
 
-def check_pages(names: Names, attach: Attach) -> None:
+def check_pages(names: Names) -> None:
     """Each page is read at each node, and the peers were told addresses."""
     for holder in names.cluster.daemons:
         keys = keys_of(f"of {holder.node_id}", 16)
-        assert all(attach(holder).set(keys))
+        assert all(holder.attach().set(keys))
         for reader in names.cluster.daemons:
-            assert attach(reader).has(keys)
+            assert reader.attach().has(keys)
         told = {m["node_id"]: m["host"] for m in holder.status()["membership"]["members"]}
         assert told == names.addresses
 
@@ -135,9 +135,7 @@ RESOLVERS: dict[str, Callable[[Names], None]] = {
 
 @pytest.mark.parametrize("resolver", list(RESOLVERS))
 @pytest.mark.parametrize("heads", ["addresses", "names"])
-def test_hosts_and_heads_by_name_form_one_cluster(
-    names: Names, attach: Attach, resolver: str, heads: str
-) -> None:
+def test_hosts_and_heads_by_name_form_one_cluster(names: Names, resolver: str, heads: str) -> None:
     RESOLVERS[resolver](names)
     names.heads(*(names.addresses[n] if heads == "addresses" else n for n in "abc"))
     names.hosts(**ADDRESS)
@@ -145,14 +143,12 @@ def test_hosts_and_heads_by_name_form_one_cluster(
     names.cluster.start(seconds(60))
     print(f"{heads}, {resolver}: one cluster after {time.monotonic() - began:.1f} s")
     one_cluster(names)
-    check_pages(names, attach)
+    check_pages(names)
     masters = [m["node_id"] for m in names.cluster[2].status()["membership"]["masters"]]
     assert masters == ["a", "b", "c"]
 
 
-def test_with_tls_a_certificate_for_the_name_is_enough(
-    names: Names, attach: Attach, tmp_path: Path
-) -> None:
+def test_with_tls_a_certificate_for_the_name_is_enough(names: Names, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path / "certificates")
     for daemon in names.cluster.daemons:
         certificates.issue(daemon.node_id, daemon.node_id)
@@ -161,12 +157,10 @@ def test_with_tls_a_certificate_for_the_name_is_enough(
     names.heads("a", "b")
     names.hosts(a="a", b="b", c="c")
     names.cluster.start(seconds(60))
-    check_pages(names, attach)
+    check_pages(names)
 
 
-def test_a_name_with_the_addresses_of_all_nodes_makes_them_all_heads(
-    names: Names, attach: Attach
-) -> None:
+def test_a_name_with_the_addresses_of_all_nodes_makes_them_all_heads(names: Names) -> None:
     """And it may get others: at first it has two dead ones and c."""
     names.serves(heads=["10.77.0.77", "10.77.0.78", names.addresses["c"]])
     names.heads("heads")
@@ -177,10 +171,10 @@ def test_a_name_with_the_addresses_of_all_nodes_makes_them_all_heads(
     for daemon in names.cluster.daemons[1:]:
         daemon.start()
     one_cluster(names)
-    check_pages(names, attach)
+    check_pages(names)
 
 
-def test_names_that_resolve_after_the_start_are_heads_then(names: Names, attach: Attach) -> None:
+def test_names_that_resolve_after_the_start_are_heads_then(names: Names) -> None:
     names.serves_no_name()
     names.heads("a", "b", "heads")
     for daemon in names.cluster.daemons:
@@ -190,14 +184,14 @@ def test_names_that_resolve_after_the_start_are_heads_then(names: Names, attach:
         assert "/etc/hosts" in sentences(daemon)
     names.serves(heads=[names.addresses["c"]])
     one_cluster(names)
-    check_pages(names, attach)
+    check_pages(names)
     # A name that is unknown again changes nothing.
     names.serves_no_name()
     names.cluster[1].stop()
     eventually(lambda: names.cluster[0].connected_members() == ["a", "c"], 30)
 
 
-def test_a_slow_resolver_keeps_nobody_waiting(names: Names, attach: Attach) -> None:
+def test_a_slow_resolver_keeps_nobody_waiting(names: Names) -> None:
     delay_s = 4.0
     names.serves(delay_s)
     names.heads("a", "b")
@@ -221,15 +215,13 @@ def test_a_slow_resolver_keeps_nobody_waiting(names: Names, attach: Attach) -> N
 
     eventually(three, 60)
     one_cluster(names)
-    check_pages(names, attach)
+    check_pages(names)
     print(f"the longest status took {longest_s:.2f} s")
     assert longest_s < delay_s - 1
     assert not lost
 
 
-def test_a_host_without_an_address_is_refused_with_its_key_and_may_come_later(
-    names: Names,
-) -> None:
+def test_a_host_without_an_address_is_refused_with_its_key_and_may_come_later(names: Names) -> None:
     names.serves_no_name()
     names.heads(names.addresses["a"])
     daemon = names.cluster[0]
@@ -280,7 +272,7 @@ for node in itertools.cycle(nodes):
 """
 
 
-def test_nodes_behind_a_forwarder_find_each_other(names: Names, attach: Attach) -> None:
+def test_nodes_behind_a_forwarder_find_each_other(names: Names) -> None:
     """Such as a load balancer, or a Service of Kubernetes: a node may reach itself there."""
     forwarder = "10.77.0.99"
     beside = names.network.beside(forwarder)
@@ -292,6 +284,6 @@ def test_nodes_behind_a_forwarder_find_each_other(names: Names, attach: Attach) 
             for daemon in names.cluster.daemons:
                 daemon.start()
             one_cluster(names)
-            check_pages(names, attach)
+            check_pages(names)
         finally:
             process.kill()

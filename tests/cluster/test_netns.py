@@ -2,7 +2,6 @@
 
 import pytest
 from harness.cluster import Cluster
-from harness.fixtures import Attach
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -12,19 +11,19 @@ pytestmark = pytest.mark.netns
 TIMEOUT_S = 4.0
 
 
-def test_pages_travel_between_hosts(hosts: Cluster, attach: Attach) -> None:
+def test_pages_travel_between_hosts(hosts: Cluster) -> None:
     keys = keys_of("travels", 64)
-    assert all(attach(hosts[1]).set(keys))
+    assert all(hosts[1].attach().set(keys))
     for daemon in hosts.daemons:
-        assert attach(daemon).has(keys)
+        assert daemon.attach().has(keys)
 
 
 def test_a_cut_link_costs_misses_until_it_heals_and_never_a_stall(
-    network: Network, hosts: Cluster, attach: Attach
+    network: Network, hosts: Cluster
 ) -> None:
     far, near = keys_of("far", 32), keys_of("near", 32)
-    assert all(attach(hosts[1]).set(far))
-    reader = attach(hosts[0], timeout_s=TIMEOUT_S)
+    assert all(hosts[1].attach().set(far))
+    reader = hosts[0].attach(timeout_s=TIMEOUT_S)
     assert all(reader.set(near))
     assert reader.has(far)
 
@@ -47,15 +46,15 @@ def test_a_cut_link_costs_misses_until_it_heals_and_never_a_stall(
 
 
 def test_both_partition_sides_serve_their_pages_and_share_them_after_healing(
-    network: Network, hosts: Cluster, attach: Attach
+    network: Network, hosts: Cluster
 ) -> None:
-    here, there = attach(hosts[0], timeout_s=TIMEOUT_S), attach(hosts[2], timeout_s=TIMEOUT_S)
+    here, there = hosts[0].attach(timeout_s=TIMEOUT_S), hosts[2].attach(timeout_s=TIMEOUT_S)
     network.cut("c")
     eventually(lambda: hosts[0].connected_members() == ["a", "b"], 20)
     set_here, set_there = keys_of("set here", 32), keys_of("set there", 32)
     assert all(here.set(set_here))
     assert all(there.set(set_there))
-    assert attach(hosts[1]).has(set_here)
+    assert hosts[1].attach().has(set_here)
     assert there.has(set_there)
     network.heal("c")
     hosts.wait_complete()

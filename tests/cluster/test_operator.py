@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -37,11 +37,9 @@ def document(daemon: Daemon, *arguments: str) -> dict[str, object]:
     return found
 
 
-def test_a_get_is_followed_through_lookup_and_read(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_get_is_followed_through_lookup_and_read(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3, directory_replicas=1, directory_copies=0)
-    assert all(attach(cluster[1]).set(KEYS))
+    assert all(cluster[1].attach().set(KEYS))
     seen = set()
     for key in KEYS:
         found = document(cluster[0], "trace", key.decode(), "-n", "test")
@@ -73,12 +71,10 @@ def test_a_get_is_followed_through_lookup_and_read(
     } == local | {"total_us": 0, "steps": 0}  # fmt: skip
 
 
-def test_evicted_pages_are_gone_here_and_from_the_directory(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_evicted_pages_are_gone_here_and_from_the_directory(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
-    assert all(attach(cluster[1]).set(KEYS))
-    reader = attach(cluster[0])
+    assert all(cluster[1].attach().set(KEYS))
+    reader = cluster[0].attach()
     key = KEYS[3].decode()
     assert document(cluster[1], "evict", key, "-n", "test") == {"pages": 1, "bytes": 65_536}
     assert ctl(cluster[1], "evict", key, "-n", "test").exit_code == exits.ABSENT

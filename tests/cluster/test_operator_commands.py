@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from harness.background import Background
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import FAST, Attach, MakeCluster, cluster_maker
+from harness.fixtures import FAST, MakeCluster, cluster_maker
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -47,9 +47,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def nodes(cluster: Cluster, attach: Attach) -> Cluster:
+def nodes(cluster: Cluster) -> Cluster:
     """The cluster, with KEYS at b."""
-    assert all(attach(cluster[1]).set(KEYS))
+    assert all(cluster[1].attach().set(KEYS))
     return cluster
 
 
@@ -107,8 +107,8 @@ def test_status_of_all_nodes_has_a_line_for_each(nodes: Cluster) -> None:
     assert ctl(nodes[0], "status", "--all", "--exit-code").exit_code == 0
 
 
-def test_top_reports_get_traffic_of_local_and_named_nodes(nodes: Cluster, attach: Attach) -> None:
-    reader = attach(nodes[0])
+def test_top_reports_get_traffic_of_local_and_named_nodes(nodes: Cluster) -> None:
+    reader = nodes[0].attach()
     with Background(lambda: reader.get(KEYS)) as reads:
         reads.wait_rounds(1)
         result = ctl(nodes[0], "top", "--json", "--count", "2", "--interval", "0.5")

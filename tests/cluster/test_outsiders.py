@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from harness.clock import seconds
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.versions import Versions
 from harness.waiting import eventually
@@ -45,13 +45,11 @@ def names(daemon: Daemon) -> list[str]:
     return [member["node_id"] for member in daemon.status()["membership"]["members"]]
 
 
-def test_damped_node_confirms_no_removal_or_clear_until_admitted(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_damped_node_confirms_no_removal_or_clear_until_admitted(make_cluster: MakeCluster) -> None:
     """Even if its own state names no other nodes."""
     nodes = make_cluster(3)
     a, _, c = nodes.daemons
-    pages = attach(a)
+    pages = a.attach()
     answers: set[Status] = set()
     cleared = True
     for number in range(3 * int(FREE_JOINS)):
@@ -77,10 +75,10 @@ def test_damped_node_confirms_no_removal_or_clear_until_admitted(
     eventually(lambda: not pages.has(keys), 10)
 
 
-def test_damped_node_refuses_sets_until_admitted(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_damped_node_refuses_sets_until_admitted(make_cluster: MakeCluster) -> None:
     nodes = make_cluster(3)
     a, _, c = nodes.daemons
-    pages, before = attach(a), keys_of("before", 16)
+    pages, before = a.attach(), keys_of("before", 16)
     assert all(pages.set(before))
     answers: set[Status] = set()
     for _ in range(3 * int(FREE_JOINS)):
@@ -89,25 +87,25 @@ def test_damped_node_refuses_sets_until_admitted(make_cluster: MakeCluster, atta
         eventually(lambda: waits(c) or joined(c, at=a), 60)
         if not waits(c):
             continue
-        pages = attach(c)
+        pages = c.attach()
         answers = set(pages.set(KEYS))
         if waits(c):
             break
     assert answers == {Status.draining}
     nodes.wait_complete(60)
     eventually(lambda: all(pages.set(KEYS)))
-    assert attach(a).has(KEYS)
+    assert a.attach().has(KEYS)
     assert pages.has(before)
 
 
 def test_former_master_alone_confirms_no_removal_while_members_are_silent(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     """It remembers its last view, but has lost its state of removals. Since no master answers, it
     begins a cluster alone."""
     cluster = make_cluster(3)
     a, b, c = cluster.daemons
-    pages = attach(a)
+    pages = a.attach()
     assert all(pages.set(KEYS))
     c.kill()
     c.lose_removal_state()

@@ -11,7 +11,7 @@ import pytest
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -28,13 +28,11 @@ def nodes_of(daemon: Daemon) -> dict[str, Any]:
     return {node["node_id"]: node for node in get(daemon, "/api/v1/cluster")["nodes"]}
 
 
-def test_every_node_reports_the_same_cluster_overview(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_every_node_reports_the_same_cluster_overview(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(4, max_masters=2)
     keys = keys_of("seen", 8)
-    assert all(attach(cluster[3]).set(keys))
-    assert attach(cluster[1]).has(keys)
+    assert all(cluster[3].attach().set(keys))
+    assert cluster[1].attach().has(keys)
     for daemon in cluster.daemons:
         found = get(daemon, "/api/v1/cluster")
         assert found["gathered_by"] in ("a", "b"), "masters ask, nobody else"
@@ -47,11 +45,9 @@ def test_every_node_reports_the_same_cluster_overview(
     eventually(lambda: nodes_of(cluster[2])["b"]["summary"]["found"]["peer"] == 8, 10)
 
 
-def test_a_disk_is_shown_with_its_size_and_pages(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
-) -> None:
+def test_a_disk_is_shown_with_its_size_and_pages(make_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = make_cluster(2, each=disk_options(tmp_path, "a"))
-    assert all(attach(cluster[0]).set(keys_of("on disk", 8)))
+    assert all(cluster[0].attach().set(keys_of("on disk", 8)))
     eventually(lambda: nodes_of(cluster[1])["a"]["summary"]["disk_keys"] == 8, 15)
     nodes = nodes_of(cluster[1])
     assert nodes["a"]["summary"]["disk_capacity_bytes"] == 256 << 20
@@ -81,8 +77,8 @@ def test_a_frozen_master_is_passed_over(make_cluster: MakeCluster) -> None:
     assert states == {"a": "silent", "b": "alive", "c": "alive"}
 
 
-def test_a_key_is_located_and_nonsense_refused(three_nodes: Cluster, attach: Attach) -> None:
-    pages = attach(three_nodes[1])
+def test_a_key_is_located_and_nonsense_refused(three_nodes: Cluster) -> None:
+    pages = three_nodes[1].attach()
     assert all(pages.set([b"findme"]))
     asked = urllib.parse.urlencode({"namespace": "test", "key": "findme"})
     found = get(three_nodes[0], f"/api/v1/locate?{asked}")
@@ -97,8 +93,8 @@ def test_a_key_is_located_and_nonsense_refused(three_nodes: Cluster, attach: Att
     assert "key is missing" in refused.value.read().decode()
 
 
-def test_the_node_document_names_no_namespace(three_nodes: Cluster, attach: Attach) -> None:
-    attach(three_nodes[1], namespace="salt of a tenant")
+def test_the_node_document_names_no_namespace(three_nodes: Cluster) -> None:
+    three_nodes[1].attach(namespace="salt of a tenant")
     found = get(three_nodes[1], "/api/v1/node")
     assert found["node"]["id"] == "b"
     (worker,) = found["workers"]
@@ -107,22 +103,20 @@ def test_the_node_document_names_no_namespace(three_nodes: Cluster, attach: Atta
 
 
 def test_namespaces_are_named_where_the_configuration_says_that_readers_may_see_them(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(1, metrics_namespace_names=True)
-    attach(cluster[0], namespace="a model")
+    cluster[0].attach(namespace="a model")
     found = get(cluster[0], "/api/v1/node")
     assert found["workers"][0]["namespace"] == "a model"
     assert [one["name"] for one in found["namespaces"]] == ["a model"]
 
 
-def test_any_node_serves_the_last_hour_of_each_node(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_any_node_serves_the_last_hour_of_each_node(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
     keys = keys_of("curved", 8)
-    assert all(attach(cluster[1]).set(keys))
-    reader = attach(cluster[0])
+    assert all(cluster[1].attach().set(keys))
+    reader = cluster[0].attach()
 
     def grown(path: str) -> dict[str, float]:
         """Sums over all points."""

@@ -3,7 +3,7 @@
 import pytest
 from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
 from harness.steady_reader import SteadyReader
@@ -42,7 +42,7 @@ def with_two_heads(network: Network, cluster: Cluster) -> None:
 
 
 def test_both_parts_serve_their_pages_and_agree_after_healing(
-    network_of_five: Network, make_cluster: MakeCluster, attach: Attach
+    network_of_five: Network, make_cluster: MakeCluster
 ) -> None:
     """Some records have both owners in the other part. Their pages are found again once the part
     has its own view and has informed its owners. During healing no node misses a page of its own
@@ -51,10 +51,10 @@ def test_both_parts_serve_their_pages_and_agree_after_healing(
     cluster = make_cluster(5, start=False, location_cache_entries=1024)
     with_two_heads(network, cluster)
     a, b, c, d, e = cluster.daemons
-    workers = {daemon.node_id: attach(daemon, page_bytes=PAGE_BYTES) for daemon in cluster.daemons}
+    workers = {daemon.node_id: daemon.attach(page_bytes=PAGE_BYTES) for daemon in cluster.daemons}
     of_large = set_all(workers["c"], keys_of("in the large part", 2048))
     of_small = set_all(workers["e"], keys_of("in the small part", 2048))
-    at_b, at_d = (attach(one, page_bytes=PAGE_BYTES, timeout_s=10.0) for one in (b, d))
+    at_b, at_d = (one.attach(page_bytes=PAGE_BYTES, timeout_s=10.0) for one in (b, d))
     with SteadyReader(at_b, of_large) as in_large, SteadyReader(at_d, of_small) as in_small:
         in_large.wait_rounds(1)
         in_small.wait_rounds(1)

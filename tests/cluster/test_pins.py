@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.scrape import Samples, scrape
 from harness.waiting import eventually
@@ -58,12 +58,12 @@ def small(make_cluster: MakeCluster, size: int = 3, **options: object) -> Cluste
 
 @pytest.mark.parametrize("at_holder", [True, False], ids=["at the holder", "over the network"])
 def test_pinned_pages_survive_pool_turnover_until_the_pin_ends(
-    make_cluster: MakeCluster, attach: Attach, at_holder: bool
+    make_cluster: MakeCluster, at_holder: bool
 ) -> None:
     cluster = small(make_cluster)
     holder, reader = cluster[0], cluster[1]
-    writer = attach(holder, page_bytes=PAGE)
-    client = attach(reader, page_bytes=PAGE)
+    writer = holder.attach(page_bytes=PAGE)
+    client = reader.attach(page_bytes=PAGE)
     promised, usual = keys_of("promised", PINNED_MAX), keys_of("usual", PINNED_MAX)
     assert all(writer.set(promised)) and all(writer.set(usual))
     asker = writer if at_holder else client
@@ -80,14 +80,12 @@ def test_pinned_pages_survive_pool_turnover_until_the_pin_ends(
     eventually(lambda: client.client.batch_exists(promised) == 0, what="owners to be told")
 
 
-def test_a_pin_beyond_the_bound_is_refused_with_value_and_limit(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_pin_beyond_the_bound_is_refused_with_value_and_limit(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster, 2)
     holder = cluster[0]
     keys = keys_of("many", 2 * PINNED_MAX)
-    writer = attach(holder, page_bytes=PAGE)
-    other = attach(holder, page_bytes=PAGE, namespace="other")
+    writer = holder.attach(page_bytes=PAGE)
+    other = holder.attach(page_bytes=PAGE, namespace="other")
     assert all(writer.set(keys)) and all(other.set(keys))
     share = 4 << 20
     fits = share // 2 // PAGE
@@ -110,9 +108,9 @@ def test_a_pin_beyond_the_bound_is_refused_with_value_and_limit(
     assert all(writer.set(keys_of("new", 64))), "sets go on"
 
 
-def test_a_quota_bounds_pins_as_well(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_a_quota_bounds_pins_as_well(make_cluster: MakeCluster) -> None:
     (holder,) = small(make_cluster, 1, namespace_quotas="test=0.0625").daemons
-    writer = attach(holder, page_bytes=PAGE)
+    writer = holder.attach(page_bytes=PAGE)
     keys = keys_of("many", 6)
     assert all(writer.set(keys))
     assert writer.client.pin(keys, 600).count(Status.ok) == 4
@@ -120,21 +118,19 @@ def test_a_quota_bounds_pins_as_well(make_cluster: MakeCluster, attach: Attach) 
     assert "1048576 are the limit (half of its quota)" in said.stderr
 
 
-def test_nobody_pins_where_pin_share_is_0(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_nobody_pins_where_pin_share_is_0(make_cluster: MakeCluster) -> None:
     (holder,) = small(make_cluster, 1, pin_share=0).daemons
-    writer = attach(holder, page_bytes=PAGE)
+    writer = holder.attach(page_bytes=PAGE)
     assert all(writer.set([b"k"]))
     assert writer.client.pin([b"k"], 600) == [Status.no_space]
 
 
-def test_a_prefix_ends_at_the_first_key_that_no_node_has(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_prefix_ends_at_the_first_key_that_no_node_has(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster)
     keys = keys_of("chain", 6)
-    assert all(attach(cluster[0], page_bytes=PAGE).set(keys[:2]))
-    assert all(attach(cluster[1], page_bytes=PAGE).set([keys[2], *keys[4:]]))
-    client = attach(cluster[2], page_bytes=PAGE).client
+    assert all(cluster[0].attach(page_bytes=PAGE).set(keys[:2]))
+    assert all(cluster[1].attach(page_bytes=PAGE).set([keys[2], *keys[4:]]))
+    client = cluster[2].attach(page_bytes=PAGE).client
     ok, absent = Status.ok, Status.absent
     assert client.pin(keys, 600, prefix=True) == [ok, ok, ok, absent, absent, absent]
     assert [pinned_pages(daemon) for daemon in cluster.daemons] == [2, 1, 0]
@@ -145,12 +141,10 @@ def test_a_prefix_ends_at_the_first_key_that_no_node_has(
     assert [pinned_pages(daemon) for daemon in cluster.daemons] == [0, 0, 0]
 
 
-def test_a_pin_here_brings_the_pages_and_outlives_their_holder(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_pin_here_brings_the_pages_and_outlives_their_holder(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster)
     keys = keys_of("prefix", 6)
-    writer, reader = (attach(cluster[i], page_bytes=PAGE) for i in (0, 1))
+    writer, reader = (cluster[i].attach(page_bytes=PAGE) for i in (0, 1))
     assert all(writer.set(keys))
     assert reader.client.pin(keys, 600, prefix=True, here=True) == [Status.ok] * 6
     assert [pinned_pages(daemon) for daemon in cluster.daemons] == [0, 6, 0]
@@ -164,13 +158,11 @@ def test_a_pin_here_brings_the_pages_and_outlives_their_holder(
     assert reader.has(keys), "the pages here are pinned"
 
 
-def test_unpin_finds_every_node_that_pinned_a_page_however_many(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_unpin_finds_every_node_that_pinned_a_page_however_many(make_cluster: MakeCluster) -> None:
     """An owner that is asked for a page's holders names three of them."""
     cluster = small(make_cluster, 6)
     keys = keys_of("popular", 4)
-    workers = [attach(daemon, page_bytes=PAGE) for daemon in cluster.daemons]
+    workers = [daemon.attach(page_bytes=PAGE) for daemon in cluster.daemons]
     assert all(workers[0].set(keys))
     for worker in workers:
         assert all(worker.client.pin(keys, 600, here=True))
@@ -179,10 +171,10 @@ def test_unpin_finds_every_node_that_pinned_a_page_however_many(
     assert [pinned_pages(daemon) for daemon in cluster.daemons] == [0] * 6
 
 
-def test_a_pin_here_stops_at_the_bound(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_a_pin_here_stops_at_the_bound(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster)
     keys = keys_of("prefix", 40)
-    writer, reader = (attach(cluster[i], page_bytes=PAGE) for i in (0, 1))
+    writer, reader = (cluster[i].attach(page_bytes=PAGE) for i in (0, 1))
     assert all(writer.set(keys))
     statuses = reader.client.pin(keys, 600, here=True)
     assert statuses == [Status.ok] * PINNED_MAX + [Status.no_space] * 32
@@ -190,10 +182,10 @@ def test_a_pin_here_stops_at_the_bound(make_cluster: MakeCluster, attach: Attach
     assert brought == 32, "the first part of 8 MiB, and no second one"
 
 
-def test_a_removal_wins_over_a_pin(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_a_removal_wins_over_a_pin(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster)
     keys = keys_of("gone", 4)
-    writer, reader = (attach(cluster[i], page_bytes=PAGE) for i in (0, 1))
+    writer, reader = (cluster[i].attach(page_bytes=PAGE) for i in (0, 1))
     assert all(writer.set(keys))
     assert all(reader.client.pin(keys, 600, here=True))
     assert all(reader.client.pin(keys, 600))
@@ -205,11 +197,11 @@ def test_a_removal_wins_over_a_pin(make_cluster: MakeCluster, attach: Attach) ->
     assert cluster[1].status()["pool"]["pins"] == 0
 
 
-def test_a_drain_hands_pinned_pages_over(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_a_drain_hands_pinned_pages_over(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster)
     keys = keys_of("warm", 6)
-    assert all(attach(cluster[2], page_bytes=PAGE).set(keys))
-    reader = attach(cluster[0], page_bytes=PAGE)
+    assert all(cluster[2].attach(page_bytes=PAGE).set(keys))
+    reader = cluster[0].attach(page_bytes=PAGE)
     assert all(reader.client.pin(keys, 600))
     with AdminClient(str(cluster[2].admin_path)) as admin:
         admin.drain(1 << 40, 60, True)
@@ -219,13 +211,11 @@ def test_a_drain_hands_pinned_pages_over(make_cluster: MakeCluster, attach: Atta
     assert reader.has(keys)
 
 
-def test_pages_on_disk_are_read_and_pinned(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
-) -> None:
+def test_pages_on_disk_are_read_and_pinned(make_cluster: MakeCluster, tmp_path: Path) -> None:
     disks = disk_options(tmp_path, "abc")
     cluster = small(make_cluster, each=disks)
     keys = keys_of("cold", 4)
-    writer, reader = (attach(cluster[i], page_bytes=PAGE) for i in (0, 1))
+    writer, reader = (cluster[i].attach(page_bytes=PAGE) for i in (0, 1))
     for here in (False, True):
         assert all(writer.set(keys))
         eventually(lambda: cluster[0].status()["disk"]["queued_pages"] == 0, what="the disk")
@@ -237,11 +227,9 @@ def test_pages_on_disk_are_read_and_pinned(
         assert all(reader.client.unpin(keys))
 
 
-def test_pins_are_visible_and_the_command_line_steers_them(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_pins_are_visible_and_the_command_line_steers_them(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster)
-    writer = attach(cluster[0], page_bytes=PAGE)
+    writer = cluster[0].attach(page_bytes=PAGE)
     assert all(writer.set([b"a", b"b"]))
     said = ctl(cluster[1], "pin", "a", "b", "nowhere", "-n", "test", "--for", "10m")
     assert said.returncode == 1, "one key is nowhere"
@@ -265,12 +253,12 @@ def test_pins_are_visible_and_the_command_line_steers_them(
     assert ctl(cluster[0], "pages", "--pinned").stdout == "No page is pinned.\n"
 
 
-def test_mistakes_are_refused_with_the_value(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_mistakes_are_refused_with_the_value(make_cluster: MakeCluster) -> None:
     (daemon,) = small(make_cluster, 1).daemons
     for words, sentence in MISTAKES:
         said = ctl(daemon, *words)
         assert said.returncode in (2, 4) and sentence in said.stderr, said
-    client = attach(daemon).client
+    client = daemon.attach().client
     for seconds in (0, -1, 3601, float("nan")):
         with pytest.raises(ValueError, match=f"for_s is {seconds}"):
             client.pin([b"k"], seconds)
@@ -283,13 +271,11 @@ def test_mistakes_are_refused_with_the_value(make_cluster: MakeCluster, attach: 
             admin.pages("cold", 1)
 
 
-def test_hot_pages_are_listed_with_their_reads_and_holders(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_hot_pages_are_listed_with_their_reads_and_holders(make_cluster: MakeCluster) -> None:
     """A read over the network counts at the holder."""
     cluster = small(make_cluster)
-    writer, reader = (attach(cluster[i], page_bytes=PAGE) for i in (0, 1))
-    other = attach(cluster[0], page_bytes=PAGE, namespace="other")
+    writer, reader = (cluster[i].attach(page_bytes=PAGE) for i in (0, 1))
+    other = cluster[0].attach(page_bytes=PAGE, namespace="other")
     keys = keys_of("page", 8)
     assert all(writer.set(keys)) and all(other.set(keys))
     for _ in range(3):
@@ -309,10 +295,10 @@ def test_hot_pages_are_listed_with_their_reads_and_holders(
 
 
 def test_pages_that_were_about_to_move_stay_where_they_are_pinned(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = small(make_cluster, 2, write_policy="remote", replica_share=0)
-    writer = attach(cluster[0], page_bytes=PAGE)
+    writer = cluster[0].attach(page_bytes=PAGE)
     pinned = 0
     for turn in range(20):
         keys = keys_of(f"page {turn}", 2)
@@ -331,12 +317,12 @@ def test_pages_that_were_about_to_move_stay_where_they_are_pinned(
 
 
 def test_pages_of_a_silent_holder_are_suspect_because_it_may_have_them_pinned(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = small(make_cluster, 3, member_ttl_s=30)
-    holder, client = cluster[0], attach(cluster[1], page_bytes=PAGE).client
+    holder, client = cluster[0], cluster[1].attach(page_bytes=PAGE).client
     keys = keys_of("page", 3)
-    assert all(attach(holder, page_bytes=PAGE).set(keys))
+    assert all(holder.attach(page_bytes=PAGE).set(keys))
     assert all(client.pin(keys, 600))
 
     def is_suspect() -> bool:
@@ -354,10 +340,10 @@ def test_pages_of_a_silent_holder_are_suspect_because_it_may_have_them_pinned(
     assert client.unpin(keys) == [Status.ok] * 3
 
 
-def test_the_asynchronous_client_pins_too(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_the_asynchronous_client_pins_too(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster)
     keys = keys_of("page", 3)
-    assert all(attach(cluster[0], page_bytes=PAGE).set(keys))
+    assert all(cluster[0].attach(page_bytes=PAGE).set(keys))
 
     async def pin() -> None:
         async with AsyncClient(str(cluster[1].socket_path), "test") as client:
@@ -369,10 +355,10 @@ def test_the_asynchronous_client_pins_too(make_cluster: MakeCluster, attach: Att
     assert pinned_pages(cluster[1]) == 0
 
 
-def test_a_holder_that_is_gone_costs_no_deadline(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_a_holder_that_is_gone_costs_no_deadline(make_cluster: MakeCluster) -> None:
     cluster = small(make_cluster)
     keys = keys_of("page", 3)
-    assert all(attach(cluster[0], page_bytes=PAGE).set(keys))
-    client = attach(cluster[1], page_bytes=PAGE).client
+    assert all(cluster[0].attach(page_bytes=PAGE).set(keys))
+    client = cluster[1].attach(page_bytes=PAGE).client
     cluster[0].kill()
     assert not any(client.pin(keys, 60))

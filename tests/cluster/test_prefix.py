@@ -11,7 +11,7 @@ from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options
 from harness.engine import PAGE_SIZE, Engine, tokens_of
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -43,9 +43,9 @@ def everywhere(cluster: Cluster, keys: list[bytes], truth: dict[str, int]) -> No
     eventually(lambda: not wrong(), 10, what=f"{truth} at every node")
 
 
-def test_each_node_counts_to_its_first_missing_page(three_nodes: Cluster, attach: Attach) -> None:
+def test_each_node_counts_to_its_first_missing_page(three_nodes: Cluster) -> None:
     keys = keys_of("prompt", 40)
-    a, b, c = (attach(daemon) for daemon in three_nodes.daemons)
+    a, b, c = (daemon.attach() for daemon in three_nodes.daemons)
     assert all(a.set(keys[:10]))
     assert all(b.set(keys[:25]))
     assert all(c.set(keys[10:30]))  # not the first page
@@ -59,9 +59,9 @@ def test_each_node_counts_to_its_first_missing_page(three_nodes: Cluster, attach
     everywhere(three_nodes, keys, {"present": 30, "a": 4, "b": 4})
 
 
-def test_a_cleared_namespace_has_no_prefix(three_nodes: Cluster, attach: Attach) -> None:
+def test_a_cleared_namespace_has_no_prefix(three_nodes: Cluster) -> None:
     keys = keys_of("to be cleared", 8)
-    assert all(attach(three_nodes[1]).set(keys))
+    assert all(three_nodes[1].attach().set(keys))
     everywhere(three_nodes, keys, {"present": 8, "b": 8})
     with AdminClient(str(three_nodes[0].admin_path)) as admin:
         admin.clear("test")
@@ -70,23 +70,21 @@ def test_a_cleared_namespace_has_no_prefix(three_nodes: Cluster, attach: Attach)
 
 
 def test_a_dead_node_counts_no_more_and_its_pages_only_where_others_have_them(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(3)
     keys = keys_of("survives", 20)
-    assert all(attach(cluster[0]).set(keys[:8]))
-    assert all(attach(cluster[2]).set(keys))
+    assert all(cluster[0].attach().set(keys[:8]))
+    assert all(cluster[2].attach().set(keys))
     everywhere(cluster, keys, {"present": 20, "a": 8, "c": 20})
     cluster[2].kill()
     everywhere(cluster, keys, {"present": 8, "a": 8})
 
 
-def test_pages_of_a_silent_member_do_not_count_until_it_answers(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_pages_of_a_silent_member_do_not_count_until_it_answers(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3, member_ttl_s=60)
-    keys, reader = keys_of("silent", 8), attach(cluster[0], timeout_s=2.0)
-    assert all(attach(cluster[2]).set(keys))
+    keys, reader = keys_of("silent", 8), cluster[0].attach(timeout_s=2.0)
+    assert all(cluster[2].attach().set(keys))
     everywhere(cluster, keys, {"present": 8, "c": 8})
     cluster[2].freeze()
     # A read that fails makes it suspect. It stays a member.
@@ -97,14 +95,12 @@ def test_pages_of_a_silent_member_do_not_count_until_it_answers(
 
 
 @pytest.mark.parametrize("copies", [1_000_000, 0], ids=["copied", "asked"])
-def test_all_holders_of_a_popular_prefix_are_named(
-    make_cluster: MakeCluster, attach: Attach, copies: int
-) -> None:
+def test_all_holders_of_a_popular_prefix_are_named(make_cluster: MakeCluster, copies: int) -> None:
     """A lookup at an owner names three holders. Copies name all."""
     cluster = make_cluster(6, directory_copies=copies)
     keys = keys_of("system prompt", 12)
     for count, daemon in enumerate(cluster.daemons, 7):
-        assert all(attach(daemon).set(keys[:count]))
+        assert all(daemon.attach().set(keys[:count]))
     truth = {"present": 12, **{daemon.node_id: n for n, daemon in enumerate(cluster.daemons, 7)}}
     if copies:
         everywhere(cluster, keys, truth)
@@ -117,12 +113,10 @@ def test_all_holders_of_a_popular_prefix_are_named(
         assert all(found[name] <= truth[name] for name in found)
 
 
-def test_pages_on_disk_are_counted_apart(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
-) -> None:
+def test_pages_on_disk_are_counted_apart(make_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = make_cluster(2, each=disk_options(tmp_path, "a"))
     keys = keys_of("cold", 8)
-    assert all(attach(cluster[0]).set(keys))
+    assert all(cluster[0].attach().set(keys))
     eventually(lambda: cluster[0].status()["disk"]["pages"] == 8, 15)
     with AdminClient(str(cluster[0].admin_path)) as admin:
         assert admin.evict("test", keys[2:5])[0] == 3
@@ -136,14 +130,12 @@ def test_pages_on_disk_are_counted_apart(
     eventually(lambda: [counted(one) for one in cluster.daemons] == [wanted, wanted], 10)
 
 
-def test_asking_is_no_use_of_pages_and_opens_no_namespace(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_asking_is_no_use_of_pages_and_opens_no_namespace(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
     keys = keys_of("old", 16)
-    assert all(attach(cluster[0]).set(keys))
+    assert all(cluster[0].attach().set(keys))
     everywhere(cluster, keys, {"present": 16, "a": 16})
-    assert all(attach(cluster[0]).set(keys_of("young", 16)))
+    assert all(cluster[0].attach().set(keys_of("young", 16)))
     before = [daemon.status() for daemon in cluster.daemons]
     everywhere(cluster, keys, {"present": 16, "a": 16})
     post(cluster[1], {"namespace": "never heard of", "keys": ["k"]})
@@ -160,9 +152,9 @@ def test_asking_is_no_use_of_pages_and_opens_no_namespace(
         assert "never heard of" not in [one["name"] for one in now["namespaces"]]
 
 
-def test_digests_name_pages_too(three_nodes: Cluster, attach: Attach) -> None:
+def test_digests_name_pages_too(three_nodes: Cluster) -> None:
     keys = keys_of("by digest", 3)
-    assert all(attach(three_nodes[1]).set(keys))
+    assert all(three_nodes[1].attach().set(keys))
     with AdminClient(str(three_nodes[0].admin_path)) as admin:
         digests = [admin.locate("test", key).digest for key in keys]
     found = post(three_nodes[1], {"digests": digests})

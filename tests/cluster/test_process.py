@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach
 from harness.pages import keys_of
 
 from peercached.admin.client import AdminClient
@@ -26,9 +25,9 @@ def process_by_http(daemon: Daemon, **arguments: str) -> Any:
         return json.load(response)
 
 
-def test_process_names_threads_and_what_is_installed(three_nodes: Cluster, attach: Attach) -> None:
+def test_process_names_threads_and_what_is_installed(three_nodes: Cluster) -> None:
     """Of this node by the admin socket, of another one by HTTP."""
-    worker = attach(three_nodes[0])
+    worker = three_nodes[0].attach()
     assert all(worker.set(keys_of("process", 32)))
     with AdminClient(str(three_nodes[0].admin_path)) as admin:
         document = admin.process()

@@ -5,7 +5,7 @@ from functools import partial
 
 from harness.cluster import Daemon
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
@@ -18,12 +18,12 @@ def told(daemon: Daemon) -> tuple[int, int]:
     return operations["publish_frames"], operations["unpublished"]
 
 
-def test_untroubled_set_tells_each_owner_once(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_untroubled_set_tells_each_owner_once(make_cluster: MakeCluster) -> None:
     """All nodes find the pages once the set has answered. Each digest has two owners out of eight
     nodes."""
     cluster = make_cluster(8, member_ttl_s=15, rpc_timeout_ms=5000)
     wait_settled(cluster.daemons)
-    pages = [attach(daemon, page_bytes=4096) for daemon in cluster.daemons]
+    pages = [daemon.attach(page_bytes=4096) for daemon in cluster.daemons]
     names = itertools.count()
 
     def is_told(writer: int) -> bool:
@@ -40,16 +40,14 @@ def test_untroubled_set_tells_each_owner_once(make_cluster: MakeCluster, attach:
         eventually(partial(is_told, writer))
 
 
-def test_late_frames_to_a_frozen_owner_leave_no_stale_records(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_late_frames_to_a_frozen_owner_leave_no_stale_records(make_cluster: MakeCluster) -> None:
     """Frames wait in the frozen owner's sockets while their pages are set and evicted."""
     cluster = make_cluster(
         3, member_ttl_s=15, rpc_timeout_ms=5000, pool_size="8MiB", spill_bytes_per_s=0
     )
     wait_settled(cluster.daemons)
     frozen = cluster[2]
-    readers = [attach(daemon, page_bytes=PAGE_BYTES, room_pages=200) for daemon in cluster.daemons]
+    readers = [daemon.attach(page_bytes=PAGE_BYTES, room_pages=200) for daemon in cluster.daemons]
     writer = readers[0]
     assert all(writer.set(keys_of("warm", 10)))
     frozen.freeze()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness.cluster import Daemon
 from harness.disks import disk_of, disk_options, fill, found, wait_written
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -27,14 +27,12 @@ def quota(daemon: Daemon) -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_quota_breaker_evicts_only_its_own_pages(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_quota_breaker_evicts_only_its_own_pages(make_cluster: MakeCluster) -> None:
     node = make_cluster(1, pool_size="16MiB", namespace_quotas="greedy/*=0.25")[0]
-    modest = attach(node, namespace="modest")
+    modest = node.attach(namespace="modest")
     theirs = keys_of("modest", 64)
     assert all(modest.set(theirs))
-    greedy = attach(node, namespace="greedy/one")
+    greedy = node.attach(namespace="greedy/one")
     ours = keys_of("greedy", 640)
     for first in range(0, len(ours), 32):
         assert all(greedy.set(ours[first : first + 32]))
@@ -56,7 +54,7 @@ def test_a_quota_breaker_evicts_only_its_own_pages(
 
 
 def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     (options,) = disk_options(
         tmp_path, "a", disk_size="64MiB", namespace_quotas="greedy/*=0.5:0.125"
@@ -64,7 +62,7 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
     cluster = make_cluster(1, pool_size="16MiB", each=[options])
     node = cluster[0]
     room = (8 << 20) // PAGE_ROOM
-    greedy = attach(node, namespace="greedy/one")
+    greedy = node.attach(namespace="greedy/one")
     ours = keys_of("greedy", 2 * room)
     fill(node, greedy, ours)
     now = quota(node)
@@ -74,7 +72,7 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
         f"A namespace reached its disk quota: {room} pages were not written" in one["sentence"]
         for one in node.status()["health"]
     )
-    modest = attach(node, namespace="modest")
+    modest = node.attach(namespace="modest")
     theirs = keys_of("modest", 3 * room)
     fill(node, modest, theirs)
     assert found(modest, theirs) == len(theirs)
@@ -84,7 +82,7 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
     node.kill()
     node.start()
     cluster.wait_complete()
-    greedy = attach(node, namespace="greedy/one")
+    greedy = node.attach(namespace="greedy/one")
     assert all(greedy.set(ours[room : room + 16]))
     wait_written(node)
     assert quota(node)["disk_skipped"] == 16
@@ -97,7 +95,7 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
 
 
 def test_reloaded_quotas_hold_for_open_namespaces(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     file = tmp_path / "p.toml"
 
@@ -109,7 +107,7 @@ def test_reloaded_quotas_hold_for_open_namespaces(
     file.write_text("")
     (options,) = disk_options(tmp_path, "a", disk_size="64MiB", config=str(file))
     node = make_cluster(1, pool_size="16MiB", each=[options])[0]
-    one = attach(node, namespace="greedy/one")
+    one = node.attach(namespace="greedy/one")
     keys = keys_of("one", 160)
     fill(node, one, keys)
     assert node.status()["quotas"] == []

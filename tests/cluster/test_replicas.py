@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import Pages, keys_of
 from harness.versions import Versions
@@ -26,13 +26,13 @@ def replicas(daemon: Daemon) -> int:
 
 
 def test_hot_pages_outlive_their_holder_at_each_node_that_reads_them_often(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     """The readers compare every byte."""
     cluster = make_cluster(4, replica_share=0.1)
     keys = keys_of("hot", PAGES)
-    assert all(attach(cluster[3], page_bytes=SMALL_PAGE).set(keys))
-    readers = [attach(daemon, page_bytes=SMALL_PAGE) for daemon in cluster.daemons[:3]]
+    assert all(cluster[3].attach(page_bytes=SMALL_PAGE).set(keys))
+    readers = [daemon.attach(page_bytes=SMALL_PAGE) for daemon in cluster.daemons[:3]]
     for pages in readers[:2]:
         for _ in range(READS):
             assert pages.has(keys)
@@ -46,9 +46,9 @@ def test_hot_pages_outlive_their_holder_at_each_node_that_reads_them_often(
     eventually(lambda: all(pages.has(keys) for pages in readers))
 
 
-def test_replicas_stay_within_their_share(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_replicas_stay_within_their_share(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, pool_size=64 << 20, replica_share=0.003)
-    writer, reader = (attach(daemon, page_bytes=SMALL_PAGE) for daemon in cluster.daemons)
+    writer, reader = (daemon.attach(page_bytes=SMALL_PAGE) for daemon in cluster.daemons)
     room = int(0.003 * (64 << 20)) // SMALL_PAGE
     half = room // 2
     for number in range(4):
@@ -79,18 +79,18 @@ def test_a_removal_reaches_replicas(make_cluster: MakeCluster) -> None:
 
 @pytest.mark.netns
 def test_a_crowd_of_readers_gives_each_other_what_it_has_got(
-    network_of_five: Network, make_cluster: MakeCluster, attach: Attach
+    network_of_five: Network, make_cluster: MakeCluster
 ) -> None:
     """Even if all read the pages for the first time. Without that, the holder would send each page
     to each of the four."""
     cluster = make_cluster(5, start=False, pool_size=256 << 20, replica_share=0.5)
     network_of_five.start(cluster)
-    readers = [attach(daemon, page_bytes=LARGE_PAGE) for daemon in cluster.daemons[1:]]
+    readers = [daemon.attach(page_bytes=LARGE_PAGE) for daemon in cluster.daemons[1:]]
     for number, reader in enumerate(readers):  # what reads of such a size take
         keys = keys_of(f"known {number}", PAGES)
         assert all(readers[number - 1].set(keys))
         assert reader.has(keys)
-    writer = attach(cluster[0], page_bytes=LARGE_PAGE)
+    writer = cluster[0].attach(page_bytes=LARGE_PAGE)
     assert all(writer.set([b"hot"]))
     for daemon, reader in zip(cluster.daemons[1:], readers, strict=True):
         eventually(partial(_becomes_a_replica, daemon, reader, b"hot"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from harness.background import Background
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.nemeses import LET_IN_S
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -19,15 +19,15 @@ def open_files(daemon: Daemon) -> int:
 
 @pytest.mark.parametrize("kills", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_survivors_leak_no_descriptors_when_a_daemon_keeps_dying(
-    make_cluster: MakeCluster, attach: Attach, kills: int
+    make_cluster: MakeCluster, kills: int
 ) -> None:
     cluster = make_cluster(3)
     victim, survivors = cluster[2], cluster.daemons[:2]
-    readers = [attach(daemon) for daemon in survivors]
+    readers = [daemon.attach() for daemon in survivors]
 
     def live_and_die(number: int) -> None:
         keys = keys_of(f"life {number}", 16)
-        with attach(victim) as pages:
+        with victim.attach() as pages:
             assert all(pages.set(keys))
         for reader in readers:
             assert reader.has(keys)
@@ -45,14 +45,12 @@ def test_survivors_leak_no_descriptors_when_a_daemon_keeps_dying(
         eventually(lambda: open_files(daemon) <= count, 20, f"{count} files")  # noqa: B023
 
 
-def test_a_restart_under_load_costs_only_its_own_pages(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_restart_under_load_costs_only_its_own_pages(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     others = keys_of("held by the others", 64)
-    assert all(attach(cluster[0]).set(others))
+    assert all(cluster[0].attach().set(others))
     rounds = iter(range(1 << 30))
-    writer, reader, own = attach(cluster[2]), attach(cluster[0]), attach(cluster[1])
+    writer, reader, own = cluster[2].attach(), cluster[0].attach(), cluster[1].attach()
     misses: list[int] = []
 
     def write() -> None:
@@ -67,7 +65,7 @@ def test_a_restart_under_load_costs_only_its_own_pages(
         own.set(keys_of("its own", 8))
         own.get(keys_of("its own", 8))
 
-    witness = attach(cluster[2])
+    witness = cluster[2].attach()
     with Background(write) as writing, Background(read) as reading, Background(own_worker):
         for _ in range(3):
             writing.wait_rounds(5)
@@ -90,14 +88,14 @@ def swap_places(one: Daemon, other: Daemon) -> None:
 
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill], ids=["stopped", "killed"])
 def test_nodes_restarted_with_swapped_addresses_keep_their_identity(
-    make_cluster: MakeCluster, attach: Attach, end: object
+    make_cluster: MakeCluster, end: object
 ) -> None:
     assert callable(end)
     cluster: Cluster = make_cluster(3)
     names = ("from a", "from b", "from c")
     for daemon, name in zip(cluster.daemons, names, strict=True):
-        assert all(attach(daemon).set(keys_of(name, 16)))
-    reader = attach(cluster[0])
+        assert all(daemon.attach().set(keys_of(name, 16)))
+    reader = cluster[0].attach()
     for name in names:
         assert reader.has(keys_of(name, 16))
     end(cluster[1])
@@ -110,9 +108,9 @@ def test_nodes_restarted_with_swapped_addresses_keep_their_identity(
     for name in names[1:]:
         assert not any(reader.get(keys_of(name, 16)))
     for daemon, name in zip(cluster.daemons[1:], names[1:], strict=True):
-        assert all(attach(daemon).set(keys_of(name, 16)))
+        assert all(daemon.attach().set(keys_of(name, 16)))
     for daemon in cluster.daemons:
-        there = attach(daemon)
+        there = daemon.attach()
         for name in names:
             assert there.has(keys_of(name, 16))
     members = cluster[0].status()["membership"]["members"]
@@ -124,13 +122,13 @@ def test_nodes_restarted_with_swapped_addresses_keep_their_identity(
 
 
 def test_new_cluster_secret_is_not_reported_as_an_old_state_dir(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     """A new secret resets the journals. That alone must not look like a restored backup."""
     cluster = make_cluster(3)
     keys = keys_of("secret", 8)
-    assert all(attach(cluster[0]).set(keys))
-    assert all(attach(cluster[1]).client.remove(keys[:4]))
+    assert all(cluster[0].attach().set(keys))
+    assert all(cluster[1].attach().client.remove(keys[:4]))
     for secret in ("", "one", "another", ""):
         path = tmp_path / secret
         if secret:
@@ -142,9 +140,9 @@ def test_new_cluster_secret_is_not_reported_as_an_old_state_dir(
             daemon.options["cluster-secret-file"] = str(path) if secret else ""
             daemon.start()
         cluster.wait_complete(LET_IN_S)
-        assert all(attach(cluster[0]).set(keys))
-        assert attach(cluster[1]).has(keys)
-        assert attach(cluster[2]).client.remove(keys) == [Status.ok] * 8
+        assert all(cluster[0].attach().set(keys))
+        assert cluster[1].attach().has(keys)
+        assert cluster[2].attach().client.remove(keys) == [Status.ok] * 8
     logs = "".join(daemon.log_path.read_text() for daemon in cluster.daemons)
     assert "old" not in logs and "backup" not in logs
     assert logs.count("the cluster secret has changed") == 9

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -61,11 +61,11 @@ def test_the_command_prints_a_table_or_json(three_nodes: Cluster) -> None:
 
 
 def test_ring_report_shows_frozen_owner_suspect_and_records_not_live(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(2, member_ttl_s=60, heartbeat_interval_s=1)
     cluster[1].freeze()
-    writer = attach(cluster[0], timeout_s=5.0)
+    writer = cluster[0].attach(timeout_s=5.0)
     assert all(writer.set(keys_of("waits", 16)))
     eventually(
         lambda: [n.suspect and n.our_records != "live" for n in ring_of(cluster[0]).nodes][1], 20

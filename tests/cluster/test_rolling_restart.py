@@ -7,7 +7,7 @@ from harness.background import Background
 from harness.clock import seconds
 from harness.cluster import Cluster
 from harness.directory import wait_settled
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.netns import Network, reason_to_skip
 from harness.pages import Pages, keys_of
 from harness.steady_reader import SteadyReader
@@ -40,11 +40,11 @@ def hosts(make_cluster: MakeCluster) -> Iterator[Cluster]:
         network.remove()
 
 
-def set_everywhere(hosts: Cluster, attach: Attach) -> dict[str, list[bytes]]:
+def set_everywhere(hosts: Cluster) -> dict[str, list[bytes]]:
     """Sets pages at every node. Returns their keys by node."""
     keys = {daemon.node_id: keys_of(f"of {daemon.node_id}", PAGES_EACH) for daemon in hosts.daemons}
     for daemon in hosts.daemons:
-        assert all(attach(daemon, page_bytes=PAGE_BYTES).set(keys[daemon.node_id]))
+        assert all(daemon.attach(page_bytes=PAGE_BYTES).set(keys[daemon.node_id]))
     return keys
 
 
@@ -52,15 +52,13 @@ def found(pages: Pages, keys: list[bytes]) -> int:
     return sum(map(bool, pages.get(keys)))
 
 
-def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
-    hosts: Cluster, attach: Attach
-) -> None:
+def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(hosts: Cluster) -> None:
     """SIGTERM hands the pages over. The worker reads pages of the restarted nodes."""
-    keys = [key for part in set_everywhere(hosts, attach).values() for key in part]
+    keys = [key for part in set_everywhere(hosts).values() for key in part]
     # The head restarts last, observed from another node.
     for at, restarted in ((hosts[0], hosts.daemons[1:]), (hosts[1], hosts.daemons[:1])):
         # Longer than every other timeout, so that waiting for a node cannot turn into a miss.
-        worker = attach(at, page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=20.0)
+        worker = at.attach(page_bytes=PAGE_BYTES, room_pages=len(keys), timeout_s=20.0)
         missed: list[int] = []
 
         def work(worker: Pages = worker, missed: list[int] = missed) -> None:
@@ -80,13 +78,13 @@ def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(
     assert found(worker, keys) == len(keys)
 
 
-def test_nodes_killed_in_turn_cost_only_their_own_pages(hosts: Cluster, attach: Attach) -> None:
-    keys = set_everywhere(hosts, attach)
+def test_nodes_killed_in_turn_cost_only_their_own_pages(hosts: Cluster) -> None:
+    keys = set_everywhere(hosts)
     steady = keys["a"] + keys["b"]
     doomed = keys["c"] + keys["d"] + keys["e"]
     every = steady + doomed
-    reader = attach(hosts[0], page_bytes=PAGE_BYTES, room_pages=len(every), timeout_s=TIMEOUT_S)
-    witness = attach(hosts[0], page_bytes=PAGE_BYTES, timeout_s=TIMEOUT_S)
+    reader = hosts[0].attach(page_bytes=PAGE_BYTES, room_pages=len(every), timeout_s=TIMEOUT_S)
+    witness = hosts[0].attach(page_bytes=PAGE_BYTES, timeout_s=TIMEOUT_S)
     with (
         Background(lambda: found(reader, every)) as reading,
         SteadyReader(witness, steady) as steadily,
@@ -100,6 +98,6 @@ def test_nodes_killed_in_turn_cost_only_their_own_pages(hosts: Cluster, attach: 
             wait_settled(hosts.daemons)
         steadily.check_whole("three nodes were killed and came back", rounds=2)
     assert found(reader, doomed) == 0, "they went with their holders"
-    attach_again = attach(hosts[4], page_bytes=PAGE_BYTES, room_pages=len(doomed))
+    attach_again = hosts[4].attach(page_bytes=PAGE_BYTES, room_pages=len(doomed))
     assert all(attach_again.set(doomed)), "they can be set again at once"
     assert found(reader, every) == len(every)

@@ -12,7 +12,7 @@ import pytest
 from harness.certificates import Certificates
 from harness.cluster import Cluster, Daemon
 from harness.etcd import with_etcd
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.links import link_from
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
@@ -97,11 +97,11 @@ def can_enter(daemon: Daemon, secret: ClusterSecret) -> bool:
     return asyncio.run(knock())
 
 
-def replace_beside_reads(nodes: Cluster, files: list[Path], attach: Attach) -> list[bytes]:
+def replace_beside_reads(nodes: Cluster, files: list[Path]) -> list[bytes]:
     """Returns the keys that were set before and read all the time."""
     keys = keys_of("under the old secret", 32)
-    assert all(attach(nodes[0]).set(keys))
-    with SteadyReader(attach(nodes[2]), keys) as reading:
+    assert all(nodes[0].attach().set(keys))
+    with SteadyReader(nodes[2].attach(), keys) as reading:
         for step in (ADDED, USED, DROPPED):
             for daemon, path in zip(nodes.daemons, files, strict=True):
                 write_secret(path, step)
@@ -113,7 +113,7 @@ def replace_beside_reads(nodes: Cluster, files: list[Path], attach: Attach) -> l
 
 
 def test_secret_is_replaced_under_tls(
-    make_cluster: MakeCluster, files: list[Path], attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, files: list[Path], tmp_path: Path
 ) -> None:
     certificates = Certificates(tmp_path / "certificates")
     options = [
@@ -121,16 +121,16 @@ def test_secret_is_replaced_under_tls(
         for name, path in zip("abc", files, strict=True)
     ]
     nodes = make_cluster(3, each=options)
-    replace_beside_reads(nodes, files, attach)
+    replace_beside_reads(nodes, files)
     assert all(security(daemon)["data_sealed"] for daemon in nodes.daemons)
 
 
 def test_secret_is_replaced_in_three_steps_without_a_miss(
-    any_nodes: Cluster, files: list[Path], attach: Attach
+    any_nodes: Cluster, files: list[Path]
 ) -> None:
     nodes = any_nodes
-    keys, later = replace_beside_reads(nodes, files, attach), keys_of("under both", 8)
-    assert all(attach(nodes[1]).set(later))
+    keys, later = replace_beside_reads(nodes, files), keys_of("under both", 8)
+    assert all(nodes[1].attach().set(later))
     for daemon in nodes.daemons:
         assert security(daemon)["refused_handshakes"] == 0
         assert not can_enter(daemon, ONE), "the old secret opens nothing"
@@ -140,10 +140,10 @@ def test_secret_is_replaced_in_three_steps_without_a_miss(
     nodes[2].kill()
     nodes[2].start()
     nodes.wait_complete()
-    assert attach(nodes[2]).has(keys + later)
+    assert nodes[2].attach().has(keys + later)
     with Versions(nodes[2].socket_path) as versions:
         assert set(versions.remove(keys)) == {Status.ok}
-    assert not any(attach(nodes[0]).get(keys))
+    assert not any(nodes[0].attach().get(keys))
 
 
 def names(daemon: Daemon) -> list[str]:
@@ -151,54 +151,54 @@ def names(daemon: Daemon) -> list[str]:
 
 
 def test_member_that_missed_the_new_file_is_out_until_it_has_it(
-    nodes: Cluster, files: list[Path], attach: Attach
+    nodes: Cluster, files: list[Path]
 ) -> None:
     """It may be an attacker by now. A machine that was off during the change looks the same."""
     a, b, c = nodes.daemons
     theirs, its_own = keys_of("of the others", 16), keys_of("of the one that missed it", 16)
-    assert all(attach(a).set(theirs))
-    assert all(attach(c).set(its_own))
+    assert all(a.attach().set(theirs))
+    assert all(c.attach().set(its_own))
     for step in (ADDED, USED, DROPPED):
         for daemon, path in zip((a, b), files, strict=False):
             write_secret(path, step)
             eventually(partial(uses, daemon, step), 20)
     for daemon in (a, b):
         daemon.wait_members(["a", "b"])
-        assert attach(daemon).has(theirs)
-        assert not any(attach(daemon).get(its_own))
-    assert not any(attach(c).get(theirs))
+        assert daemon.attach().has(theirs)
+        assert not any(daemon.attach().get(its_own))
+    assert not any(c.attach().get(theirs))
     set_alone = keys_of("set by the one that is out", 8)
-    attach(c).set(set_alone)
-    assert not any(attach(a).get(set_alone))
+    c.attach().set(set_alone)
+    assert not any(a.attach().get(set_alone))
     write_secret(files[2], DROPPED)
     nodes.wait_complete(60)
     assert names(c) == ["a", "b", "c"]
-    assert attach(c).has(theirs)
-    eventually(lambda: attach(a).has(its_own), 20)
+    assert c.attach().has(theirs)
+    eventually(lambda: a.attach().has(its_own), 20)
 
 
 def test_with_etcd_a_member_that_missed_the_new_file_is_suspected_until_it_has_it(
-    nodes_in_etcd: Cluster, files: list[Path], attach: Attach
+    nodes_in_etcd: Cluster, files: list[Path]
 ) -> None:
     """etcd alone decides who is a member, so it stays in the view."""
     a, b, c = nodes_in_etcd.daemons
     theirs, its_own = keys_of("of the others", 16), keys_of("of the one that missed it", 16)
-    assert all(attach(a).set(theirs))
-    assert all(attach(c).set(its_own))
+    assert all(a.attach().set(theirs))
+    assert all(c.attach().set(its_own))
     for step in (ADDED, USED, DROPPED):
         for daemon, path in zip((a, b), files, strict=False):
             write_secret(path, step)
             eventually(partial(uses, daemon, step), 20)
     for daemon in (a, b):
         eventually(lambda: suspects(daemon) == ["c"], 30)  # noqa: B023
-        assert attach(daemon).has(theirs)
-        assert not any(attach(daemon).get(its_own))
-    assert not any(attach(c).get(theirs))
+        assert daemon.attach().has(theirs)
+        assert not any(daemon.attach().get(its_own))
+    assert not any(c.attach().get(theirs))
     write_secret(files[2], DROPPED)
     for daemon in (a, b, c):
         eventually(lambda: not suspects(daemon), 60)  # noqa: B023
-    eventually(lambda: attach(c).has(theirs), 20)
-    eventually(lambda: attach(a).has(its_own), 20)
+    eventually(lambda: c.attach().has(theirs), 20)
+    eventually(lambda: a.attach().has(its_own), 20)
 
 
 def suspects(daemon: Daemon) -> list[str]:
@@ -244,10 +244,10 @@ async def test_a_dropped_secret_ends_the_sessions_that_it_opened(
 
 
 def test_a_foreign_secret_in_the_file_changes_nothing_and_is_reported(
-    nodes: Cluster, files: list[Path], attach: Attach
+    nodes: Cluster, files: list[Path]
 ) -> None:
     keys = keys_of("beside a foreign secret", 16)
-    assert all(attach(nodes[0]).set(keys))
+    assert all(nodes[0].attach().set(keys))
     write_secret(files[1], ClusterSecret(NEW))
 
     def reported() -> bool:
@@ -256,7 +256,7 @@ def test_a_foreign_secret_in_the_file_changes_nothing_and_is_reported(
 
     eventually(reported, 20)
     assert uses(nodes[1], ONE)
-    assert attach(nodes[1]).has(keys)
+    assert nodes[1].attach().has(keys)
     write_secret(files[1], ONE)
     eventually(lambda: not reported(), 20)
 
@@ -266,7 +266,7 @@ def says_anybody_may_join(daemon: Daemon) -> bool:
 
 
 def test_running_cluster_gets_its_first_secret_without_a_miss(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     first = ClusterSecret(b"").with_next(NEW)
     nodes = make_cluster(3, member_ttl_s=15)
@@ -278,10 +278,10 @@ def test_running_cluster_gets_its_first_secret_without_a_miss(
         daemon.start()
         nodes.wait_complete()  # nodes with the file and without are one cluster
     keys = keys_of("before the first secret", 32)
-    assert all(attach(nodes[0]).set(keys))
+    assert all(nodes[0].attach().set(keys))
     assert not security(nodes[0])["cluster_secret"]
     used = first.with_next_in_use()
-    with SteadyReader(attach(nodes[2]), keys) as reading:
+    with SteadyReader(nodes[2].attach(), keys) as reading:
         for step in (used, used.without_former()):
             for daemon, path in zip(nodes.daemons, paths, strict=True):
                 write_secret(path, step)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness.clock import now_s, seconds
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -40,13 +40,13 @@ def wait_for(manager: socket.socket, what: str) -> list[str]:
 
 
 def test_ready_means_that_workers_are_served(
-    manager: socket.socket, make_cluster: MakeCluster, attach: Attach
+    manager: socket.socket, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster(1, start=False)
     cluster[0].start()
     status = wait_for(manager, "READY=1")[1]
     # Workers are served at once, without any further wait.
-    pages = attach(cluster[0])
+    pages = cluster[0].attach()
     assert all(pages.set(KEYS))
     assert pages.has(KEYS)
     assert status.startswith("STATUS=Serving, with 0 other nodes; pool 0% used; ")
@@ -62,36 +62,34 @@ def test_ready_means_that_workers_are_served(
     assert wait_for(manager, "STOPPING=1")[2] == "EXTEND_TIMEOUT_USEC=20000000"
 
 
-def test_a_node_that_is_stopped_hands_its_pages_over(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_node_that_is_stopped_hands_its_pages_over(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, stop_drain_s=20)
-    assert all(attach(cluster[1]).set(KEYS))
-    reader = attach(cluster[0])
+    assert all(cluster[1].attach().set(KEYS))
+    reader = cluster[0].attach()
     assert cluster[1].stop(timeout_s=30) == 0
     cluster[0].wait_members(["a"])
     assert reader.has(KEYS)
     assert "50 of 50 pages were handed to peers" in cluster[1].log_text()
 
 
-def test_handing_over_ends_with_its_time(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_handing_over_ends_with_its_time(make_cluster: MakeCluster) -> None:
     # Faults in the taker's reads make every offer slow.
     cluster = make_cluster(
         2, each=[{"faults": "seed=1,hang=1"}, {"stop_drain_s": 2}], rpc_timeout_ms=5000
     )
-    assert all(attach(cluster[1]).set(KEYS))
+    assert all(cluster[1].attach().set(KEYS))
     began = now_s()
     assert cluster[1].stop(timeout_s=30) == 0
     assert now_s() - began < seconds(15)
     assert re.search(r"then the \d+ s were over", cluster[1].log_text())
 
 
-def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         2, each=[{"faults": "seed=1,hang=1"}, {"stop_drain_s": 600}], rpc_timeout_ms=5000
     )
     leaving = cluster[1]
-    assert all(attach(leaving).set(KEYS))
+    assert all(leaving.attach().set(KEYS))
     leaving._signal(signal.SIGTERM)
     eventually(lambda: "drain started: refusing sets" in leaving.log_text(), 10, "it to drain")
     began = now_s()

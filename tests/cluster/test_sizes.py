@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 from harness.clock import seconds
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.raw_worker import RawWorker
 
@@ -26,15 +26,13 @@ def test_a_page_of_64_mib_is_read_from_another_node(make_cluster: MakeCluster) -
         assert bytes(room.view) == page
 
 
-def test_65536_pages_are_set_and_read_in_one_call_each(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_65536_pages_are_set_and_read_in_one_call_each(make_cluster: MakeCluster) -> None:
     count = 65_536
     cluster = make_cluster(2, pool_size="640MiB", directory_capacity=200_000)
     keys = keys_of("one batch", count)
     size = {"page_bytes": 64, "room_pages": count, "timeout_s": 30.0}
-    assert all(attach(cluster[1], **size).set(keys))
-    reader = attach(cluster[0], **size)
+    assert all(cluster[1].attach(**size).set(keys))
+    reader = cluster[0].attach(**size)
     assert reader.client.batch_exists(keys) == count
     assert reader.has(keys)
     operations = cluster[0].status()["operations"]

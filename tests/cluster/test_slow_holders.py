@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness.cluster import Cluster
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -17,14 +17,12 @@ SLOW_BITS_PER_S = 4_000_000
 TIMEOUT_S = 3.0
 
 
-def test_pages_of_a_frozen_node_come_from_their_other_holders(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_pages_of_a_frozen_node_come_from_their_other_holders(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3, replica_share=0, member_ttl_s=20)
     keys = keys_of("held twice", PAGES)
     for holder in cluster.daemons[:2]:
-        assert all(attach(holder, page_bytes=PAGE).set(keys))
-    reader = attach(cluster[2], page_bytes=PAGE, timeout_s=TIMEOUT_S)
+        assert all(holder.attach(page_bytes=PAGE).set(keys))
+    reader = cluster[2].attach(page_bytes=PAGE, timeout_s=TIMEOUT_S)
     eventually(lambda: cluster[2].status()["copies"]["records"] >= 2 * PAGES, 10)
     assert reader.has(keys)
     for frozen in cluster.daemons[:2]:
@@ -46,13 +44,13 @@ def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
 
 @pytest.mark.netns
 def test_pages_of_a_quick_node_do_not_wait_for_those_of_a_slow_one(
-    network: Network, hosts: Cluster, attach: Attach
+    network: Network, hosts: Cluster
 ) -> None:
     """Both are read in turns, because there is so much to read."""
     slow, quick = keys_of("slow", PAGES), keys_of("quick", PAGES)
-    assert all(attach(hosts[0], page_bytes=LARGE_PAGE).set(slow))
-    assert all(attach(hosts[1], page_bytes=LARGE_PAGE).set(quick))
-    reader = attach(hosts[2], page_bytes=LARGE_PAGE, room_pages=2 * PAGES, timeout_s=TIMEOUT_S)
+    assert all(hosts[0].attach(page_bytes=LARGE_PAGE).set(slow))
+    assert all(hosts[1].attach(page_bytes=LARGE_PAGE).set(quick))
+    reader = hosts[2].attach(page_bytes=LARGE_PAGE, room_pages=2 * PAGES, timeout_s=TIMEOUT_S)
     eventually(lambda: reader.has(slow + quick), 30)
     network.slow_down("a", SLOW_BITS_PER_S, hosts[0].status()["node"]["data_port"])
     statuses = reader.get(slow + quick)

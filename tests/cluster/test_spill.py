@@ -5,7 +5,7 @@ from itertools import count
 
 from harness.clock import seconds
 from harness.cluster import Cluster
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.spilling import BATCH, BUDGET, PAGE, POOL, at_rest, set_slowly, spilled
 from harness.versions import Versions
@@ -23,15 +23,15 @@ def count_found(pages: Pages, keys: Sequence[bytes]) -> int:
 
 
 def test_pages_of_a_full_node_are_still_found_while_others_have_room(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     """Three pools hold what one node has set. The reader compares every byte."""
     cluster = make_cluster(3, pool_size=POOL, spill_bytes_per_s=BUDGET)
     keys = keys_of("set at a", 2 * POOL // PAGE)
-    set_slowly(cluster[0], attach(cluster[0], page_bytes=PAGE), keys)
+    set_slowly(cluster[0], cluster[0].attach(page_bytes=PAGE), keys)
     assert cluster[0].status()["pool"]["keys"] < 0.55 * len(keys)
     for daemon in cluster.daemons:
-        found = count_found(attach(daemon, page_bytes=PAGE), keys)
+        found = count_found(daemon.attach(page_bytes=PAGE), keys)
         # The evictor may have been quicker with a few of them.
         assert found > 0.75 * len(keys), f"at {daemon.node_id}; it is 0.48 without spill"
     adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons]
@@ -42,9 +42,9 @@ def test_pages_of_a_full_node_are_still_found_while_others_have_room(
     eventually(lambda: sum(adopted) * PAGE <= spilled(cluster[0])["bytes"], 10)
 
 
-def test_without_a_budget_nothing_spills(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_without_a_budget_nothing_spills(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, pool_size=POOL, spill_bytes_per_s=0)
-    writer = attach(cluster[0], page_bytes=PAGE)
+    writer = cluster[0].attach(page_bytes=PAGE)
     keys = keys_of("set at a", 2 * POOL // PAGE)
     for at in range(0, len(keys), BATCH):
         assert all(writer.set(keys[at : at + BATCH]))
@@ -73,21 +73,21 @@ def test_status_says_that_a_node_evicts_while_a_peer_has_room(make_cluster: Make
 
 
 def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     """Nothing is configured but its role."""
     cluster = make_cluster(3, pool_size=POOL, each=[{}, {}, {"role": "memory"}])
     lender = cluster[2]
     assert not lender.socket_path.exists()
     keys = keys_of("set at a", 2 * POOL // PAGE)
-    set_slowly(cluster[0], attach(cluster[0], page_bytes=PAGE), keys)
+    set_slowly(cluster[0], cluster[0].attach(page_bytes=PAGE), keys)
     eventually(lambda: at_rest(cluster[0]), 20)
     status = lender.status()
     (giver,) = status["taken_from"]
     assert giver["node_id"] == "a"
     assert giver["pages"] >= status["pool"]["adopted_keys"] > 0
     assert status["pool"]["adopted_bytes"] == status["pool"]["payload_bytes"]
-    reader = attach(cluster[1], page_bytes=PAGE)
+    reader = cluster[1].attach(page_bytes=PAGE)
     assert count_found(reader, keys) > 0.75 * len(keys)
     with AdminClient(str(lender.admin_path)) as admin:
         admin.drain(1 << 40, seconds(60), False)
@@ -95,9 +95,9 @@ def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(
     assert lender.status()["drain"]["handed_pages"] > 0
 
 
-def test_equally_busy_nodes_keep_their_pages(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_equally_busy_nodes_keep_their_pages(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3, pool_size=POOL, spill_bytes_per_s=BUDGET)
-    writers = [attach(daemon, page_bytes=PAGE) for daemon in cluster.daemons]
+    writers = [daemon.attach(page_bytes=PAGE) for daemon in cluster.daemons]
     rounds = 4 * POOL // PAGE // BATCH
     for number in range(rounds):
         for writer, daemon in zip(writers, cluster.daemons, strict=True):
@@ -142,12 +142,10 @@ def _held(cluster: Cluster) -> int:
     return sum(int(daemon.status()["pool"]["keys"]) for daemon in cluster.daemons)
 
 
-def test_each_page_counts_once_while_a_pool_spills_and_evicts(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_each_page_counts_once_while_a_pool_spills_and_evicts(make_cluster: MakeCluster) -> None:
     """The writer is faster than the spill, so eviction also takes pages that are on their way."""
     cluster = make_cluster(3, pool_size=POOL, spill_bytes_per_s=BUDGET)
-    writer = attach(cluster[0], page_bytes=PAGE)
+    writer = cluster[0].attach(page_bytes=PAGE)
     keys = keys_of("set at a", 6 * POOL // PAGE)
     for at in range(0, len(keys), 8):
         assert all(writer.set(keys[at : at + 8]))

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 from harness.cluster import Daemon
-from harness.fixtures import FAST, Attach, MakeCluster
+from harness.fixtures import FAST, MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
 from harness.waiting import eventually
@@ -36,14 +36,14 @@ def stalled(daemon: Daemon) -> Iterator[None]:
 
 
 def test_stalled_disk_costs_no_member_and_no_read_but_confirms_no_removal(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(3)
     a, b, c = cluster.daemons
     keys = keys_of("held by a", 64)
-    assert all(attach(a).set(keys))
-    reader = SteadyReader(attach(b), keys)
-    remover = attach(b, timeout_s=2.0)
+    assert all(a.attach().set(keys))
+    reader = SteadyReader(b.attach(), keys)
+    remover = b.attach(timeout_s=2.0)
     with stalled(a):
         with reader:
             c.kill()  # a has to remember that c may have missed removals

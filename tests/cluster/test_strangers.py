@@ -23,7 +23,7 @@ from harness.certificates import Certificates
 from harness.channel_ends import end_of
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import FAST, Attach, MakeCluster, cluster_maker
+from harness.fixtures import FAST, MakeCluster, cluster_maker
 from harness.links import link_from
 from harness.pages import Pages, keys_of
 from harness.scrape import samples
@@ -69,9 +69,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def pair(nodes: Cluster, attach: Attach) -> Iterator[Cluster]:
+def pair(nodes: Cluster) -> Iterator[Cluster]:
     """The two daemons, while b reads a's pages the whole time."""
-    with reading(attach(nodes[1], timeout_s=20.0)):
+    with reading(nodes[1].attach(timeout_s=20.0)):
         yield nodes
     eventually(lambda: nodes[0].connected_members() == nodes[1].connected_members() == ["a", "b"])
 
@@ -174,15 +174,15 @@ def test_nonmember_with_the_secret_gets_no_rdma_channel(pair: Cluster) -> None:
 
 
 def test_the_certificate_of_one_node_opens_nothing_to_another(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     site = Certificates(tmp_path / "site")
     nodes = make_cluster(2, each=[site.options(name) for name in "ab"])
-    assert all(attach(nodes[0]).set(KEYS))
+    assert all(nodes[0].attach().set(KEYS))
     mine = site.options("d")
     tls = Tls.load(mine["tls_ca"], mine["tls_cert"], mine["tls_key"], "d", "127.0.0.4")
     with (
-        reading(attach(nodes[1], timeout_s=20.0)),
+        reading(nodes[1].attach(timeout_s=20.0)),
         refusals(nodes[0], 1, "meta_port", "wrong_certificate"),
         pytest.raises(AuthError, match=r"not for host 127\.0\.0\.3"),
     ):
@@ -320,7 +320,7 @@ except TimeoutError:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be in another group")
 def test_a_worker_of_another_group_is_refused_and_its_own_are_not(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     nodes = make_cluster(1, socket_mode="0666", worker_groups="54321")
     nodes.folder.chmod(0o755)
@@ -342,12 +342,12 @@ def test_a_worker_of_another_group_is_refused_and_its_own_are_not(
 
 
 def test_a_page_beyond_its_namespaces_quota_is_refused_counted_and_logged(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     nodes = make_cluster(1, pool_size="32MiB", namespace_quotas="greedy=0.125")
-    modest = attach(nodes[0], namespace="modest")
+    modest = nodes[0].attach(namespace="modest")
     assert all(modest.set(KEYS))
-    greedy = attach(nodes[0], namespace="greedy", page_bytes=8 << 20, room_pages=2)
+    greedy = nodes[0].attach(namespace="greedy", page_bytes=8 << 20, room_pages=2)
     assert not any(greedy.set(keys_of("far too large", 2)))
     told = samples(nodes[0])
     assert told("namespace_quota_refused_total", namespace="greedy") == 2

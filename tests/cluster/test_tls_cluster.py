@@ -8,7 +8,7 @@ from harness import etcd as etcd_harness
 from harness.certificates import Certificates
 from harness.cluster import Daemon
 from harness.etcd import Etcd
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -29,12 +29,12 @@ def in_clear(daemon: Daemon) -> list[str]:
 
 
 def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
-    make_cluster: MakeCluster, attach: Attach, certificates: Certificates
+    make_cluster: MakeCluster, certificates: Certificates
 ) -> None:
     nodes = make_cluster(3, each=[certificates.options(name) for name in "abc"])
     keys = keys_of("over TLS", 64)
-    assert all(attach(nodes[0]).set(keys))
-    reader = attach(nodes[2])
+    assert all(nodes[0].attach().set(keys))
+    reader = nodes[2].attach()
     assert reader.has(keys)
     for round_ in (1, 2):
         for name in "abc":
@@ -52,30 +52,30 @@ def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
     nodes[1].kill()
     nodes[1].start()
     nodes.wait_complete()
-    assert attach(nodes[1]).has(keys)
+    assert nodes[1].attach().has(keys)
     # The daemon counts a connection that a peer opened and abandoned. Each death may cause one.
     for daemon in nodes.daemons:
         assert security(daemon)["meta_ended_silent"] in range(3)
 
 
 def test_node_with_a_plaintext_data_port_is_read_and_reported(
-    make_cluster: MakeCluster, attach: Attach, certificates: Certificates
+    make_cluster: MakeCluster, certificates: Certificates
 ) -> None:
     each: list[dict[str, object]] = [{**certificates.options(name)} for name in "abc"]
     each[2]["tls_data_port"] = False
     nodes = make_cluster(3, each=each)
     for holder in nodes.daemons:
         keys = keys_of(f"of {holder.node_id}", 16)
-        assert all(attach(holder).set(keys))
+        assert all(holder.attach().set(keys))
         for reader in nodes.daemons:
-            assert attach(reader).has(keys)
+            assert reader.attach().has(keys)
     said = ["Pages from c are sent unencrypted: tls_data_port is off there."]
     assert [in_clear(daemon) for daemon in nodes.daemons] == [said, said, []]
     assert [security(daemon)["data_sealed"] for daemon in nodes.daemons] == [True, True, False]
 
 
 def test_daemon_with_a_foreign_authority_is_kept_out_and_logged(
-    make_cluster: MakeCluster, attach: Attach, certificates: Certificates, tmp_path: Path
+    make_cluster: MakeCluster, certificates: Certificates, tmp_path: Path
 ) -> None:
     foreign = Certificates(tmp_path / "foreign")
     options = [certificates.options("a"), certificates.options("b"), foreign.options("c")]
@@ -86,11 +86,11 @@ def test_daemon_with_a_foreign_authority_is_kept_out_and_logged(
     nodes[2].start()
     nodes[2].wait_ready()
     keys = keys_of("not for foreigners", 16)
-    assert all(attach(nodes[0]).set(keys))
+    assert all(nodes[0].attach().set(keys))
     eventually(lambda: security(nodes[0])["meta_ended_silent"], 20)
     assert "ended before its first call" in nodes[0].log_text()
-    assert attach(nodes[1]).has(keys)
-    assert not any(attach(nodes[2]).get(keys))
+    assert nodes[1].attach().has(keys)
+    assert not any(nodes[2].attach().get(keys))
     assert [m["node_id"] for m in nodes[2].status()["membership"]["members"]] == ["c"]
 
 
@@ -115,7 +115,7 @@ def etcd(tmp_path: Path, certificates: Certificates) -> Iterator[Etcd]:
 
 
 def test_etcd_over_tls_keeps_the_membership(
-    make_cluster: MakeCluster, attach: Attach, certificates: Certificates, etcd: Etcd
+    make_cluster: MakeCluster, certificates: Certificates, etcd: Etcd
 ) -> None:
     nodes = make_cluster(
         2,
@@ -129,8 +129,8 @@ def test_etcd_over_tls_keeps_the_membership(
         daemon.heads = []
     nodes.start()
     keys = keys_of("met in etcd over TLS", 16)
-    assert all(attach(nodes[0]).set(keys))
-    assert attach(nodes[1]).has(keys)
+    assert all(nodes[0].attach().set(keys))
+    assert nodes[1].attach().has(keys)
     # New files force a new connection to etcd, which uses them.
     certificates.issue("b")
     eventually(lambda: security(nodes[1])["tls_reloads"] == 1, 20)
@@ -140,4 +140,4 @@ def test_etcd_over_tls_keeps_the_membership(
     eventually(
         lambda: not any("etcd" in h["sentence"] for h in nodes[1].status()["health"]), 20, "etcd"
     )
-    assert attach(nodes[1]).has(keys)
+    assert nodes[1].attach().has(keys)

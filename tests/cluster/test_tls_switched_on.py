@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.certificates import Certificates
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
 from harness.waiting import eventually
@@ -33,9 +33,7 @@ def switch(nodes: Cluster, config: Path, mode: str, certificates: Certificates) 
         eventually(lambda: all(sees(d, ["a", "b", "c"]) for d in nodes.daemons), 20)
 
 
-def test_tls_is_switched_on_in_a_running_cluster(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
-) -> None:
+def test_tls_is_switched_on_in_a_running_cluster(make_cluster: MakeCluster, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path / "certificates")
     # A long TTL: a machine that stands still must not look like a node that was cut off.
     nodes = make_cluster(3, member_ttl_s=15)
@@ -52,14 +50,14 @@ def test_tls_is_switched_on_in_a_running_cluster(
         nodes.wait_complete()
     eventually(lambda: "meta_port is still plain" in partial(nodes[0]), 20)
     keys = keys_of("kept while TLS came", 32)
-    assert all(attach(nodes[1]).set(keys))
-    with SteadyReader(attach(nodes[2]), keys) as reading:
+    assert all(nodes[1].attach().set(keys))
+    with SteadyReader(nodes[2].attach(), keys) as reading:
         switch(nodes, tmp_path / "x", "prefer", certificates)
         eventually(lambda: all("All calls use TLS" in partial(d) for d in nodes.daemons), 20)
         switch(nodes, tmp_path / "x", "require", certificates)
         reading.wait_rounds(2)
     assert not any(partial(daemon) for daemon in nodes.daemons)
-    assert attach(nodes[0]).has(keys)
+    assert nodes[0].attach().has(keys)
     for daemon in nodes.daemons:
         assert daemon.status()["security"]["tls_mode"] == "require"
         assert not daemon.status()["security"]["called_plain"]
@@ -70,20 +68,18 @@ def test_tls_is_switched_on_in_a_running_cluster(
 
 
 def test_nodes_without_tls_are_named_while_it_is_switched_on(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     certificates = Certificates(tmp_path / "certificates")
     accepts = [{**certificates.options(name), "tls_mode": "accept"} for name in "ab"]
     nodes = make_cluster(3, each=accepts)
     eventually(lambda: "These nodes have no TLS yet: c." in partial(nodes[0]), 20)
     keys = keys_of("of all", 16)
-    assert all(attach(nodes[0]).set(keys))
-    assert attach(nodes[2]).has(keys)
+    assert all(nodes[0].attach().set(keys))
+    assert nodes[2].attach().has(keys)
 
 
-def test_stages_of_tls_work_together(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
-) -> None:
+def test_stages_of_tls_work_together(make_cluster: MakeCluster, tmp_path: Path) -> None:
     """Neighbouring stages meet in a cluster that starts from nothing."""
     certificates = Certificates(tmp_path / "certificates")
     for modes in (("accept", "prefer", "accept"), ("prefer", "require", "prefer")):
@@ -94,5 +90,5 @@ def test_stages_of_tls_work_together(
         nodes = make_cluster(3, each=each)
         for daemon in nodes.daemons:
             keys = keys_of(f"{daemon.node_id} {modes}", 8)
-            assert all(attach(daemon).set(keys))
-            assert all(attach(other).has(keys) for other in nodes.daemons)
+            assert all(daemon.attach().set(keys))
+            assert all(other.attach().has(keys) for other in nodes.daemons)

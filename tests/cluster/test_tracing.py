@@ -12,7 +12,7 @@ from typing import IO, Any
 import pytest
 from harness.cluster import Daemon
 from harness.collector import Collector, Span, collecting
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.raw_worker import RawWorker
 from harness.waiting import eventually
@@ -82,9 +82,9 @@ def engine_gets(collector: Collector, daemon: Daemon, how: str = "region") -> st
     return done.stdout.strip()
 
 
-def traced_get(attach: Attach, daemon: Daemon, traceparent: str = SAMPLED) -> None:
+def traced_get(daemon: Daemon, traceparent: str = SAMPLED) -> None:
     """A get of one page by a program without OpenTelemetry."""
-    pages = attach(daemon)
+    pages = daemon.attach()
     [status] = pages.client.batch_get(
         KEYS[:1], pages.region, [0], PAGE_BYTES, traceparent=traceparent
     )
@@ -111,11 +111,11 @@ def named(spans: list[Span], name: str) -> Span:
 
 
 def test_a_trace_leads_from_the_engines_request_to_the_peer_that_gave_the_pages(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     with collecting() as collector:
         cluster = make_cluster(2, otlp_endpoint=collector.endpoint, directory_copies=0)
-        assert all(attach(cluster[1]).set(KEYS))
+        assert all(cluster[1].attach().set(KEYS))
         trace_id = engine_gets(collector, cluster[0])
         eventually(lambda: daemon_spans(collector, trace_id), what="spans of the daemon")
         spans = collector.trace(trace_id)
@@ -159,12 +159,12 @@ def test_a_trace_leads_from_the_engines_request_to_the_peer_that_gave_the_pages(
 
 
 def test_a_page_in_the_nodes_own_pool_has_a_copy_as_part_of_the_pools_step(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     with collecting() as collector:
         cluster = make_cluster(1, otlp_endpoint=collector.endpoint)
-        assert all(attach(cluster[0]).set(KEYS))
-        traced_get(attach, cluster[0])
+        assert all(cluster[0].attach().set(KEYS))
+        traced_get(cluster[0])
         spans = eventually(lambda: daemon_spans(collector, TRACE), what="spans of the daemon")
     get, pool, copy = spans
     assert [span.name for span in spans] == [
@@ -175,11 +175,11 @@ def test_a_page_in_the_nodes_own_pool_has_a_copy_as_part_of_the_pools_step(
 
 @pytest.mark.parametrize("how", ["coroutine", "buffers"])
 def test_each_way_to_get_pages_is_part_of_the_current_span(
-    make_cluster: MakeCluster, attach: Attach, how: str
+    make_cluster: MakeCluster, how: str
 ) -> None:
     with collecting() as collector:
         cluster = make_cluster(1, otlp_endpoint=collector.endpoint)
-        assert all(attach(cluster[0]).set(KEYS))
+        assert all(cluster[0].attach().set(KEYS))
         trace_id = engine_gets(collector, cluster[0], how)
         eventually(lambda: daemon_spans(collector, trace_id), what="spans of the daemon")
         spans = collector.trace(trace_id)
@@ -188,16 +188,14 @@ def test_each_way_to_get_pages_is_part_of_the_current_span(
     assert named(spans, "peercached.get").parent_id == client.span_id
 
 
-def test_a_request_that_is_not_sampled_leaves_no_span(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_request_that_is_not_sampled_leaves_no_span(make_cluster: MakeCluster) -> None:
     with collecting() as collector:
         cluster = make_cluster(1, otlp_endpoint=collector.endpoint)
-        assert all(attach(cluster[0]).set(KEYS))
+        assert all(cluster[0].attach().set(KEYS))
         engine_gets(collector, cluster[0], "unsampled")
         for traceparent in (UNSAMPLED, "00-" + "0" * 32 + f"-{PARENT}-01", "nonsense"):
-            traced_get(attach, cluster[0], traceparent)
-        traced_get(attach, cluster[0])
+            traced_get(cluster[0], traceparent)
+        traced_get(cluster[0])
         # The last one is exported, so the others would have been.
         eventually(lambda: collector.spans, what="spans of the sampled get")
         assert {span.trace_id for span in collector.spans} == {TRACE}
@@ -205,13 +203,13 @@ def test_a_request_that_is_not_sampled_leaves_no_span(
 
 
 def test_without_a_collector_gets_are_served_and_the_status_says_why_no_span_arrives(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     port = free_port("127.0.0.1")
     endpoint = f"http://127.0.0.1:{port}"
     cluster = make_cluster(1, otlp_endpoint=endpoint)
-    assert all(attach(cluster[0]).set(KEYS))
-    traced_get(attach, cluster[0])
+    assert all(cluster[0].attach().set(KEYS))
+    traced_get(cluster[0])
 
     def lost() -> str:
         return findings(cluster[0]).get("traces_lost", "")
@@ -222,7 +220,7 @@ def test_without_a_collector_gets_are_served_and_the_status_says_why_no_span_arr
     with collecting(port) as collector:
 
         def is_exported() -> bool:
-            traced_get(attach, cluster[0])
+            traced_get(cluster[0])
             return bool(collector.spans)
 
         eventually(is_exported, 30, "the collector is back")
@@ -230,14 +228,12 @@ def test_without_a_collector_gets_are_served_and_the_status_says_why_no_span_arr
     assert "Traceback" not in cluster[0].log_text()
 
 
-def test_a_flood_of_traced_gets_is_dropped_and_never_waits(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_flood_of_traced_gets_is_dropped_and_never_waits(make_cluster: MakeCluster) -> None:
     """The collector takes connections and never answers."""
     with collecting() as collector:
         collector.status = 503  # the exporter tries again until its timeout
         cluster = make_cluster(1, otlp_endpoint=collector.endpoint)
-        pages = attach(cluster[0])
+        pages = cluster[0].attach()
         assert all(pages.set(KEYS))
 
         def dropped() -> bool:
@@ -255,9 +251,7 @@ def test_a_flood_of_traced_gets_is_dropped_and_never_waits(
         assert time.monotonic() - began < 5, "the stop does not wait for the collector"
 
 
-def test_a_missing_package_is_a_sentence_in_the_status(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_missing_package_is_a_sentence_in_the_status(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(1, start=False, otlp_endpoint="http://127.0.0.1:4318")
 
     def without_opentelemetry(
@@ -274,8 +268,8 @@ def test_a_missing_package_is_a_sentence_in_the_status(
     cluster.start()
     sentence = findings(cluster[0])["tracing_off"]
     assert "opentelemetry" in sentence, sentence
-    assert all(attach(cluster[0]).set(KEYS))
-    traced_get(attach, cluster[0])
+    assert all(cluster[0].attach().set(KEYS))
+    traced_get(cluster[0])
     assert "opentelemetry" in tracing(cluster[0])["error"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.cluster import Cluster, Daemon
 from harness.etcd import Etcd, with_etcd
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -24,7 +24,7 @@ def members(daemon: Daemon) -> list[str]:
 
 
 def test_node_with_other_settings_is_refused_and_both_sides_tell_both_values(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster: Cluster = make_cluster(3, directory_copies=0)
     other = cluster[2]
@@ -39,8 +39,8 @@ def test_node_with_other_settings_is_refused_and_both_sides_tell_both_values(
         assert other.node_id not in members(daemon)
     # The others find all pages: the refused node owns none of their records.
     keys = keys_of("pages of the cluster", 64)
-    assert all(attach(cluster[0]).set(keys))
-    assert attach(cluster[1]).has(keys)
+    assert all(cluster[0].attach().set(keys))
+    assert cluster[1].attach().has(keys)
     other.stop()
     other.options[KEY] = 2
     other.start()

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from harness.clock import seconds
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 
 
 def test_a_daemon_whose_log_nobody_reads_serves_answers_and_stops(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -30,7 +30,7 @@ def test_a_daemon_whose_log_nobody_reads_serves_answers_and_stops(
     daemon = cluster[1]
     daemon.spawn = spawn
     cluster.start(30)
-    assert all(attach(daemon).set(keys_of("page", 8)))
+    assert all(daemon.attach().set(keys_of("page", 8)))
     with urllib.request.urlopen(
         f"http://{daemon.metrics_address()}/healthz", timeout=seconds(10)
     ) as answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.versions import Versions
 from harness.waiting import eventually
@@ -28,23 +28,23 @@ def of_a_later_release(daemon: Daemon, oldest: int) -> None:
     daemon.launcher = [sys.executable, "-c", script]
 
 
-def test_cluster_is_upgraded_node_by_node(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_cluster_is_upgraded_node_by_node(make_cluster: MakeCluster) -> None:
     nodes = make_cluster(3)
     keys = keys_of("of the older release", 32)
-    assert all(attach(nodes[1]).set(keys))
+    assert all(nodes[1].attach().set(keys))
     for daemon in (nodes[0], nodes[2]):
         daemon.stop()
         of_a_later_release(daemon, oldest=PROTOCOL_VERSION)
         daemon.start()
         nodes.wait_complete()
         later = keys_of(f"of the later release at {daemon.node_id}", 32)
-        assert all(attach(daemon).set(later))
+        assert all(daemon.attach().set(later))
         for reader in nodes.daemons:
-            assert attach(reader).has(keys)
-            assert attach(reader).has(later)
+            assert reader.attach().has(keys)
+            assert reader.attach().has(later)
     with Versions(nodes[2].socket_path) as versions:
         assert set(versions.remove(keys)) == {Status.ok}
-    assert not any(attach(nodes[1]).get(keys))
+    assert not any(nodes[1].attach().get(keys))
 
 
 def test_releases_without_a_common_protocol_name_both(make_cluster: MakeCluster) -> None:

@@ -7,7 +7,7 @@ import pytest
 from harness.background import Background
 from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options, wait_written
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 from harness.warm_pools import PoolFiles
@@ -35,85 +35,81 @@ def held_here(pages: Pages) -> int:
 
 
 def test_pages_survive_kill_9_and_are_read_by_all(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+    make_cluster: MakeCluster, pool_files: PoolFiles
 ) -> None:
     cluster = make_cluster(3, each=pool_files.options(3))
-    assert all(attach(cluster[1]).set(KEYS))
+    assert all(cluster[1].attach().set(KEYS))
     for _ in range(2):
         again(cluster, 1)
         found = recovery(cluster[1])
         assert (found["pages"], found["bytes"]) == (len(KEYS), len(KEYS) * 65_536), found
-        assert attach(cluster[1]).has(KEYS)
+        assert cluster[1].attach().has(KEYS)
         for reader in (cluster[0], cluster[2]):
-            eventually(lambda: attach(reader).has(KEYS), 10, "records at their owners")  # noqa: B023
+            eventually(lambda: reader.attach().has(KEYS), 10, "records at their owners")  # noqa: B023
     more = keys_of("more", 40)
-    assert all(attach(cluster[1]).set(more)), "it goes on as before"
-    assert attach(cluster[0]).has(more)
+    assert all(cluster[1].attach().set(more)), "it goes on as before"
+    assert cluster[0].attach().has(more)
 
 
-def test_a_clean_restart_keeps_them_too(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
-) -> None:
+def test_a_clean_restart_keeps_them_too(make_cluster: MakeCluster, pool_files: PoolFiles) -> None:
     cluster = make_cluster(2, each=pool_files.options(2))
-    assert all(attach(cluster[0]).set(KEYS))
+    assert all(cluster[0].attach().set(KEYS))
     assert cluster[0].stop() == 0
     again(cluster, 0)
     assert recovery(cluster[0])["pages"] == len(KEYS)
-    assert attach(cluster[0]).has(KEYS)
-    eventually(lambda: attach(cluster[1]).has(KEYS), 10)
+    assert cluster[0].attach().has(KEYS)
+    eventually(lambda: cluster[1].attach().has(KEYS), 10)
 
 
-def test_the_whole_cluster_restarts_warm(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
-) -> None:
+def test_the_whole_cluster_restarts_warm(make_cluster: MakeCluster, pool_files: PoolFiles) -> None:
     cluster = make_cluster(3, each=pool_files.options(3))
     for node in range(3):
-        assert all(attach(cluster[node]).set(keys_of(f"of {node}", 20)))
+        assert all(cluster[node].attach().set(keys_of(f"of {node}", 20)))
     for daemon in cluster.daemons:
         daemon.kill()
     for daemon in cluster.daemons:
         daemon.start()
     cluster.wait_complete()
     for node in range(3):
-        reader = attach(cluster[(node + 1) % 3])
+        reader = cluster[(node + 1) % 3].attach()
         eventually(lambda: reader.has(keys_of(f"of {node}", 20)), 10)  # noqa: B023
 
 
 def test_cleared_pages_stay_gone_after_a_full_cluster_restart(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+    make_cluster: MakeCluster, pool_files: PoolFiles
 ) -> None:
     cluster = make_cluster(2, each=pool_files.options(2))
-    assert all(attach(cluster[0]).set(KEYS))
-    assert attach(cluster[1]).client.clear()
+    assert all(cluster[0].attach().set(KEYS))
+    assert cluster[1].attach().client.clear()
     for daemon in cluster.daemons:  # checks at once, before the sweep may be done
         daemon.kill()
     for daemon in cluster.daemons:
         daemon.start()
     cluster.wait_complete()
-    assert held_here(attach(cluster[0])) == 0
-    assert held_here(attach(cluster[1])) == 0
-    assert all(attach(cluster[0]).set(KEYS)), "and can be set anew"
+    assert held_here(cluster[0].attach()) == 0
+    assert held_here(cluster[1].attach()) == 0
+    assert all(cluster[0].attach().set(KEYS)), "and can be set anew"
     again(cluster, 0)
-    assert attach(cluster[0]).has(KEYS)
-    assert attach(cluster[1]).client.clear()
+    assert cluster[0].attach().has(KEYS)
+    assert cluster[1].attach().client.clear()
     eventually(lambda: cluster[0].status()["pool"]["keys"] == 0, 10, "recovered pages are swept")
 
 
 def test_node_learns_of_a_missed_clear_before_it_serves(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+    make_cluster: MakeCluster, pool_files: PoolFiles
 ) -> None:
     cluster = make_cluster(3, each=pool_files.options(3))
     away = cluster[2]
-    assert all(attach(away).set(KEYS))
+    assert all(away.attach().set(KEYS))
     away.kill()
-    with attach(cluster[0]) as other:
+    with cluster[0].attach() as other:
         other.client.clear()
     away.start()
     away.wait_ready()  # its socket is open: from now on it must not serve the cleared pages
     assert recovery(away)["pages"] == len(KEYS), "they were in the file"
-    assert held_here(attach(away)) == 0
+    assert held_here(away.attach()) == 0
     cluster.wait_complete()
-    assert held_here(attach(cluster[0])) == 0
+    assert held_here(cluster[0].attach()) == 0
 
 
 @pytest.mark.parametrize(
@@ -124,15 +120,10 @@ def test_node_learns_of_a_missed_clear_before_it_serves(
     ],
 )
 def test_pool_file_of_another_configuration_is_dropped_with_the_reason(
-    make_cluster: MakeCluster,
-    attach: Attach,
-    pool_files: PoolFiles,
-    option: str,
-    value: str,
-    sentence: str,
+    make_cluster: MakeCluster, pool_files: PoolFiles, option: str, value: str, sentence: str
 ) -> None:
     cluster = make_cluster(1, each=pool_files.options(1))
-    assert all(attach(cluster[0]).set(KEYS))
+    assert all(cluster[0].attach().set(KEYS))
     cluster[0].kill()
     cluster[0].options[option.replace("_", "-")] = value
     cluster[0].start()
@@ -141,42 +132,40 @@ def test_pool_file_of_another_configuration_is_dropped_with_the_reason(
     assert sentence in status["recovery"]["why_fresh"]
     assert any(sentence in one["sentence"] for one in status["health"])
     assert sentence in cluster[0].log_path.read_text()
-    pages = attach(cluster[0])
+    pages = cluster[0].attach()
     assert held_here(pages) == 0
     assert all(pages.set(KEYS))
 
 
 def test_another_cluster_secret_begins_empty(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
+    make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"one secret of the cluster")
     secret.chmod(0o600)
     each = [{**pool_files.options(1)[0], "cluster-secret-file": str(secret)}]
     cluster = make_cluster(1, each=each)
-    assert all(attach(cluster[0]).set(KEYS))
+    assert all(cluster[0].attach().set(KEYS))
     secret.write_bytes(b"another secret, after a leak")
     again(cluster, 0)
     assert "another cluster secret" in recovery(cluster[0])["why_fresh"]
-    assert held_here(attach(cluster[0])) == 0
+    assert held_here(cluster[0].attach()) == 0
 
 
-def test_unknown_epochs_begin_empty(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
-) -> None:
+def test_unknown_epochs_begin_empty(make_cluster: MakeCluster, pool_files: PoolFiles) -> None:
     cluster = make_cluster(1, each=pool_files.options(1))
-    assert all(attach(cluster[0]).set(KEYS))
+    assert all(cluster[0].attach().set(KEYS))
     epochs = cluster[0].state_dir / f"epochs-{cluster[0].node_id}.json"
     eventually(epochs.exists, 20, "the first save of the epochs")
     cluster[0].kill()
     epochs.write_text(epochs.read_text()[:-1])
     again(cluster, 0)
     assert "cannot be read" in recovery(cluster[0])["why_fresh"]
-    assert held_here(attach(cluster[0])) == 0
+    assert held_here(cluster[0].attach()) == 0
 
 
 def test_two_daemons_on_one_file_are_one_too_many(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles
+    make_cluster: MakeCluster, pool_files: PoolFiles
 ) -> None:
     cluster = make_cluster(2, start=False, each=[pool_files.options(1)[0]] * 2)
     cluster[0].start()
@@ -184,12 +173,12 @@ def test_two_daemons_on_one_file_are_one_too_many(
     cluster[1].start()
     assert cluster[1].wait_exit() != 0
     assert "in use by another daemon" in cluster[1].log_path.read_text()
-    assert all(attach(cluster[0]).set(KEYS))
+    assert all(cluster[0].attach().set(KEYS))
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.slow)])
 def test_answered_sets_survive_kill_9_during_other_sets(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, kills: int
+    make_cluster: MakeCluster, pool_files: PoolFiles, kills: int
 ) -> None:
     cluster = make_cluster(1, each=pool_files.options(1), pool_size="256MiB")
     answered: list[bytes] = []
@@ -202,7 +191,7 @@ def test_answered_sets_survive_kill_9_during_other_sets(
 
     for _ in range(kills):
         answered.clear()
-        with attach(cluster[0]) as writer, Background(write) as writing:
+        with cluster[0].attach() as writer, Background(write) as writing:
             writing.wait_rounds(20)
             cluster[0].kill()
         assert answered
@@ -210,7 +199,7 @@ def test_answered_sets_survive_kill_9_during_other_sets(
         cluster[0].wait_ready()
         dropped = recovery(cluster[0])["dropped"]
         assert not dropped["damaged_headers"] and not dropped["damaged_payloads"], dropped
-        with attach(cluster[0]) as reader:
+        with cluster[0].attach() as reader:
             for start in range(0, len(answered), 32):
                 keys = answered[start : start + 32]
                 assert reader.has(keys), "a page whose set was answered is gone"
@@ -218,13 +207,13 @@ def test_answered_sets_survive_kill_9_during_other_sets(
 
 
 def test_clear_known_to_the_disk_voids_older_pool_file_pages(
-    make_cluster: MakeCluster, attach: Attach, pool_files: PoolFiles, tmp_path: Path
+    make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path
 ) -> None:
     """The node knew of the clear when it wrote the pages to disk. Its saved epochs are lost
     since."""
     cluster = make_cluster(1, each=disk_options(tmp_path, "a"))
     daemon, pool_file = cluster[0], str(pool_files[0])
-    pages = attach(daemon)
+    pages = daemon.attach()
     assert pages.client.clear()
     assert all(pages.set(keys_of("new", 8)))
     wait_written(daemon)
@@ -237,12 +226,12 @@ def test_clear_known_to_the_disk_voids_older_pool_file_pages(
     daemon.options["pool-file"] = pool_file
     daemon.start()
     cluster.wait_complete()
-    assert all(attach(daemon).set(keys_of("old", 8)))
+    assert all(daemon.attach().set(keys_of("old", 8)))
     assert daemon.stop() == 0
     daemon.options |= {**with_disk, "pool-file": pool_file}
     daemon.start()
     cluster.wait_complete()
     assert daemon.status()["recovery"]["pages"] == 8
-    again = attach(daemon)
+    again = daemon.attach()
     assert not any(again.get(keys_of("old", 8)))
     assert again.has(keys_of("new", 8))

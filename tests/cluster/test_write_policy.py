@@ -5,7 +5,7 @@ from time import sleep
 
 import pytest
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.versions import Versions
 from harness.waiting import eventually
@@ -27,12 +27,10 @@ def lenders(make_cluster: MakeCluster, policy: str) -> Cluster:
     )
 
 
-def test_remote_gives_the_memory_back_and_loses_no_page(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_remote_gives_the_memory_back_and_loses_no_page(make_cluster: MakeCluster) -> None:
     cluster = lenders(make_cluster, "remote")
     keys = keys_of("set at a", PAGES)
-    writer, reader = (attach(cluster[i], page_bytes=PAGE, room_pages=PAGES) for i in (0, 1))
+    writer, reader = (cluster[i].attach(page_bytes=PAGE, room_pages=PAGES) for i in (0, 1))
     assert all(writer.set(keys))
     assert reader.has(keys), "also while they move"
     eventually(lambda: keys_held(cluster[0]) == 0)
@@ -45,24 +43,22 @@ def test_remote_gives_the_memory_back_and_loses_no_page(
 
 @pytest.mark.parametrize("dies", [0, 2])
 def test_with_both_the_death_of_one_holder_costs_no_page(
-    make_cluster: MakeCluster, attach: Attach, dies: int
+    make_cluster: MakeCluster, dies: int
 ) -> None:
     cluster = lenders(make_cluster, "both")
     keys = keys_of("set at a", PAGES)
-    assert all(attach(cluster[0], page_bytes=PAGE, room_pages=PAGES).set(keys))
+    assert all(cluster[0].attach(page_bytes=PAGE, room_pages=PAGES).set(keys))
     eventually(lambda: cluster[0].status()["push"]["pages"] == PAGES)
     assert keys_held(cluster[0]) == PAGES
-    reader = attach(cluster[1], page_bytes=PAGE, room_pages=PAGES)
+    reader = cluster[1].attach(page_bytes=PAGE, room_pages=PAGES)
     cluster[dies].kill()
     eventually(lambda: reader.has(keys))
 
 
-def test_two_nodes_that_push_the_same_pages_keep_one_copy(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_two_nodes_that_push_the_same_pages_keep_one_copy(make_cluster: MakeCluster) -> None:
     """Each would take the other's copy for the one that stays."""
     cluster = make_cluster(2, write_policy="remote")
-    workers = [attach(daemon, page_bytes=PAGE, room_pages=PAGES) for daemon in cluster.daemons]
+    workers = [daemon.attach(page_bytes=PAGE, room_pages=PAGES) for daemon in cluster.daemons]
     for number in range(5):
         keys = keys_of(f"set at both {number}", PAGES)
         with ThreadPoolExecutor(2) as threads:
@@ -73,10 +69,10 @@ def test_two_nodes_that_push_the_same_pages_keep_one_copy(
             assert worker.has(keys)
 
 
-def test_a_busy_taker_is_waited_for(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_a_busy_taker_is_waited_for(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, pool_size="128MiB", each=[{"write_policy": "both"}, {}])
     keys = keys_of("many", 3000)
-    writer = attach(cluster[0], page_bytes=16 << 10, room_pages=500)
+    writer = cluster[0].attach(page_bytes=16 << 10, room_pages=500)
     for at in range(0, len(keys), 500):
         assert all(writer.set(keys[at : at + 500]))
     eventually(lambda: cluster[0].status()["push"]["pages"] == len(keys), 30)

@@ -5,11 +5,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from harness.fixtures import FAST, attach, cluster_fixture, cluster_maker, pytest_runtest_makereport
+from harness.fixtures import (
+    FAST,
+    cluster_fixture,
+    cluster_maker,
+    pytest_runtest_makereport,
+    pytest_runtest_teardown,
+)
 from harness.helm import Helm, reason_to_skip
 from harness.scrape import scrape
 
-__all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
+__all__ = ["make_cluster", "pytest_runtest_makereport", "pytest_runtest_teardown"]
 make_cluster = cluster_fixture(FAST, 30.0)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.prometheus import RULES, Prometheus, reason_to_skip
 from harness.waiting import eventually
@@ -17,9 +17,7 @@ BOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "peercached.json"
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "there is one")
 
 
-def test_alerts_fire_when_a_node_dies_and_clear_when_it_is_back(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_alerts_fire_when_a_node_dies_and_clear_when_it_is_back(make_cluster: MakeCluster) -> None:
     ports = [free_port(f"127.0.0.{place + 1}") for place in range(3)]
     # A long TTL keeps the dead node a member until its peer has reported it as suspect.
     cluster = make_cluster(
@@ -28,8 +26,8 @@ def test_alerts_fire_when_a_node_dies_and_clear_when_it_is_back(
     targets = [daemon.metrics_address() for daemon in cluster.daemons]
     _, b, c = targets
     keys = keys_of("held by c", 8)
-    assert all(attach(cluster[2]).set(keys))
-    reader = attach(cluster[1])
+    assert all(cluster[2].attach().set(keys))
+    reader = cluster[1].attach()
     assert reader.has(keys)
 
     with Prometheus(targets) as prometheus:

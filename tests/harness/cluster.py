@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from harness.clock import seconds
+from harness.pages import Pages
 from peercache_bench import daemons
 from peercache_bench.daemons import Options, Spawn, exec_command, wait_until
+
+# Of the running test, which closes them (fixtures.py).
+WORKERS = ExitStack()
 
 
 class Daemon(daemons.Daemon):
@@ -18,6 +24,12 @@ class Daemon(daemons.Daemon):
         super().__init__(folder, **placed)
         self.launcher: list[str] = []
         """A command prefix that runs the daemon elsewhere, such as in a network namespace."""
+
+    def attach(self, **options: Any) -> Pages:
+        """The pages of a new worker. `timeout_s` is in seconds of the reference machine."""
+        if "timeout_s" in options:
+            options["timeout_s"] = seconds(options["timeout_s"])
+        return WORKERS.enter_context(Pages(self.socket_path, **options))
 
     @property
     def address(self) -> str:

@@ -10,14 +10,12 @@ import pytest
 
 from harness import nursery
 from harness.clock import PACE, seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import WORKERS, Cluster
 from harness.netns import Network, reason_to_skip
 from harness.paced import Options, paced
-from harness.pages import Pages
 from peercached.membership.timing import Timing
 
 MakeCluster = Callable[..., Cluster]
-Attach = Callable[..., Pages]
 
 # The cluster notices a death within a second or two, so that tests need not wait long. Without
 # replicas, a steady reader goes on to ask other nodes.
@@ -55,6 +53,7 @@ def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCl
             patience=PACE,
         )
         cluster = stack.enter_context(made)
+        stack.callback(WORKERS.close)
         _live_clusters.append(cluster)
         stack.callback(_live_clusters.remove, cluster)
         if start:
@@ -101,18 +100,13 @@ def make_hosts(make_cluster: MakeCluster) -> Iterator[MakeCluster]:
         yield make
 
 
-@pytest.fixture
-def attach() -> Iterator[Attach]:
-    """`attach(daemon, page_bytes=...)`: a worker's pages on that daemon. `timeout_s` is in seconds
-    of the reference machine."""
-    with ExitStack() as stack:
-
-        def made(daemon: Daemon, **options: Any) -> Pages:
-            if "timeout_s" in options:
-                options["timeout_s"] = seconds(options["timeout_s"])
-            return stack.enter_context(Pages(daemon.socket_path, **options))
-
-        yield made
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Closes the test's workers of daemons that go on."""
+    try:
+        yield
+    finally:
+        WORKERS.close()
 
 
 @pytest.hookimpl(wrapper=True)

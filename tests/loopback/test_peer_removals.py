@@ -13,7 +13,6 @@ from harness.loop_node import (
     eventually,
     free_port,
     in_sync,
-    run,
 )
 
 from peercache_client import Status
@@ -46,30 +45,27 @@ async def test_remove_reaches_all_holders_and_clear_all_members() -> None:
         assert await first.daemon.operations.clear("model") == {"unreached": ["b"]}
 
 
-def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
+async def test_removal_at_a_node_that_has_left_is_not_confirmed() -> None:
     """Everybody that it knew has ended, so nobody seems to be missing."""
 
-    async def claim() -> None:
-        a, b = free_port(), free_port()
-        async with contextlib.AsyncExitStack() as stack:
-            left = await stack.enter_async_context(LoopNode("a", a, [a, b]))
-            async with LoopNode("b", b, [a, b]) as known:
-                await in_sync(left, known)
-                empty: Any = left.engine
-                empty.handovers = lambda bytes_max: ([], 0)
-                left.daemon.operations.drain(1 << 30, 10.0, stay=False)
-                await eventually(lambda: left.daemon.handover.drain.progress.state == "left")
-                holder = await stack.enter_async_context(LoopNode("c", free_port(), [b]))
-                await in_sync(known, holder)
-            await holder.set("x")
-            driver = left.daemon.removal_driver
-            status, _, text = await driver.remove(digest_of("x"), 0.3, (bytes(16), 0))
-            assert status == Status.draining and "remove the pages at a member" in text
-            assert await left.daemon.operations.clear("model") == {
-                "unreached": ["the members (a: it has left the cluster)"]
-            }
-
-    run(claim())
+    a, b = free_port(), free_port()
+    async with contextlib.AsyncExitStack() as stack:
+        left = await stack.enter_async_context(LoopNode("a", a, [a, b]))
+        async with LoopNode("b", b, [a, b]) as known:
+            await in_sync(left, known)
+            empty: Any = left.engine
+            empty.handovers = lambda bytes_max: ([], 0)
+            left.daemon.operations.drain(1 << 30, 10.0, stay=False)
+            await eventually(lambda: left.daemon.handover.drain.progress.state == "left")
+            holder = await stack.enter_async_context(LoopNode("c", free_port(), [b]))
+            await in_sync(known, holder)
+        await holder.set("x")
+        driver = left.daemon.removal_driver
+        status, _, text = await driver.remove(digest_of("x"), 0.3, (bytes(16), 0))
+        assert status == Status.draining and "remove the pages at a member" in text
+        assert await left.daemon.operations.clear("model") == {
+            "unreached": ["the members (a: it has left the cluster)"]
+        }
 
 
 async def test_a_node_that_missed_a_clear_learns_of_it_by_heartbeats() -> None:

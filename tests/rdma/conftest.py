@@ -11,10 +11,10 @@ import pytest
 from harness import debian_pyverbs
 from harness.cluster import Cluster
 from harness.fixtures import (
-    attach,
     cluster_fixture,
     cluster_maker,
     pytest_runtest_makereport,
+    pytest_runtest_teardown,
 )
 from harness.paced import Options
 
@@ -36,7 +36,7 @@ CALM: Options = {
 }
 START_S = 120.0  # stretched by PACE
 
-__all__ = ["attach", "make_cluster", "pytest_runtest_makereport"]
+__all__ = ["make_cluster", "pytest_runtest_makereport", "pytest_runtest_teardown"]
 make_cluster = cluster_fixture(CALM, START_S)
 
 

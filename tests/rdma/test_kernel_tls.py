@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness.certificates import Certificates
 from harness.cluster import Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -18,7 +18,7 @@ TRANSFER_TEST = Path(__file__).parents[2] / "build" / "native" / "transfer_test"
 
 
 def test_pages_that_the_kernel_encrypts_arrive_whole(
-    make_cluster: MakeCluster, attach: Attach, tmp_path: Path
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     certificates = Certificates(tmp_path / "certificates")
     nodes = make_cluster(
@@ -26,8 +26,8 @@ def test_pages_that_the_kernel_encrypts_arrive_whole(
     )
     for holder, reader in (nodes.daemons, nodes.daemons[::-1]):
         keys = keys_of(f"of {holder.node_id}", 32)
-        assert all(attach(holder).set(keys))
-        assert attach(reader).has(keys)
+        assert all(holder.attach().set(keys))
+        assert reader.attach().has(keys)
         # The reader has the last page a moment before the holder counts it.
         eventually(partial(_has_served, holder, len(keys)))
         served = holder.status()["tcp_server"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.raw_worker import LIMIT, RawWorker
 
@@ -31,7 +31,7 @@ def test_protocol_rdma_refuses_to_start_and_names_the_remedy(make_cluster: MakeC
     assert "Traceback" not in log
 
 
-def test_protocol_auto_takes_tcp_and_says_why(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_protocol_auto_takes_tcp_and_says_why(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         2, start=False, protocol="auto", pool_size=POOL_BYTES, device_names=devices()[0]
     )
@@ -46,12 +46,12 @@ def test_protocol_auto_takes_tcp_and_says_why(make_cluster: MakeCluster, attach:
     keys = keys_of("both ways", 8)
     for holder, reader in ((limited, other), (other, limited)):
         own = [key + holder.node_id.encode() for key in keys]
-        assert all(attach(holder).set(own))
-        assert attach(reader, timeout_s=20).has(own)
+        assert all(holder.attach().set(own))
+        assert reader.attach(timeout_s=20).has(own)
 
 
 def test_a_region_beyond_the_limit_is_refused_and_smaller_ones_work(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
     cluster = make_cluster(1, start=False, pool_size=POOL_BYTES, device_names=devices()[0])
     cluster[0].launcher = list(may_lock(POOL_BYTES + 8 * MIB))
@@ -63,5 +63,5 @@ def test_a_region_beyond_the_limit_is_refused_and_smaller_ones_work(
         assert "LimitMEMLOCK=infinity" in refused.text
         assert worker.register(worker.memfd(4 * MIB), 4 * MIB).error == 0
     # The first worker's memory is free again.
-    pages = attach(cluster[0], page_bytes=MIB, room_pages=6)
+    pages = cluster[0].attach(page_bytes=MIB, room_pages=6)
     assert all(pages.set(keys_of("small", 6)))

@@ -6,7 +6,6 @@ import random
 import pytest
 from harness.clock import PACE
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -25,8 +24,8 @@ def bytes_from(reader: Daemon, holder: Daemon) -> tuple[str, int]:
     return peer["engine"], peer["bytes"]
 
 
-def test_every_pair_reads_and_status_names_the_protocol(mixed: Cluster, attach: Attach) -> None:
-    pages = {daemon.node_id: attach(daemon, room_pages=16) for daemon in mixed.daemons}
+def test_every_pair_reads_and_status_names_the_protocol(mixed: Cluster) -> None:
+    pages = {daemon.node_id: daemon.attach(room_pages=16) for daemon in mixed.daemons}
     for holder, reader in itertools.permutations(mixed.daemons, 2):
         keys = keys_of(f"from {holder.node_id} to {reader.node_id}", 16)
         assert all(pages[holder.node_id].set(keys))
@@ -44,10 +43,10 @@ def test_every_pair_reads_and_status_names_the_protocol(mixed: Cluster, attach: 
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(32, marks=pytest.mark.slow)])
-def test_large_reads_use_all_rails(mixed: Cluster, attach: Attach, count: int) -> None:
+def test_large_reads_use_all_rails(mixed: Cluster, count: int) -> None:
     holder, reader, _ = mixed.daemons
-    writing = attach(holder, page_bytes=MIB, room_pages=count)
-    reading = attach(reader, page_bytes=MIB, room_pages=count)
+    writing = holder.attach(page_bytes=MIB, room_pages=count)
+    reading = reader.attach(page_bytes=MIB, room_pages=count)
     rounds = itertools.count()
 
     def both_have_a_share() -> bool:
@@ -64,13 +63,13 @@ def test_large_reads_use_all_rails(mixed: Cluster, attach: Attach, count: int) -
 
 
 @pytest.mark.parametrize("count", [1000, pytest.param(5000, marks=pytest.mark.slow)])
-def test_a_batch_of_many_pages(mixed: Cluster, attach: Attach, count: int) -> None:
+def test_a_batch_of_many_pages(mixed: Cluster, count: int) -> None:
     holder, reader, _ = mixed.daemons
     sizes = [1 + number * 7 % 8192 for number in range(count)]
     keys = keys_of(f"{count} pages", count)
     shape = {"page_bytes": 8192, "room_pages": count, "timeout_s": 60}
-    assert all(attach(holder, **shape).set(keys, sizes))
-    reading = attach(reader, **shape)
+    assert all(holder.attach(**shape).set(keys, sizes))
+    reading = reader.attach(**shape)
     # On a busy processor an owner may hear of the pages, or answer, too late for one call.
     eventually(lambda: reading.has(keys, sizes), what="all of them are read")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
@@ -32,17 +32,15 @@ def sentences(daemon: Daemon) -> str:
     return "\n".join(one["sentence"] for one in daemon.status()["health"])
 
 
-def pair(
-    make_cluster: MakeCluster, attach: Attach, rails: int
-) -> tuple[Cluster, Pages, list[bytes]]:
+def pair(make_cluster: MakeCluster, rails: int) -> tuple[Cluster, Pages, list[bytes]]:
     """Two nodes with `auto`, the reader's pages, and keys that it has read over RDMA."""
     rxe = devices()
     names = [",".join(rxe[:rails]), ",".join(rxe[rails : 2 * rails])]
     each = [{"device_names": some} for some in names]
     cluster = make_cluster(2, each=each, protocol="auto")
     holder, reader = cluster.daemons
-    writing = attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30)
-    reading = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=GET_S)
+    writing = holder.attach(page_bytes=MIB, room_pages=8, timeout_s=30)
+    reading = reader.attach(page_bytes=MIB, room_pages=8, timeout_s=GET_S)
     keys = keys_of("pages", 8)
     assert all(writing.set(keys))
     eventually(lambda: reading.has(keys) and rdma_bytes(reader) > 8 * MIB, LONG_S, "read by RDMA")
@@ -70,10 +68,8 @@ def is_taken_again(reader: Daemon, reading: Pages, keys: list[bytes]) -> None:
     )
 
 
-def test_rdma_outage_costs_no_page_and_peer_is_not_suspect(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
-    cluster, reading, keys = pair(make_cluster, attach, 1)
+def test_rdma_outage_costs_no_page_and_peer_is_not_suspect(make_cluster: MakeCluster) -> None:
+    cluster, reading, keys = pair(make_cluster, 1)
     reader = cluster[1]
     with cut(devices()[1]):
         all_come(reading, keys)
@@ -85,8 +81,8 @@ def test_rdma_outage_costs_no_page_and_peer_is_not_suspect(
 
 
 @pytest.mark.slow
-def test_one_dead_rail_of_two_costs_no_page(make_cluster: MakeCluster, attach: Attach) -> None:
-    cluster, reading, keys = pair(make_cluster, attach, 2)
+def test_one_dead_rail_of_two_costs_no_page(make_cluster: MakeCluster) -> None:
+    cluster, reading, keys = pair(make_cluster, 2)
     reader = cluster[1]
     with cut(devices()[2]):
         all_come(reading, keys)
@@ -110,9 +106,9 @@ def address(device: str, what: str, which: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["reader", "holder"])
 def test_an_address_that_comes_back_at_another_place_is_followed(
-    make_cluster: MakeCluster, attach: Attach, whose: str
+    make_cluster: MakeCluster, whose: str
 ) -> None:
-    cluster, reading, keys = pair(make_cluster, attach, 1)
+    cluster, reading, keys = pair(make_cluster, 1)
     reader = cluster[1]
     side, device = side_of(cluster, whose)
     own = roce_v2_ipv4_gid(device)
@@ -138,10 +134,8 @@ def set_mtu(device: str, mtu: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["reader", "holder"])
-def test_an_mtu_that_is_lowered_is_followed(
-    make_cluster: MakeCluster, attach: Attach, whose: str
-) -> None:
-    cluster, reading, keys = pair(make_cluster, attach, 1)
+def test_an_mtu_that_is_lowered_is_followed(make_cluster: MakeCluster, whose: str) -> None:
+    cluster, reading, keys = pair(make_cluster, 1)
     reader = cluster[1]
     side, device = side_of(cluster, whose)
     with ExitStack() as stack:
@@ -153,9 +147,7 @@ def test_an_mtu_that_is_lowered_is_followed(
 
 
 @pytest.mark.slow
-def test_named_port_down_at_start_is_used_once_it_comes_up(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_named_port_down_at_start_is_used_once_it_comes_up(make_cluster: MakeCluster) -> None:
     every = devices()
     each = [{"device_names": device} for device in every[:2]]
     cluster = make_cluster(2, start=False, each=each, protocol="auto")
@@ -163,8 +155,8 @@ def test_named_port_down_at_start_is_used_once_it_comes_up(
     keys = keys_of("pages", 8)
     with pulled(every[1]):
         cluster.start(START_S)
-        assert all(attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30).set(keys))
-        reading = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=GET_S)
+        assert all(holder.attach(page_bytes=MIB, room_pages=8, timeout_s=30).set(keys))
+        reading = reader.attach(page_bytes=MIB, room_pages=8, timeout_s=GET_S)
         assert reading.has(keys)
         assert "is down" in sentences(reader)
     is_taken_again(reader, reading, keys)
@@ -172,9 +164,9 @@ def test_named_port_down_at_start_is_used_once_it_comes_up(
 
 @pytest.mark.slow
 def test_while_no_tcp_connection_to_data_port_works_pages_come_by_rdma(
-    make_cluster: MakeCluster, attach: Attach
+    make_cluster: MakeCluster,
 ) -> None:
-    cluster, reading, keys = pair(make_cluster, attach, 1)
+    cluster, reading, keys = pair(make_cluster, 1)
     _, reader = cluster.daemons
     with barred(*(daemon.data_port for daemon in cluster.daemons)):
         before = rdma_bytes(reader)
@@ -183,10 +175,8 @@ def test_while_no_tcp_connection_to_data_port_works_pages_come_by_rdma(
 
 
 @pytest.mark.slow
-def test_peer_without_grpc_is_suspect_and_its_pages_miss_quickly(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
-    cluster, reading, keys = pair(make_cluster, attach, 1)
+def test_peer_without_grpc_is_suspect_and_its_pages_miss_quickly(make_cluster: MakeCluster) -> None:
+    cluster, reading, keys = pair(make_cluster, 1)
     _, reader = cluster.daemons
     with barred(*(daemon.meta_port for daemon in cluster.daemons)):
         eventually(lambda: "is suspect" in sentences(reader), LONG_S, "the peer is suspect")

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from harness.background import Background
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
@@ -44,11 +44,11 @@ def hits(pages: Pages, keys: list[bytes]) -> bool:
     return pages.has(keys)
 
 
-def prepared(cluster: Cluster, attach: Attach) -> tuple[Pages, Pages, list[bytes]]:
+def prepared(cluster: Cluster) -> tuple[Pages, Pages, list[bytes]]:
     """Pages at the holder and the reader, and 8 keys that were read, so that channels exist."""
     holder, reader = cluster.daemons
-    writing = attach(holder, page_bytes=MIB, room_pages=8, timeout_s=30)
-    reading = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=8)
+    writing = holder.attach(page_bytes=MIB, room_pages=8, timeout_s=30)
+    reading = reader.attach(page_bytes=MIB, room_pages=8, timeout_s=8)
     keys = keys_of("before", 8)
     assert all(writing.set(keys))
     eventually(lambda: reading.has(keys), LONG_S, "all pages are read")
@@ -57,13 +57,13 @@ def prepared(cluster: Cluster, attach: Attach) -> tuple[Pages, Pages, list[bytes
 
 @pytest.mark.parametrize("whose", ["reader", "holder"])
 def test_a_pulled_cable_costs_no_more_than_misses_and_is_taken_again(
-    make_cluster: MakeCluster, attach: Attach, whose: str
+    make_cluster: MakeCluster, whose: str
 ) -> None:
     cluster = two_rails_each(make_cluster)
     holder, reader = cluster.daemons
     cable = devices()[2 if whose == "reader" else 0]
     side = reader if whose == "reader" else holder
-    _, reading, keys = prepared(cluster, attach)
+    _, reading, keys = prepared(cluster)
     with no_leaks(holder, reader):
         with Background(lambda: reading.get(keys)) as reads:
             reads.wait_rounds(1)
@@ -88,12 +88,10 @@ def test_a_pulled_cable_costs_no_more_than_misses_and_is_taken_again(
         eventually(lambda: reading.has(keys), LONG_S, "all pages are read again")
 
 
-def test_without_any_rail_pages_are_misses_until_one_is_back(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_without_any_rail_pages_are_misses_until_one_is_back(make_cluster: MakeCluster) -> None:
     cluster = two_rails_each(make_cluster)
     holder, reader = cluster.daemons
-    _, reading, keys = prepared(cluster, attach)
+    _, reading, keys = prepared(cluster)
     with no_leaks(holder, reader):
         with pulled(*devices()[2:4]):
             eventually(lambda: not any(rails_up(reader)), 30, "both rails are out")
@@ -102,14 +100,12 @@ def test_without_any_rail_pages_are_misses_until_one_is_back(
         eventually(lambda: reading.has(keys), LONG_S, "all pages are read again")
 
 
-def test_reads_move_from_a_silent_rail_to_the_other_rail(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_reads_move_from_a_silent_rail_to_the_other_rail(make_cluster: MakeCluster) -> None:
     # With 7, soft-RoCE retries for ever, so no device reports an error.
     cluster = two_rails_each(make_cluster, rdma_retry_count=7)
     _, reader = cluster.daemons
-    _, _, keys = prepared(cluster, attach)
-    hasty = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=3)
+    _, _, keys = prepared(cluster)
+    hasty = reader.attach(page_bytes=MIB, room_pages=8, timeout_s=3)
     with cut(devices()[2]):
         assert all(hasty.has(keys) for _ in range(10)), "the other rail has what this one has not"
         assert rails_up(reader) == [True, True]
@@ -121,12 +117,10 @@ def test_reads_move_from_a_silent_rail_to_the_other_rail(
     )
 
 
-def test_auto_goes_on_over_tcp_while_no_rail_is_up(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_auto_goes_on_over_tcp_while_no_rail_is_up(make_cluster: MakeCluster) -> None:
     cluster = two_rails_each(make_cluster, protocol="auto")
     _, reader = cluster.daemons
-    _, reading, keys = prepared(cluster, attach)
+    _, reading, keys = prepared(cluster)
     with pulled(*devices()[2:4]):
         eventually(lambda: not any(rails_up(reader)), 30, "both rails are out")
         eventually(lambda: reading.has(keys), LONG_S, "all pages are read over TCP")
@@ -139,13 +133,11 @@ def test_auto_goes_on_over_tcp_while_no_rail_is_up(
     )
 
 
-def test_auto_falls_back_to_tcp_while_all_rails_are_silent(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_auto_falls_back_to_tcp_while_all_rails_are_silent(make_cluster: MakeCluster) -> None:
     cluster = two_rails_each(make_cluster, protocol="auto", rdma_retry_count=7)
     _, reader = cluster.daemons
-    _, _, keys = prepared(cluster, attach)
-    hasty = attach(reader, page_bytes=MIB, room_pages=8, timeout_s=3)
+    _, _, keys = prepared(cluster)
+    hasty = reader.attach(page_bytes=MIB, room_pages=8, timeout_s=3)
     with cut(devices()[2]), cut(devices()[3]):
         eventually(
             lambda: all(hasty.has(keys) for _ in range(5)), LONG_S, "all pages are read over TCP"
@@ -159,13 +151,11 @@ def test_auto_falls_back_to_tcp_while_all_rails_are_silent(
     eventually(lambda: reader.status()["transport"]["fallback_peers"] == 0, 5, "and said to be")
 
 
-def test_holder_killed_mid_read_is_read_again_after_its_restart(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_holder_killed_mid_read_is_read_again_after_its_restart(make_cluster: MakeCluster) -> None:
     cluster = two_rails_each(make_cluster)
     _, reader = cluster.daemons
     holder = cluster[0]
-    writing, reading, keys = prepared(cluster, attach)
+    writing, reading, keys = prepared(cluster)
     with no_leaks(holder, reader):
         for _ in range(2):
             with Background(lambda: reading.get(keys)) as reads:
@@ -180,12 +170,10 @@ def test_holder_killed_mid_read_is_read_again_after_its_restart(
     assert reading.calls.longest_s < 10
 
 
-def test_a_reader_that_dies_leaves_nothing_at_the_holder(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_a_reader_that_dies_leaves_nothing_at_the_holder(make_cluster: MakeCluster) -> None:
     cluster = two_rails_each(make_cluster)
     holder, reader = cluster.daemons
-    _, reading, keys = prepared(cluster, attach)
+    _, reading, keys = prepared(cluster)
     with no_leaks(holder):
         assert channels_of(holder)[1] > 0
         with Background(lambda: reading.get(keys)) as reads:

@@ -1,20 +1,20 @@
 """The holder does not see RDMA READs; the reader's node counts them, and keeps what is hot."""
 
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 PAGES = 16
 
 
-def test_hot_pages_outlive_their_holder(make_cluster: MakeCluster, attach: Attach) -> None:
+def test_hot_pages_outlive_their_holder(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         2, replica_share=0.1, each=[{"device_names": "rxe0"}, {"device_names": "rxe1"}]
     )
     holder, reader = cluster.daemons
     keys = keys_of("hot", PAGES)
-    assert all(attach(holder, room_pages=PAGES).set(keys))
-    getting = attach(reader, room_pages=PAGES, timeout_s=20)
+    assert all(holder.attach(room_pages=PAGES).set(keys))
+    getting = reader.attach(room_pages=PAGES, timeout_s=20)
 
     def has_replicas() -> bool:
         """Reads until the node has its own."""

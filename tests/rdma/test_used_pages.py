@@ -2,7 +2,7 @@
 
 import itertools
 
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -11,14 +11,12 @@ POOL, POOL_PAGES = "8MiB", 120
 ROUND = POOL_PAGES // 2  # pages that are set between two checks
 
 
-def test_pages_read_by_peers_stay_while_the_pool_turns_over(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_pages_read_by_peers_stay_while_the_pool_turns_over(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         2, pool_size=POOL, each=[{"device_names": "rxe0"}, {"device_names": "rxe1"}]
     )
     holder, reader = cluster.daemons
-    setting, getting = attach(holder), attach(reader, timeout_s=20)
+    setting, getting = holder.attach(), reader.attach(timeout_s=20)
     used, unused = keys_of("used", USED), keys_of("unused", USED)
     assert all(setting.set(used))
     assert all(setting.set(unused))

@@ -11,7 +11,6 @@ import grpc.aio
 import pytest
 from harness.cluster import Cluster, Daemon
 from harness.content import Content
-from harness.fixtures import Attach
 from harness.pages import keys_of
 from harness.waiting import eventually
 
@@ -56,10 +55,10 @@ async def member_of(member: VerbsMember, daemon: Daemon) -> None:
     await asyncio.to_thread(eventually, seen, 30, "the daemon knows the member")
 
 
-def test_a_member_reads_the_page_that_its_record_names(mixed: Cluster, attach: Attach) -> None:
+def test_a_member_reads_the_page_that_its_record_names(mixed: Cluster) -> None:
     holder = mixed[0]
     (key,) = keys_of("read by verbs", 1)
-    assert all(attach(holder, page_bytes=PAGE_BYTES).set([key]))
+    assert all(holder.attach(page_bytes=PAGE_BYTES).set([key]))
     found = located(holder, key)
     (there,) = found.holders
 
@@ -85,12 +84,10 @@ def test_a_member_reads_the_page_that_its_record_names(mixed: Cluster, attach: A
     claim(mixed, work())
 
 
-def test_a_member_can_read_nothing_but_the_pool_and_write_nothing(
-    mixed: Cluster, attach: Attach
-) -> None:
+def test_a_member_can_read_nothing_but_the_pool_and_write_nothing(mixed: Cluster) -> None:
     holder = mixed[0]
     keys = keys_of("not to be written", 4)
-    pages = attach(holder)
+    pages = holder.attach()
     assert all(pages.set(keys))
 
     async def refused(member: VerbsMember, what: str) -> None:

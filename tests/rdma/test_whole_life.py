@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from harness.clock import PACE
 from harness.cluster import Cluster, Daemon
-from harness.fixtures import Attach, MakeCluster
+from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
@@ -70,14 +70,12 @@ def is_sanitized(daemon: Daemon) -> bool:
     return "libasan" in Path(f"/proc/{daemon.pid}/maps").read_text()
 
 
-def test_pages_both_ways_a_death_a_return_and_a_clean_stop(
-    make_cluster: MakeCluster, attach: Attach
-) -> None:
+def test_pages_both_ways_a_death_a_return_and_a_clean_stop(make_cluster: MakeCluster) -> None:
     cluster = patient_pair(make_cluster)
     first, second = cluster.daemons
     assert is_sanitized(first) == is_sanitized(second) == SANITIZED
     shape = {"page_bytes": PAGE_BYTES, "room_pages": PAGES, "timeout_s": LONG_S}
-    here, there = attach(first, **shape), attach(second, **shape)
+    here, there = first.attach(**shape), second.attach(**shape)
     pages_travel(first, here, second, there, "there")
     lost = pages_travel(second, there, first, here, "and back")
 

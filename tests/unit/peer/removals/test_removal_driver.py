@@ -138,24 +138,21 @@ async def test_removal_waits_until_its_own_node_has_told_all_owners() -> None:
     assert await driven.round(one) == {}
 
 
-def test_member_that_answered_is_asked_again_in_a_later_view() -> None:
+async def test_member_that_answered_is_asked_again_in_a_later_view() -> None:
     """An earlier answer says nothing about a member that has joined or returned since."""
 
-    async def claim() -> None:
-        driven, one = Driven(OTHER), removal()
+    driven, one = Driven(OTHER), removal()
 
-        def somebody_comes() -> None:
-            driven.view.number = 2
-            driven.on_ask = lambda: None
+    def somebody_comes() -> None:
+        driven.view.number = 2
+        driven.on_ask = lambda: None
 
-        driven.on_ask = somebody_comes
-        driven.told = {"a": [(2, [])], "b": [(1, []), (1, []), (2, ["c"]), (2, [])]}
-        assert await driven.round(one) == {"b": "it does not have the newest view yet"}
-        assert await driven.round(one) == {"b": "it has not told c yet"}
-        assert await driven.round(one) == {}
-        assert driven.asked == [bytes(16), b"", b"", b""]
-
-    asyncio.run(claim())
+    driven.on_ask = somebody_comes
+    driven.told = {"a": [(2, [])], "b": [(1, []), (1, []), (2, ["c"]), (2, [])]}
+    assert await driven.round(one) == {"b": "it does not have the newest view yet"}
+    assert await driven.round(one) == {"b": "it has not told c yet"}
+    assert await driven.round(one) == {}
+    assert driven.asked == [bytes(16), b"", b"", b""]
 
 
 async def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
@@ -172,28 +169,25 @@ async def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
     assert await driven.round(one) == {}
 
 
-def test_open_removals_share_one_answer_per_member() -> None:
+async def test_open_removals_share_one_answer_per_member() -> None:
     """A view change costs one call for each member, however many removals are open."""
 
-    async def claim() -> None:
-        driven, removals = Driven(OTHER), [removal(number) for number in range(100)]
-        driven.told["b"] = [(1, list[str]())] * 100 + [(2, [])]
+    driven, removals = Driven(OTHER), [removal(number) for number in range(100)]
+    driven.told["b"] = [(1, list[str]())] * 100 + [(2, [])]
 
-        async def one_is_silent(*_: object) -> dict[str, str]:
-            return {"c": "it vanished without a goodbye"}
+    async def one_is_silent(*_: object) -> dict[str, str]:
+        return {"c": "it vanished without a goodbye"}
 
-        cast(Any, driven._driver)._still_silent = one_is_silent
-        for one in removals:
-            assert await driven.round(one) == {"c": "it vanished without a goodbye"}
-        driven.view.number = 2
-        asked = len(driven.asked)
-        driven.told["a"] = [(2, [])]
-        await asyncio.gather(*(driven.round(one) for one in removals))
-        for one in removals:
-            await driven.round(one)
-        assert driven.asked[asked:] == [b""]
-
-    asyncio.run(claim())
+    cast(Any, driven._driver)._still_silent = one_is_silent
+    for one in removals:
+        assert await driven.round(one) == {"c": "it vanished without a goodbye"}
+    driven.view.number = 2
+    asked = len(driven.asked)
+    driven.told["a"] = [(2, [])]
+    await asyncio.gather(*(driven.round(one) for one in removals))
+    for one in removals:
+        await driven.round(one)
+    assert driven.asked[asked:] == [b""]
 
 
 async def test_members_answer_before_a_removal_does_not_count_for_it() -> None:
