@@ -5,6 +5,7 @@ import inspect
 import os
 
 import pytest
+import uvloop
 from harness import clock, stalls
 
 # Python exits with 120 if output that is left in a buffer cannot be written. Users have the buffer.
@@ -42,5 +43,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {
         name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
     }
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), clock.seconds(100)))
+    run = uvloop.run if pyfuncitem.get_closest_marker("uvloop") else asyncio.run
+    run(asyncio.wait_for(pyfuncitem.obj(**arguments), clock.seconds(100)))
     return True

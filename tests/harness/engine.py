@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 from harness.clock import seconds
@@ -63,12 +63,7 @@ class Engine:
     def __enter__(self) -> "Engine":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.connector.close()
         if self._fd >= 0:
             os.close(self._fd)

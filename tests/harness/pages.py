@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from harness.call_times import SLACK_S, CallTimes, TimedClient
 from harness.content import Content
@@ -36,12 +35,7 @@ class Pages:
     def __enter__(self) -> "Pages":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.client.close()
         if error is None:
             self.calls.check()

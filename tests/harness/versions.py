@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from harness.call_times import SLACK_S, TimedClient
 from harness.waiting import CALL_S
@@ -33,12 +32,7 @@ class Versions:
     def __enter__(self) -> Versions:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.client.close()
 
     def _columns(self, keys: Sequence[bytes]) -> tuple[list[int], list[int]]:

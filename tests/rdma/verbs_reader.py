@@ -12,7 +12,6 @@ import os
 import random
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar
 
 from pyverbs.addr import GID, AHAttr, GlobalRoute
@@ -148,12 +147,7 @@ class VerbsQueuePair:
     def __enter__(self: Kind) -> Kind:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -1,7 +1,5 @@
 """Measures how long a thread's calls into peercache_client have released the GIL."""
 
-from types import TracebackType
-
 from peercache_client import _ipc
 
 
@@ -20,10 +18,5 @@ class Released:
         self._began = _ipc.waited_s()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -28,10 +30,16 @@ def test_no_read_finds_a_page_removed_before_it_began(seed: int) -> None:
     removals.removed(seed)
 
 
-def test_claim_of_our_future_incarnation_costs_us_no_pages() -> None:
-    with RemovalsCluster(1, 2) as cluster:
+@contextmanager
+def settled(seed: int, size: int) -> Iterator[RemovalsCluster]:
+    with RemovalsCluster(seed, size) as cluster:
         cluster.until_agreed(20 * TTL_S)
         cluster.run(2.0)
+        yield cluster
+
+
+def test_claim_of_our_future_incarnation_costs_us_no_pages() -> None:
+    with settled(1, 2) as cluster:
         ours, other = cluster.nodes["n0000"], cluster.nodes["n0001"]
         assert cluster.set(ours, KEYS[0])
         cluster.run(1.0)
@@ -57,9 +65,7 @@ def test_page_set_after_its_removal_survives_a_full_cluster_start(
             await asyncio.sleep(0.5)  # n0000 has been told by then
         return await answer(self, caller, request)
 
-    with RemovalsCluster(1, 2) as cluster:
-        cluster.until_agreed(20 * TTL_S)
-        cluster.run(2.0)
+    with settled(1, 2) as cluster:
         cluster.crash("n0000")
         cluster.until_agreed(20 * TTL_S)
         cluster.remove(cluster.nodes["n0001"], KEYS[0])
@@ -76,9 +82,7 @@ def test_page_set_after_its_removal_survives_a_full_cluster_start(
 
 
 def test_member_does_not_tell_of_unknown_missed_removals() -> None:
-    with RemovalsCluster(1, 2) as cluster:
-        cluster.until_agreed(20 * TTL_S)
-        cluster.run(2.0)
+    with settled(1, 2) as cluster:
         ours, other = cluster.nodes["n0000"].daemon, cluster.nodes["n0001"].address
         life = ours.removals.lives.find(other.node_id, other.incarnation)
         assert life is not None
@@ -95,9 +99,7 @@ def test_member_does_not_tell_of_unknown_missed_removals() -> None:
 
 
 def test_claims_of_two_members_on_each_other_end_when_neither_has_any() -> None:
-    with RemovalsCluster(1, 3) as cluster:
-        cluster.until_agreed(20 * TTL_S)
-        cluster.run(2.0)
+    with settled(1, 3) as cluster:
         ours = cluster.nodes["n0000"].daemon.removals
         b, c = (cluster.nodes[name].address for name in ("n0001", "n0002"))
         for by, owing in ((b, c), (c, b)):
@@ -111,9 +113,7 @@ def test_claims_of_two_members_on_each_other_end_when_neither_has_any() -> None:
 
 def test_nothing_is_known_while_pages_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is gone before the node has forgotten which lives it would tell what."""
-    with RemovalsCluster(1, 2) as cluster:
-        cluster.until_agreed(20 * TTL_S)
-        cluster.run(2.0)
+    with settled(1, 2) as cluster:
         ours, other = cluster.nodes["n0000"], cluster.nodes["n0001"].address
         catch_up = ours.daemon.removal_catch_up
         answers = []
@@ -135,9 +135,7 @@ def test_nothing_is_known_while_pages_are_dropped(monkeypatch: pytest.MonkeyPatc
 
 
 def test_journal_positions_of_other_members_are_saved() -> None:
-    with RemovalsCluster(1, 3) as cluster:
-        cluster.until_agreed(20 * TTL_S)
-        cluster.run(2.0)
+    with settled(1, 3) as cluster:
         cluster.remove(cluster.nodes["n0000"], KEYS[0])
         cluster.run(2.0)
         for disk in cluster.disks.values():
@@ -157,9 +155,7 @@ def test_lost_end_of_removal_message_is_sent_again(
         return await call(self, node, method, request)
 
     monkeypatch.setattr(RemovalCalls, "call", one_is_lost)
-    with RemovalsCluster(1, 3) as cluster:
-        cluster.until_agreed(20 * TTL_S)
-        cluster.run(2.0)
+    with settled(1, 3) as cluster:
         cluster.remove(cluster.nodes["n0000"], KEYS[0])
         cluster.run(0.2 * ORPHANED_S)
         assert lost and cluster.history.sure == 1
@@ -176,9 +172,7 @@ def test_member_asks_the_driver_about_an_orphaned_removal(
             await tell_over(self, node, *what)
 
     monkeypatch.setattr(RemovalDriver, "_tell_over", not_to_the_last)
-    with RemovalsCluster(1, 3) as cluster:
-        cluster.until_agreed(20 * TTL_S)
-        cluster.run(2.0)
+    with settled(1, 3) as cluster:
         cluster.remove(cluster.nodes["n0000"], KEYS[0])
         cluster.run(0.5 * ORPHANED_S)
         assert cluster.nodes["n0002"].engine.removing
@@ -187,9 +181,7 @@ def test_member_asks_the_driver_about_an_orphaned_removal(
 
 
 def test_removal_ends_when_a_lost_process_has_restarted() -> None:
-    with RemovalsCluster(1, 3) as cluster:
-        cluster.until_agreed(20 * TTL_S)
-        cluster.run(2.0)
+    with settled(1, 3) as cluster:
         cluster.leave("n0000")
         cluster.run(2 * TTL_S)
         # n0000 never meets this incarnation.

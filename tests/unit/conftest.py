@@ -17,6 +17,12 @@ settings.register_profile("fuzz", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
 
 
+@pytest.fixture(autouse=True)
+def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[IpcStandIn]:
     with IpcStandIn(tmp_path / "d.sock") as stand_in:

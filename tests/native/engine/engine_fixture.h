@@ -69,6 +69,13 @@ class Side {
   }
 
   std::vector<PageStatus> set(Pages& pages) { return run(pages, &Engine::set); }
+  // Pages that are set here.
+  Pages stored(const std::string& label, size_t count, uint32_t bytes) {
+    Pages pages(label, count, bytes);
+    pages.fill();
+    set(pages);
+    return pages;
+  }
   std::vector<PageStatus> get(Pages& pages) { return run(pages, &Engine::get); }
   std::vector<PageStatus> remove(Pages& pages) { return run(pages, &Engine::remove); }
   ExistsAnswer exists(Pages& pages) {

@@ -23,9 +23,7 @@ TEST_F(EnginePair, PagesAreReadByteForByteOnTheOtherNode) {
 
 TEST_F(EnginePair, UnknownKeysAndOtherLengthsAreMisses) {
   open(64 << 20);
-  Pages out("k", 4, 4096);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 4, 4096);
   Pages longer("k", 4, 8192);
   for (PageStatus status : a_->get(longer)) EXPECT_EQ(status, PageStatus::length_mismatch);
   for (PageStatus status : b_->get(longer)) EXPECT_EQ(status, PageStatus::length_mismatch);
@@ -46,9 +44,7 @@ TEST_F(EnginePair, DuplicatesInABatchAreNamed) {
 
 TEST_F(EnginePair, PagesThatWouldOverwriteEachOtherAreNotBothGot) {
   open(64 << 20);
-  Pages out("k", 3, 4096);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 3, 4096);
   for (Side* side : {a_.get(), b_.get()}) {
     Pages in("k", 3, 4096);
     auto refs = in.refs();
@@ -81,9 +77,7 @@ TEST_F(EnginePair, ABatchLargerThanThePoolDoesNotDeadlock) {
 
 TEST_F(EnginePair, ClearMakesEverythingUnreachableAtOnce) {
   open(64 << 20);
-  Pages pages("k", 20, 65'536);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("k", 20, 65'536);
   const Digest id = a_->engine.storage().namespaces().id_of("ns");
   for (Side* side : {a_.get(), b_.get()}) EXPECT_TRUE(side->engine.storage().raise_epoch(id, 1));
   Pages back("k", 20, 65'536);

@@ -29,9 +29,7 @@ bool is(const std::vector<PageStatus>& statuses, PageStatus expected) {
 
 TEST_F(EnginePair, CorruptBytesFromAPeerAreAMissAndCounted) {
   open(64 << 20);
-  Pages out("k", 1, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 1, 70'000);
   const Digest first[] = {
       digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
   PinnedPage page;
@@ -48,9 +46,7 @@ TEST_F(EnginePair, CorruptBytesFromAPeerAreAMissAndCounted) {
 
 TEST_F(EnginePair, CorruptPoolPageIsNeverServedAndIsDropped) {
   open(64 << 20);
-  Pages out("k", 2, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 2, 70'000);
   const Digest first[] = {
       digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
   PinnedPage page;
@@ -76,9 +72,7 @@ TEST_F(EnginePair, CorruptPoolPageIsNeverServedAndIsDropped) {
 
 TEST_F(EnginePair, NothingIsWrittenForAFencedWorker) {
   open(64 << 20);
-  Pages out("k", 20, 4096);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 20, 4096);
   for (Side* side : {a_.get(), b_.get()}) {
     side->fence(true);
     Pages in("k", 20, 4096);
@@ -90,9 +84,7 @@ TEST_F(EnginePair, NothingIsWrittenForAFencedWorker) {
 
 TEST_F(EnginePair, CopyOfALargePageStopsWhenItsWorkerGivesUp) {
   open(256 << 20);
-  Pages out("k", 1, 64 << 20);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 1, 64 << 20);
   bool met = false;
   for (int round = 0; !met && round < 100; ++round) {
     Pages in("k", 1, 64 << 20);
@@ -118,9 +110,7 @@ TEST_F(EnginePair, CopyOfALargePageStopsWhenItsWorkerGivesUp) {
 
 TEST_F(EnginePair, NoPageIsCopiedPastTheDeadline) {
   open(64 << 20);
-  Pages out("k", 20, 4096);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 20, 4096);
   a_->patience_ms = 0;
   Pages in("k", 20, 4096), more("m", 20, 4096);
   EXPECT_TRUE(is(a_->get(in), PageStatus::deadline));
@@ -263,8 +253,7 @@ TEST_F(EnginePair, PageEvictedRightAfterItsSetLeavesNoRecord) {
 
 TEST_F(EnginePair, ClearGivesTheRoomBack) {
   open(64 << 20);
-  Pages pages("k", 20, 65'536);
-  a_->set(pages);
+  Pages pages = a_->stored("k", 20, 65'536);
   ASSERT_TRUE(a_->engine.storage().raise_epoch(a_->engine.storage().namespaces().id_of("ns"), 1));
   EXPECT_TRUE(eventually([&] { return a_->engine.storage().pool().stats().keys == 0; }));
   EXPECT_TRUE(eventually([&] { return b_->records().stats().records == 0; }));
@@ -288,9 +277,7 @@ TEST_F(EnginePair, ExistsReportsNoPageOfAnUnreadableNode) {
 
 TEST_F(EnginePair, CachedPagesOfASuspectNodeAreNotRead) {
   open(64 << 20);
-  Pages pages("k", 4, 4096);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("k", 4, 4096);
   EXPECT_EQ(b_->exists(pages).prefix, 4u);  // this caches the locations
   b_->engine.nodes().set_suspect(b_->peer_index, true);
   EXPECT_EQ(b_->exists(pages).prefix, 0u);
@@ -301,9 +288,7 @@ TEST_F(EnginePair, CachedPagesOfASuspectNodeAreNotRead) {
 
 TEST_F(EnginePair, NoPageOfANodeThatMayHaveMissedRemovalsIsUsed) {
   open(64 << 20);
-  Pages pages("k", 4, 4096);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("k", 4, 4096);
   EXPECT_EQ(b_->exists(pages).prefix, 4u);  // this caches the locations
   b_->engine.nodes().set_owes(b_->peer_index, true);
   EXPECT_EQ(b_->exists(pages).prefix, 0u);
@@ -314,9 +299,7 @@ TEST_F(EnginePair, NoPageOfANodeThatMayHaveMissedRemovalsIsUsed) {
 
 TEST_F(EnginePair, APausedNodeServesNobody) {
   open(64 << 20);
-  Pages pages("k", 4, 4096);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("k", 4, 4096);
   a_->engine.set_paused(true);
   EXPECT_EQ(a_->exists(pages).prefix, 0u);
   EXPECT_TRUE(is(a_->get(pages), PageStatus::absent));
@@ -331,9 +314,7 @@ TEST_F(EnginePair, APausedNodeServesNobody) {
 TEST_F(EnginePair, AWorkerThatTruncatesItsMemoryLosesOnlyItsRegion) {
   open(64 << 20);
   constexpr size_t kBytes = 1 << 20;
-  Pages out("k", 1, kBytes);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 1, kBytes);
   const int fd = memfd_create("region", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(fd, kBytes), 0);
   void* region = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -395,9 +376,7 @@ TEST_F(EnginePair, SetDuringAClearLeavesNoPageAfterTheSweep) {
 
 TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
   open(64 << 20);
-  Pages pages("k", 4, 4096);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("k", 4, 4096);
   const PeerEndpoint right = endpoint_of(*a_);
   PeerEndpoint wrong = right;
   wrong.token.back() = 'x';
@@ -412,9 +391,7 @@ TEST_F(EnginePair, AReaderWithoutTheRightTokenGetsNothing) {
 
 TEST_F(EnginePair, DuplicateNodeIdDoesNotShutOutTheFirstReader) {
   open(64 << 20);
-  Pages pages("k", 4, 4096);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("k", 4, 4096);
   // Its handshake succeeds, and it is refused as a duplicate. Nothing of it remains.
   a_->engine.readers().admit("b", 'x', std::string(32, 'x'));
   EXPECT_TRUE(is(b_->get(pages), PageStatus::ok));

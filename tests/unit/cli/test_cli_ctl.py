@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -75,12 +74,6 @@ class Bench:
         return CliRunner().invoke(
             main, ["--socket", str(self.folder / "run" / "d.sock"), *arguments], input=stdin
         )
-
-
-@pytest.fixture(autouse=True)
-def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

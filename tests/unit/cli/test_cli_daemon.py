@@ -36,12 +36,6 @@ async def run(settings, stop, service):
 """
 
 
-@pytest.fixture(autouse=True)
-def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
-        monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def daemons() -> Iterator[list[subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []

@@ -43,12 +43,6 @@ class Bench:
         )
 
 
-@pytest.fixture(autouse=True)
-def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
-        monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def ctl() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as name:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import grp
 import json
-import os
 import pwd
 import subprocess
 import sys
@@ -40,12 +39,6 @@ def python_that(folder: Path, script: str) -> str:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return str(path)
-
-
-@pytest.fixture(autouse=True)
-def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

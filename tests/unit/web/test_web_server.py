@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from harness.clock import seconds
 from peercached.web import server as web
 from peercached.web.message import Request, Response, json_document, text
 from peercached.web.own_names import own_names
+
+pytestmark = pytest.mark.uvloop
 
 BIG = b"x" * (32 << 20)  # more than the kernel's buffers on both sides
 
@@ -54,17 +56,15 @@ ROUTES: dict[str, web.Handler] = {
 ASK_ON = b"GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def with_server(story: Callable[[web.WebServer], Awaitable[None]]) -> None:
-    async def tell() -> None:
-        server = web.WebServer("127.0.0.1", 0, ROUTES, POSTS)
-        await server.start()
-        try:
-            await asyncio.wait_for(story(server), seconds(20))
-        finally:
-            await server.stop()
-        assert server.connections == 0
-
-    uvloop.run(tell())
+@contextlib.asynccontextmanager
+async def served() -> AsyncIterator[web.WebServer]:
+    server = web.WebServer("127.0.0.1", 0, ROUTES, POSTS)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+    assert server.connections == 0
 
 
 async def exchange(server: web.WebServer, sent: bytes) -> bytes:
@@ -85,8 +85,8 @@ def get(path: str, *, more: str = "") -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n".encode()
 
 
-def test_a_get_is_answered_by_its_route() -> None:
-    async def story(server: web.WebServer) -> None:
+async def test_a_get_is_answered_by_its_route() -> None:
+    async with served() as server:
         answer = await exchange(server, get("/hello?who=you%20all"))
         head, _, body = answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200")
@@ -94,16 +94,14 @@ def test_a_get_is_answered_by_its_route() -> None:
         assert body == b"hello you all\n"
         assert server.counters.requests == 1
 
-    with_server(story)
-
 
 def post(path: str, body: bytes, *, more: str = "") -> bytes:
     head = get(path, more=f"Content-Length: {len(body)}\r\n{more}").replace(b"GET", b"POST", 1)
     return head + body
 
 
-def test_a_post_has_its_body_and_a_client_that_waits_is_told_to_send_it() -> None:
-    async def story(server: web.WebServer) -> None:
+async def test_a_post_has_its_body_and_a_client_that_waits_is_told_to_send_it() -> None:
+    async with served() as server:
         body = b"x" * web.BODY_BYTES_MAX
         answer = await exchange(server, post("/echo", body))
         assert answer.split(b"\r\n\r\n", 1)[1] == body
@@ -115,36 +113,28 @@ def test_a_post_has_its_body_and_a_client_that_waits_is_told_to_send_it() -> Non
         assert (await reader.read()).endswith(b"\r\n\r\nabc")
         writer.close()
 
-    with_server(story)
 
-
-def test_a_slow_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_body_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "HEAD_S", seconds(0.1))
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         assert await exchange(server, post("/echo", b"abc")[:-1]) == b""
         assert server.counters.cut == 1
 
-    with_server(story)
 
-
-def test_one_connection_serves_request_after_request() -> None:
-    async def story(server: web.WebServer) -> None:
+async def test_one_connection_serves_request_after_request() -> None:
+    async with served() as server:
         first = b"GET /hello?who=%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
         answers = await exchange(server, first % 1 + first % 2 + get("/hello?who=3"))
         assert re.findall(rb"hello (\d)", answers) == [b"1", b"2", b"3"]
         assert server.counters.requests == 3
 
-    with_server(story)
 
-
-def test_head_has_the_length_and_no_body() -> None:
-    async def story(server: web.WebServer) -> None:
+async def test_head_has_the_length_and_no_body() -> None:
+    async with served() as server:
         answer = await exchange(server, get("/hello").replace(b"GET", b"HEAD", 1))
         assert b"content-length: 13" in answer.lower()
         assert answer.endswith(b"\r\n\r\n")
-
-    with_server(story)
 
 
 @pytest.mark.parametrize(
@@ -163,18 +153,18 @@ def test_head_has_the_length_and_no_body() -> None:
         (get("/wrong"), b"400"),
     ],
 )
-def test_bad_requests_get_their_status_and_the_server_goes_on(sent: bytes, status: bytes) -> None:
-    async def story(server: web.WebServer) -> None:
+async def test_bad_requests_get_their_status_and_the_server_goes_on(
+    sent: bytes, status: bytes
+) -> None:
+    async with served() as server:
         assert (await exchange(server, sent)).split()[1] == status
         assert (await exchange(server, get("/hello"))).split()[1] == b"200"
 
-    with_server(story)
 
-
-def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "HEAD_S", seconds(0.1))
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         try:
             while server.counters.cut == 0:  # an occasional byte must not extend the time limit
@@ -186,44 +176,38 @@ def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
         writer.close()
         assert server.counters.cut == 1
 
-    with_server(story)
 
-
-def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "IDLE_S", seconds(0.05))
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         assert await reader.read() == b""
         writer.close()
 
-    with_server(story)
 
-
-def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "WRITE_S", seconds(0.1))
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(get("/big"))
         await eventually(lambda: server.counters.cut == 1 and server.connections == 0)
         writer.close()
 
-    with_server(story)
 
-
-def test_a_large_answer_arrives_whole() -> None:
-    async def story(server: web.WebServer) -> None:
+async def test_a_large_answer_arrives_whole() -> None:
+    async with served() as server:
         answer = await exchange(server, get("/big"))
         assert answer.partition(b"\r\n\r\n")[2] == BIG
 
-    with_server(story)
 
-
-def test_a_flood_of_silent_connections_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_of_silent_connections_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(web, "IDLE_MAX", 4)
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         flood = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
         await eventually(lambda: server.connections == 4)
         for _ in range(20):
@@ -236,10 +220,8 @@ def test_a_flood_of_silent_connections_keeps_nobody_out(monkeypatch: pytest.Monk
         for _, writer in flood:
             writer.close()
 
-    with_server(story)
 
-
-def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "ANSWERS_MAX", 4)
     monkeypatch.setattr(web, "TURN_S", 0.05)
     done = asyncio.Event()
@@ -250,7 +232,7 @@ def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setitem(ROUTES, "/slow", slow)
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         asked = [asyncio.ensure_future(exchange(server, get("/slow"))) for _ in range(4)]
         await eventually(lambda: len(server._answering) == 4)
         assert b"503" in await exchange(server, get("/hello"))
@@ -260,10 +242,8 @@ def test_one_more_than_can_be_answered_is_refused(monkeypatch: pytest.MonkeyPatc
         await eventually(lambda: server.connections == 0)
         assert b"200" in await exchange(server, get("/hello"))
 
-    with_server(story)
 
-
-def test_a_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "ANSWERS_PER_HOST_MAX", 2)
 
     async def slow(_: Request) -> Response:
@@ -272,16 +252,14 @@ def test_a_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(ROUTES, "/slow", slow)
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         answers = await asyncio.gather(*(exchange(server, get("/slow")) for _ in range(10)))
         assert all(b"at last" in answer for answer in answers)
         assert server.counters.displaced == 0
 
-    with_server(story)
-
 
 @pytest.mark.parametrize("bound", ["ANSWERS_MAX", "ANSWERS_PER_HOST_MAX"])
-def test_clients_that_read_nothing_keep_neither_probe_nor_scraper_out(
+async def test_clients_that_read_nothing_keep_neither_probe_nor_scraper_out(
     monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     monkeypatch.setattr(web, bound, 4)
@@ -291,7 +269,7 @@ def test_clients_that_read_nothing_keep_neither_probe_nor_scraper_out(
 
     monkeypatch.setitem(ROUTES, "/healthz", healthy)
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         takers = []
         for _ in range(40):  # more than the server answers at once
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -305,10 +283,8 @@ def test_clients_that_read_nothing_keep_neither_probe_nor_scraper_out(
         for _, writer in takers:
             writer.transport.abort()
 
-    with_server(story)
 
-
-def test_work_that_takes_long_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_that_takes_long_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "ANSWERS_MAX", 4)
     monkeypatch.setattr(web, "WORK_S", 0.05)
 
@@ -318,7 +294,7 @@ def test_work_that_takes_long_makes_room(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setitem(ROUTES, "/hangs", hangs)
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         asked = [asyncio.ensure_future(exchange(server, get("/hangs"))) for _ in range(4)]
         await eventually(lambda: len(server._answering) == 4)
         assert b"200" in await exchange(server, get("/hello"))
@@ -326,10 +302,8 @@ def test_work_that_takes_long_makes_room(monkeypatch: pytest.MonkeyPatch) -> Non
         for one in asked:
             one.cancel()
 
-    with_server(story)
 
-
-def test_clients_that_leave_during_their_answer_leave_no_traceback(
+async def test_clients_that_leave_during_their_answer_leave_no_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     faults: list[object] = []
@@ -340,7 +314,7 @@ def test_clients_that_leave_during_their_answer_leave_no_traceback(
 
     monkeypatch.setitem(ROUTES, "/slow", slow)
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
         for _ in range(20):
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -349,24 +323,20 @@ def test_clients_that_leave_during_their_answer_leave_no_traceback(
             writer.transport.abort()
             await eventually(lambda: not server._answering)
         gc.collect()  # asyncio reports a task's exception when it is collected
-
-    with_server(story)
     assert faults == []
 
 
-def test_a_connection_that_never_asks_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_never_asks_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "HEAD_S", seconds(0.1))
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         assert await reader.read() == b""
         writer.close()
         assert server.counters.cut == 1
 
-    with_server(story)
 
-
-def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "HANDLE_S", seconds(0.05))
 
     async def hangs(_: Request) -> Response:
@@ -375,10 +345,8 @@ def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setitem(ROUTES, "/hangs", hangs)
 
-    async def story(server: web.WebServer) -> None:
+    async with served() as server:
         assert (await exchange(server, get("/hangs"))).split()[1] == b"504"
-
-    with_server(story)
 
 
 def test_a_stop_ends_a_request_that_comes_at_the_same_moment() -> None:
@@ -405,15 +373,13 @@ def test_a_stop_ends_a_request_that_comes_at_the_same_moment() -> None:
         uvloop.run(claim())
 
 
-def test_taken_port_error_names_the_address_and_the_key() -> None:
-    async def story(server: web.WebServer) -> None:
+async def test_taken_port_error_names_the_address_and_the_key() -> None:
+    async with served() as server:
         second = web.WebServer("127.0.0.1", server.port, {})
         with pytest.raises(OSError, match=r"127\.0\.0\.1:\d+.*set metrics_port") as failed:
             await second.start()
         assert str(os.getpid()) not in str(failed.value)  # this process has the port
         await second.stop()
-
-    with_server(story)
 
 
 def test_a_json_document_is_compact() -> None:
@@ -421,20 +387,17 @@ def test_a_json_document_is_compact() -> None:
     assert (answer.body, answer.status) == (b'{"a":[1,2]}', HTTPStatus.ACCEPTED)
 
 
-def test_only_addresses_and_own_names_are_answered() -> None:
+async def test_only_addresses_and_own_names_are_answered() -> None:
     own = ["10.0.0.1:31997", "[::1]:31997", "LOCALHOST", "a.site.", os.uname().nodename]
     foreign = ["evil.example", "evil.example:31997", "[::1", "a.site.x"]
 
-    async def story() -> None:
-        server = web.WebServer("127.0.0.1", 0, ROUTES, POSTS, {"A.site"})
-        await server.start()
-        for host in own + foreign:
-            asked = get("/hello").replace(b"localhost", host.encode())
-            status = b"200" if host in own else b"421"
-            assert (await exchange(server, asked)).split()[1] == status, host
-        await server.stop()
-
-    uvloop.run(story())
+    server = web.WebServer("127.0.0.1", 0, ROUTES, POSTS, {"A.site"})
+    await server.start()
+    for host in own + foreign:
+        asked = get("/hello").replace(b"localhost", host.encode())
+        status = b"200" if host in own else b"421"
+        assert (await exchange(server, asked)).split()[1] == status, host
+    await server.stop()
 
 
 def test_own_names_are_those_of_the_host_in_its_domains(

@@ -56,9 +56,7 @@ TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
 
 TEST_F(Adopt, CorruptPageIsNotAdopted) {
   open(64 << 20);
-  Pages out("k", 3, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 3, 70'000);
   spoil("k1");
   const Adopted adopted = adopt(offered().at(0));
   EXPECT_EQ(adopted.taken.size(), 2u);
@@ -69,9 +67,7 @@ TEST_F(Adopt, CorruptPageIsNotAdopted) {
 
 TEST_F(Adopt, PageRemovedMeanwhileIsNotAdopted) {
   open(64 << 20);
-  Pages out("k", 2, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 2, 70'000);
   const Handover part = offered().at(0);
   a_->remove(out);
   EXPECT_TRUE(adopt(part).taken.empty());
@@ -107,9 +103,7 @@ TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {
 
 TEST_F(Adopt, ClearDropsAdoptedPagesAndRefusesTheirEpoch) {
   open(64 << 20);
-  Pages out("k", 2, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 2, 70'000);
   const Handover part = offered().at(0);
   ASSERT_EQ(adopt(part).taken.size(), 2u);  // no worker has opened "ns" at b
   ASSERT_TRUE(b_->engine.storage().raise_epoch(part.namespace_id, 1));
@@ -122,9 +116,7 @@ TEST_F(Adopt, ClearDropsAdoptedPagesAndRefusesTheirEpoch) {
 
 TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
   open(64 << 20);
-  Pages out("k", 2, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 2, 70'000);
   const Handover part = offered().at(0);
   const Digest one[] = {part.rows[0].digest};
   std::vector<RecordRow> rows;
@@ -139,17 +131,14 @@ TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
 TEST_F(Adopt, AFullPoolTakesNoPagesThatYoungerOnesWouldHaveToGoFor) {
   open(4 << 20);
   Pool& pool = b_->engine.storage().pool();
-  Pages old("old", 1, 4000);
-  b_->set(old);
+  Pages old = b_->stored("old", 1, 4000);
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   for (int i = 0; i < 1200 && pool.room().free_bytes >= 4000; ++i) {
     Pages young("young" + std::to_string(i), 1, 4000);
     b_->set(young);
   }
   ASSERT_LT(pool.room().free_bytes, 4000u);
-  Pages out("k", 2, 4000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 2, 4000);
   Handover part = offered().at(0);
   part.spilled = true;
   const uint32_t oldest_ms = pool.room().coldest_idle_ms;
@@ -162,9 +151,7 @@ TEST_F(Adopt, AFullPoolTakesNoPagesThatYoungerOnesWouldHaveToGoFor) {
 
 TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
   open(64 << 20);
-  Pages out("k", 10, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 10, 70'000);
   Pages in("k", 10, 70'000);
   const auto read_often = [&] {
     for (uint32_t i = 0; i < HotReads::kReads; ++i) {
@@ -190,9 +177,7 @@ TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
 // The holder has missed the removal, and still gives the page to whoever asks for its record.
 TEST_F(Adopt, NoReplicaIsMadeOfARecordThatIsOlderThanARemoval) {
   open(64 << 20);
-  Pages out("k", 3, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 3, 70'000);
   Pages in("k", 3, 70'000);
   for (uint32_t i = 0; i < HotReads::kReads; ++i) b_->get(in);
   ASSERT_TRUE(b_->engine.hot().any());
@@ -205,9 +190,7 @@ TEST_F(Adopt, NoReplicaIsMadeOfARecordThatIsOlderThanARemoval) {
 
 TEST_F(Adopt, PagesFetchedForSomebodyAreReplicasBeyondTheirShareUnlessARemovalCameBetween) {
   open(64 << 20);
-  Pages out("k", 3, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 3, 70'000);
   Handover part = offered().at(0);
   part.learnt_at = b_->engine.adopter().removal_changes();
   const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, "another")};
@@ -226,9 +209,7 @@ TEST_F(Adopt, PagesFetchedForSomebodyAreReplicasBeyondTheirShareUnlessARemovalCa
 
 TEST_F(Adopt, NothingIsTakenOrSetWhileDraining) {
   open(64 << 20);
-  Pages out("k", 2, 70'000);
-  out.fill();
-  a_->set(out);
+  Pages out = a_->stored("k", 2, 70'000);
   b_->engine.set_taking(false);
   EXPECT_TRUE(adopt(offered().at(0)).taken.empty());
   for (const PageStatus status : b_->set(out)) EXPECT_EQ(status, PageStatus::draining);

@@ -27,9 +27,7 @@ class DemandTest : public EnginePair {
 
 TEST_F(DemandTest, ExistsCountsKeysBeforeTheFirstMissingOneByPlace) {
   open(4 << 20);
-  Pages pages("here", 4, kPageBytes);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("here", 4, kPageBytes);
   ask(*a_, {"here0", "here1", "nowhere", "here2"}, false, {64, 2});
   EXPECT_EQ(demand(*a_).asked(), 4u);
   EXPECT_EQ(found(*a_, Source::pool), 2u);
@@ -43,9 +41,7 @@ TEST_F(DemandTest, ExistsCountsKeysBeforeTheFirstMissingOneByPlace) {
 
 TEST_F(DemandTest, EachKeyCountsByItselfIfAllAreAskedFor) {
   open(4 << 20);
-  Pages pages("here", 2, kPageBytes);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("here", 2, kPageBytes);
   ask(*a_, {"nowhere", "here0", "here1"}, true);
   EXPECT_EQ(demand(*a_).asked(), 3u);
   EXPECT_EQ(found(*a_, Source::pool), 2u);
@@ -67,9 +63,7 @@ TEST_F(DemandTest, InvalidKeysAreNotLookedFor) {
 
 TEST_F(DemandTest, GetsCountOnlyForWorkersThatNeverCallExists) {
   open(4 << 20);
-  Pages pages("here", 2, kPageBytes), others("nowhere", 3, kPageBytes);
-  pages.fill();
-  a_->set(pages);
+  Pages pages = a_->stored("here", 2, kPageBytes), others("nowhere", 3, kPageBytes);
   a_->get(pages);
   EXPECT_EQ(demand(*a_).asked(), 0u);
   for (Pages* some : {&pages, &others}) {
