@@ -158,8 +158,7 @@ def test_returning_node_begins_empty_when_no_member_knows_the_removals(
     removed(worker(b))
     for daemon in (b, c):
         daemon.kill()
-        for path in daemon.state_dir.glob(f"removals-{daemon.node_id}.*"):
-            path.unlink()
+        daemon.lose_removal_state()
     for daemon in (b, c):
         daemon.start()
     for daemon in (b, c):
@@ -429,11 +428,9 @@ def test_removal_survives_the_death_of_the_node_driving_it(
 
 @pytest.mark.netns
 def test_a_removal_waits_for_a_host_that_is_cut_off(
-    network: Network, make_cluster: MakeCluster, worker: Worker
+    network: Network, hosts: Cluster, worker: Worker
 ) -> None:
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    a, b, _ = cluster.daemons
+    a, b, _ = hosts.daemons
     at_a = worker(a)
     assert all(at_a.set(KEYS, OLD))
     network.cut("a")
@@ -442,10 +439,10 @@ def test_a_removal_waits_for_a_host_that_is_cut_off(
     is_removing(at_b)
     assert at_a.get(KEYS) == [OLD] * len(KEYS), "it serves its own workers"
     network.heal("a")
-    cluster.wait_complete()
+    hosts.wait_complete()
     removed(at_b)
     assert all(at_b.set(KEYS, NEW))
-    all_is_new(cluster, worker)
+    all_is_new(hosts, worker)
 
 
 @pytest.mark.netns
@@ -524,11 +521,9 @@ def test_removal_waits_for_a_node_started_behind_the_partition(
 
 @pytest.mark.netns
 def test_a_host_that_is_gone_for_good_can_be_forgotten(
-    network: Network, make_cluster: MakeCluster, worker: Worker
+    network: Network, hosts: Cluster, worker: Worker
 ) -> None:
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    a, b, c = cluster.daemons
+    a, b, c = hosts.daemons
     assert all(worker(a).set(KEYS, OLD))
     network.cut("a")
     a.kill()
@@ -567,12 +562,10 @@ def test_a_frozen_node_cannot_be_forgotten(make_cluster: MakeCluster, worker: Wo
 
 @pytest.mark.netns
 def test_a_forgotten_node_that_comes_back_has_no_removed_page(
-    network: Network, make_cluster: MakeCluster, worker: Worker
+    network: Network, hosts: Cluster, worker: Worker
 ) -> None:
     """The operator was wrong: it was only cut off, and goes on beating."""
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    a, b, c = cluster.daemons
+    a, b, c = hosts.daemons
     assert all(worker(a).set(KEYS, OLD))
     network.cut("a")
     for daemon in (b, c):

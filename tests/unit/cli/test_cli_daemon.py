@@ -191,27 +191,20 @@ def test_a_signal_stops_the_daemon_cleanly_with_0(
     assert "stopped" in error
 
 
-def test_a_second_signal_ends_a_stop_that_hangs(daemons: list[subprocess.Popen[str]]) -> None:
-    hangs = SERVES + "    import asyncio\n    await asyncio.Event().wait()\n"
-    process = start(daemons, hangs)
-    wait_for_line(process, "ready")
-    process.terminate()
-    wait_for_line(process, "SIGTERM: stopping")
-    process.terminate()
-    process.communicate(timeout=seconds(30))
-    assert process.returncode == 1
-
-
-def test_a_second_signal_ends_even_a_stop_that_cannot_be_cancelled(
-    daemons: list[subprocess.Popen[str]],
-) -> None:
-    hangs = SERVES + (
-        "    import asyncio\n"
+@pytest.mark.parametrize(
+    "hangs",
+    [
+        "    await asyncio.Event().wait()\n",
         "    while True:\n"
         "        try: await asyncio.Event().wait()\n"
-        "        except asyncio.CancelledError: pass\n"
-    )
-    process = start(daemons, hangs)
+        "        except asyncio.CancelledError: pass\n",
+    ],
+    ids=["a stop that can be cancelled", "one that cannot"],
+)
+def test_a_second_signal_ends_a_stop_that_hangs(
+    daemons: list[subprocess.Popen[str]], hangs: str
+) -> None:
+    process = start(daemons, SERVES + "    import asyncio\n" + hangs)
     wait_for_line(process, "ready")
     process.terminate()
     wait_for_line(process, "SIGTERM: stopping")
