@@ -23,8 +23,7 @@ class RdmaChannels : public ::testing::Test {
 
 TEST_F(RdmaChannels, RefusedChannelFailsReadsBeforeTheDeadline) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   reader.refuse = true;
   // A read that waited for its deadline would end as PageStatus::deadline.
   EXPECT_EQ(one_read(reader, holder.set(0, 5000), patient_ms(60'000)), PageStatus::error);
@@ -32,8 +31,7 @@ TEST_F(RdmaChannels, RefusedChannelFailsReadsBeforeTheDeadline) {
 
 TEST_F(RdmaChannels, FailedExtraChannelCastsNoDoubtOnOpenOnes) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   ASSERT_EQ(one_read(reader, holder.set(0, 5000)), PageStatus::ok);
   reader.unreachable = true;
   Reading many(holder.set_many(100, 20, 1 << 20));  // wants two channels
@@ -73,8 +71,7 @@ TEST_F(RdmaChannels, AnAnswerOfAnotherProcessConnectsNothing) {
 
 TEST_F(RdmaChannels, ClosedChannelsAreReportedUntilTheHolderHears) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   const RecordRow row = holder.set(0, 5000);
   ASSERT_EQ(one_read(reader, row), PageStatus::ok);
   // The idle channel closes with its rail. The rail itself is usable again at once.

@@ -31,8 +31,7 @@ TEST_P(RdmaLateAnswers, AreNotWritten) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   rdma::LinkSettings patient;
   patient.timeout = 18;  // a second until a retransmission
-  RdmaReader reader({"rxe1"}, 8, patient);
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"}, 8, patient);
   const std::vector<RecordRow> rows = holder.set_many(0, 40, 60'000);
   const auto arrives = [&] {
     Reading reading(rows);
@@ -65,8 +64,7 @@ TEST(RdmaLateAnswersElsewhere, AreNotWrittenWhenAnotherRailHasBroughtThePages) {
   RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
   rdma::LinkSettings patient;
   patient.timeout = 18;  // a second until a retransmission
-  RdmaReader reader({"rxe1", "rxe3"}, 8, patient);
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1", "rxe3"}, 8, patient);
   const std::vector<RecordRow> rows = holder.set_many(0, 24, 200'000);
   const auto& rails = reader.fabric.rails();
   ASSERT_TRUE(eventually([&] {

@@ -23,8 +23,7 @@ TEST(RdmaLostDevice, StaysDownForATimeThoughItsPortIsActive) {
 
 TEST(RdmaLostDevice, ServesReadsAgainAfterItReturns) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   const RecordRow row = holder.set(0, 5000);
   const auto one_read = [&] {
     Reading reading({row});

@@ -62,6 +62,12 @@ class RdmaReader : public ChannelRequests {
       : own_pool_(1 << 20, kReaderIncarnation),
         fabric(config(std::move(names), {channels_max, tcp_follows}, link), own_pool_.pool.base(),
                own_pool_.pool.size_bytes(), *this) {}
+  // Knows the holder.
+  RdmaReader(RdmaHolder& holder, std::vector<std::string> names, unsigned channels_max = 8,
+             rdma::LinkSettings link = {}, bool tcp_follows = false)
+      : RdmaReader(std::move(names), channels_max, link, tcp_follows) {
+    knows(holder);
+  }
   ~RdmaReader() override {
     {
       std::lock_guard lock(mutex_);

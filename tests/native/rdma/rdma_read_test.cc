@@ -11,8 +11,7 @@ class RdmaRead : public ::testing::Test {
 
 TEST_F(RdmaRead, EveryMixOfSizesArrivesByteForByte) {
   RdmaHolder holder(200 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   read_mixes(holder, [&](const std::vector<RecordRow>& rows, uint64_t first) {
     Reading reading(rows);
     reader.read(reading);
@@ -23,8 +22,7 @@ TEST_F(RdmaRead, EveryMixOfSizesArrivesByteForByte) {
 
 TEST_F(RdmaRead, FiveThousandPagesAreOneCall) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   std::vector<RecordRow> rows;
   for (uint64_t i = 0; i < 5000; ++i) rows.push_back(holder.set(i, 1000 + i % 3000));
   Reading reading(rows);
@@ -35,8 +33,7 @@ TEST_F(RdmaRead, FiveThousandPagesAreOneCall) {
 
 TEST_F(RdmaRead, LargePagesAreStripedOverTheRails) {
   RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
-  RdmaReader reader({"rxe1", "rxe3"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1", "rxe3"});
   const std::vector<RecordRow> rows = holder.set_many(0, 2, 16 << 20);
   // A channel that is not connected yet leaves its work to the others.
   const auto both = [&] {
@@ -51,8 +48,7 @@ TEST_F(RdmaRead, LargePagesAreStripedOverTheRails) {
 
 TEST_F(RdmaRead, ManyThreadsShareOneChannel) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"}, 1);
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"}, 1);
   const std::vector<RecordRow> rows = holder.set_many(0, 40, 60'000);
   on_threads(16, [&] {
     Reading reading(rows);
@@ -65,8 +61,7 @@ TEST_F(RdmaRead, ManyThreadsShareOneChannel) {
 
 TEST_F(RdmaRead, AReusedSlotIsStale) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   RecordRow row = holder.set(1, 100'000);
   ++row.generation;
   Reading reading({row});
@@ -76,8 +71,7 @@ TEST_F(RdmaRead, AReusedSlotIsStale) {
 
 TEST_F(RdmaRead, RecordOutsideAnySlotIsStaleAndOthersAreRead) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   std::vector<RecordRow> rows{holder.set(0, 5000), holder.set(1, 5000), holder.set(2, 5000)};
   rows[1].offset = 1ull << 40;
   rows[2].offset = (64 << 20) - 4096;
@@ -90,8 +84,7 @@ TEST_F(RdmaRead, RecordOutsideAnySlotIsStaleAndOthersAreRead) {
 
 TEST_F(RdmaRead, MemoryThatIsNoRegionIsNeverWritten) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   Reading reading({holder.set(0, 5000)});
   reading.read(reader.fabric.engine());
   EXPECT_EQ(reading.ops[0].status, PageStatus::error);
@@ -100,8 +93,7 @@ TEST_F(RdmaRead, MemoryThatIsNoRegionIsNeverWritten) {
 
 TEST_F(RdmaRead, FenceEndsTheReadAndItsWrites) {
   RdmaHolder holder(200 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   const std::vector<RecordRow> rows = holder.set_many(0, 20, 8 << 20);
   {
     Reading warm({rows[0]});
@@ -131,8 +123,7 @@ TEST_F(RdmaRead, FenceEndsTheReadAndItsWrites) {
 
 TEST_F(RdmaRead, DeadlineEndsTheReadAndItsWrites) {
   RdmaHolder holder(400 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   const std::vector<RecordRow> rows = holder.set_many(0, 40, 8 << 20);
   Reading reading(rows);
   reader.fabric.regions().add(reading.memory.data(), reading.memory.size());
@@ -154,8 +145,7 @@ TEST_F(RdmaRead, DeadlineEndsTheReadAndItsWrites) {
 
 TEST_F(RdmaRead, AnExpelledReaderReadsNothing) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   const RecordRow row = holder.set(0, 5000);
   {
     Reading reading({row});
@@ -174,8 +164,7 @@ TEST_F(RdmaRead, AnExpelledReaderReadsNothing) {
 
 TEST_F(RdmaRead, AHolderThatRestartedIsNotReadFrom) {
   RdmaHolder holder(64 << 20, {"rxe0"}, kHolderIncarnation + 1);
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   const RecordRow row = holder.set(0, 5000);
   Reading reading({row}, kPeer, kHolderIncarnation);
   reader.read(reading);
@@ -184,8 +173,7 @@ TEST_F(RdmaRead, AHolderThatRestartedIsNotReadFrom) {
 
 TEST_F(RdmaRead, AHolderThatNeverConnectsCostsTheDeadlineOnly) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   reader.hang = true;
   Reading reading({holder.set(0, 5000)});
   reader.read(reading, 100);
@@ -194,8 +182,7 @@ TEST_F(RdmaRead, AHolderThatNeverConnectsCostsTheDeadlineOnly) {
 
 TEST_F(RdmaRead, DroppingThePeerEndsAReadUnderWay) {
   RdmaHolder holder(400 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"});
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"});
   const std::vector<RecordRow> rows = holder.set_many(0, 40, 8 << 20);
   Reading reading(rows);
   reader.fabric.regions().add(reading.memory.data(), reading.memory.size());

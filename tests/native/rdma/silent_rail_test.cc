@@ -36,8 +36,7 @@ class RdmaSilentRail : public ::testing::Test {
 
 TEST_F(RdmaSilentRail, MakesOnlyTheFirstReadWaitForItsDeadline) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"}, 8, for_ever());
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"}, 8, for_ever());
   const RecordRow row = holder.set(0, 5000);
   reader.deaf_rails = 1;
   // The first read ends at its deadline; so does a second if the channel opened late.
@@ -57,8 +56,7 @@ TEST_F(RdmaSilentRail, MakesOnlyTheFirstReadWaitForItsDeadline) {
 
 TEST_F(RdmaSilentRail, CostsNoPageWithASecondRail) {
   RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
-  RdmaReader reader({"rxe1", "rxe3"}, 8, for_ever());
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1", "rxe3"}, 8, for_ever());
   reader.deaf_rails = 1;
   // More than one rail may have in flight. Every other lane starts on the silent rail.
   const std::vector<RecordRow> rows = holder.set_many(0, 24, 1 << 20);
@@ -71,8 +69,7 @@ TEST_F(RdmaSilentRail, CostsNoPageWithASecondRail) {
 
 TEST_F(RdmaSilentRail, LeavesTheCallTimeForTcp) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"}, 8, for_ever(), true);
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"}, 8, for_ever(), true);
   const RecordRow row = holder.set(0, 5000);
   reader.deaf_rails = 1;
   const auto fails = [&] { EXPECT_EQ(one_read(reader, row, 2 * long_ms), PageStatus::error); };
@@ -82,8 +79,7 @@ TEST_F(RdmaSilentRail, LeavesTheCallTimeForTcp) {
 
 TEST_F(RdmaSilentRail, WithoutAConnectionLeavesTheCallTimeForTcp) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"}, 8, for_ever(), true);
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"}, 8, for_ever(), true);
   const RecordRow row = holder.set(0, 5000);
   reader.hang = true;
   const auto fails = [&] { EXPECT_EQ(one_read(reader, row, 2 * long_ms), PageStatus::error); };
@@ -93,8 +89,7 @@ TEST_F(RdmaSilentRail, WithoutAConnectionLeavesTheCallTimeForTcp) {
 
 TEST_F(RdmaSilentRail, IsTrustedAgainAfterOneProvenChannel) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"}, 8, for_ever(), true);
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"}, 8, for_ever(), true);
   const RecordRow row = holder.set(0, 5000);
   // Eight reads each wait for a channel, and no channel opens in time.
   reader.slow = true;
@@ -117,8 +112,7 @@ TEST_F(RdmaSilentRail, IsTrustedAgainAfterOneProvenChannel) {
 // No read looks whether the proof came in time.
 TEST_F(RdmaSilentRail, IsTrustedAgainWhileNobodyReads) {
   RdmaHolder holder(64 << 20, {"rxe0"});
-  RdmaReader reader({"rxe1"}, 8, for_ever(), true);
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1"}, 8, for_ever(), true);
   const RecordRow row = holder.set(0, 5000);
   reader.deaf_rails = 1;
   EXPECT_EQ(one_read(reader, row, 2 * long_ms), PageStatus::error);
@@ -132,8 +126,7 @@ TEST_F(RdmaSilentRail, IsTrustedAgainWhileNobodyReads) {
 
 TEST_F(RdmaSilentRail, LeavesTheReadsToTheOtherRail) {
   RdmaHolder holder(64 << 20, {"rxe0", "rxe2"});
-  RdmaReader reader({"rxe1", "rxe3"}, 8, for_ever());
-  reader.knows(holder);
+  RdmaReader reader(holder, {"rxe1", "rxe3"}, 8, for_ever());
   const RecordRow row = holder.set(0, 5000);
   reader.deaf_rails = 1;
   const auto four_arrive = [&] {  // two of them start on the silent rail
