@@ -174,10 +174,10 @@ class Engine:
         down, so that no restart brings them back. Waits for the file."""
     def drop_all(self) -> bool:
         """All pages of pool and disk are removed; False: that is not written down yet."""
-    def hold_back(self) -> None:
-        """Pages of an earlier start are not found until release_held(); those in the pool go.
+    def hide_older(self) -> None:
+        """Pages of an earlier start are not found until show_older(); those in the pool go.
         Before workers are served."""
-    def release_held(self) -> None:
+    def show_older(self) -> None:
         """They are found again: the owners have to be told."""
     def begin_serving(self) -> None:
         """Until then nobody finds anything here, workers nor peers."""
@@ -326,7 +326,7 @@ class Engine:
         """Records of those held in our pool or on our disk, holder 0."""
 
     # --- signs of life (native/transfer/tcp/life_signs.h)
-    def say_life(
+    def set_life_sign(
         self, view_number: int, sequence: int, is_master: bool, for_s: float, /
     ) -> None: ...
     def take_life_signs(self) -> list[tuple[int, int, int, int, bool, float, float]]:

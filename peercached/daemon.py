@@ -65,15 +65,15 @@ from peercached.peer.rpc.connection_limits import ConnectionLimits
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.tls import Tls
-from peercached.peer.service.auth_interceptor import AuthInterceptor
-from peercached.peer.service.cluster_wide import ClusterWide
-from peercached.peer.service.handshakes import Handshakes
-from peercached.peer.service.local_node import LocalNode
-from peercached.peer.service.refusals import Refusals
-from peercached.peer.service.relay import Relay
-from peercached.peer.service.security import SecurityStatus
-from peercached.peer.service.server import PeerServer
-from peercached.peer.service.servicer import PeerServicer
+from peercached.peer.server.auth_interceptor import AuthInterceptor
+from peercached.peer.server.cluster_wide import ClusterWide
+from peercached.peer.server.handshakes import Handshakes
+from peercached.peer.server.local_node import LocalNode
+from peercached.peer.server.refusals import Refusals
+from peercached.peer.server.relay import Relay
+from peercached.peer.server.security import SecurityStatus
+from peercached.peer.server.server import PeerServer
+from peercached.peer.server.servicer import PeerServicer
 from peercached.periodic import Periodic
 from peercached.phase import Phase
 from peercached.reactions import Reactions
@@ -96,7 +96,7 @@ SLOW_TICK_S = 0.5
 
 
 class Daemon:
-    """One node. life.py starts and stops it."""
+    """One node. start_stop.py starts and stops it."""
 
     def __init__(
         self,

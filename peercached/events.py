@@ -24,7 +24,7 @@ from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import ReadFailed, TokenUnknown
 from peercached.peer.rpc.tasks import Tasks
-from peercached.peer.service.cluster_wide import ClusterWide, describe_unreached
+from peercached.peer.server.cluster_wide import ClusterWide, describe_unreached
 
 if TYPE_CHECKING:
     from peercached._native import Engine

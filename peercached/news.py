@@ -17,7 +17,7 @@ class Reader(Protocol):
 
 
 class News:
-    """On the event loop's thread. The reader takes an event before tell() returns."""
+    """On the event loop's thread. The reader takes an event before post() returns."""
 
     def __init__(self) -> None:
         self._reader: Reader | None = None
@@ -25,7 +25,7 @@ class News:
     def read_by(self, reader: Reader) -> None:
         self._reader = reader
 
-    def tell(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
         """Does nothing as long as there is no reader."""
         if self._reader is not None:
             self._reader.take(event)

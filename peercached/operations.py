@@ -24,8 +24,8 @@ from peercached.peer.handover.handover import Handover
 from peercached.peer.handover.parts import rows_in
 from peercached.peer.pins.pins import Pins, Wish, check_seconds
 from peercached.peer.removals.driver import RemovalDriver
-from peercached.peer.service import trace
-from peercached.peer.service.cluster_wide import ClusterWide
+from peercached.peer.server import trace
+from peercached.peer.server.cluster_wide import ClusterWide
 from peercached.service.settings import Settings
 
 if TYPE_CHECKING:

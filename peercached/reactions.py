@@ -24,7 +24,7 @@ from peercached.peer.rpc.auth import SecretChanged, Sessions
 from peercached.peer.rpc.client import Peers, SessionBegun, SessionLost
 from peercached.peer.rpc.failure_detector import FailureDetector, Suspected
 from peercached.peer.rpc.tls import Tls
-from peercached.peer.service.server import PeerServer
+from peercached.peer.server.server import PeerServer
 from peercached.phase import Phase
 from peercached.service.settings import ConfigChanged
 

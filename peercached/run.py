@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from peercached import life
+from peercached import start_stop
 from peercached.admin.server import AdminServer
 from peercached.config import Config
 from peercached.daemon import Daemon
@@ -104,7 +104,7 @@ async def run(
         admin.make_way()
         if config.metrics_enabled:
             await daemon.web.start()
-        if not await stop.unless_asked(life.start(daemon)):
+        if not await stop.unless_asked(start_stop.start(daemon)):
             return
         await admin.start()
         service.ready(daemon.status)
@@ -119,4 +119,4 @@ async def run(
         heads.stop()
         service.stopping(STOP_S)
         await end_all([daemon.web.stop, admin.stop])
-        await life.stop(daemon)
+        await start_stop.stop(daemon)

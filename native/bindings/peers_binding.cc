@@ -91,7 +91,7 @@ void bind_peers(nb::class_<Engine>& engine) {
            nb::arg("token"))
       .def("expel_reader", call(&Engine::readers, &Readers::expel), nb::arg("node_id"),
            nb::arg("incarnation"))
-      .def("say_life", &set_life_sign, nb::arg("view_number"), nb::arg("sequence"),
+      .def("set_life_sign", &set_life_sign, nb::arg("view_number"), nb::arg("sequence"),
            nb::arg("is_master"), nb::arg("for_s"))
       .def("take_life_signs", &take_life_signs);
 }

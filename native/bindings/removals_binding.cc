@@ -63,8 +63,8 @@ void bind_removals(nb::class_<Engine>& engine) {
       .def_prop_ro("removals_last", [](Engine& self) { return self.storage().journal().last(); })
       .def_prop_ro("state_is_old", [](Engine& self) { return self.storage().state_is_old(); })
       .def("drop_all", call(&Engine::removals, &Removals::drop_all))
-      .def("hold_back", call(&Engine::removals, &Removals::hide_older))
-      .def("release_held", call(&Engine::removals, &Removals::show_older))
+      .def("hide_older", call(&Engine::removals, &Removals::hide_older))
+      .def("show_older", call(&Engine::removals, &Removals::show_older))
       .def("begin_serving", &Engine::begin_serving)
       .def("set_paused", &Engine::set_paused, Unlocked(), nb::arg("paused"))
       .def("end_serving", &Engine::end_serving, Unlocked());

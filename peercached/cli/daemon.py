@@ -18,7 +18,7 @@ import click
 from peercached import __version__
 from peercached.cli.config_options import config_options, given
 from peercached.cli.output import print_json, print_table
-from peercached.cli.told import ToldGroup
+from peercached.cli.output_errors import OutputErrorsGroup
 from peercached.config import Config, ConfigError, Effective, load
 from peercached.config.memory import available_bytes, too_little_available
 from peercached.config.own_host import NoOwnHost
@@ -38,7 +38,7 @@ _log = logging.getLogger("peercached")
 
 @click.group(
     "peercached",
-    cls=ToldGroup,
+    cls=OutputErrorsGroup,
     failed=EXIT_START_FAILED,
     invoke_without_command=True,
     context_settings={"max_content_width": 100},

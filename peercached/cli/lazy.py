@@ -13,10 +13,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from peercached.cli.told import ToldGroup
+from peercached.cli.output_errors import OutputErrorsGroup
 
 
-class LazyGroup(ToldGroup):
+class LazyGroup(OutputErrorsGroup):
     """`table`: the commands in order, each with the first sentence of its help. The command
     `one-name` is `one_name` in the module of this package that `modules` names, by default the one
     with its own name."""

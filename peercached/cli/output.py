@@ -24,7 +24,7 @@ _WIDEST_COLUMNS = 10_000
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704 (rich calls this while it handles the error; told.py tells it)
+        raise  # noqa: PLE0704 (rich handles the error now; output_errors.py tells it)
 
 
 def console() -> Console:

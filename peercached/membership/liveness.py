@@ -18,7 +18,7 @@ ROUND_DEADLINES = 3.0
 
 
 @dataclass(slots=True)
-class _Life:
+class _Watched:
     incarnation: int
     heard: float  # last evidence of life: direct, or an answered probe
     direct: float  # last heartbeat or sign that we received from it
@@ -36,138 +36,140 @@ class Liveness:
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._lives: dict[str, _Life] = {}
+        self._watched: dict[str, _Watched] = {}
         self._rounds = 0
 
     def watch(self, members: Iterable[Member], own_id: str, now: float) -> None:
         """Watches exactly these members from now on. A new one gets a whole TTL."""
-        lives: dict[str, _Life] = {}
+        now_watched: dict[str, _Watched] = {}
         for member in members:
             node_id = member.node_id
-            life = self._lives.get(node_id)
+            watched = self._watched.get(node_id)
             if node_id == own_id:
                 continue
-            if life is None or life.incarnation != member.address.incarnation:
-                life = self._new(member.address.incarnation, now)
-                life.direct = float("-inf")
-            lives[node_id] = life
-        self._lives = lives
+            if watched is None or watched.incarnation != member.address.incarnation:
+                watched = self._new(member.address.incarnation, now)
+                watched.direct = float("-inf")
+            now_watched[node_id] = watched
+        self._watched = now_watched
 
-    def _new(self, incarnation: int, now: float) -> _Life:
-        return _Life(incarnation, now, now, now, now + self._timing.suspect_after_s)
+    def _new(self, incarnation: int, now: float) -> _Watched:
+        return _Watched(incarnation, now, now, now, now + self._timing.suspect_after_s)
 
     def heard(self, node_id: str, incarnation: int, now: float) -> None:
         """A heartbeat of a member has come."""
-        life = self._lives.get(node_id)
-        if life is None or life.incarnation != incarnation:
-            self._lives[node_id] = self._new(incarnation, now)
+        watched = self._watched.get(node_id)
+        if watched is None or watched.incarnation != incarnation:
+            self._watched[node_id] = self._new(incarnation, now)
             return
-        life.beat = now
-        self._heard(life, now)
+        watched.beat = now
+        self._heard(watched, now)
 
     def gave_sign(self, node_id: str, incarnation: int, at: float) -> None:
         """A sign of life of a member has come (signs.py). Ignored if its last heartbeat is too old:
         signs prove only the data port, not the control plane."""
-        life = self._lives.get(node_id)
-        if life is None or life.incarnation != incarnation or at <= life.direct:
+        watched = self._watched.get(node_id)
+        if watched is None or watched.incarnation != incarnation or at <= watched.direct:
             return
-        if at - life.beat <= self._timing.full_beat_s + self._timing.suspect_after_s:
-            self._heard(life, at)
+        if at - watched.beat <= self._timing.full_beat_s + self._timing.suspect_after_s:
+            self._heard(watched, at)
 
-    def _heard(self, life: _Life, at: float) -> None:
-        life.direct = at
-        if life.in_vain:
+    def _heard(self, watched: _Watched, at: float) -> None:
+        watched.direct = at
+        if watched.in_vain:
             self.ask_again(at)
-        if at >= life.heard:
-            self._alive(life, at)
+        if at >= watched.heard:
+            self._alive(watched, at)
 
-    def _alive(self, life: _Life, now: float) -> None:
-        life.heard = now
-        life.next_round = now + self._timing.suspect_after_s
-        life.round = life.open = 0
-        life.in_vain = False
-        life.asked_again = False
+    def _alive(self, watched: _Watched, now: float) -> None:
+        watched.heard = now
+        watched.next_round = now + self._timing.suspect_after_s
+        watched.round = watched.open = 0
+        watched.in_vain = False
+        watched.asked_again = False
 
     def ask_again(self, now: float) -> None:
         """An unreachable member is back, so probably a network is. Every other unreachable member
         gets one more round of probes, and only one, before it is dead."""
-        for life in self._lives.values():
-            if life.in_vain and not life.asked_again:
-                life.in_vain, life.asked_again = False, True
-                life.round = life.open = 0  # a round in progress began too early
-                life.next_round = now
+        for watched in self._watched.values():
+            if watched.in_vain and not watched.asked_again:
+                watched.in_vain, watched.asked_again = False, True
+                watched.round = watched.open = 0  # a round in progress began too early
+                watched.next_round = now
 
     def hears(self, node: NodeAddress, within_s: float, now: float) -> bool:
         """Whether a direct heartbeat or sign of that very process came within that time."""
-        life = self._lives.get(node.node_id)
+        watched = self._watched.get(node.node_id)
         return (
-            life is not None
-            and life.incarnation == node.incarnation
-            and now - life.direct < within_s
+            watched is not None
+            and watched.incarnation == node.incarnation
+            and now - watched.direct < within_s
         )
 
     def forgive(self, pause_s: float, now: float) -> None:
         """Our own process was stopped for `pause_s`: do not count that as silence of others. Our
         connections may be broken, too, so the first round of probes may be in vain: nobody is dead
         before there was time for a second one."""
-        for life in self._lives.values():
-            life.heard = max(life.heard + pause_s, now - self._timing.suspect_after_s)
-            life.direct += pause_s
-            life.beat += pause_s
-            life.next_round += pause_s
-            life.ends += pause_s
+        for watched in self._watched.values():
+            watched.heard = max(watched.heard + pause_s, now - self._timing.suspect_after_s)
+            watched.direct += pause_s
+            watched.beat += pause_s
+            watched.next_round += pause_s
+            watched.ends += pause_s
 
     def due(self, now: float, patience_s: float) -> list[str]:
         """Node ids to probe now, the longest wait first. So if the caller probes only some of them,
         all get their turn. Call begin() for each one probed."""
         late = now - patience_s
         found: list[tuple[float, str]] = []
-        for node_id, life in self._lives.items():
-            if life.open and now >= life.ends:
-                life.open = 0
-                life.in_vain = True
-            if not life.open and late >= life.next_round:
-                found.append((life.next_round, node_id))
+        for node_id, watched in self._watched.items():
+            if watched.open and now >= watched.ends:
+                watched.open = 0
+                watched.in_vain = True
+            if not watched.open and late >= watched.next_round:
+                found.append((watched.next_round, node_id))
         return [node_id for _, node_id in sorted(found)]
 
     def next_at(self) -> float:
         """The earliest time when due() or dead() may return more."""
-        return min(map(self._life_next_at, self._lives.values()), default=float("inf"))
+        return min(map(self._next_at_of, self._watched.values()), default=float("inf"))
 
-    def _life_next_at(self, life: _Life) -> float:
-        at = life.ends if life.open else life.next_round
-        return min(at, life.heard + self._timing.member_ttl_s) if life.in_vain else at
+    def _next_at_of(self, watched: _Watched) -> float:
+        at = watched.ends if watched.open else watched.next_round
+        return min(at, watched.heard + self._timing.member_ttl_s) if watched.in_vain else at
 
     def begin(self, node_id: str, probes: int, now: float) -> int:
         """Starts a round of so many probes. Returns its number, for probed()."""
-        life = self._lives[node_id]
+        watched = self._watched[node_id]
         self._rounds += 1
-        life.round, life.open = self._rounds, probes
-        life.ends = now + ROUND_DEADLINES * self._timing.call_deadline_s
-        life.next_round = now + self._timing.call_deadline_s
-        return life.round
+        watched.round, watched.open = self._rounds, probes
+        watched.ends = now + ROUND_DEADLINES * self._timing.call_deadline_s
+        watched.next_round = now + self._timing.call_deadline_s
+        return watched.round
 
     def probed(self, node_id: str, number: int, alive: bool, now: float) -> None:
-        life = self._lives.get(node_id)
-        if life is None or life.round != number or not life.open:
+        watched = self._watched.get(node_id)
+        if watched is None or watched.round != number or not watched.open:
             return
         if alive:
-            self._alive(life, now)
+            self._alive(watched, now)
             return
-        life.open -= 1
-        if not life.open:
-            life.in_vain = True
+        watched.open -= 1
+        if not watched.open:
+            watched.in_vain = True
 
     def dead(self, now: float) -> list[str]:
         oldest = now - self._timing.member_ttl_s
-        return [n for n, life in self._lives.items() if life.in_vain and life.heard <= oldest]
+        return [
+            n for n, watched in self._watched.items() if watched.in_vain and watched.heard <= oldest
+        ]
 
     def suspects(self) -> list[str]:
-        return [n for n, life in self._lives.items() if life.open or life.in_vain]
+        return [n for n, watched in self._watched.items() if watched.open or watched.in_vain]
 
     def silence_s(self, now: float) -> dict[str, float]:
-        return {n: now - life.heard for n, life in self._lives.items()}
+        return {n: now - watched.heard for n, watched in self._watched.items()}
 
     def last_heard(self, node_id: str) -> float:
-        life = self._lives.get(node_id)
-        return float("-inf") if life is None else life.heard
+        watched = self._watched.get(node_id)
+        return float("-inf") if watched is None else watched.heard

@@ -1,48 +1,48 @@
-"""The processes that owe other members (lives.py), as those members say.
+"""The processes that owe other members (processes.py), as those members say.
 
 A member knows of removals, and of processes that have missed them. It names these processes to
 everybody who asks. We use no page of these processes, and tell them that they owe. We ask the
-member again until it names them no more. If it goes before that, its claims are ours (Lives.owed).
-Not thread safe.
+member again until it names them no more. If it goes before that, its claims are ours
+(Processes.owed). Not thread safe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from peercached.removals.lives import Life
+from peercached.removals.processes import Process
 
 Name = tuple[str, int]  # node id, incarnation
 
 
 class Claims:
-    def __init__(self, own_id: str, known: Iterable[tuple[Name, Life]] = ()) -> None:
+    def __init__(self, own_id: str, known: Iterable[tuple[Name, Process]] = ()) -> None:
         self._own_id = own_id
-        self._by: dict[Name, list[Life]] = {}  # the lives that owe this member
-        for by, life in known:
-            self._by.setdefault(by, []).append(life)
+        self._by: dict[Name, list[Process]] = {}  # the processes that owe this member
+        for by, process in known:
+            self._by.setdefault(by, []).append(process)
 
-    def __iter__(self) -> Iterator[tuple[Name, Life]]:
-        return ((by, life) for by, lives in self._by.items() for life in lives)
+    def __iter__(self) -> Iterator[tuple[Name, Process]]:
+        return ((by, process) for by, processes in self._by.items() for process in processes)
 
-    def say(self, by: Name, away: Iterable[Life]) -> bool:
-        """The member `by` names these lives, and no others any more. Returns whether that is
+    def say(self, by: Name, away: Iterable[Process]) -> bool:
+        """The member `by` names these processes, and no others any more. Returns whether that is
         news."""
         before = self._by.pop(by, [])
-        now = [life for life in away if life.node_id != self._own_id]
+        now = [process for process in away if process.node_id != self._own_id]
         if now:
             self._by[by] = now
-        return {life.name for life in before} != {life.name for life in now}
+        return {process.name for process in before} != {process.name for process in now}
 
     def are_of(self, by: Name) -> bool:
         return by in self._by
 
     def owing(self) -> set[int]:
-        """The incarnations of the lives that owe somebody."""
-        return {life.incarnation for _, life in self}
+        """The incarnations of the processes that owe somebody."""
+        return {process.incarnation for _, process in self}
 
-    def without(self, here: Collection[Name]) -> list[Life]:
+    def without(self, here: Collection[Name]) -> list[Process]:
         """Takes out the claims of processes that are not among the members `here`, and returns the
-        lives that they named."""
+        processes that they named."""
         gone = self._by.keys() - set(here)
-        return [life for by in gone for life in self._by.pop(by)]
+        return [process for by in gone for process in self._by.pop(by)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peercached.membership import NodeAddress
 from peercached.removals.claims import Claims
-from peercached.removals.lives import Lives
+from peercached.removals.processes import Processes
 from peercached.removals.store import Remembered, RemovalStore
 
 
@@ -21,12 +21,12 @@ class Debts:
         self.is_of_another_cluster = found.is_of_another_cluster
         # Whether this node may have missed removals, and has yet to compare (catch_up.py).
         self.owes = True
-        self.lives = Lives(own.node_id, self.remembered.lives, journal_last)
+        self.processes = Processes(own.node_id, self.remembered.processes, journal_last)
         self.claims = Claims(own.node_id, self.remembered.claims)
 
     def debtors(self) -> set[int]:
         """The incarnations of processes that may have missed a removal known to a member."""
-        return self.lives.owing() | self.claims.owing()
+        return self.processes.owing() | self.claims.owing()
 
     def has_debt(self, process: NodeAddress) -> bool:
         return process.incarnation in self.debtors()
@@ -34,6 +34,6 @@ class Debts:
     def must_tell(self, process: NodeAddress) -> bool:
         """Whether to tell that process that it owes us or another member. New ones ask by
         themselves. As long as we owe ourselves, others know better."""
-        life = self.lives.find(process.node_id, process.incarnation)
-        owes_us = life is not None and life.owes and not life.is_new
+        known = self.processes.find(process.node_id, process.incarnation)
+        owes_us = known is not None and known.owes and not known.is_new
         return not self.owes and (owes_us or process.incarnation in self.claims.owing())

@@ -45,12 +45,13 @@ class Entry:
     drive_at: float  # monotonic seconds: when this node takes over as driver
     epoch: NamespaceEpoch | None = None  # that the digests are made with; None: not known
     has_turn: bool = False  # `drive_at` already includes our turn among the members
-    held: bytes = b""  # digests of the pages that were here
+    were_here: bytes = b""  # digests of the pages that were here
     kept: bool = False  # the journal has it
     told: Told = Told()  # state when this node carried it out
     reached: int = 0  # our journal's last position then
     begun: bool = False  # this node refuses sets of its keys
-    # Incarnations of lives that were out of our view while it ran. They miss it unless they answer.
+    # Incarnations of processes that were out of our view while it ran. They miss it unless they
+    # answer.
     away: set[int] = field(default_factory=set)
 
 
@@ -84,7 +85,7 @@ class Ledger:
         return self._early.pop(id, None)
 
     def may_be_missed(self, driven: Container[RemovalId]) -> dict[int, int]:
-        """By incarnation: position of the first removal under way that this life may miss. Those
+        """By incarnation: position of the first removal under way that this process may miss. Those
         `driven` here do not count: before we say that one is complete, we note who missed it."""
         first: dict[int, int] = {}
         for entry in self.running.values():

@@ -31,7 +31,7 @@ from typing import Any
 
 from peercached.removals.claims import Name
 from peercached.removals.ledger import NamespaceEpoch, RemovalId, Wanted
-from peercached.removals.lives import Life, Waits
+from peercached.removals.processes import Process, Waits
 from peercached.state_file import StateFile, Unreadable
 
 log = logging.getLogger(__name__)
@@ -45,14 +45,14 @@ WAITS = {waits.value: waits for waits in Waits}
 class Remembered:
     is_known: bool = False  # a usable file was found
     start: int = 0
-    life: int = 0
+    last_settled: int = 0
     ended_at: int = 0
     waits_for: set[str] = field(default_factory=set)
-    lives: list[Life] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
     open: dict[RemovalId, Wanted] = field(default_factory=dict)
     epochs_used: list[NamespaceEpoch] = field(default_factory=list)
     epochs_unknown_upto: int | None = None  # None: all that the journal has now
-    claims: list[tuple[Name, Life]] = field(default_factory=list)
+    claims: list[tuple[Name, Process]] = field(default_factory=list)
     is_of_another_cluster: bool = False  # the file belongs to another cluster secret
 
 
@@ -89,7 +89,7 @@ class RemovalStore:
             {
                 "cluster": self._cluster,
                 "start": state.start,
-                "life": state.life,
+                "life": state.last_settled,
                 "ended at": state.ended_at,
                 "waits for": sorted(state.waits_for),
                 "lives": [
@@ -104,7 +104,7 @@ class RemovalStore:
                         one.is_unclear,
                         one.key.hex(),
                     ]
-                    for one in state.lives
+                    for one in state.processes
                 ],
                 "claims": [
                     [*by, one.node_id, one.incarnation, one.host, one.peer_port]
@@ -135,8 +135,8 @@ def _open_of(row: list[Any]) -> tuple[RemovalId, Wanted]:
 
 
 def _remembered(document: Any) -> Remembered:
-    lives = [
-        Life(
+    processes = [
+        Process(
             str(node_id),
             int(incarnation),
             str(host),
@@ -151,13 +151,15 @@ def _remembered(document: Any) -> Remembered:
         for node_id, incarnation, host, port, found, missed, reached, *rest in document["lives"]
     ]
     claims = [
-        ((str(by), int(start)), Life(str(node_id), int(incarnation), str(host), int(port)))
+        ((str(by), int(start)), Process(str(node_id), int(incarnation), str(host), int(port)))
         for by, start, node_id, incarnation, host, port in document.get("claims", [])
     ]
     open = dict(map(_open_of, document["open"]))
     waits_for = {str(node_id) for node_id in document["waits for"]}
-    start, life = int(document["start"]), int(document["life"])
+    start, last_settled = int(document["start"]), int(document["life"])
     ended_at = int(document.get("ended at", 0))
     used = [(bytes.fromhex(id), int(epoch)) for id, epoch in document.get("epochs used", [])]
     unknown = document.get("epochs unknown upto")
-    return Remembered(True, start, life, ended_at, waits_for, lives, open, used, unknown, claims)
+    return Remembered(
+        True, start, last_settled, ended_at, waits_for, processes, open, used, unknown, claims
+    )

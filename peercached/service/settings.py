@@ -83,7 +83,7 @@ class Settings(Component):
         self._given = self._given.model_copy(update=values)
         self.sources.update({name: found.sources[name] for name in changed})
         self._last = Reloaded(changed, needs_restart)
-        self.news.tell(ConfigChanged(self.config))
+        self.news.post(ConfigChanged(self.config))
         for name in changed:
             log.warning("reloaded: %s = %s (%s)", name, values[name], self.sources[name])
         if needs_restart:

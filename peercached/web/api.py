@@ -9,7 +9,7 @@ from typing import Any
 from peercached.admin.calls import Refusal, document
 from peercached.data_plane.latencies import Latencies
 from peercached.overview.overview import Overview
-from peercached.peer.service.relay import Relay
+from peercached.peer.server.relay import Relay
 from peercached.proto import admin_pb2 as pb
 from peercached.web.message import JSON, Request, Response, json_document, text
 from peercached.web.server import Handler

@@ -291,11 +291,11 @@ class FakeEngine(NativeDirectory):
         self.journal_floor = len(self.journal)
         return True
 
-    def hold_back(self) -> None:
+    def hide_older(self) -> None:
         self.hidden = {digest: length for digest, (_, length) in self.pool.items()}
         self.drop_from_pool(b"".join(list(self.pool)))
 
-    def release_held(self) -> None:
+    def show_older(self) -> None:
         for digest, length in self.hidden.items():
             if digest not in self.pool:
                 self.set_page(digest, length)
@@ -365,7 +365,7 @@ class FakeEngine(NativeDirectory):
 
     # --- signs of life
 
-    def say_life(
+    def set_life_sign(
         self, view_number: int, sequence: int, is_master: bool, for_s: float, /
     ) -> None: ...
 

@@ -11,7 +11,7 @@ from harness.fake_engine import FakeEngine, build_ring, digest_of
 from harness.paced import paced
 from harness.settings import fixed
 from peercache_bench import process
-from peercached import life
+from peercached import start_stop
 from peercached.config import Config
 from peercached.daemon import Daemon
 from peercached.directory.layout import ROW_BYTES, holder_of
@@ -83,14 +83,14 @@ class LoopNode:
 
     async def __aenter__(self) -> LoopNode:
         try:
-            await life.start(self.daemon)
+            await start_stop.start(self.daemon)
         except BaseException:
-            await life.stop(self.daemon)
+            await start_stop.stop(self.daemon)
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await life.stop(self.daemon)
+        await start_stop.stop(self.daemon)
 
     async def ask(self, name: str, *fields: Any, left_s: float = 2.0) -> Any:
         ticket = self.engine.post(name, *fields, left_s=seconds(left_s))

@@ -8,7 +8,7 @@ from harness.fake_engine import FakeEngine, digest_of
 from harness.loop_node import LoopNode, in_sync
 
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
-from peercached.peer.service.servicer import PeerServicer
+from peercached.peer.server.servicer import PeerServicer
 
 CLEARED = 5 * EPOCHS_PER_MESSAGE_MAX
 

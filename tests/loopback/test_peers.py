@@ -19,13 +19,13 @@ from harness.loop_node import (
 )
 
 from peercached.admin.status import Located, Status
-from peercached.life import StartRefused
 from peercached.membership import NodeAddress
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY, AuthError, Claim, Secret
 from peercached.peer.rpc.failures import Disconnected, Refused, Unreachable
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
+from peercached.start_stop import StartRefused
 
 
 async def test_pages_set_on_one_node_are_found_on_the_others() -> None:

@@ -15,7 +15,7 @@ from harness.loop_node import LoopNode, eventually, in_sync
 
 from peercached.admin.calls import CALLS, Refusal, operation_of
 from peercached.peer.rpc.auth import Secret
-from peercached.peer.service.relay import Relay
+from peercached.peer.server.relay import Relay
 from peercached.proto import admin_pb2 as pb
 
 SECRET = b"a secret of sixteen bytes"
@@ -143,7 +143,7 @@ async def test_web_readers_share_one_call_a_second_and_leave_room_for_operators(
         await asyncio.sleep(0)
         readers[0].cancel()  # the others still wait for its call
         await eventually(lambda: calls == 1)
-        monkeypatch.setattr("peercached.peer.service.relay.ANSWERS_AT_ONCE_MAX", 1)
+        monkeypatch.setattr("peercached.peer.server.relay.ANSWERS_AT_ONCE_MAX", 1)
         await relay.ask("b", "Status", b"", 5.0)
         go_on.set()
         found = await asyncio.gather(*readers, return_exceptions=True)
@@ -151,7 +151,7 @@ async def test_web_readers_share_one_call_a_second_and_leave_room_for_operators(
         with pytest.raises(Refusal, match="not now"):
             await relay.ask_for_web("b", "Process", 5.0)
         assert calls == 1
-        monkeypatch.setattr("peercached.peer.service.relay.WEB_FRESH_S", 0.0)
+        monkeypatch.setattr("peercached.peer.server.relay.WEB_FRESH_S", 0.0)
         with pytest.raises(Refusal, match="not now"):
             await relay.ask_for_web("b", "Process", 5.0)
         assert calls == 2

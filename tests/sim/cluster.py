@@ -16,7 +16,7 @@ import grpc.aio
 from harness.fake_engine import build_ring, each, unpack_rows
 from harness.settings import fixed
 
-from peercached import life
+from peercached import start_stop
 from peercached.config import Config
 from peercached.daemon import Daemon
 from peercached.directory.placement import RingBuilder
@@ -111,9 +111,9 @@ class SimNode(InProcess):
 
     async def _start(self) -> None:
         try:
-            await life.start(self.daemon)
-        except life.StartRefused:
-            await life.stop(self.daemon)
+            await start_stop.start(self.daemon)
+        except start_stop.StartRefused:
+            await start_stop.stop(self.daemon)
             self.cluster.net.after(0.0, lambda: self.cluster.refused(self))
 
     def _took(self, view: View) -> None:
@@ -128,7 +128,7 @@ class SimNode(InProcess):
         await self.daemon.handover.drain.before_stop(seconds)
         for digest in self.engine.pool:
             self.cluster.hides(digest, self)
-        await life.stop(self.daemon)
+        await start_stop.stop(self.daemon)
         self.cluster.net.after(0.0, lambda: self.cluster.ended(self))
 
     def answers(self) -> bool:

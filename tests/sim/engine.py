@@ -41,7 +41,9 @@ class SimEngine(FakeEngine):
 
     # --- signs of life
 
-    def say_life(self, view_number: int, sequence: int, is_master: bool, for_s: float, /) -> None:
+    def set_life_sign(
+        self, view_number: int, sequence: int, is_master: bool, for_s: float, /
+    ) -> None:
         self.signs.say(view_number, sequence, is_master, for_s, self.epochs_mark())
 
     def take_life_signs(self) -> list[Heard]:
@@ -136,8 +138,8 @@ class SimEngine(FakeEngine):
     def followers_behind(self, position: int) -> list[tuple[int, float]]:
         return self.log.behind(position)
 
-    def release_held(self) -> None:
-        super().release_held()
+    def show_older(self) -> None:
+        super().show_older()
         self.log.feed.forget()
 
     def set_taking(self, taking: bool) -> None:

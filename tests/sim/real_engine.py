@@ -157,7 +157,9 @@ class RealEngine:
         if self._native is not None:
             self._native.give_up(ticket)
 
-    def say_life(self, view_number: int, sequence: int, is_master: bool, for_s: float, /) -> None:
+    def set_life_sign(
+        self, view_number: int, sequence: int, is_master: bool, for_s: float, /
+    ) -> None:
         self.signs.say(view_number, sequence, is_master, for_s, self.epochs_mark())
 
     def take_life_signs(self) -> list[Heard]:

@@ -21,7 +21,7 @@ from harness.history import History, Span
 from peercache_client import Status
 from peercached.config import Config
 from peercached.peer.removals.vanished_processes import Ended, Found
-from peercached.removals.lives import Life
+from peercached.removals.processes import Process
 from peercached.removals.store import Remembered
 from sim.chaos import members_trouble
 from sim.cluster import DataPlane, SimCluster, SimNode
@@ -63,12 +63,12 @@ class DiskStore:
 
 
 def replace_ended(cluster: SimCluster, stack: ExitStack) -> None:
-    async def find(_: Any, life: Life) -> Found:
+    async def find(_: Any, process: Process) -> Found:
         """The answer of the process's host to a connection attempt."""
         asker = this_process().name
-        there = cluster.nodes.get(life.node_id)
-        cut = {(asker, life.node_id), (life.node_id, asker)} & cluster.net.cuts
-        if cut or cluster.dark(life.node_id):
+        there = cluster.nodes.get(process.node_id)
+        cut = {(asker, process.node_id), (process.node_id, asker)} & cluster.net.cuts
+        if cut or cluster.dark(process.node_id):
             return Found.NO_ANSWER
         return Found.ENDED if there is None else Found.LISTENING
 

@@ -12,7 +12,7 @@ import pytest
 
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.replies import Answers
-from peercached.peer.service.cluster_wide import ClusterWide
+from peercached.peer.server.cluster_wide import ClusterWide
 from sim import real_removals
 from sim.cluster import SimNode
 from sim.real_removals import KEYS, RealRemovals
@@ -163,7 +163,7 @@ def test_a_node_that_was_forgotten_by_mistake_drops_what_was_removed_meanwhile(
             cluster.get_page(node, worker(cluster, node, key), key)
         cluster.run(15)
         assert not any(node.daemon.removals.owes for node in (cut_off, remover, third))
-        assert not any(node.daemon.removals.lives.owing() for node in (cut_off, remover, third))
+        assert not any(node.daemon.removals.processes.owing() for node in (cut_off, remover, third))
         for node in (cut_off, remover, third):
             cluster.get_page(node, worker(cluster, node, key), key)
         cluster.run(3)
@@ -236,7 +236,7 @@ def test_a_node_that_is_held_back_remembers_that_only_it_knew_of_a_clear(
         cut_off = cluster.start("n0002")
         cluster.until_agreed(200)
         cluster.run(30)
-        assert cut_off.daemon.removals.holds_back, "its page is on its disk"
+        assert cut_off.daemon.removals.hides_older, "its page is on its disk"
         is_held = False
         cluster.run(15)
         assert not cut_off.daemon.removals.owes

@@ -16,7 +16,7 @@ from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.removals.member import ORPHANED_S
 from peercached.peer.rpc.wire import address_message
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.lives import NOT_KNOWN
+from peercached.removals.processes import NOT_KNOWN
 from sim import removals
 from sim.removals import KEYS, TTL_S, RemovalsCluster
 from sim.seeds import some
@@ -84,15 +84,15 @@ def test_page_set_after_its_removal_survives_a_full_cluster_start(
 def test_member_does_not_tell_of_unknown_missed_removals() -> None:
     with settled(1, 2) as cluster:
         ours, other = cluster.nodes["n0000"].daemon, cluster.nodes["n0001"].address
-        life = ours.removals.lives.find(other.node_id, other.incarnation)
-        assert life is not None
+        process = ours.removals.processes.find(other.node_id, other.incarnation)
+        assert process is not None
         answers = []
 
         async def ask() -> None:
-            request = pb.MissedRemovalsRequest(life=other.incarnation)
+            request = pb.MissedRemovalsRequest(last_settled=other.incarnation)
             answers.append(await ours.removal_catch_up.answer(other, request))
 
-        for life.missed_from in (0, 1, NOT_KNOWN):
+        for process.missed_from in (0, 1, NOT_KNOWN):
             cluster.nodes["n0000"].process.do(lambda: cluster.loop.create_task(ask()))
             cluster.run(1.0)
         assert [answer.known for answer in answers] == [False, True, False]
@@ -103,23 +103,23 @@ def test_claims_of_two_members_on_each_other_end_when_neither_has_any() -> None:
         ours = cluster.nodes["n0000"].daemon.removals
         b, c = (cluster.nodes[name].address for name in ("n0001", "n0002"))
         for by, owing in ((b, c), (c, b)):
-            life = ours.lives.find(owing.node_id, owing.incarnation)
-            assert life is not None
-            ours.claimed(by, [life])
+            process = ours.processes.find(owing.node_id, owing.incarnation)
+            assert process is not None
+            ours.claimed(by, [process])
         assert ours.debts.must_tell(b) and ours.debts.must_tell(c)
         cluster.run(5.0)
         assert not (ours.debts.must_tell(b) or ours.debts.must_tell(c))
 
 
 def test_nothing_is_known_while_pages_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal is gone before the node has forgotten which lives it would tell what."""
+    """The journal is gone before the node has forgotten which processes it would tell what."""
     with settled(1, 2) as cluster:
         ours, other = cluster.nodes["n0000"], cluster.nodes["n0001"].address
         catch_up = ours.daemon.removal_catch_up
         answers = []
 
         async def ask() -> None:
-            request = pb.MissedRemovalsRequest(life=other.incarnation, starts=True)
+            request = pb.MissedRemovalsRequest(last_settled=other.incarnation, starts=True)
             answers.append(await catch_up.answer(other, request))
 
         def drop_all() -> asyncio.Future[None]:
@@ -139,7 +139,7 @@ def test_journal_positions_of_other_members_are_saved() -> None:
         cluster.remove(cluster.nodes["n0000"], KEYS[0])
         cluster.run(2.0)
         for disk in cluster.disks.values():
-            assert [life.reached for life in disk.remembered.lives] == [1, 1]
+            assert [process.reached for process in disk.remembered.processes] == [1, 1]
 
 
 def test_lost_end_of_removal_message_is_sent_again(

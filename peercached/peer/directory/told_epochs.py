@@ -34,7 +34,7 @@ class ToldEpochs(Epochs):
         debts: Debts,
         sessions: Sessions,
     ) -> None:
-        super().__init__(engine, first_clears, self.keep)
+        super().__init__(engine, first_clears, self.persist)
         self._store = store
         self._writer = BackgroundWriter(self.all, store.save)
         self._placement = placement
@@ -47,7 +47,7 @@ class ToldEpochs(Epochs):
         if self._may_tell(member):
             self.learn(epochs, by="the heartbeats of all members")
 
-    def tell(self, member: NodeAddress, namespace_id: bytes, epoch: int) -> int:
+    def raise_for(self, member: NodeAddress, namespace_id: bytes, epoch: int) -> int:
         """Takes the epoch of a call. Like raise_to(). Raises LookupError if the epoch is new here
         and the caller is no member or owes: without a member's word, no row of the table is
         taken."""
@@ -60,17 +60,17 @@ class ToldEpochs(Epochs):
             )
         return self.raise_to(namespace_id, epoch, by=f"host {self._sessions.host_of(member)}")
 
-    def keep(self) -> None:
+    def persist(self) -> None:
         """Begins a write of the epochs in force."""
         if self._store.path is not None:
             self._writer.changed()
 
-    async def kept(self) -> None:
+    async def persisted(self) -> None:
         """Returns once all epochs in force are on disk. Raises NotKept if the write fails. A failed
         write is tried once more."""
         await self._writer.done()
         if self._store.problem:
-            self.keep()
+            self.persist()
             await self._writer.done()
         if self._store.problem:
             raise NotKept(f"namespace epochs cannot be kept: {self._store.problem}")

@@ -64,7 +64,7 @@ class Adopts(Component):
         if self._running >= ADOPTS_MAX:
             raise Unable(f"{self._running} parts are being taken over already")
         if offer.epoch > 0:
-            self._epochs.tell(caller, offer.namespace_id, offer.epoch)
+            self._epochs.raise_for(caller, offer.namespace_id, offer.epoch)
         self._running += 1
         try:
             found = await asyncio.get_running_loop().run_in_executor(

@@ -223,7 +223,7 @@ class Drain(Component):
 
     async def _place(self, part: Part) -> None:
         left = dict(part.rows)
-        for node, rows in (await self._offers.held_elsewhere(part, self._takers())).items():
+        for node, rows in (await self._offers.present_elsewhere(part, self._takers())).items():
             await self._offer(node, part, rows, left)
         answered: set[Node] = set()
         while left and not answered.issuperset(self._candidates()):

@@ -62,7 +62,7 @@ class Offers:
     _failures: FailureDetector
     _timeout_s: float
 
-    async def held_elsewhere(
+    async def present_elsewhere(
         self, part: Part, nodes: Sequence[Node], in_memory: bool = False
     ) -> Mapping[Node, dict[bytes, bytes]]:
         """Our rows of pages that these nodes already hold, perhaps on disk, by the node."""

@@ -232,7 +232,7 @@ class Spill(Component):
         first in an order that is another for each page keeps it, so they do not rely on each other.
         """
         others = [node for node in self._placement.nodes.values() if node.index]
-        held = await self._offers.held_elsewhere(part, others, in_memory=True)
+        held = await self._offers.present_elsewhere(part, others, in_memory=True)
         own = self._placement.own
         return {
             digest

@@ -66,4 +66,4 @@ class Goodbye:
         self._engine.end_serving()
         await self.leave()
         await self._cluster.stop()
-        self._news.tell(ViewFound(View.alone(self._placement.own.address)))
+        self._news.post(ViewFound(View.alone(self._placement.own.address)))

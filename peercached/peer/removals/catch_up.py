@@ -1,16 +1,16 @@
 """Compares journals with the other members, so that no page outlives its removal while away.
 
 A node *owes* when it may have missed removals: since its start, or since a member has told it so. A
-member tells every life that owes there (removals/lives.py): in each handshake, and again until the
-debt is paid. A node that owes serves nothing of before until it has compared. It asks all members.
-Enough is one member that owes nobody and knows since when our life was away: every removal has such
-a member's answer. If it answered a removal before our question, its journal tells us. If it answers
-later, its view has us, and the removal waits for our answer, too.
+member tells every process that owes there (removals/processes.py): in each handshake, and again
+until the debt is paid. A node that owes serves nothing of before until it has compared. It asks all
+members. Enough is one member that owes nobody and knows since when our process was away: every
+removal has such a member's answer. If it answered a removal before our question, its journal tells
+us. If it answers later, its view has us, and the removal waits for our answer, too.
 
 When the whole cluster starts, all nodes owe, and no removal is complete until one does not. The
 node that ended last owes nobody, if it knew that all others had ended. Otherwise all nodes that may
 have ended together are asked: a page that none of them knows as removed was not removed. Until then
-pages of before are held back. They are dropped if nobody knows our life.
+pages of before are held back. They are dropped if nobody knows our process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from peercached.peer.removals.member import (
     Removals,
     epoch_of,
     id_of,
-    life_of,
+    process_of,
     remove_request,
 )
 from peercached.peer.removals.open import split
@@ -41,7 +41,7 @@ from peercached.peer.rpc import pings, wire
 from peercached.peer.rpc.client import PeerLink, Peers
 from peercached.peer.rpc.failures import CallFailed, Refused
 from peercached.proto import peer_pb2 as pb
-from peercached.removals.lives import NOT_KNOWN
+from peercached.removals.processes import NOT_KNOWN
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -84,7 +84,7 @@ class RemovalCatchUp:
         self._wait_s = wait_s
         self._journal_from = engine.removals_last  # position before our entries of this start
         # Our last start that owed nobody, and our journal's position when it ended.
-        self._ended, self._ended_at = removals.life, removals.ended_at
+        self._ended, self._ended_at = removals.last_settled, removals.ended_at
         self._state_is_old = False  # another node knows more of our earlier starts than state_dir
         self._is_emptying = False
         self._knew_a_clear = False  # of which members did not know: see _is_ahead
@@ -104,27 +104,27 @@ class RemovalCatchUp:
             return
         removals = self._removals
         if self.is_needed:
-            removals.holds_back = True
+            removals.hides_older = True
             log.warning(
                 "older pages are held back and not served: some may have been removed while this "
                 "node was down or disconnected, and too few of the nodes that would know have "
                 "answered: %s",
                 ", ".join(sorted(removals.absent or removals.waits_for)),
             )
-        await removals.kept()
-        await self._hold_back()
+        await removals.persisted()
+        await self._hide_older()
         self._task = asyncio.ensure_future(self._go_on())
 
-    async def _hold_back(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._engine.hold_back)
+    async def _hide_older(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.hide_older)
         self._is_held_back = True
         await self._confirm(await self._ask_all())  # nothing of before is served from now on
 
-    async def _hold_back_again(self) -> None:
+    async def _hide_older_again(self) -> None:
         """This start has been away. So its newer pages wait for the same answers."""
         self._engine.set_paused(True)
         try:
-            await self._hold_back()
+            await self._hide_older()
             await asyncio.sleep(self._timeout_s)  # or each call of a member would begin this again
         finally:
             self._engine.set_paused(False)
@@ -133,7 +133,7 @@ class RemovalCatchUp:
         """A peer says that this node owes. Serves nothing until both have compared."""
         removals = self._removals
         if self._placement.find_process(by) is None and (
-            removals.lives.find(by.node_id, by.incarnation) is None
+            removals.processes.find(by.node_id, by.incarnation) is None
         ):
             return  # it was never a member with us. If it becomes one, it says so again
         confirmed_at = self._confirmed.get(by.incarnation, float("-inf"))
@@ -143,7 +143,7 @@ class RemovalCatchUp:
             # It starts, and asks all members anyway.
             is_again = self._task_again is not None and not self._task_again.done()
             if self._is_held_back and not is_again:
-                self._task_again = asyncio.ensure_future(self._hold_back_again())
+                self._task_again = asyncio.ensure_future(self._hide_older_again())
             return
         self._creditors[by.node_id] = by
         removals.waits_for.add(by.node_id)
@@ -170,7 +170,7 @@ class RemovalCatchUp:
             if not (await self._try_until(until) or self._were_strangers()):
                 await self._begin_empty()
             self._removals.owes_nobody()
-            await self._removals.kept()
+            await self._removals.persisted()
         finally:
             self._creditors.clear()
             self.is_held_out = False
@@ -183,7 +183,7 @@ class RemovalCatchUp:
 
     def _were_strangers(self) -> bool:
         """Whether we owe only processes that were never in a view with us. A member soon is."""
-        find = self._removals.lives.find
+        find = self._removals.processes.find
         for who in list(self._creditors.values()):
             if find(who.node_id, who.incarnation) is None:
                 self._removals.waits_for.discard(who.node_id)
@@ -236,7 +236,7 @@ class RemovalCatchUp:
 
     async def _ask_for_claims(self, node: Node) -> None:
         if await self._ask(node):
-            self._removals.keep_changes()
+            self._removals.persist_changes()
 
     async def _greet(self, node: Node) -> None:
         """Members that were not there when we started have not heard of us yet. If they ran in
@@ -254,15 +254,15 @@ class RemovalCatchUp:
         await self._confirm({name: reply})
 
     def _accept(self, node: Node, reply: pb.MissedRemovalsReply) -> None:
-        life = self._removals.lives.find(node.address.node_id, node.address.incarnation)
-        if reply.settled and life is not None:
-            self._removals.lives.accept(life)
-            self._removals.keep_changes()
+        process = self._removals.processes.find(node.address.node_id, node.address.incarnation)
+        if reply.settled and process is not None:
+            self._removals.processes.accept(process)
+            self._removals.persist_changes()
 
     async def _go_on(self) -> None:
         await self._try_until(float("inf"))
         self._is_held_back = False
-        self._engine.release_held()
+        self._engine.show_older()
 
     async def _try_until(self, deadline: float) -> bool:
         """Asks again and again until `deadline`. Returns whether this node owes nobody now."""
@@ -280,7 +280,7 @@ class RemovalCatchUp:
                 self.is_held_out = not (is_paid or self._removals.starts)
                 if is_paid:
                     self._removals.owes_nobody()
-                    await self._removals.kept()
+                    await self._removals.persisted()
                     return True
             # A process that was away waits until the members have taken it in again.
             has_time = self._is_outside and not self._removals.starts
@@ -293,7 +293,7 @@ class RemovalCatchUp:
         """Tells the members that we have heard all that they had to tell. From then on they use our
         records, so the owners hear first which pages are gone."""
         if not self._removals.starts:  # else nobody has a record of this start yet
-            await self._removals.tell()
+            await self._removals.tell_followers()
         nodes = {node.address.node_id: node for node in self._placement.others}
         confirmed = [(nodes[name], reply) for name, reply in replies.items() if name in nodes]
         await asyncio.gather(*(self._ask(node, heard=reply.reached) for node, reply in confirmed))
@@ -326,7 +326,7 @@ class RemovalCatchUp:
 
     @property
     def _remembers(self) -> bool:
-        """Whether state_dir knows our last life, or there is nothing to miss. Without that life
+        """Whether state_dir knows our last process, or there is nothing to miss. Without it
         nobody can tell what we missed."""
         if self._state_is_old:
             return False
@@ -368,16 +368,16 @@ class RemovalCatchUp:
         """Removes these pages, even if they were set in this start while it waited: nobody knows
         whether the removal was later."""
         loop = asyncio.get_running_loop()
-        # Lives that are away may have missed these removals, too. So may members that were away
+        # Processes that are away may have missed these removals, too. So may members that were away
         # together with us. Tell them once, or nodes would tell each other for ever.
         journal = await loop.run_in_executor(None, self._engine.removals_since, self._journal_from)
         is_known_here = self._removals.starts or set(split(journal or b"")).issuperset(digests)
-        self._removals.lives.removed(
+        self._removals.processes.removed(
             self._engine.removals_last + 1,
             told_by,
             None if is_known_here else up_to_date,
         )
-        self._removals.keep_changes()
+        self._removals.persist_changes()
         log.info(
             "%d pages were removed while this node was down or disconnected: dropping them",
             len(digests),
@@ -401,7 +401,7 @@ class RemovalCatchUp:
         self._state_is_old = self._knew_a_clear = False
         self._ended_at = POSITION_MAX
         self._journal_from = self._engine.removals_last
-        self._removals.lives.forget_all(self._journal_from)
+        self._removals.processes.forget_all(self._journal_from)
 
     async def _carry_out_running(self, replies: Replies) -> None:
         for reply in replies.values():
@@ -422,13 +422,13 @@ class RemovalCatchUp:
         answered = [(n, reply) for n, reply in zip(others, replies, strict=True) if reply]
         if self._removals.starts:
             # What we remember may be of removals that were under way when we were killed.
-            lives = self._removals.lives
-            clear = lives.up_to_date()
+            processes = self._removals.processes
+            clear = processes.up_to_date()
             for node, reply in answered:
                 self._accept(node, reply)
                 if reply.settled and node.address.incarnation in clear:
-                    lives.trust(reply.up_to_date)
-        self._removals.keep_changes()
+                    processes.trust(reply.up_to_date)
+        self._removals.persist_changes()
         all_of_them = {node.address.node_id: reply for node, reply in answered}
         self._is_ahead(all_of_them)
         return all_of_them
@@ -437,12 +437,12 @@ class RemovalCatchUp:
         """`heard`: a position in that node's journal. We have heard of its removals up to there."""
         link = self._peers.link(node.address.endpoint)
         removals, who = self._removals, node.address
-        newest = removals.lives.newest_before(who.node_id, who.incarnation)
+        newest = removals.processes.newest_before(who.node_id, who.incarnation)
         request = pb.MissedRemovalsRequest(
-            life=removals.life,
+            last_settled=removals.last_settled,
             before=removals.before,
             met=newest,
-            met_position=removals.lives.reached_by(who.node_id, newest),
+            met_position=removals.processes.reached_by(who.node_id, newest),
             position=self._ended_at,
             ended=self._ended,
             reached=self._engine.removals_last,
@@ -468,10 +468,10 @@ class RemovalCatchUp:
                 "cannot get the list of missed removals from %s: %s", node.address.node_id, error
             )
             return None
-        removals.claimed(who, map(life_of, reply.away))
+        removals.claimed(who, map(process_of, reply.away))
         self._compare(who.node_id, reply.met, reply.met_position)
-        removals.lives.reach({who.incarnation: reply.reached})
-        reached = removals.lives.reached_by(who.node_id, reply.ended)
+        removals.processes.reach({who.incarnation: reply.reached})
+        reached = removals.processes.reached_by(who.node_id, reply.ended)
         if newest > reply.before or reached > reply.position:
             log.warning(
                 "%s runs with an old state_dir (restored from a backup?): ignoring its list of "
@@ -504,21 +504,21 @@ class RemovalCatchUp:
         caller_node = self._placement.find_process(caller)
         if caller_node is None:
             raise LookupError(f"{caller.node_id} is not in our view yet")
-        removals, lives = self._removals, self._removals.lives
+        removals, processes = self._removals, self._removals.processes
         # The caller did not know which start was the last that owed nobody.
         is_comparable = request.met <= self._ended
         self._compare(caller.node_id, request.met, request.met_position if is_comparable else 0)
-        lives.reach({caller.incarnation: request.reached})
+        processes.reach({caller.incarnation: request.reached})
         if not removals.owes and self._state_is_old and not self._is_emptying:
             await self._begin_empty()
         # It may serve after our answer. From then on, our next start must know of it.
-        await removals.kept()
-        newest = lives.newest_before(caller.node_id, caller.incarnation)
-        reached = lives.reached_by(caller.node_id, request.ended)
+        await removals.persisted()
+        newest = processes.newest_before(caller.node_id, caller.incarnation)
+        reached = processes.reached_by(caller.node_id, request.ended)
         reply = pb.MissedRemovalsReply(
             settled=not removals.owes,
             companions=sorted(removals.waits_for),
-            life=removals.life,
+            last_settled=removals.last_settled,
             before=removals.before,
             met=newest,
             met_position=reached,
@@ -527,28 +527,30 @@ class RemovalCatchUp:
             reached=self._engine.removals_last,
             running=running_of(removals),
             away=removals.may_come_back(),
-            up_to_date=lives.up_to_date(),
+            up_to_date=processes.up_to_date(),
         )
-        caller_now = lives.find(caller.node_id, caller.incarnation)
+        caller_now = processes.find(caller.node_id, caller.incarnation)
         if caller_now is not None and caller_now.is_new and not request.starts:
             self._greeted.discard(caller_node)  # it ran elsewhere: we have missed what it knows
             if caller_node not in self._talking and not removals.owes:
                 self._talk(caller_node, self._greet(caller_node))
         if caller_now is not None and request.HasField("heard"):
-            lives.heard(caller_now, request.heard, removals.ledger.running.values())
-        removals.keep_changes()
+            processes.heard(caller_now, request.heard, removals.ledger.running.values())
+        removals.persist_changes()
         reply.owes = caller_now is None or caller_now.owes
         is_old = newest > request.before or reached > request.position
         is_unsure = self._state_is_old or self._is_emptying
-        life = None if is_old or is_unsure else lives.find(caller.node_id, request.life)
-        if life is None or not (life.missed_from or life.was_away or request.starts):
+        process = (
+            None if is_old or is_unsure else processes.find(caller.node_id, request.last_settled)
+        )
+        if process is None or not (process.missed_from or process.was_away or request.starts):
             return reply  # if it was never away from us, it has missed what we have missed
-        if life.is_unclear and request.starts:
+        if process.is_unclear and request.starts:
             return reply
         digests: bytes | None = b""
-        if life.missed_from:
-            digests = await self._since(life.missed_from)
-        used = removals.epochs_missed(life.missed_from) if digests else []
+        if process.missed_from:
+            digests = await self._since(process.missed_from)
+        used = removals.epochs_missed(process.missed_from) if digests else []
         if digests is not None and used is not None:
             reply.known, reply.digests = True, digests
             reply.epochs.extend(wire.epoch_messages(used))

@@ -29,7 +29,7 @@ from peercached.peer.removals.member import (
     ORPHANED_S,
     Removals,
     id_message,
-    life_of,
+    process_of,
     remove_request,
 )
 from peercached.peer.removals.open import Open, split
@@ -41,7 +41,7 @@ from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, NamespaceEpoch, RemovalId, Told, Wanted
-from peercached.removals.lives import Life
+from peercached.removals.processes import Process
 from peercached.removals.sentences import say_removals
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class RemovalDriver(Component):
     def _own(self) -> NodeAddress:
         return self._placement.own.address
 
-    # --- life
+    # --- start and end
 
     def start(self) -> None:
         """Resumes removals that an earlier start left open. Call it before workers can set."""
@@ -119,7 +119,7 @@ class RemovalDriver(Component):
         if now < self._look_at:
             return
         self._look_at = now + 1.0
-        self._member.keep_news()
+        self._member.persist_news()
         if any(self._untold.values()) and (self._telling is None or self._telling.done()):
             self._telling = self._tasks.spawn(self._tell_again())
         others = {node.address.incarnation: node for node in self._placement.others}
@@ -147,7 +147,7 @@ class RemovalDriver(Component):
             self._asking -= 1
         if not isinstance(reply, str) and reply.over:
             # Who else has answered is not known: the driver may have been alone.
-            entry.away.update(life.incarnation for life in self._member.lives)
+            entry.away.update(process.incarnation for process in self._member.processes)
             self._member.over([entry.id], {node.address.incarnation: 0})
 
     def _before_us(self, id: RemovalId, members: Collection[int]) -> int:
@@ -179,22 +179,22 @@ class RemovalDriver(Component):
         if one.cleared:
             return Status.stale, b"", ""
         if one.done.is_set():
-            return Status.ok, b"".join(one.held), ""
+            return Status.ok, b"".join(one.were_here), ""
         if task.done():  # too many, or it broke
             return Status.error, b"", _why_it_broke(task)
         if not one.missing:
             one.missing[self._own.node_id] = "its time was up"
         self._member.unsure[one.id] = Wanted(digests, epoch)
-        self._member.keep_unsure()
-        await self._member.kept()
+        self._member.persist_unsure()
+        await self._member.persisted()
         if one.cleared:  # a clear came while we wrote: nobody looks up these digests any more
             return Status.stale, b"", ""
         if one.done.is_set():
-            return Status.ok, b"".join(one.held), ""
+            return Status.ok, b"".join(one.were_here), ""
         text = "; ".join(f"{who}: {why}" for who, why in list(one.missing.items())[:NAMED_MAX])
         return (
             (Status.removing if one.kept else Status.error),
-            b"".join(one.held),
+            b"".join(one.were_here),
             f"not sure of {text}",
         )
 
@@ -209,7 +209,7 @@ class RemovalDriver(Component):
                     "this node stopped driving a removal: %s (a member may take it over)", error
                 )
             if one.done.is_set() and self._member.unsure.pop(one.id, None) is not None:
-                self._member.keep_unsure()
+                self._member.persist_unsure()
 
         task.add_done_callback(over)
         return task
@@ -239,7 +239,7 @@ class RemovalDriver(Component):
                 *(self._tell_over(n, ids, answered) for n in self._placement.others)
             )
             self._member.over(ids, answered)
-            await self._member.kept()
+            await self._member.persisted()
         one.done.set()
 
     async def _tell_over(self, node: Node, ids: list[RemovalId], answered: dict[int, int]) -> None:
@@ -298,7 +298,7 @@ class RemovalDriver(Component):
             one.cleared = one.cleared or known > one.epoch[1]
         if one.cleared:
             return True
-        one.held.update(split(entry.held))
+        one.were_here.update(split(entry.were_here))
         one.kept, one.reached = entry.kept, entry.reached
         if not one.settled:
             one.carried_out.clear()
@@ -354,12 +354,12 @@ class RemovalDriver(Component):
             except ValueError:
                 pass  # the removal ends either way
             one.cleared = True
-        one.held.update(split(reply.digests))
+        one.were_here.update(split(reply.digests))
         is_settled = reply.settled and not self._member.debts.has_debt(node.address)
         one.settled = one.settled or (is_settled and reply.kept)
         one.highest_view = max(one.highest_view, reply.view_number)
-        for life in map(life_of, reply.silent):
-            one.silent[life.name] = life
+        for process in map(process_of, reply.silent):
+            one.silent[process.name] = process
         if not reply.kept:
             return "it cannot write the removal to state_dir"
         incarnation = node.address.incarnation
@@ -414,47 +414,50 @@ class RemovalDriver(Component):
             return missing
         missing = await self._ask_for_silent(one.silent, one.answered)
         if not missing:
-            self._member.lives.found_nobody(one.answered)
-            self._member.keep_changes()
+            self._member.processes.found_nobody(one.answered)
+            self._member.persist_changes()
         return missing
 
     async def still_silent(self, told: Iterable[pb.NodeAddress]) -> list[str]:
         """Node ids of processes that vanished without a goodbye and may still serve workers. We
         know of them, or members `told` us. Adds a text if this node is no member."""
-        silent = {life.name: life for life in map(life_of, told)}
+        silent = {process.name: process for process in map(process_of, told)}
         names = sorted(await self._ask_for_silent(silent, ()))
         if why := self._goodbye.why_outside:
             names.append(f"the members ({self._own.node_id}: {why})")
         return names
 
     async def _ask_for_silent(
-        self, silent: dict[tuple[str, int], Life], answered: Collection[int]
+        self, silent: dict[tuple[str, int], Process], answered: Collection[int]
     ) -> dict[str, str]:
-        ours = {life.name: life for life in self._member.to_ask_for()}
+        ours = {process.name: process for process in self._member.to_ask_for()}
         silent |= ours
         asked = []
-        for name, life in list(silent.items()):
-            if life.incarnation in answered or self._is_settled(life, name in ours):
+        for name, process in list(silent.items()):
+            if process.incarnation in answered or self._is_settled(process, name in ours):
                 del silent[name]
             else:
-                asked.append(life)
-        found = await asyncio.gather(*(self._ended.has_ended(life) for life in asked))
+                asked.append(process)
+        found = await asyncio.gather(*(self._ended.has_ended(process) for process in asked))
         return {
-            life.node_id: "it vanished without a goodbye"
-            for life, has_ended in zip(asked, found, strict=True)
+            process.node_id: "it vanished without a goodbye"
+            for process, has_ended in zip(asked, found, strict=True)
             if not has_ended
         }
 
-    def _is_settled(self, life: Life, ours: bool) -> bool:
+    def _is_settled(self, process: Process, ours: bool) -> bool:
         """Whether it is asked as a member, or is known to have ended."""
         # A later start with its node key, or at its address, proves the end, also if that start is
-        # this node. The member that named the life may be gone, so nobody else would tell us.
+        # this node. The member that named the process may be gone, so nobody else would tell us.
         for there in (self._own, *(node.address for node in self._placement.others)):
-            is_its_address = (there.host, there.peer_port) == (life.host, life.peer_port)
-            is_its_node = life.key and (there.node_id, there.key) == (life.node_id, life.key)
-            if (is_its_address or is_its_node) and there.incarnation >= life.incarnation:
+            is_its_address = (there.host, there.peer_port) == (process.host, process.peer_port)
+            is_its_node = process.key and (there.node_id, there.key) == (
+                process.node_id,
+                process.key,
+            )
+            if (is_its_address or is_its_node) and there.incarnation >= process.incarnation:
                 return True
-        return not ours and self._member.lives.find(*life.name) is not None
+        return not ours and self._member.processes.find(*process.name) is not None
 
     async def forget_everywhere(self, node_id: str, listening: bool) -> list[str]:
         """Implements `peercachectl forget`: tells all members that no removal need wait for this
@@ -470,9 +473,9 @@ class RemovalDriver(Component):
                 "themselves"
             )
         known = self._member.forget(node_id) or any(
-            life.node_id == node_id for life in self._member.lives
+            process.node_id == node_id for process in self._member.processes
         )
-        await self._member.kept()
+        await self._member.persisted()
         request = pb.ForgetNodeRequest(node_id=node_id)
         others = self._placement.others
         answers = await asyncio.gather(
@@ -490,10 +493,10 @@ class RemovalDriver(Component):
         ]
 
     async def _still_at(self, node_id: str) -> str:
-        """The address where a life of this node may still run. Empty: none is known to."""
-        for life in self._member.to_ask_for():
-            if life.node_id == node_id and await self._ended.find(life) is Found.LISTENING:
-                return join_host_port(life.host, life.peer_port)
+        """The address where a process of this node may still run. Empty: none is known to."""
+        for process in self._member.to_ask_for():
+            if process.node_id == node_id and await self._ended.find(process) is Found.LISTENING:
+                return join_host_port(process.host, process.peer_port)
         return ""
 
     # --- calls

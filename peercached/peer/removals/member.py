@@ -1,7 +1,7 @@
 """Removals at a member of the cluster (docs/consistency.md, "A removal").
 
-Carries a removal out, refuses sets of its keys until it is over, and remembers the lives that may
-have missed it. The node that began the removal drives it (driver.py). Every step is idempotent.
+Carries a removal out, refuses sets of its keys until it is over, and remembers the processes that
+may have missed it. The node that began the removal drives it (driver.py). Every step is idempotent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from peercached.proto import peer_pb2 as pb
 from peercached.removals.debts import Debts
 from peercached.removals.epochs_used import EpochsUsed
 from peercached.removals.ledger import Entry, Ledger, NamespaceEpoch, RemovalId, Told
-from peercached.removals.lives import Life
+from peercached.removals.processes import Process
 from peercached.removals.store import Remembered, RemovalStore
 
 if TYPE_CHECKING:
@@ -69,14 +69,17 @@ class Removals:
         self._cluster = cluster
         self._news = news
         self.debts = debts
-        self.lives = debts.lives
+        self.processes = debts.processes
         self.claims = debts.claims
         remembered = debts.remembered
         self.is_known = remembered.is_known  # state_dir knows an earlier start
         self.before = remembered.start  # incarnation of the previous start; 0: none
-        self.life = remembered.life  # incarnation of the last start that did not owe; 0: none
-        # Our journal's position when `life` ended. Later starts that owed may have added entries.
-        is_next = remembered.life == remembered.start
+        self.last_settled = (
+            remembered.last_settled
+        )  # incarnation of the last start that did not owe; 0: none
+        # Our journal's position when `last_settled` ended. Later starts that owed may have added
+        # entries.
+        is_next = remembered.last_settled == remembered.start
         self.ended_at = engine.removals_last if is_next else remembered.ended_at
         # Of this start before it has heard of any clear that it had missed.
         self.epochs_before = dict(engine.namespace_epochs())
@@ -87,15 +90,16 @@ class Removals:
             engine.removals_last,
         )
         self._owing: set[int] = set()  # indices of members whose pages the engine does not use
-        # Node ids that may know removals that we missed since `life` ended. Empty if we owe nobody.
-        self.waits_for = remembered.waits_for | self.lives.may_have_outlived_us()
-        self.ended_before_us = self.lives.ended()
+        # Node ids that may know removals that we missed since `last_settled` ended. Empty if we owe
+        # nobody.
+        self.waits_for = remembered.waits_for | self.processes.may_have_outlived_us()
+        self.ended_before_us = self.processes.ended()
         if last_view is not None and not (remembered.is_known or debts.is_of_another_cluster):
             # Without its masters' answers this node may begin a cluster alone. It must not then
             # confirm removals while these members serve.
-            self.lives.suspect(last_view.members)
+            self.processes.suspect(last_view.members)
         self.absent: set[str] = set()  # nodes that have not answered catch_up.py yet
-        self.holds_back = False  # older pages are held back as long as we owe
+        self.hides_older = False  # older pages are held back as long as we owe
         self.ledger = Ledger()
         self.driven = OpenRemovals()
         # Removals begun here that were incomplete when the worker was answered.
@@ -113,15 +117,15 @@ class Removals:
     def _own(self) -> NodeAddress:
         return self._placement.own.address
 
-    # --- life
+    # --- start and end
 
     async def stop(self) -> None:
         await self._tasks.stop()
-        await self.kept()
+        await self.persisted()
 
     def view_changed(self, change: Change) -> None:
         """Takes the view that is in force from now on."""
-        self.lives.see(
+        self.processes.see(
             change.view,
             self._cluster.has_left,
             self.ledger.running.values(),
@@ -129,24 +133,24 @@ class Removals:
         )
         self._owing -= {node.index for node in (*change.added, *change.removed)}
         self._take_over_claims()
-        self.keep_changes()
+        self.persist_changes()
 
     def owes_nobody(self) -> None:
-        """Declares that this node has missed no removal. Its pages belong to this life from now
+        """Declares that this node has missed no removal. Its pages belong to this process from now
         on."""
-        self.debts.owes = self.holds_back = False
+        self.debts.owes = self.hides_older = False
         if not self.is_known:
             self.has_nothing_of_before()
         self.is_known = True
         self.waits_for, self.absent = set(), set()
-        self.life, self.ended_at = self._own.incarnation, 0
+        self.last_settled, self.ended_at = self._own.incarnation, 0
         self._take_over_claims()
-        self._keep()
+        self._persist()
 
-    def claimed(self, by: NodeAddress, away: Iterable[Life]) -> None:
-        """The member `by` says that just these lives owe it."""
+    def claimed(self, by: NodeAddress, away: Iterable[Process]) -> None:
+        """The member `by` says that just these processes owe it."""
         if self.claims.say((by.node_id, by.incarnation), away):
-            self.lives.changed = True
+            self.processes.changed = True
 
     def _take_over_claims(self) -> None:
         """Members that are gone tell nobody any more. A node that starts meets them first."""
@@ -154,22 +158,22 @@ class Removals:
             return
         nodes = self._placement.nodes.values()
         here = {(node.address.node_id, node.address.incarnation) for node in nodes}
-        for life in self.claims.without(here):
-            self.lives.owed(life)
+        for process in self.claims.without(here):
+            self.processes.owed(process)
 
     def has_nothing_of_before(self) -> None:
         """No page of an earlier start is left, so other nodes' memory of one no longer matters."""
         self.before = self._own.incarnation
 
-    def keep_unsure(self) -> None:
+    def persist_unsure(self) -> None:
         """Begins to save `unsure`, which has changed."""
-        self._keep()
+        self._persist()
 
-    def keep_changes(self) -> None:
+    def persist_changes(self) -> None:
         """Begins to save what must not be forgotten, and uses no page of a member that owes. Call
-        it after each change of `lives`."""
-        if self.lives.changed:
-            self._keep()
+        it after each change of `processes`."""
+        if self.processes.changed:
+            self._persist()
         incarnations = self.debts.debtors()
         nodes = self._placement.nodes.values()
         owing = {node.index for node in nodes if node.address.incarnation in incarnations}
@@ -177,19 +181,19 @@ class Removals:
             self._engine.set_owes(index, index in owing)
         self._owing = owing
 
-    def keep_news(self) -> None:
+    def persist_news(self) -> None:
         """Begins to save news that could wait. Call it about once a second."""
-        if self.lives.has_news:
-            self._keep()
+        if self.processes.has_news:
+            self._persist()
 
-    async def kept(self) -> None:
+    async def persisted(self) -> None:
         """Returns when all changes until now are saved, or could not be. Nobody may rely on what
         this node knows before that: `kill -9` makes it forget the rest."""
-        self.keep_changes()
+        self.persist_changes()
         await self._keeper.done()
 
-    def _keep(self) -> None:
-        self.lives.changed = self.lives.has_news = False
+    def _persist(self) -> None:
+        self.processes.changed = self.processes.has_news = False
         self._keeper.changed()
 
     def _state(self) -> Remembered:
@@ -197,12 +201,14 @@ class Removals:
         return Remembered(
             True,
             self._own.incarnation,
-            self.life,
+            self.last_settled,
             self.ended_at,
             set(self.waits_for),
             [
-                replace(life, missed_from=life.missed_from or maybe.get(life.incarnation, 0))
-                for life in self.lives
+                replace(
+                    process, missed_from=process.missed_from or maybe.get(process.incarnation, 0)
+                )
+                for process in self.processes
             ],
             dict(self.unsure),
             self.epochs_used.all(),
@@ -210,22 +216,24 @@ class Removals:
             list(self.claims),
         )
 
-    def to_ask_for(self) -> list[Life]:
-        """The lives that a removal has to wait for (lives.py)."""
-        return self.lives.to_ask_for(self._cluster.has_left)
+    def to_ask_for(self) -> list[Process]:
+        """The processes that a removal has to wait for (processes.py)."""
+        return self.processes.to_ask_for(self._cluster.has_left)
 
     def silent(self) -> list[pb.NodeAddress]:
         """to_ask_for(), as messages for other members."""
-        return [address_of(life) for life in self.to_ask_for()]
+        return [address_of(process) for process in self.to_ask_for()]
 
     def may_come_back(self) -> list[pb.NodeAddress]:
-        """Lives that were away, owe and may still run (lives.py), as messages."""
-        return [address_of(life) for life in self.lives.may_come_back(self._cluster.has_left)]
+        """Processes that were away, owe and may still run (processes.py), as messages."""
+        return [
+            address_of(process) for process in self.processes.may_come_back(self._cluster.has_left)
+        ]
 
     @property
     def starts(self) -> bool:
         """Whether this start has never owed nobody: no page of before was served in it."""
-        return self.life != self._own.incarnation
+        return self.last_settled != self._own.incarnation
 
     # --- removals
 
@@ -256,10 +264,11 @@ class Removals:
             last = self._engine.removals_last
             entry = Entry(id, digests, last + 1, now, now + ORPHANED_S, epoch)
             if len(self._placement.nodes) > 1:  # else we are the one that is away
-                entry.away |= self.lives.away()
+                entry.away |= self.processes.away()
             if id not in self.driven and entry.away - self.ledger.may_be_missed(self.driven).keys():
-                self.lives.changed = True
-            # Enter it first: a life that leaves our view during the removal is owed it (Lives.see).
+                self.processes.changed = True
+            # Enter it first: a process that leaves our view during the removal is owed it
+            # (Processes.see).
             self.ledger.running[id] = entry
             try:
                 rows, entry.kept = await loop.run_in_executor(
@@ -272,28 +281,28 @@ class Removals:
                 entry.begun = True
             else:  # over() came while the engine worked
                 self._engine.end_removal(digests)
-            entry.held = digests_of(rows)
+            entry.were_here = digests_of(rows)
             self.note_epochs([epoch])
-            self.keep_changes()
+            self.persist_changes()
         else:
             # The pages are gone already: only retry the journal write that failed.
             rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
         if entry.kept:
             entry.reached = self._engine.removals_last
         # Even without rows: a page may have just been evicted, and others may not know that yet.
-        entry.told = await self.tell(entry.digests)
+        entry.told = await self.tell_followers(entry.digests)
         if (answered := self.ledger.early_end(id)) is not None:
             self.over([id], answered)
         return entry
 
-    async def tell(self, digests: bytes = b"") -> Told:
+    async def tell_followers(self, digests: bytes = b"") -> Told:
         """Waits until no follower names these digests any more; without digests, any page that is
         gone. A member that joins during the call may have old records: the next call covers it.
         A node that gets the view may rely on this node to remember its members, and the removals
         that each of them misses."""
         view = self._placement.view.number
         untold = sorted(await self._own_records.told(digests))
-        await self.kept()
+        await self.persisted()
         return Told(view, untold)
 
     def over(self, ids: list[RemovalId], answered: Mapping[int, int]) -> None:
@@ -303,14 +312,14 @@ class Removals:
         ended = [entry for id in ids if (entry := self.ledger.end(id)) is not None]
         for entry in ended:
             if answered:
-                self.lives.over(entry, answered)
-            self.lives.has_news |= bool(entry.away)
+                self.processes.over(entry, answered)
+            self.processes.has_news |= bool(entry.away)
             if entry.begun:
                 self._engine.end_removal(entry.digests)
             self.driven.completed(entry)
         if ended:
-            self.lives.reach(answered)
-        self.keep_changes()
+            self.processes.reach(answered)
+        self.persist_changes()
 
     def check_member(self, caller: NodeAddress) -> None:
         """Raises LookupError unless the caller is a member: others may not speak of third nodes."""
@@ -353,7 +362,7 @@ class Removals:
         the removal is not the caller's."""
         check_packed(request.digests, DIGEST_BYTES, "digests")
         if not request.digests and not request.HasField("id"):
-            told = await self.tell()
+            told = await self.tell_followers()
             return pb.RemoveReply(view_number=told.view, untold=told.untold)
         id = id_of(request.id)
         if not 0 < len(request.digests) <= DIGESTS_MAX * DIGEST_BYTES:
@@ -377,9 +386,13 @@ class Removals:
             silent=self.silent(),
         )
         if entry is None:  # it was carried out here, and is over
-            told, reply.kept, reply.position = await self.tell(), True, self._engine.removals_last
+            told, reply.kept, reply.position = (
+                await self.tell_followers(),
+                True,
+                self._engine.removals_last,
+            )
         else:
-            told, reply.digests = entry.told, entry.held
+            told, reply.digests = entry.told, entry.were_here
             reply.kept, reply.position = entry.kept, entry.reached
         reply.view_number = told.view
         reply.untold.extend(told.untold)
@@ -389,7 +402,7 @@ class Removals:
         """Removals that we have just carried out were made in these epochs."""
         for one in used:
             if self.epochs_used.note(one, self._engine.removals_last):
-                self.lives.changed = True
+                self.processes.changed = True
 
     def epochs_missed(self, position: int) -> list[NamespaceEpoch] | None:
         """The epochs of removals from that position of our journal on, or the later ones that we
@@ -400,18 +413,20 @@ class Removals:
     def learn(self, member: NodeAddress, told: pb.NamespaceEpoch) -> int:
         """Takes the epoch if it is newer. Returns the epoch in force here. Raises ValueError if it
         is malformed or there is no room for it, LookupError if our view lacks that member."""
-        return self._epochs.tell(member, told.namespace_id, told.epoch)
+        return self._epochs.raise_for(member, told.namespace_id, told.epoch)
 
     def forget(self, node_id: str) -> int:
-        """Stops waiting for a node: an operator says that its lives which are away do not come back
-        with their pages. Returns how many there were."""
-        gone = [life for life in self.lives if life.node_id == node_id and not life.here]
-        for life in gone:
-            self.lives.forget(life)
+        """Stops waiting for a node: an operator says that its processes which are away do not come
+        back with their pages. Returns how many there were."""
+        gone = [
+            process for process in self.processes if process.node_id == node_id and not process.here
+        ]
+        for process in gone:
+            self.processes.forget(process)
         self.waits_for.discard(node_id)
         self.absent.discard(node_id)
-        self.keep_changes()
-        self._news.tell(Forgotten(node_id))
+        self.persist_changes()
+        self._news.post(Forgotten(node_id))
         return len(gone)
 
     # --- for people
@@ -421,9 +436,11 @@ class Removals:
         return {
             "running": sum(len(entry.digests) for entry in running) // DIGEST_BYTES,
             "running_s": max((now - entry.since for entry in running), default=0.0),
-            "silent": sorted(life.node_id for life in self.lives.silent(self._cluster.has_left)),
+            "silent": sorted(
+                process.node_id for process in self.processes.silent(self._cluster.has_left)
+            ),
             "owes": self.owes,
-            "held_back_for": sorted(self.absent) if self.holds_back else [],
+            "held_back_for": sorted(self.absent) if self.hides_older else [],
             "store_problem": self._store.problem,
         }
 
@@ -449,18 +466,18 @@ def epoch_of(request: pb.RemoveRequest) -> NamespaceEpoch | None:
     return (request.epoch.namespace_id, request.epoch.epoch)
 
 
-def address_of(life: Life) -> pb.NodeAddress:
+def address_of(process: Process) -> pb.NodeAddress:
     return pb.NodeAddress(
-        node_id=life.node_id,
-        incarnation=life.incarnation,
-        host=life.host,
-        peer_port=life.peer_port,
-        data_port=life.peer_port,
-        key=life.key,
+        node_id=process.node_id,
+        incarnation=process.incarnation,
+        host=process.host,
+        peer_port=process.peer_port,
+        data_port=process.peer_port,
+        key=process.key,
     )
 
 
-def life_of(message: pb.NodeAddress) -> Life:
-    return Life(
+def process_of(message: pb.NodeAddress) -> Process:
+    return Process(
         message.node_id, message.incarnation, message.host, message.peer_port, key=message.key
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from peercached.directory.layout import DIGEST_BYTES
 from peercached.removals.ledger import Entry, NamespaceEpoch, RemovalId
-from peercached.removals.lives import Life
+from peercached.removals.processes import Process
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Open:
     # A worker waits for it. After a clear it removes the same keys in the new epoch instead.
     is_waited_for: bool = False
     cleared: bool = False  # a clear raised the epoch, so the keys have other digests now
-    held: set[bytes] = field(default_factory=set)  # digests that some member had
+    were_here: set[bytes] = field(default_factory=set)  # digests that some member had
     # Members that carried it out: incarnation -> (its journal position, monotonic seconds).
     carried_out: dict[int, tuple[int, float]] = field(default_factory=dict)
     # Members that have also told all owners, by incarnation: journal position, view number.
@@ -29,7 +29,7 @@ class Open:
     told_in: dict[int, int] = field(default_factory=dict)
     reached: int = 0  # our own journal position
     settled: bool = False  # a member that carried it out owes nobody
-    silent: dict[tuple[str, int], Life] = field(default_factory=dict)
+    silent: dict[tuple[str, int], Process] = field(default_factory=dict)
     highest_view: int = 0  # that any member named
     kept: bool = True  # our journal has it
     missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered

@@ -36,7 +36,7 @@ class Answers:
         if self._settled:
             is_known = any(reply.known for reply in self._settled)
             return _known(self._replies) if is_known else None
-        if self._removals.life == 0 and self.others_wait():
+        if self._removals.last_settled == 0 and self.others_wait():
             return None
         together = self._who_ended_together()
         return None if together is None or not self._had_our_life(together) else _known(together)
@@ -49,11 +49,11 @@ class Answers:
             together = self._who_ended_together()
             return together is not None and not self._had_our_life(together)
         all_of_them = self._members | self._creditors
-        return all_of_them <= self._replies.keys() or self._removals.life == 0
+        return all_of_them <= self._replies.keys() or self._removals.last_settled == 0
 
     def others_wait(self) -> bool:
-        """Whether other nodes wait for companions of their last life. A new node must not be
-        settled before them: it knows none of their lives, so they would drop their pages."""
+        """Whether other nodes wait for companions of their last process. A new node must not be
+        settled before them: it knows none of their processes, so they would drop their pages."""
         return any(reply.companions for reply in self._replies.values())
 
     def _who_ended_together(self) -> Replies | None:
@@ -75,7 +75,7 @@ class Answers:
     def _had_our_life(self, replies: Replies) -> bool:
         """Whether all these nodes can tell what we missed, or ended before us."""
         return all(
-            reply.known or (node_id, reply.life) in self._removals.ended_before_us
+            reply.known or (node_id, reply.last_settled) in self._removals.ended_before_us
             for node_id, reply in replies.items()
         )
 

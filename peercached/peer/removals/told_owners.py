@@ -54,7 +54,7 @@ class ToldByAll:
 
     async def _ask(self, node: Node) -> Told | str:
         if node is self._placement.own:
-            return await self._member.tell()
+            return await self._member.tell_followers()
         reply: pb.RemoveReply | str = await self._calls.call(node, "Remove", pb.RemoveRequest())
         if isinstance(reply, str):
             return reply

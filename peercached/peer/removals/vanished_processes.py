@@ -18,7 +18,7 @@ from peercached.membership.view import join_host_port
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
-from peercached.removals.lives import Life
+from peercached.removals.processes import Process
 
 # Removals that wait for the same process share one question for so many seconds.
 ASK_AGAIN_S = 0.5
@@ -45,24 +45,24 @@ class Ended:
         self._timeout_s = min(timeout_s, CONNECT_S)
         self._asked: dict[tuple[str, int], tuple[float, asyncio.Task[Found]]] = {}
 
-    async def has_ended(self, life: Life) -> bool:
-        return await self.find(life) is Found.ENDED
+    async def has_ended(self, process: Process) -> bool:
+        return await self.find(process) is Found.ENDED
 
-    async def find(self, life: Life) -> Found:
+    async def find(self, process: Process) -> Found:
         now = time.monotonic()
-        asked = self._asked.get(life.name)
+        asked = self._asked.get(process.name)
         if asked is None or (asked[1].done() and now - asked[0] > ASK_AGAIN_S):
-            asked = (now, asyncio.ensure_future(self._ask(life)))
-            self._asked[life.name] = asked
+            asked = (now, asyncio.ensure_future(self._ask(process)))
+            self._asked[process.name] = asked
         found = await asyncio.shield(asked[1])
         if found is Found.ENDED:
-            self._asked.pop(life.name, None)
+            self._asked.pop(process.name, None)
         return found
 
-    async def _ask(self, life: Life) -> Found:
+    async def _ask(self, process: Process) -> Found:
         try:
             reader, writer = await asyncio.wait_for(
-                asyncio.open_connection(life.host, life.peer_port), self._timeout_s
+                asyncio.open_connection(process.host, process.peer_port), self._timeout_s
             )
         except ConnectionRefusedError:
             return Found.ENDED
@@ -75,17 +75,17 @@ class Ended:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-        link = self._peers.link(join_host_port(life.host, life.peer_port))
+        link = self._peers.link(join_host_port(process.host, process.peer_port))
         link.forget_session()  # it may be of the process that we ask for
         try:
             await asyncio.wait_for(link.ready(), self._timeout_s)
         except AuthError:
-            is_another = link.claimed is not None and link.claimed.node_id != life.node_id
+            is_another = link.claimed is not None and link.claimed.node_id != process.node_id
             return Found.ENDED if is_another else Found.LISTENING
         except (CallFailed, asyncio.TimeoutError):
             return Found.LISTENING
         who = link.identity
-        if who is None or who.node_id == life.node_id:
+        if who is None or who.node_id == process.node_id:
             return Found.LISTENING
         is_member = self._placement.find_process(who) is not None
         return Found.ENDED if is_member else Found.LISTENING

@@ -167,7 +167,7 @@ class Secret:
                 proved,
                 f" and also accepts {', '.join(also)}" if also else "",
             )
-            news.tell(SecretChanged())
+            news.post(SecretChanged())
 
     @property
     def cluster(self) -> ClusterSecret:

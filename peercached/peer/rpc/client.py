@@ -322,7 +322,7 @@ class PeerLink:
         self.read_sealed = second.read_sealed
         self.we_owe = second.owes
         self.metadata = ((SESSION_KEY, second.session.hex()),)
-        self._own.news.tell(SessionBegun(self))
+        self._own.news.post(SessionBegun(self))
 
     def _checked(self, reply: pb.HandshakeReply) -> NodeAddress:
         """The address that the server claims. AuthError if our view contradicts it."""
@@ -488,7 +488,7 @@ class Peers:
             if link.is_dropped:
                 dropped.append(link.endpoint)
                 link.forget_session()
-                self._own.news.tell(SessionLost(link))
+                self._own.news.post(SessionLost(link))
             elif link.proves_older and link not in self._shaking_again:
                 self._shaking_again.add(link)
                 self._tasks.spawn(self._shake_again(link))

@@ -77,7 +77,7 @@ class FailureDetector(Component):
             return
         self._engine.suspect_node(node.index, True)
         log.warning("%s is suspect: %s", node.address.node_id, failure)
-        self._news.tell(Suspected(node))
+        self._news.post(Suspected(node))
         self._schedule()
 
     async def call(

@@ -9,7 +9,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from grpc.aio import InternalError
 
 from peercached.observe.lost_callers import expect_lost_callers
-from peercached.peer.service.refusals import Refusals
+from peercached.peer.server.refusals import Refusals
 
 
 @pytest.mark.parametrize("error, is_said", [(InternalError("send"), False), (OSError(), True)])

@@ -146,9 +146,9 @@ class Heartbeats:
             elif isinstance(action, Probe):
                 self._tasks.spawn(self._probe(action))
             elif isinstance(action, ViewChanged):
-                self._news.tell(ViewFound(action.view))
+                self._news.post(ViewFound(action.view))
             elif isinstance(action, Refused):
-                self._news.tell(JoinRefused(action.reason))
+                self._news.post(JoinRefused(action.reason))
         self._changed.set()
         if self._timer is not None:  # None during a tick, which sets the timer itself
             now = time.monotonic()

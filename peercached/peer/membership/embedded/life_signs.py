@@ -16,7 +16,7 @@ class LifeSigns:
 
     def say(self, sign: OwnSign, for_s: float) -> None:
         """Sets our own sign. It expires after `for_s`, so a control plane that hangs gives none."""
-        self._engine.say_life(sign.view_number, sign.sequence, sign.is_master, for_s)
+        self._engine.set_life_sign(sign.view_number, sign.sequence, sign.is_master, for_s)
 
     def take(self, now: float) -> list[Sign]:
         """The signs received since the last call."""

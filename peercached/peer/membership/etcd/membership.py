@@ -189,14 +189,14 @@ class EtcdMembership:
                 "no session with etcd at startup: starting with view %d saved by an earlier run",
                 remembered.counter,
             )
-            self._news.tell(ViewFound(self._state.begin_cold(remembered)))
+            self._news.post(ViewFound(self._state.begin_cold(remembered)))
         self._tried.set()
 
     def _refuse(self, reason: str) -> None:
         first, self.refused = not self.refused, reason
         self._tried.set()
         if first:
-            self._news.tell(JoinRefused(reason))
+            self._news.post(JoinRefused(reason))
 
     async def _session(self) -> None:
         """Reads, watches, registers, and renews the lease until a call fails or the key is lost."""
@@ -268,7 +268,7 @@ class EtcdMembership:
         if view is None:
             return False
         self._tried.set()
-        self._news.tell(ViewFound(view))
+        self._news.post(ViewFound(view))
         return True
 
     async def _stamping(self) -> None:

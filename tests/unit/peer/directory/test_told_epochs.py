@@ -32,12 +32,12 @@ def test_kept_returns_only_after_the_last_raise_is_on_disk(tmp_path: Path) -> No
 
     async def clear(number: int) -> None:
         epochs.raise_to(digest_of(str(number)), number)
-        await epochs.kept()
+        await epochs.persisted()
         assert store.load()[0][digest_of(str(number))] == number
 
     async def many() -> None:
         await asyncio.gather(*(clear(number) for number in range(1, 50)))
-        await epochs.kept()
+        await epochs.persisted()
         assert store.saves < 10, "raises at the same time share a write"
         await epochs.stop()
 
@@ -54,12 +54,12 @@ def test_failed_epoch_save_is_reported_and_retried(tmp_path: Path) -> None:
     in_the_way.mkdir()
 
     async def story() -> None:
-        epochs.keep()
+        epochs.persist()
         with pytest.raises(NotKept, match="directory"):
-            await epochs.kept()
+            await epochs.persisted()
         assert "directory" in store.problem
         in_the_way.rmdir()
-        await epochs.kept()
+        await epochs.persisted()
         assert store.problem == ""
         assert store.load() == (engine.epochs, "")
 

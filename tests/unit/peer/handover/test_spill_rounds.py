@@ -102,7 +102,7 @@ class Cluster:
 
     # --- the directory
 
-    async def held_elsewhere(
+    async def present_elsewhere(
         self, part: Part, nodes: Sequence[Node], in_memory: bool
     ) -> Mapping[Node, Any]:
         assert in_memory

@@ -23,7 +23,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
     digests now, which nobody has removed."""
     driven: list[Open] = []
 
-    async def kept() -> None:
+    async def persisted() -> None:
         driven[0].cleared = True
         driven[0].done.set()
 
@@ -34,7 +34,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
     async def claim() -> int:
         own = SimpleNamespace(address=NodeAddress("a", 1, "10.0.0.1", 1, 2))
         member = SimpleNamespace(
-            unsure={}, keep_unsure=lambda: None, kept=kept, driven=OpenRemovals()
+            unsure={}, persist_unsure=lambda: None, persisted=persisted, driven=OpenRemovals()
         )
         driver = RemovalDriver(
             cast(Any, member),
@@ -77,10 +77,10 @@ class Driven:
         member = SimpleNamespace(
             driven=OpenRemovals(),
             carry_out=self._carry_out,
-            tell=self._tell,
+            tell_followers=self._tell,
             owes=False,
             to_ask_for=list,
-            keep_changes=lambda: None,
+            persist_changes=lambda: None,
             learn=self._learn,
             debts=SimpleNamespace(has_debt=lambda _: self.owes),
         )

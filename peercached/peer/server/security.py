@@ -19,9 +19,9 @@ from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.connection_limits import ConnectionLimits
 from peercached.peer.rpc.tls import Tls
-from peercached.peer.service.auth_interceptor import AuthInterceptor
-from peercached.peer.service.handshakes import Handshakes
-from peercached.peer.service.refusals import Refusals
+from peercached.peer.server.auth_interceptor import AuthInterceptor
+from peercached.peer.server.handshakes import Handshakes
+from peercached.peer.server.refusals import Refusals
 
 if TYPE_CHECKING:
     from peercached._native import Engine

@@ -56,7 +56,7 @@ class ClusterWide:
             # A member knew a later clear. Outbid it: pages set since then have its epoch.
             epoch = highest + 1
         try:
-            await self._epochs.kept()
+            await self._epochs.persisted()
         except NotKept as error:
             unreached.append(f"{self._placement.own.address.node_id} ({error})")
         return unreached
@@ -77,7 +77,7 @@ class ClusterWide:
             asked |= {node: reply for node, reply in pairs if reply is not _NOT_YET}
             heard = [reply for reply in asked.values() if reply is not None]
             if new or not asked:
-                told = [life for reply in heard for life in reply.silent]
+                told = [process for reply in heard for process in reply.silent]
                 silent = await self._removal_driver.still_silent(told)
             newest = max((reply.view_number for reply in heard), default=0)
             behind = self._placement.view.number < newest

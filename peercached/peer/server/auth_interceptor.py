@@ -17,8 +17,8 @@ import grpc.aio
 from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY, Sessions
 from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
 from peercached.peer.rpc.parse import parser
-from peercached.peer.service.handshakes import Handshakes
-from peercached.peer.service.refusals import Refusals
+from peercached.peer.server.handshakes import Handshakes
+from peercached.peer.server.refusals import Refusals
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 

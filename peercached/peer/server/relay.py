@@ -24,7 +24,7 @@ from peercached.peer.rpc.auth import AuthError, Secret
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import Malformed, Refused, Unreachable
 from peercached.peer.rpc.tls import Tls
-from peercached.peer.service.security import authenticates
+from peercached.peer.server.security import authenticates
 from peercached.proto import peer_pb2 as pb
 
 log = logging.getLogger(__name__)

@@ -66,9 +66,9 @@ class LocalNode:
     ) -> tuple[int, int]:
         """Returns (epoch in force, our view's number). Unable: the epoch is in force but not
         stored, so a restart would forget it."""
-        raised = self.epochs.tell(caller, namespace_id, epoch)
+        raised = self.epochs.raise_for(caller, namespace_id, epoch)
         try:
-            await self.epochs.kept()
+            await self.epochs.persisted()
         except NotKept as error:
             raise Unable(str(error)) from error
         return raised, self._placement.view.number

@@ -27,10 +27,10 @@ from peercached.peer.rpc.auth import (
 )
 from peercached.peer.rpc.connection_limits import ConnectionLimits
 from peercached.peer.rpc.failure_detector import FailureDetector
-from peercached.peer.service.auth_interceptor import AuthInterceptor
-from peercached.peer.service.local_node import LocalNode
-from peercached.peer.service.refusals import Refused
-from peercached.peer.service.relay import Relay
+from peercached.peer.server.auth_interceptor import AuthInterceptor
+from peercached.peer.server.local_node import LocalNode
+from peercached.peer.server.refusals import Refused
+from peercached.peer.server.relay import Relay
 from peercached.proto import peer_pb2 as pb
 from peercached.proto import peer_pb2_grpc
 
@@ -93,7 +93,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         caller = self._session(context).caller
         self._removals.check_member(caller)
         self._removals.told_over(caller, request)
-        await self._removals.kept()
+        await self._removals.persisted()
         return pb.EndRemovalsReply()
 
     async def MissedRemovals(self, request: Any, context: Any) -> Any:
@@ -103,7 +103,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
     async def ForgetNode(self, request: Any, context: Any) -> Any:
         self._removals.check_member(self._session(context).caller)
         self._removals.forget(request.node_id)
-        await self._removals.kept()
+        await self._removals.persisted()
         return pb.ForgetNodeReply()
 
     async def Promote(self, request: Any, context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The gRPC server on the meta port (peer/service/servicer.py answers the calls)."""
+"""The gRPC server on the meta port (peer/server/servicer.py answers the calls)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.connection_limits import ConnectionLimits
 from peercached.peer.rpc.tls import Tls
-from peercached.peer.service.auth_interceptor import AuthInterceptor
-from peercached.peer.service.servicer import PeerServicer
+from peercached.peer.server.auth_interceptor import AuthInterceptor
+from peercached.peer.server.servicer import PeerServicer
 
 log = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ async def start(node: Daemon) -> None:
     node.engine.begin_serving()
     await _hear_of_all_pages(node)
     node.removal_driver.start()
-    node.epochs.keep()  # recovered pages may carry newer epochs: store them
+    node.epochs.persist()  # recovered pages may carry newer epochs: store them
     node.intake.tend(time.monotonic())
     node.engine.start()
     node.phase.starting = False

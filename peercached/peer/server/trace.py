@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from peercache_client.status import Status
 from peercached.directory.layout import SELF
 from peercached.directory.placement import Placement
-from peercached.peer.service.cluster_wide import ClusterWide
+from peercached.peer.server.cluster_wide import ClusterWide
 
 if TYPE_CHECKING:
     from peercached._native import Engine

@@ -14,7 +14,7 @@ import click
 from peercached.cli.exits import FAILED, Failure
 
 
-class ToldGroup(click.Group):
+class OutputErrorsGroup(click.Group):
     """`name`: the program, in that sentence. `failed`: its exit code."""
 
     def __init__(self, *arguments: Any, failed: int = FAILED, **options: Any) -> None:
@@ -39,15 +39,15 @@ class ToldGroup(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with self._output_told():  # --help and --version print here
+        with self._output_errors_told():  # --help and --version print here
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with self._output_told():
+        with self._output_errors_told():
             return super().invoke(ctx)
 
     @contextlib.contextmanager
-    def _output_told(self) -> Iterator[None]:
+    def _output_errors_told(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -17,8 +17,8 @@ from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import AuthError, OtherProtocol, Sessions, agreed_protocol
 from peercached.peer.rpc.certificates import misfit
 from peercached.peer.rpc.connection_limits import ConnectionLimits, host_of
-from peercached.peer.service.refusals import Refusals, Refused
-from peercached.peer.service.unlike import OtherSettings, UnlikeSettings
+from peercached.peer.server.refusals import Refusals, Refused
+from peercached.peer.server.unlike import OtherSettings, UnlikeSettings
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.debts import Debts
 

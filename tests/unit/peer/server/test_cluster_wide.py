@@ -9,7 +9,7 @@ import pytest
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
 from peercached.peer.rpc.failures import Disconnected
-from peercached.peer.service.cluster_wide import ClusterWide
+from peercached.peer.server.cluster_wide import ClusterWide
 from peercached.proto import peer_pb2 as pb
 
 TIMEOUT_S = 0.5
@@ -35,7 +35,7 @@ class Cleared:
         self.named = 1  # the view number in b's answers
         self.epoch = 5
 
-        async def kept() -> None: ...
+        async def persisted() -> None: ...
         async def still_silent(told: Any) -> list[str]:
             return []
 
@@ -43,7 +43,7 @@ class Cleared:
         epochs = SimpleNamespace(
             next_of=lambda id, now: self.epoch,
             raise_to=lambda id, epoch, by: epoch,
-            kept=kept,
+            persisted=persisted,
         )
         self.wide = ClusterWide(
             cast(Any, SimpleNamespace(namespace_id=lambda name: bytes(16))),
