@@ -9,9 +9,6 @@
 namespace peercached {
 namespace {
 
-using test::random_digest;
-using test::record;
-
 TEST(PackedRecord, EveryFieldSurvivesAtItsLimits) {
   std::mt19937_64 random(1);
   for (uint64_t generation : {uint64_t{0}, uint64_t{1}, PackedRecord::kGenerationMax}) {

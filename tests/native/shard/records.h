@@ -7,7 +7,7 @@
 
 #include "common/types.h"
 
-namespace peercached::test {
+namespace peercached {
 
 inline Digest random_digest(std::mt19937_64& random) { return {random(), random()}; }
 
@@ -35,4 +35,4 @@ inline std::vector<RecordRow> random_records(size_t count, uint64_t seed) {
   return rows;
 }
 
-}  // namespace peercached::test
+}  // namespace peercached

@@ -16,8 +16,6 @@
 namespace peercached {
 namespace {
 
-using test::random_records;
-
 double now_ms() {
   using namespace std::chrono;
   return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();

@@ -12,11 +12,6 @@
 namespace peercached {
 namespace {
 
-using test::random_digest;
-using test::random_records;
-using test::record;
-using test::withdrawal;
-
 // Digest and generation determine every field, so a row mixed from two states is noticed.
 bool whole(const RecordRow& row) {
   const RecordRow expected = record(row.digest, row.generation, row.flags);

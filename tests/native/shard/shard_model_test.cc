@@ -12,9 +12,6 @@
 namespace peercached {
 namespace {
 
-using test::record;
-using test::withdrawal;
-
 constexpr HolderIndex kModelHolders = 7;
 
 auto key(const RecordRow& row) {

@@ -12,11 +12,6 @@
 namespace peercached {
 namespace {
 
-using test::random_digest;
-using test::random_records;
-using test::record;
-using test::withdrawal;
-
 std::vector<RecordRow> lookup(const Shard& shard, const Digest& digest) {
   std::vector<RecordRow> rows;
   shard.lookup(std::span(&digest, 1), rows);
