@@ -9,7 +9,7 @@ Without a limit we believe only our own files, etcd, and what most members say w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from peercached.directory.first_clears import FIRST_CLEARS_MAX, FirstClears
@@ -41,18 +41,15 @@ class Epochs:
     """Chooses the epochs to send, and checks those that peers send. The epochs in force are in the
     data plane. Not thread safe."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        first_clears: FirstClears | None = None,
-        raised: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, engine: Engine, first_clears: FirstClears | None = None) -> None:
         self._engine = engine
         self._at = 0
         self._sorted: list[tuple[bytes, int]] = []
         self._sorted_mark = 0  # epochs_mark() of _sorted
         self._first_clears = first_clears or FirstClears(lambda: 0.0)
-        self._raised = raised  # called whenever an epoch has risen
+
+    def persist(self) -> None:
+        """An epoch has risen. Nothing here; a subclass may write the epochs down."""
 
     def all(self) -> dict[bytes, int]:
         return dict(self._engine.namespace_epochs())
@@ -97,7 +94,7 @@ class Epochs:
                 "most that may be in a day"
             )
         if self._engine.raise_epoch(namespace_id, epoch):
-            self._raised()
+            self.persist()
             return epoch
         known = self.of(namespace_id)
         if known < epoch:

@@ -34,7 +34,7 @@ class ToldEpochs(Epochs):
         debts: Debts,
         sessions: Sessions,
     ) -> None:
-        super().__init__(engine, first_clears, self.persist)
+        super().__init__(engine, first_clears)
         self._store = store
         self._writer = BackgroundWriter(self.all, store.save)
         self._placement = placement
