@@ -581,9 +581,11 @@ def test_a_forgotten_node_that_comes_back_has_no_removed_page(
         assert worker(daemon).get(KEYS) == [None] * len(KEYS)
     eventually(lambda: "pages were removed while this node was" in a.log_text(), 30)
     eventually(lambda: all(worker(a).set(KEYS, NEW)), 30)
-    # No late removal takes pages that are set from now on.
+    # No late removal takes pages that are set from now on. A set does not wait for an owner that
+    # has no lease yet, so these pages may come to c a moment later.
     assert all(worker(a).set(KEYS, NEW))
-    assert all(page is not None for page in worker(c).get(KEYS))
+    at_c = worker(c)
+    eventually(lambda: all(page is not None for page in at_c.get(KEYS)), 20)
 
 
 # --- draining nodes ---------------------------------------------------------------------------

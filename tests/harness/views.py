@@ -14,6 +14,6 @@ class ViewNews(News):
         super().__init__()
         self._views = views
 
-    def tell(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
         if isinstance(event, ViewFound):
             self._views.append(event.view)
