@@ -1,6 +1,6 @@
-"""The rule of docs/consistency.md: a life is with us, or it owes.
-Functions have the order and the names of peercached/removals/lives.py, peer/removals/catch_up.py
-and driver.py."""
+"""The rule of docs/consistency.md: a process is with us, or it owes.
+Functions have the order and the names of peercached/removals/processes.py,
+peer/removals/catch_up.py and driver.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from model.world import (
     NOT_KNOWN,
     SERVED,
     STOPPED,
-    Life,
     Node,
+    Process,
     Rules,
     View,
     World,
@@ -20,7 +20,7 @@ from model.world import (
     contact,
 )
 
-YES, NO, NEVER = range(3)  # whether removals wait for a life that is out of view
+YES, NO, NEVER = range(3)  # whether removals wait for a process that is out of view
 
 
 class Entry(NamedTuple):
@@ -35,54 +35,56 @@ class Entry(NamedTuple):
 class Reply(NamedTuple):
     vouches: bool
     known: bool
-    owing: bool  # the asking life owes there
+    owing: bool  # the asking process owes there
     removed: tuple[int, ...]
     running: int
     companions: frozenset[int]
-    life: int
+    last_settled: int
     upto: int
-    lives: tuple[tuple[Life, int], ...]  # that owe there and may come back
+    processes: tuple[tuple[Process, int], ...]  # that owe there and may come back
     up_to_date: View  # members that have missed nothing of what is known there
 
 
-# --- lives
+# --- processes
 
 
 def begin(w: World) -> None:
     for node in w.nodes:
-        node.table = {life: Entry(life[0]) for life in node.view if life != node.life}
+        node.table = {
+            process: Entry(process[0]) for process in node.view if process != node.process
+        }
 
 
 def see(w: World, node: Node, view: View) -> None:
-    for life in sorted(view - {node.life}):
-        at = w.nodes[life[0]].at
-        earlier = sorted(other for other in node.table if other[0] == life[0])
-        found = node.table.get(life)
+    for process in sorted(view - {node.process}):
+        at = w.nodes[process[0]].at
+        earlier = sorted(other for other in node.table if other[0] == process[0])
+        found = node.table.get(process)
         if found is None:
-            node.table[life] = Entry(at)
+            node.table[process] = Entry(at)
             if earlier:
                 last = node.table[earlier[-1]]
-                node.table[life] = Entry(
+                node.table[process] = Entry(
                     at, missed_from=last.missed_from, missed_last=last.missed_last
                 )
             elif node.journal.last > node.began_at and not (
                 node.running and node.run_from <= node.began_at + 1
             ):  # it may have run in another part until now
-                owe(node, life, node.began_at + 1, node.journal.last)
+                owe(node, process, node.began_at + 1, node.journal.last)
             if node.running:
-                node.away |= {life}
-        elif life not in node.view:
-            node.table[life] = found._replace(waits=YES)
-        for other in [*node.table] if life not in node.view else earlier:
-            is_earlier = other in earlier or (other not in view and other[1] < life[1])
-            if other != life and is_earlier and node.table[other].at == at:
+                node.away |= {process}
+        elif process not in node.view:
+            node.table[process] = found._replace(waits=YES)
+        for other in [*node.table] if process not in node.view else earlier:
+            is_earlier = other in earlier or (other not in view and other[1] < process[1])
+            if other != process and is_earlier and node.table[other].at == at:
                 node.table[other] = node.table[other]._replace(waits=NO)
-                if other not in earlier and (process := w.find(other)) is not None:
-                    process.excused_by |= {node.name}  # as in World.looks_ended()
-    for life, entry in list(node.table.items()):
-        if life in node.view and life not in view:
-            is_over = entry.waits == NO or life in node.goodbyes
-            node.table[life] = entry._replace(waits=NO if is_over else YES)
+                if other not in earlier and (running := w.find(other)) is not None:
+                    running.excused_by |= {node.name}  # as in World.looks_ended()
+    for process, entry in list(node.table.items()):
+        if process in node.view and process not in view:
+            is_over = entry.waits == NO or process in node.goodbyes
+            node.table[process] = entry._replace(waits=NO if is_over else YES)
     if node.running:
         node.away |= node.table.keys() - view
     take_over_claims(node, view)
@@ -93,32 +95,34 @@ def take_over_claims(node: Node, view: View) -> None:
     if not (node.sure or node.was_told):
         return
     for claim in sorted(node.claims):
-        by, life, at = claim
+        by, process, at = claim
         if by not in view:
             node.claims -= {claim}
-            if not owes(node, life):
-                known = node.table.get(life, Entry(at))
-                node.table[life] = known._replace(missed_from=NOT_KNOWN)
+            if not owes(node, process):
+                known = node.table.get(process, Entry(at))
+                node.table[process] = known._replace(missed_from=NOT_KNOWN)
 
 
-def is_claimed(node: Node, life: Life) -> bool:
-    return any(debtor == life for _, debtor, _ in node.claims)
+def is_claimed(node: Node, process: Process) -> bool:
+    return any(debtor == process for _, debtor, _ in node.claims)
 
 
-def claim(node: Node, by: Life, lives: tuple[tuple[Life, int], ...]) -> None:
-    """These lives owe that member, and no others."""
+def claim(node: Node, by: Process, processes: tuple[tuple[Process, int], ...]) -> None:
+    """These processes owe that member, and no others."""
     others = frozenset(one for one in node.claims if one[0] != by)
-    node.claims = others | {(by, life, at) for life, at in lives if life[0] != node.name}
+    node.claims = others | {
+        (by, process, at) for process, at in processes if process[0] != node.name
+    }
 
 
-def owe(node: Node, life: Life, position: int, last: int) -> None:
-    e = node.table[life]
+def owe(node: Node, process: Process, position: int, last: int) -> None:
+    e = node.table[process]
     if position <= e.heard:
         return
     missed_from = e.missed_from
     if missed_from == 0 or 0 < position < missed_from:
         missed_from = position
-    node.table[life] = e._replace(missed_from=missed_from, missed_last=max(last, e.missed_last))
+    node.table[process] = e._replace(missed_from=missed_from, missed_last=max(last, e.missed_last))
 
 
 def removed(w: World, node: Node) -> None:
@@ -130,61 +134,63 @@ def removed(w: World, node: Node) -> None:
 def over(w: World, node: Node, number: int, answered: View) -> None:
     if node.running != number:
         return
-    for life in list(node.table):
-        if life not in answered:
-            owe(node, life, node.run_from, node.run_from)
-        elif (there := w.find(life)) is not None:
-            reach(w, node, life, there.journal.last)
+    for process in list(node.table):
+        if process not in answered:
+            owe(node, process, node.run_from, node.run_from)
+        elif (there := w.find(process)) is not None:
+            reach(w, node, process, there.journal.last)
     node.away, node.away_from = frozenset(), 0
 
 
-def reach(w: World, node: Node, life: Life, position: int) -> None:
-    entry = node.table.get(life)
+def reach(w: World, node: Node, process: Process, position: int) -> None:
+    entry = node.table.get(process)
     if "backup" in w.story.also and entry is not None and position > entry.reached:
-        node.table[life] = entry._replace(reached=position)
+        node.table[process] = entry._replace(reached=position)
 
 
-def heard(node: Node, life: Life, upto: int) -> None:
+def heard(node: Node, process: Process, upto: int) -> None:
     if node.away_from <= upto:
-        node.away -= {life}
-    e = node.table[life]
+        node.away -= {process}
+    e = node.table[process]
     upto = max(upto, e.heard)
     left = upto + 1 if e.missed_last > upto else 0
-    node.table[life] = e._replace(missed_from=left, heard=upto)
+    node.table[process] = e._replace(missed_from=left, heard=upto)
 
 
-def owes(node: Node, life: Life) -> bool:
-    return life in node.table and node.table[life].missed_from != 0
+def owes(node: Node, process: Process) -> bool:
+    return process in node.table and node.table[process].missed_from != 0
 
 
-def is_silent(node: Node, life: Life) -> bool:
-    return life not in node.view and node.table[life].waits == YES
+def is_silent(node: Node, process: Process) -> bool:
+    return process not in node.view and node.table[process].waits == YES
 
 
 def end_goodbyes(node: Node) -> None:
-    for life in node.table:
-        if is_silent(node, life) and life in node.goodbyes:
-            node.table[life] = node.table[life]._replace(waits=NO)
+    for process in node.table:
+        if is_silent(node, process) and process in node.goodbyes:
+            node.table[process] = node.table[process]._replace(waits=NO)
 
 
-def to_ask_for(node: Node) -> dict[Life, int]:
+def to_ask_for(node: Node) -> dict[Process, int]:
     end_goodbyes(node)
-    asked = {life: e.at for life, e in node.table.items() if is_silent(node, life)}
+    asked = {process: e.at for process, e in node.table.items() if is_silent(node, process)}
     if asked:
-        for name in {life[0] for life in node.table}:
-            lives = sorted(life for life in node.table if life[0] == name)
-            newest = node.table[lives[-1]]
-            if not node.view & set(lives) and newest.waits == NO:
-                asked[lives[-1]] = newest.at
+        for name in {process[0] for process in node.table}:
+            processes = sorted(process for process in node.table if process[0] == name)
+            newest = node.table[processes[-1]]
+            if not node.view & set(processes) and newest.waits == NO:
+                asked[processes[-1]] = newest.at
     return asked
 
 
 def may_have_outlived(node: Node) -> frozenset[int]:
     """Called before the view of the last start is left."""
-    unheard = any(is_silent(node, life) for life in node.table)
+    unheard = any(is_silent(node, process) for process in node.table)
     ended = (NEVER,) if unheard else (NEVER, NO)
     return frozenset(
-        life[0] for life, e in node.table.items() if life in node.view or e.waits not in ended
+        process[0]
+        for process, e in node.table.items()
+        if process in node.view or e.waits not in ended
     )
 
 
@@ -193,8 +199,8 @@ def may_have_outlived(node: Node) -> frozenset[int]:
 
 def start(w: World, node: Node) -> None:
     if w.removal is None or w.removal.driver[0] != node.name:
-        for life in node.away & node.table.keys():  # nobody may be left who knows the end
-            owe(node, life, node.away_from, node.away_from)
+        for process in node.away & node.table.keys():  # nobody may be left who knows the end
+            owe(node, process, node.away_from, node.away_from)
     node.away, node.away_from = frozenset(), 0
     journal_id, position = node.note
     is_old = journal_id != node.journal.id or position > node.journal.last
@@ -206,30 +212,30 @@ def start(w: World, node: Node) -> None:
     own_view, node.view = node.view, node.last_view
     if is_old:
         node.table, node.waits_for, node.vouched, node.started = {}, frozenset(), 0, 0
-        for life in node.last_view:
-            if life[0] != node.name:
-                node.table[life] = Entry(life[0], YES, NOT_KNOWN)
+        for process in node.last_view:
+            if process[0] != node.name:
+                node.table[process] = Entry(process[0], YES, NOT_KNOWN)
     if node.vouched == node.started:  # else it ended at its first start since, which knew no more
         node.ended_at = node.journal.last
     node.before, node.began_at = node.started, node.journal.last
     node.started = node.start
     outlived = may_have_outlived(node)
     node.waits_for |= outlived
-    node.ended_before = frozenset(life for life in node.table if life[0] not in outlived)
+    node.ended_before = frozenset(process for process in node.table if process[0] not in outlived)
     see(w, node, own_view)
     node.view = own_view
 
 
 def told(w: World, member: Node, debtor: Node) -> None:
     """Each answer to a handshake says that the caller owes, and so does a call twice a second."""
-    asks_again = any(by == debtor.life for by, _, _ in member.claims)
-    if asks_again and w.can_call(member, debtor) and member.life in debtor.view:
-        claim(member, debtor.life, may_come_back(debtor, member))
-    if not (owes(member, debtor.life) or is_claimed(member, debtor.life)) or debtor.left:
+    asks_again = any(by == debtor.process for by, _, _ in member.claims)
+    if asks_again and w.can_call(member, debtor) and member.process in debtor.view:
+        claim(member, debtor.process, may_come_back(debtor, member))
+    if not (owes(member, debtor.process) or is_claimed(member, debtor.process)) or debtor.left:
         return
     if debtor.sure:
         debtor.sure, debtor.was_told = False, True
-    missed = (member.name, member.table.get(debtor.life, Entry(0)).missed_last)
+    missed = (member.name, member.table.get(debtor.process, Entry(0)).missed_last)
     if missed not in debtor.told_upto:  # pages that were set since the last telling stop, too
         debtor.told_upto = frozenset(t for t in debtor.told_upto if t[0] != member.name) | {missed}
         if debtor.page and debtor.shown == SERVED:
@@ -270,7 +276,7 @@ def catch_up(w: World, node: Node, lost: Node | None) -> None:
     node.vouched, node.ended_at = node.start, node.began_at
     take_over_claims(node, node.view)
     for name, reply in replies.items():
-        heard(w.nodes[name], node.life, reply.upto)
+        heard(w.nodes[name], node.process, reply.upto)
 
 
 Replies = dict[int, Reply]
@@ -278,11 +284,11 @@ Replies = dict[int, Reply]
 
 def trust(node: Node, replies: Replies) -> None:
     """Members that have missed none of our removals know who has."""
-    clear = {life[0] for life in node.view if not owes(node, life)}
+    clear = {process[0] for process in node.view if not owes(node, process)}
     for name, reply in replies.items():
         if reply.vouches and name in clear:
-            for life in reply.up_to_date & node.view & node.table.keys():
-                node.table[life] = node.table[life]._replace(missed_from=0)
+            for process in reply.up_to_date & node.view & node.table.keys():
+                node.table[process] = node.table[process]._replace(missed_from=0)
 
 
 def find_enough(node: Node, replies: Replies) -> Replies | None:
@@ -319,7 +325,7 @@ def who_ended_together(node: Node, replies: Replies) -> Replies | None:
 
 
 def had_our_life(node: Node, name: int, reply: Reply) -> bool:
-    return reply.known or (not node.was_told and (name, reply.life) in node.ended_before)
+    return reply.known or (not node.was_told and (name, reply.last_settled) in node.ended_before)
 
 
 def others_wait(replies: Replies) -> bool:
@@ -329,7 +335,8 @@ def others_wait(replies: Replies) -> bool:
 def knows_later(m: Node, node: Node) -> bool:
     """Whether m knows more of earlier starts of that node than the node's state_dir does."""
     met = max(
-        (life[1] for life in m.table if life[0] == node.name and life != node.life), default=0
+        (process[1] for process in m.table if process[0] == node.name and process != node.process),
+        default=0,
     )
     last = m.table.get((node.name, node.vouched))
     is_ours = node.before == node.start  # it has begun empty
@@ -344,7 +351,7 @@ def knows_later(m: Node, node: Node) -> bool:
 
 
 def is_unknown(w: World, node: Node, replies: Replies) -> bool:
-    others = {life[0] for life in node.view if life != node.life}
+    others = {process[0] for process in node.view if process != node.process}
     vouching = [reply for reply in replies.values() if reply.vouches]
     is_known = any(reply.known for reply in vouching)
     if node.was_told:
@@ -361,9 +368,9 @@ def is_unknown(w: World, node: Node, replies: Replies) -> bool:
 
 
 def begin_empty(w: World, node: Node) -> None:
-    for life, entry in list(node.table.items()):
-        if life not in node.view:
-            node.table[life] = entry._replace(missed_from=NOT_KNOWN)
+    for process, entry in list(node.table.items()):
+        if process not in node.view:
+            node.table[process] = entry._replace(missed_from=NOT_KNOWN)
     node.before, node.state_is_old = node.start, False
     node.vouched, node.ended_at = node.start, node.journal.last
     w.drop_all(node, 3 * node.start + node.name)
@@ -374,11 +381,13 @@ def take(w: World, node: Node, told_by: int, reply: Reply) -> None:
         here = node.journal.entries[max(node.began_at - node.journal.floor, 0) :]
         if number not in here:
             position = node.journal.last + 1
-            for life in list(node.table):
-                knows = life[0] == told_by and not is_silent(node, life)
-                is_here = life in node.view
-                if not knows and not (is_here and (not node.was_told or life in reply.up_to_date)):
-                    owe(node, life, position, position)
+            for process in list(node.table):
+                knows = process[0] == told_by and not is_silent(node, process)
+                is_here = process in node.view
+                if not knows and not (
+                    is_here and (not node.was_told or process in reply.up_to_date)
+                ):
+                    owe(node, process, position, position)
         if number not in here or node.page:
             w.write(node, number)
 
@@ -389,12 +398,12 @@ def ask_all(w: World, node: Node, lost: Node | None) -> Replies:
 
 
 def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
-    if not w.can_call(node, m) or node.life not in m.view:
+    if not w.can_call(node, m) or node.process not in m.view:
         return None
     contact(w, node, m)
     met, met_us = w.rules.knows_later(node, m), w.rules.knows_later(m, node)
     m.state_is_old |= met
-    reach(w, m, node.life, node.journal.last)
+    reach(w, m, node.process, node.journal.last)
     if m.sure and m.state_is_old:
         begin_empty(w, m)
     entry = m.table.get((node.name, node.start if node.was_told else node.vouched))
@@ -406,10 +415,10 @@ def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
     if lost:
         return None
     node.state_is_old |= met_us
-    reach(w, node, m.life, m.journal.last)
+    reach(w, node, m.process, m.journal.last)
     believed = not met
-    lives = may_come_back(m, node)
-    claim(node, m.life, lives)
+    processes = may_come_back(m, node)
+    claim(node, m.process, processes)
     names = tuple(dict.fromkeys(n for n in numbers or () if n))
     return Reply(
         vouches=m.sure and believed,
@@ -418,20 +427,20 @@ def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
         removed=names,
         running=m.running,
         companions=m.waits_for,
-        life=m.vouched,
+        last_settled=m.vouched,
         upto=upto,
-        lives=lives,
-        up_to_date=frozenset(life for life in m.view if not owes(m, life)),
+        processes=processes,
+        up_to_date=frozenset(process for process in m.view if not owes(m, process)),
     )
 
 
-def may_come_back(m: Node, node: Node) -> tuple[tuple[Life, int], ...]:
+def may_come_back(m: Node, node: Node) -> tuple[tuple[Process, int], ...]:
     """Lives that owe m, and may still run."""
     return tuple(
-        (life, e.at)
-        for life, e in sorted(m.table.items())
-        if e.missed_from and life not in m.goodbyes and life != node.life
-        if not any(o[0] == life[0] and o > life and m.table[o].at == e.at for o in m.table)
+        (process, e.at)
+        for process, e in sorted(m.table.items())
+        if e.missed_from and process not in m.goodbyes and process != node.process
+        if not any(o[0] == process[0] and o > process and m.table[o].at == e.at for o in m.table)
     )
 
 
@@ -443,30 +452,31 @@ def nobody_else(w: World, driver: Node, members: list[Node]) -> bool:
     asked = dict(ours)
     for m in members:
         asked |= to_ask_for(m)
-    for life, at in list(asked.items()):
+    for process, at in list(asked.items()):
         later = any(
-            m.at == at and m.name == life[0] and m.start >= life[1] for m in (driver, *members)
+            m.at == at and m.name == process[0] and m.start >= process[1]
+            for m in (driver, *members)
         )
-        if later or (life not in ours and life in driver.table):
-            del asked[life]
-    found = [w.looks_ended(driver, life, at) for life, at in asked.items()]
+        if later or (process not in ours and process in driver.table):
+            del asked[process]
+    found = [w.looks_ended(driver, process, at) for process, at in asked.items()]
     if not all(found):
         return False
-    for life in list(driver.table):
-        if life in asked and is_silent(driver, life):
-            driver.table[life] = driver.table[life]._replace(waits=NO)
+    for process in list(driver.table):
+        if process in asked and is_silent(driver, process):
+            driver.table[process] = driver.table[process]._replace(waits=NO)
     return True
 
 
 def forget(w: World, node: Node, name: int) -> None:
-    for life in to_ask_for(node):
-        if life[0] == name:
-            node.table[life] = node.table[life]._replace(waits=NEVER)
+    for process in to_ask_for(node):
+        if process[0] == name:
+            node.table[process] = node.table[process]._replace(waits=NEVER)
     node.waits_for -= {name}
 
 
 def may_use(reader: Node, holder: Node) -> bool:
-    return reader.sure and not (owes(reader, holder.life) or is_claimed(reader, holder.life))
+    return reader.sure and not (owes(reader, holder.process) or is_claimed(reader, holder.process))
 
 
 RULES = Rules(

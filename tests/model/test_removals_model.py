@@ -34,7 +34,9 @@ def test_all_debts_are_paid_once_all_nodes_reach_each_other(name: str) -> None:
         assert after.removal is None
         for node in after.nodes:
             assert node.sure
-            assert not any(node.table[life].missed_from for life in node.view - {node.life})
+            assert not any(
+                node.table[process].missed_from for process in node.view - {node.process}
+            )
 
     search(OWING[name], each=pays)
 

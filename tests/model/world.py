@@ -1,7 +1,7 @@
 """Three nodes, one page, and all that may happen to them. The rules (rules.py) are apart.
 
 A value is a number. A `set` that begins before removal 1 stores value 1, a later one value 2, and
-so on. So removal n is about all values up to n. A *life* is one start of a node: (node, start).
+so on. So removal n is about all values up to n. A *process* is one start of a node: (node, start).
 
 Abstractions: a call is one step, and its answer may get lost where that matters. A page is in pool
 and disk at once. Records at owners are always right. A view has no number: members have the same
@@ -19,8 +19,8 @@ NAMES = "abc"
 VICTIM = 2  # has the page at first. Only this node gets restored backups
 NOT_KNOWN = -1
 
-Life = tuple[int, int]
-View = frozenset[Life]
+Process = tuple[int, int]
+View = frozenset[Process]
 
 # The place of a page at its holder. `STOPPED`: it serves nobody, but a peer's RDMA READ still finds
 # it in the pool. `HIDDEN`: it is on the disk alone.
@@ -88,11 +88,11 @@ class Node:
         self.vouched = 1  # the newest start that had compared with others
         self.ended_at = 0  # our journal's position when that start ended
         self.waits_for: frozenset[int] = frozenset()
-        self.table: dict[Life, Any] = {}  # of other lives; the rules say what is in it
+        self.table: dict[Process, Any] = {}  # of other processes; the rules say what is in it
         self.last_view = self.view
-        self.goodbyes: frozenset[Life] = frozenset()
-        # (member, life, address) of lives that owe that member.
-        self.claims: frozenset[tuple[Life, Life, int]] = frozenset()
+        self.goodbyes: frozenset[Process] = frozenset()
+        # (member, process, address) of processes that owe that member.
+        self.claims: frozenset[tuple[Process, Process, int]] = frozenset()
         # Lives that may miss the removal under way here, at this position of the journal.
         self.away: View = frozenset()
         self.away_from = 0
@@ -105,14 +105,14 @@ class Node:
         self.is_known = True  # state_dir knew an earlier start
         self.before, self.began_at = 0, 0  # the start before, and our journal's position at ours
         self.state_is_old = False  # another node knows more of our earlier starts
-        self.ended_before: frozenset[Life] = frozenset()
+        self.ended_before: frozenset[Process] = frozenset()
         # For the judge alone: newest removal that this node has heard of; that was complete when
         # this process talked with a node that had; that did not wait for it, although it ran.
         self.knows, self.touched, self.excluded = 0, 0, 0
         self.excused_by: frozenset[int] = frozenset()  # nodes that need not wait for this process
 
     @property
-    def life(self) -> Life:
+    def process(self) -> Process:
         return (self.name, self.start)
 
     @property
@@ -133,7 +133,7 @@ class Node:
 
 class Removal(NamedTuple):
     number: int
-    driver: Life
+    driver: Process
     answered: View
 
 
@@ -166,10 +166,10 @@ class World:
         self.saved_disk: tuple[Any, ...] | None = None
         self.left_removed = False  # a node that had left answered `removing`
         self.nodes[VICTIM].page = 1
-        there = frozenset(n.life for n in self.nodes if NAMES[n.name] not in story.without)
+        there = frozenset(n.process for n in self.nodes if NAMES[n.name] not in story.without)
         for node in self.nodes:
             node.view = node.last_view = there
-            node.up = node.life in there
+            node.up = node.process in there
 
     def clone(self) -> World:
         other = World.__new__(World)
@@ -200,29 +200,31 @@ class World:
     def can_talk(self, x: Node, y: Node) -> bool:
         return self.can_call(x, y) or self.can_call(y, x)
 
-    def find(self, life: Life) -> Node | None:
+    def find(self, process: Process) -> Node | None:
         """The process, if it is up."""
-        node = self.nodes[life[0]]
-        return node if node.up and node.start == life[1] else None
+        node = self.nodes[process[0]]
+        return node if node.up and node.start == process[1] else None
 
     def others(self, node: Node) -> list[Node]:
         """The other processes in its view, if they are up."""
         return [
-            n for life in sorted(node.view) if (n := self.find(life)) is not None and n is not node
+            n
+            for process in sorted(node.view)
+            if (n := self.find(process)) is not None and n is not node
         ]
 
-    def looks_ended(self, asker: Node, life: Life, address: int) -> bool:
+    def looks_ended(self, asker: Node, process: Process, address: int) -> bool:
         """Whether nothing listens at that address, or another node does
         (`vanished_processes.py`)."""
         there = self.listener(asker.name, address)
         if there is not None:
-            ended = there.runs and there.name != life[0]
-        elif (asker.name, life[0]) in self.cuts:
-            ended = life[0] in self.rejects
+            ended = there.runs and there.name != process[0]
+        elif (asker.name, process[0]) in self.cuts:
+            ended = process[0] in self.rejects
         else:
             ended = True
-        if ended and (process := self.find(life)) is not None:
-            process.excused_by |= {asker.name}
+        if ended and (running := self.find(process)) is not None:
+            running.excused_by |= {asker.name}
         return ended
 
     # --- steps that rules take
@@ -268,7 +270,7 @@ def contact(w: World, x: Node, y: Node) -> None:
         if one.touched < other.excluded and other.touched < other.excluded and one.start > 1:
             one.excluded = max(one.excluded, other.excluded)
         if one.running and other.knows >= one.running and w.done >= one.running:
-            w.rules.over(w, one, one.running, frozenset((one.life, other.life)))
+            w.rules.over(w, one, one.running, frozenset((one.process, other.process)))
             one.running = one.run_from = 0
     w.rules.contact(w, x, y)
     w.rules.contact(w, y, x)
@@ -315,7 +317,7 @@ def views(w: World) -> Iterator[Step]:
 
 
 def _view(w: World, alive: list[Node], group: tuple[Node, ...], lag: Node | None) -> Iterator[Step]:
-    view = frozenset(n.life for n in group)
+    view = frozenset(n.process for n in group)
     takers = [n for n in group if n is not lag]
     if all(n.view == view for n in takers):
         return
@@ -329,7 +331,7 @@ def _view(w: World, alive: list[Node], group: tuple[Node, ...], lag: Node | None
 
 def _viewed(w: World, group: tuple[Node, ...], head: Node, lag: Node | None) -> Step:
     after, nodes = change(w)
-    view = frozenset(n.life for n in group)
+    view = frozenset(n.process for n in group)
     takers = [nodes[n.name] for n in group if n is not lag]
     for one in takers:
         if one.name != head.name:
@@ -338,7 +340,7 @@ def _viewed(w: World, group: tuple[Node, ...], head: Node, lag: Node | None) -> 
         w.rules.see(after, one, view)
         one.view = one.last_view = view
         for other in nodes:
-            if other.life in view:
+            if other.process in view:
                 other.excused_by -= {one.name}
     text = f"{NAMES[head.name]} makes view " + "".join(NAMES[n.name] for n in group)
     if lag is not None:
@@ -357,7 +359,7 @@ def calls(w: World) -> Iterator[Step]:
 
 def pages(w: World) -> Iterator[Step]:
     for x, y in permutations(w.nodes, 2):
-        if w.can_call(x, y) and y.life in x.view:
+        if w.can_call(x, y) and y.process in x.view:
             yield from _pages(w, x, y)
 
 
@@ -376,7 +378,7 @@ def asks(w: World) -> Iterator[Step]:
 def _pages(w: World, x: Node, y: Node) -> Iterator[Step]:
     """x gives its page to y, or y makes a replica of x's."""
     is_free = y.page == 0 and y.running == 0 and y.has_asked
-    if not (x.page and x.shown == SERVED and is_free and x.life in y.view):
+    if not (x.page and x.shown == SERVED and is_free and x.process in y.view):
         return
     for kind in ("move", "replica"):
         if does(w, kind, x) and w.rules.may_give(x) and w.rules.may_use(y, x):
@@ -408,7 +410,7 @@ def keys(w: World) -> Iterator[Step]:
         if may_begin and w.rules.may_remove(x):
             after, nodes = change(w)
             after.begun += 1
-            after.removal = Removal(after.begun, x.life, frozenset())
+            after.removal = Removal(after.begun, x.process, frozenset())
             after.left_removed = x.left
             carry_out(after, nodes[x.name], after.begun)
             yield f"remove {after.begun} begins at {name}", after
@@ -424,7 +426,7 @@ def removal(w: World) -> Iterator[Step]:
             begun_here = x.name == removal.driver[0]  # state_dir remembers it
             if x.runs and not x.left and (x.running == number or (begun_here and x.has_asked)):
                 after, nodes = change(w)
-                after.removal = Removal(number, x.life, frozenset())
+                after.removal = Removal(number, x.process, frozenset())
                 carry_out(after, nodes[x.name], number)
                 yield f"{NAMES[x.name]} drives removal {number} on", after
         return
@@ -432,16 +434,16 @@ def removal(w: World) -> Iterator[Step]:
         return
     members = w.others(driver)
     for m in members:
-        if m.life not in removal.answered and w.can_call(driver, m):
+        if m.process not in removal.answered and w.can_call(driver, m):
             after, nodes = change(w)
             contact(after, nodes[driver.name], nodes[m.name])
             carry_out(after, nodes[m.name], number)
-            after.removal = removal._replace(answered=removal.answered | {m.life})
+            after.removal = removal._replace(answered=removal.answered | {m.process})
             yield f"{NAMES[m.name]} carries removal {number} out", after
     if len(members) + 1 < len(driver.view):
         return
     if not all(
-        m.life in removal.answered and w.can_call(driver, m) and m.view == driver.view
+        m.process in removal.answered and w.can_call(driver, m) and m.view == driver.view
         for m in members
     ):
         return
@@ -453,13 +455,13 @@ def removal(w: World) -> Iterator[Step]:
     if not w.rules.nobody_else(after, head, heard):
         return
     after.done, after.removal = number, None
-    answered = removal.answered | {head.life}
+    answered = removal.answered | {head.process}
     for m in (head, *heard):
         w.rules.over(after, m, number, answered)
         m.running = m.run_from = 0
     for n in nodes:
         by = {m.name for m in (head, *heard)}
-        if n.up and n.life not in answered and n.excused_by & by:
+        if n.up and n.process not in answered and n.excused_by & by:
             n.excluded = number
     yield f"removal {number} is complete", after
 
@@ -497,7 +499,7 @@ def faults(w: World) -> Iterator[Step]:
         after.cuts, after.rejects = frozenset(), frozenset()
         yield "heal", after
     for x, z in permutations(w.nodes, 2):
-        is_away = z.up and z.life not in x.view
+        is_away = z.up and z.process not in x.view
         if may(w, "forget", z) and is_away and x.runs and not x.left:
             if w.listener(x.name, z.at) is not None:
                 continue  # `forget` is refused while something takes connections there
@@ -564,7 +566,7 @@ def _leave(w: World, node: Node) -> None:
     for other in w.others(node):
         if w.can_call(node, other):
             contact(w, node, other)
-            other.goodbyes |= {node.life}
+            other.goodbyes |= {node.process}
     node.left = True
 
 
@@ -572,7 +574,7 @@ def start(w: World, node: Node, address: int) -> None:
     w.starts += 1
     node.up, node.frozen, node.left = True, False, False
     node.start, node.at = w.starts, address
-    node.view = frozenset((node.life,))
+    node.view = frozenset((node.process,))
     node.running = node.run_from = node.touched = node.excluded = 0
     node.excused_by = frozenset()
     node.sure, node.was_told, node.has_asked = False, False, False
@@ -694,7 +696,7 @@ def wrong(w: World) -> Iterator[str]:
                         yield AT_MISSING + FOR_GOOD
             elif is_excused(w, holder, holder.page) and is_excused(w, reader, holder.page):
                 continue
-            elif holder.life in reader.view and w.rules.may_use(reader, holder):
+            elif holder.process in reader.view and w.rules.may_use(reader, holder):
                 reaches = (reader.name, holder.name) not in w.cuts
                 if reaches and holder.runs and holder.shown == SERVED:
                     yield AT_PEER

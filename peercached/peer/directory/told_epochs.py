@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
-class NotKept(RuntimeError):
+class NotPersisted(RuntimeError):
     """The epochs are in force but not on disk: a restart would forget them."""
 
 
@@ -66,14 +66,14 @@ class ToldEpochs(Epochs):
             self._writer.changed()
 
     async def persisted(self) -> None:
-        """Returns once all epochs in force are on disk. Raises NotKept if the write fails. A failed
+        """Returns once all epochs in force are on disk. Raises NotPersisted if the write fails. A failed
         write is tried once more."""
         await self._writer.done()
         if self._store.problem:
             self.persist()
             await self._writer.done()
         if self._store.problem:
-            raise NotKept(f"namespace epochs cannot be kept: {self._store.problem}")
+            raise NotPersisted(f"namespace epochs cannot be kept: {self._store.problem}")
 
     async def stop(self) -> None:
         """Waits for the write in progress, if there is one."""

@@ -106,7 +106,7 @@ class Removals:
         self.unsure = remembered.open
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
-        self._keeper = BackgroundWriter(self._state, store.save)
+        self._writer = BackgroundWriter(self._state, store.save)
         store.save(self._state())  # record this start
 
     @property
@@ -190,11 +190,11 @@ class Removals:
         """Returns when all changes until now are saved, or could not be. Nobody may rely on what
         this node knows before that: `kill -9` makes it forget the rest."""
         self.persist_changes()
-        await self._keeper.done()
+        await self._writer.done()
 
     def _persist(self) -> None:
         self.processes.changed = self.processes.has_news = False
-        self._keeper.changed()
+        self._writer.changed()
 
     def _state(self) -> Remembered:
         maybe = self.ledger.may_be_missed(self.driven)

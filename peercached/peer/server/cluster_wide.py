@@ -12,7 +12,7 @@ import grpc
 from peercached.directory.layout import ROW_BYTES, SELF, holder_of, is_resident, length_of
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.records import Records
-from peercached.peer.directory.told_epochs import NotKept, ToldEpochs
+from peercached.peer.directory.told_epochs import NotPersisted, ToldEpochs
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, Refused
@@ -57,7 +57,7 @@ class ClusterWide:
             epoch = highest + 1
         try:
             await self._epochs.persisted()
-        except NotKept as error:
+        except NotPersisted as error:
             unreached.append(f"{self._placement.own.address.node_id} ({error})")
         return unreached
 

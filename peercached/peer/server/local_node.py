@@ -9,7 +9,7 @@ from peercached.directory.placement import Placement
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.directory.promotes import Promotes
-from peercached.peer.directory.told_epochs import NotKept, ToldEpochs
+from peercached.peer.directory.told_epochs import NotPersisted, ToldEpochs
 from peercached.peer.handover.adopts import Adopts
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.pins.pins import Pins
@@ -69,6 +69,6 @@ class LocalNode:
         raised = self.epochs.raise_for(caller, namespace_id, epoch)
         try:
             await self.epochs.persisted()
-        except NotKept as error:
+        except NotPersisted as error:
             raise Unable(str(error)) from error
         return raised, self._placement.view.number

@@ -9,7 +9,7 @@ from harness.fake_engine import FakeEngine, digest_of
 
 from peercached.directory.epoch_store import EpochStore
 from peercached.directory.first_clears import FirstClears
-from peercached.peer.directory.told_epochs import NotKept, ToldEpochs
+from peercached.peer.directory.told_epochs import NotPersisted, ToldEpochs
 
 
 def told_epochs(engine: FakeEngine, store: EpochStore) -> ToldEpochs:
@@ -55,7 +55,7 @@ def test_failed_epoch_save_is_reported_and_retried(tmp_path: Path) -> None:
 
     async def story() -> None:
         epochs.persist()
-        with pytest.raises(NotKept, match="directory"):
+        with pytest.raises(NotPersisted, match="directory"):
             await epochs.persisted()
         assert "directory" in store.problem
         in_the_way.rmdir()
