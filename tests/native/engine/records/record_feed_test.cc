@@ -74,6 +74,16 @@ TEST(RecordFeed, FollowerHearsOfChangesAMomentLaterTogether) {
   EXPECT_FALSE(one.wait(0)) << "it rings once";
 }
 
+TEST(RecordFeed, FollowerHearsOfARemovalAtOnce) {
+  OpenFeed feed;
+  Follower one{feed};
+  one.join();
+  one.ask();
+  feed.append(rows_of({1}));
+  (void)feed.tell_now({});
+  EXPECT_TRUE(one.wait(5)) << "without tell_now() it takes 20 ms";
+}
+
 TEST(RecordFeed, ReadReturnsRecordsAppendedBeforeIt) {
   OpenFeed feed;
   Follower one{feed};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <thread>
 
 #include "transfer/scripted_peer.h"
 #include "transfer/tcp/channel.h"
@@ -121,6 +122,24 @@ TEST_F(FollowServerTest, FollowerThatReadsNothingDelaysNobody) {
     }
   } while (parts != before);
   EXPECT_EQ(here.server->stats().channels, 2u);
+}
+
+TEST_F(FollowServerTest, LongAnswerToAQuickFollowerDelaysNobody) {
+  open = true;
+  Holder& here = holder();
+  Wire quick = connect_and_greet(here), other = connect_and_greet(here);
+  EXPECT_TRUE(quick.send(question(13)));
+  std::thread reads([&] {
+    while (!quick.receive_frame().empty()) {
+    }
+  });
+  EXPECT_TRUE(eventually([&] { return parts > 3; }));
+  for (uint64_t number = 100; number < 110; ++number) {
+    EXPECT_TRUE(other.send(question(number)));
+    EXPECT_TRUE(is_answered(other, number));
+  }
+  here.server->drop_peer("reader", kReaderIncarnation);
+  reads.join();
 }
 
 TEST_F(FollowServerTest, FollowerThatReadsNothingIsCutOff) {
