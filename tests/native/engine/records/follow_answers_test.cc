@@ -99,6 +99,29 @@ TEST_F(FollowAnswersTest, AnEmptyPoolIsAScanToo) {
   EXPECT_EQ(table_.holders(), std::vector{kHolder});
 }
 
+TEST_F(FollowAnswersTest, AScanTellsAnOwnerOnlyWhatItOwns) {
+  const HolderIndex index = nodes_.add("f", kAsker);
+  // Each owns about half of the digests of these pages.
+  const auto ring = std::make_shared<const Ring>(std::vector<uint64_t>{0x5540, 1ull << 63},
+                                                 std::vector{kSelfHolder, index}, 1, 1);
+  directory_.set_ring(ring);
+  const uint64_t print = ring->print([&](HolderIndex node) { return nodes_.incarnation(node); });
+  unsigned owned = 0, told = 0;
+  for (uint64_t n = 0; n < 100; ++n) {
+    ASSERT_TRUE(set(digest_of_page(n)));
+    owned += ring->owned_by(digest_of_page(n), index);
+  }
+  const auto answer = answers_->ask(kAsker, {}, {.number = 1, .ring = print});
+  tcp::Followed part{{.more = true}, {}};
+  while (part.more) {
+    ASSERT_EQ(answer->next(false, part), Next::part);
+    for (const RecordRow& row : part.rows) told += ring->owned_by(row.digest, index);
+    EXPECT_LE(part.rows.size(), owned);
+  }
+  EXPECT_EQ(told, owned);
+  EXPECT_TRUE(0 < owned && owned < 100) << owned;
+}
+
 TEST_F(FollowAnswersTest, NoAnswerToAnOutdatedQuestionOrOnceTheFeedIsClosed) {
   const FeedQuestion question{.number = 5};
   EXPECT_NE(answers_->ask(kAsker, {}, question), nullptr);
