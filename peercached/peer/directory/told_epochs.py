@@ -66,8 +66,8 @@ class ToldEpochs(Epochs):
             self._writer.changed()
 
     async def persisted(self) -> None:
-        """Returns once all epochs in force are on disk. Raises NotPersisted if the write fails. A failed
-        write is tried once more."""
+        """Returns once all epochs in force are on disk. Raises NotPersisted if the write fails
+        twice."""
         await self._writer.done()
         if self._store.problem:
             self.persist()

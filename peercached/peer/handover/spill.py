@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A page is offered when sets of the next two seconds or so would evict it: the node looks ahead by as
-# many bytes as came in the last ones.
+# A page is offered when sets of the next two seconds or so would evict it: the node looks ahead by
+# as many bytes as came in the last ones.
 LATELY_S = 2.0
-# Bounds of that, as shares of the pool: at least; while a peer has room; while pages are lost beside
-# full peers. In the last case the node looks ahead by a tenth only. Pages farther ahead are younger,
-# and nodes that are equally busy would exchange them.
+# Bounds of that, as shares of the pool: at least; while a peer has room; while pages are lost
+# beside full peers. In the last case the node looks ahead by a tenth only. Pages farther ahead are
+# younger, and nodes that are equally busy would exchange them.
 AHEAD_MIN = 0.02
 AHEAD_MAX = 0.5
 AHEAD_LOSING = 0.05
