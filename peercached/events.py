@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Placement
@@ -36,28 +37,19 @@ _TAKE = 256
 _SHARE = 0.9
 
 
+@dataclass(eq=False)
 class Events:
-    def __init__(
-        self,
-        engine: Engine,
-        placement: Placement,
-        cluster_wide: ClusterWide,
-        failures: FailureDetector,
-        connects: Connects,
-        own_records: OwnRecords,
-        promotes: Promotes,
-        removals: RemovalDriver,
-        pins: Pins,
-    ) -> None:
-        self._engine = engine
-        self._placement = placement
-        self._cluster_wide = cluster_wide
-        self._failures = failures
-        self._connects = connects
-        self._own_records = own_records
-        self._promotes = promotes
-        self._removals = removals
-        self._pins = pins
+    _engine: Engine
+    _placement: Placement
+    _cluster_wide: ClusterWide
+    _failures: FailureDetector
+    _connects: Connects
+    _own_records: OwnRecords
+    _promotes: Promotes
+    _removals: RemovalDriver
+    _pins: Pins
+
+    def __post_init__(self) -> None:
         self._tasks = Tasks()
         self.handlers: dict[str, Callable[..., None]] = {
             "remove": self._remove,

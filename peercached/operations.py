@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from peercached.config.keys import KEYS
@@ -38,39 +38,29 @@ LISTED_MAX = 1000
 LOOKUP_S = 2.0
 
 
+@dataclass(eq=False)
 class Operations:
     """On the event loop's thread."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        placement: Placement,
-        records: Records,
-        cluster_wide: ClusterWide,
-        removal_driver: RemovalDriver,
-        handover: Handover,
-        pins: Pins,
-        status: NodeStatus,
-        history: EventLog,
-        curves: Curves,
-        settings: Settings,
-    ) -> None:
-        self._engine = engine
-        self._placement = placement
-        self._records = records
-        self._cluster_wide = cluster_wide
-        self._removal_driver = removal_driver
-        self._drain = handover.drain
-        self._move = handover.move
-        self._pins = pins
-        self._history = history
-        self._settings = settings
+    _engine: Engine
+    _placement: Placement
+    _records: Records
+    _cluster_wide: ClusterWide
+    _removal_driver: RemovalDriver
+    _handover: Handover
+    _pins: Pins
+    _status: NodeStatus
+    _history: EventLog
+    _curves: Curves
+    _settings: Settings
+
+    def __post_init__(self) -> None:
         # Answered by one part alone.
-        self.status = status.document
-        self.locate = cluster_wide.locate
-        self.events = history.document
-        self.curves = curves.document
-        self.undrain = handover.drain.undo
+        self.status = self._status.document
+        self.locate = self._cluster_wide.locate
+        self.events = self._history.document
+        self.curves = self._curves.document
+        self.undrain = self._handover.drain.undo
 
     # --- reads
 
@@ -179,7 +169,7 @@ class Operations:
         self, namespace: str, keys: list[bytes], to: str, timeout_s: float
     ) -> Mapping[str, Any]:
         digests = self._digests(namespace, keys)
-        return asdict(await self._move.move(digests, to, _checked_timeout(timeout_s)))
+        return asdict(await self._handover.move.move(digests, to, _checked_timeout(timeout_s)))
 
     def _digests(self, namespace: str, keys: list[bytes]) -> list[bytes]:
         if not keys or not all(keys):
@@ -190,7 +180,7 @@ class Operations:
 
     def drain(self, bytes_max: int, seconds: float, stay: bool) -> None:
         """Returns at once; `status` shows the progress."""
-        self._drain.start(Limits(bytes_max, seconds, stay))
+        self._handover.drain.start(Limits(bytes_max, seconds, stay))
 
     async def clear(self, namespace: str) -> Mapping[str, Any]:
         unreached = await self._cluster_wide.clear(namespace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,26 +25,20 @@ SCHEMA_VERSION = 1
 MASTER_ANSWER_S = 3 * ANSWER_S
 
 
+@dataclass(eq=False)
 class Overview:
     """Runs on the event loop. The masters are those of our view, even if etcd keeps the
     membership."""
 
-    def __init__(
-        self,
-        placement: Placement,
-        peers: Peers,
-        status: NodeStatus,
-        membership: MembershipStatus,
-        departures: Departures,
-        max_masters: int,
-    ) -> None:
-        self._placement = placement
-        self._peers = peers
-        self._status = status
-        self._membership = membership
-        self._departures = departures
-        self._max_masters = max_masters
-        self.gatherer = Gatherer(placement, peers, status)
+    _placement: Placement
+    _peers: Peers
+    _status: NodeStatus
+    _membership: MembershipStatus
+    _departures: Departures
+    _max_masters: int
+
+    def __post_init__(self) -> None:
+        self.gatherer = Gatherer(self._placement, self._peers, self._status)
 
     def stop(self) -> None:
         self.gatherer.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
@@ -16,22 +17,15 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+@dataclass(eq=False)
 class TransportStatus(Component):
-    """`wanted`: the key protocol."""
+    _engine: Engine
+    _placement: Placement
+    _connects: Connects
+    _accepts: Accepts
+    _wanted: str  # the key protocol
 
-    def __init__(
-        self,
-        engine: Engine,
-        placement: Placement,
-        connects: Connects,
-        accepts: Accepts,
-        wanted: str,
-    ) -> None:
-        self._engine = engine
-        self._placement = placement
-        self._connects = connects
-        self._accepts = accepts
-        self._wanted = wanted
+    def __post_init__(self) -> None:
         self._corrupt = Recent(DAY_S)
 
     def sections(self, stats: Stats) -> dict[str, Any]:

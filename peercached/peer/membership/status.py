@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
     from peercached._native import Engine
 
 
+@dataclass(eq=False)
 class MembershipStatus(Component):
-    def __init__(
-        self, engine: Engine, placement: Placement, cluster: Cluster, heads: Sequence[str]
-    ) -> None:
-        self._engine = engine
-        self._placement = placement
-        self._cluster = cluster
-        self._heads = heads
+    _engine: Engine
+    _placement: Placement
+    _cluster: Cluster
+    _heads: Sequence[str]
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats

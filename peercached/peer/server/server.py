@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -48,24 +49,18 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
 CALLS_MAX = 8192
 
 
+@dataclass(eq=False)
 class PeerServer:
     """start() raises OSError with the address and the remedy."""
 
-    def __init__(
-        self,
-        servicer: PeerServicer,
-        interceptor: AuthInterceptor,
-        limits: ConnectionLimits,
-        secret: Secret,
-        tls: Tls | None,
-        news: News,
-    ) -> None:
-        self._servicer = servicer
-        self._interceptor = interceptor
-        self._limits = limits
-        self._secret = secret
-        self._tls = tls
-        self._news = news
+    _servicer: PeerServicer
+    _interceptor: AuthInterceptor
+    _limits: ConnectionLimits
+    _secret: Secret
+    _tls: Tls | None
+    _news: News
+
+    def __post_init__(self) -> None:
         self._server: Any = None
         self._watches: list[asyncio.Task[None]] = []
         self._serves_tls = False

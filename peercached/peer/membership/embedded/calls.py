@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.directory.told_epochs import ToldEpochs
@@ -21,21 +22,15 @@ class LedHome(WrongProcess):
     """The endpoint leads back to this very process."""
 
 
+@dataclass(eq=False)
 class MemberCalls:
     """gRPC calls. Each takes at most `deadline_s` seconds, handshake included: an answer that
     takes longer comes too late for membership."""
 
-    def __init__(
-        self,
-        peers: Peers,
-        epochs: ToldEpochs,
-        deadline_s: float,
-        heads: Heads | None = None,
-    ) -> None:
-        self._peers = peers
-        self._heads = heads
-        self._epochs = epochs
-        self._deadline_s = deadline_s
+    _peers: Peers
+    _epochs: ToldEpochs
+    _deadline_s: float
+    _heads: Heads | None = None
 
     async def heartbeat(
         self, endpoint: str, beat: Heartbeat, only: NodeAddress | None = None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from peercached.health import Say
@@ -39,29 +40,21 @@ log = logging.getLogger(__name__)
 PUSHES_AT_ONCE_MAX = 64
 
 
+@dataclass(eq=False)
 class Heartbeats:
-    def __init__(
-        self,
-        membership: Membership,
-        timing: Timing,
-        calls: MemberCalls,
-        signs: LifeSigns,
-        news: News,
-        heads: Heads | None = None,
-    ) -> None:
-        """`heads`: None if they never change."""
-        self._membership = membership
-        self._timing = timing
-        self._calls = calls
-        self._signs = signs
-        self._news = news
+    _membership: Membership
+    _timing: Timing
+    _calls: MemberCalls
+    _signs: LifeSigns
+    _news: News
+    _heads: Heads | None = None  # None if they never change
+
+    def __post_init__(self) -> None:
         self._tasks = Tasks()
         self._pushing = asyncio.Semaphore(PUSHES_AT_ONCE_MAX)
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None  # of the next tick
         self._ticks_at = 0.0
-
-        self._heads = heads
 
     def start(self) -> None:
         if self._heads is not None:
