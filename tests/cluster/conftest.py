@@ -1,13 +1,14 @@
 """Cluster fixtures: real daemons, small pools, short heartbeats."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import etcd as real_etcd
-from harness.cluster import Cluster
+from harness.cluster import Cluster, Daemon
 from harness.fixtures import (
     FAST,
     MakeCluster,
@@ -18,6 +19,7 @@ from harness.fixtures import (
     pytest_runtest_teardown,
 )
 from harness.netns import Network, reason_to_skip
+from harness.versions import Versions
 from harness.warm_pools import TMPFS, PoolFiles, some_pool_files
 
 START_S = 30.0
@@ -41,6 +43,16 @@ def pool_files() -> Iterator[PoolFiles]:
         pytest.skip(f"{TMPFS} is not a tmpfs that we may write to")
     with some_pool_files() as files:
         yield files
+
+
+@pytest.fixture
+def worker() -> Iterator[Callable[..., Versions]]:
+    with ExitStack() as stack:
+
+        def at(daemon: Daemon, **options: Any) -> Versions:
+            return stack.enter_context(Versions(daemon.socket_path, **options))
+
+        yield at
 
 
 @pytest.fixture

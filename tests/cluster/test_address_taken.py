@@ -96,8 +96,7 @@ def takes(handler: type[socketserver.BaseRequestHandler]) -> Taker:
 def test_no_removal_waits_for_a_node_whose_address_something_else_has(
     make_cluster: MakeCluster, tmp_path: Path, taker: Taker
 ) -> None:
-    cluster = make_cluster(3)
-    a, b, c = cluster.daemons
+    a, b, c = make_cluster(3).daemons
     b.kill()
     with taker(b, tmp_path), Versions(a.socket_path) as worker:
         for member in (a, c):
@@ -128,8 +127,7 @@ def test_a_removal_waits_for_a_node_at_whose_address_something_is_silent(
         b.host = "127.0.0.77"
         if not keeps_key:
             (b.state_dir / "identity-b.key").unlink()
-        b.start()
-        cluster.wait_complete()
+        cluster.start_again(b)
         if not keeps_key:
             assert set(worker.remove(KEYS)) == {Status.removing}
             return

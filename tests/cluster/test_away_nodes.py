@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from harness.clock import seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster, Daemon, wait_views
 from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
 from harness.netns import Network
@@ -34,16 +33,6 @@ GONE = (Status.ok, Status.absent)
 ALL_DROPPED_S = 10.0
 
 Worker = Callable[..., Versions]
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    with ExitStack() as stack:
-
-        def at(daemon: Daemon, **options: Any) -> Versions:
-            return stack.enter_context(Versions(daemon.socket_path, **options))
-
-        yield at
 
 
 @pytest.fixture
@@ -84,8 +73,7 @@ def remove_and_forget(cluster: Cluster, network: Network, worker: Worker) -> Non
     """Pages of c are removed at a, and the operator takes c for dead. Its host must be cut for
     that: otherwise `forget` refuses."""
     a, b, _ = cluster.daemons
-    for daemon in (a, b):
-        daemon.wait_members(["a", "b"])
+    wait_views(a, b)
     at_a = worker(a, timeout_s=seconds(2.0))
     assert set(at_a.remove(KEYS)) == {Status.removing}
     network.cut("c")
@@ -139,8 +127,7 @@ def test_a_node_behind_a_firewall_that_refused_drops_what_was_removed(
     a, b, c = trio.daemons
     assert all(worker(c).set(KEYS, OLD))
     network.replace("c")
-    for daemon in (a, b):
-        daemon.wait_members(["a", "b"])
+    wait_views(a, b)
     remove(worker(a))
     network.restore("c")
     all_meet(trio)
@@ -225,14 +212,12 @@ def test_a_node_whose_address_another_node_had_drops_what_was_removed(
 
 def test_a_node_that_has_left_begins_no_removal(make_cluster: MakeCluster, worker: Worker) -> None:
     """Nobody else would know of it, and nobody drives it on."""
-    cluster = make_cluster(3)
-    a, b, c = cluster.daemons
+    a, b, c = make_cluster(3).daemons
     assert all(worker(a).set(KEYS, OLD))
     with AdminClient(str(c.admin_path)) as admin:
         admin.drain(1 << 40, 20.0, False)
     eventually(lambda: c.status()["drain"]["state"] == "left", 20)
-    for daemon in (a, b):
-        daemon.wait_members(["a", "b"])
+    wait_views(a, b)
     assert set(worker(c, timeout_s=seconds(2.0)).remove(KEYS)) == {Status.draining}
     assert c.status()["removals"]["running"] == 0
     assert all(worker(a).set(keys_of("others", 4), NEW)), "members take sets"

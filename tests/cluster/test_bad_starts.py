@@ -49,8 +49,7 @@ def test_node_without_reachable_head_serves_locally_warns_and_joins_later(
     assert pages.has(keys)
     head = cluster[0]
     eventually(lambda: any(head.address in str(line) for line in lonely.status()["health"]))
-    head.start()
-    cluster.wait_complete()
+    cluster.start_again(head)
     reader = head.attach()
     eventually(lambda: reader.has(keys), what="what was set alone is found by the others")
     assert not any(head.address in str(line) for line in lonely.status()["health"])

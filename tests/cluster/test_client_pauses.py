@@ -54,10 +54,7 @@ class Engine:
 
 @pytest.mark.parametrize(
     ("pauses", "longest_s"),
-    [
-        (5, 2.0),
-        pytest.param(100, 20.0, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
-    ],
+    [(5, 2.0), pytest.param(100, 20.0, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
 )
 def test_pauses_cost_no_hits_afterwards_and_no_late_write(
     make_cluster: MakeCluster, pauses: int, longest_s: float

@@ -257,9 +257,7 @@ def test_negative_token_fails_the_future_with_its_position(
     assert one.connector.num_external_matched_tokens("r", tokens) == 0
 
 
-def test_calls_before_registration_and_after_close_fail_their_futures(
-    three_nodes: Cluster,
-) -> None:
+def test_calls_before_registration_and_after_close_fail_their_futures(three_nodes: Cluster) -> None:
     tokens = tokens_of("ends", 1)
     with Engine(three_nodes[0].socket_path) as one:
 
@@ -355,8 +353,7 @@ def test_without_a_daemon_everything_is_a_miss_and_comes_back(
     assert one.connector.num_external_matched_tokens("r", tokens) == 0
     assert one.retrieve("r", tokens, range(4)) == 0
     assert now_s() - began < seconds(1.0)
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     eventually(lambda: one.store("w", tokens, range(4)) == 4 * PAGE_SIZE)
     assert one.retrieve("r", tokens, range(4)) == 4 * PAGE_SIZE
 

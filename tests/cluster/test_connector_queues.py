@@ -379,8 +379,7 @@ def test_an_abandoned_request_gives_its_pages_back(
 
 
 @pytest.mark.parametrize(
-    "mapping",
-    [[(0, slice(0, 8))], [(0, slice(16, 8))], [(0, slice(0, 16)), (1, slice(32, 48))]],
+    "mapping", [[(0, slice(0, 8))], [(0, slice(16, 8))], [(0, slice(0, 16)), (1, slice(32, 48))]]
 )
 def test_store_queue_refuses_partial_pages_and_gaps(
     three_nodes: Cluster, engine: MakeEngine, mapping: list[tuple[int, slice]]

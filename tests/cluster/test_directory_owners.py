@@ -58,8 +58,7 @@ def test_sets_succeed_without_a_dead_owner_and_it_has_them_on_return(
     keys = keys_of("set meanwhile", 64)
     assert all(writer.set(keys))
     assert cluster[0].attach().has(keys)
-    cluster[2].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[2])
     eventually(lambda: all(map(final, cluster.daemons)), 20)
     assert cluster[2].attach().has(keys)
 

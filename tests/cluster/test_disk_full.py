@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.cluster import Daemon
 from harness.disks import disk_of, disk_options, fill, found, wait_written
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
@@ -16,10 +15,6 @@ from peercache_bench.daemons import ClusterError
 from peercached.admin.client import AdminClient
 
 POOL = "8MiB"  # 120 pages of 64 KiB
-
-
-def sentences(daemon: Daemon) -> str:
-    return " ".join(entry["sentence"] for entry in daemon.status()["health"])
 
 
 @pytest.fixture
@@ -54,7 +49,7 @@ def test_full_file_system_is_reported_and_used_again_once_freed(
         wait_written(node)
     eventually(lambda: disk_of(node)["state"] == "read_only", 30)
     assert "No space left" in disk_of(node)["why"]
-    assert "takes no new pages" in sentences(node)
+    assert "takes no new pages" in node.sentences()
     assert pages.has(keys[-64:]), "the pool goes on"
     wait_written(node)
     before = disk_of(node)["pages"]
@@ -66,7 +61,7 @@ def test_full_file_system_is_reported_and_used_again_once_freed(
     written = disk_of(node)["pages_written"]
     assert all(pages.set(keys_of("room", 32)))
     eventually(lambda: disk_of(node)["pages_written"] == written + 32, 20)
-    assert "takes no new pages" not in sentences(node)
+    assert "takes no new pages" not in node.sentences()
 
 
 def test_a_read_only_file_system_is_a_clear_error_at_start(
@@ -106,7 +101,7 @@ def test_foreign_and_truncated_segments_are_reported_and_cost_only_their_pages(
     disk = disk_of(cluster[0])
     assert disk["recovery_rejected"] == 1
     assert disk["recovery_corrupt"] <= 1, "the record that was cut through"
-    assert "belong to another daemon" in sentences(cluster[0])
+    assert "belong to another daemon" in cluster[0].sentences()
     eventually(lambda: "deleted 1 segment files" in cluster[0].log_path.read_text(), 20)
     assert 0 < disk["recovered_pages"] < 640
     pages = cluster[0].attach(timeout_s=10.0)

@@ -41,8 +41,7 @@ def test_disk_tier_serves_peers_before_and_after_kills_and_restarts(
     assert disk["disk_reads"] <= disk["pages_read"], "one read a page, or one for several"
 
     cluster[0].kill()
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     assert disk_of(cluster[0])["recovered_pages"] >= PAGES * 0.95
     again = found(reader, keys)
     assert again >= PAGES * 0.95, f"{PAGES - again} pages that were on disk are lost"
@@ -95,8 +94,7 @@ def test_removed_and_cleared_pages_leave_disks_and_stay_gone_after_restart(
     assert found(writer, keys[32:]) == PAGES - 32
     wait_written(cluster[0])
     cluster[0].stop()
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     assert found(cluster[1].attach(timeout_s=10.0), gone) == 0
     assert found(cluster[0].attach(namespace="cleared"), keys_of("cleared", PAGES // 2)) == 0
     assert found(cluster[1].attach(timeout_s=10.0), keys[32:]) == PAGES - 32
@@ -128,8 +126,7 @@ def test_flipped_bits_under_a_live_cluster_are_misses_never_wrong_bytes(
     assert any("damaged" in entry["sentence"] for entry in cluster[0].status()["health"])
     cluster[0].kill()
     flip_bits(tmp_path / "a.disk", 2, 100)
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     assert found(cluster[1].attach(timeout_s=10.0), keys) <= got
 
 
@@ -170,8 +167,7 @@ def test_a_drained_node_finds_its_disk_again_when_it_is_back(
     eventually(lambda: cluster[0].status()["drain"]["state"] in ("drained", "left"), 40)
     assert found(cluster[1].attach(), keys[-32:]) > 0, "the warmest pages went to the peer"
     cluster[0].stop()
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     assert found(cluster[1].attach(timeout_s=10.0), keys) == PAGES
 
 
@@ -184,8 +180,7 @@ def test_the_tier_keeps_to_its_size_and_loses_the_oldest(
     assert cluster[0].stop() == 0
     cluster[0].options["disk-size"] = "32MiB"
     cluster[0].options["disk-path"] = str(tmp_path / "small.disk")
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     pages = cluster[0].attach(timeout_s=10.0)
     keys = keys_of("too many", 800)  # 50 MiB
     fill(cluster[0], pages, keys)
@@ -231,8 +226,7 @@ def test_cleared_namespace_is_written_to_disk_after_its_epoch_is_lost(
         assert worker.client.clear()
         eventually(lambda: disk_of(node)["pages"] == 0, what="what was cleared has left the disk")
     node.stop()
-    node.start()
-    cluster.wait_complete()
+    cluster.start_again(node)
     with node.attach(timeout_s=10.0) as worker:
         keys = keys_of("after", 32)
         fill(node, worker, keys)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from harness.clock import now_s, seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster
 from harness.disks import disk_of, disk_options, fill, found, wait_written
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
@@ -13,10 +13,6 @@ from harness.waiting import eventually
 from peercache_client import Status
 
 POOL = "8MiB"  # 120 pages of 64 KiB
-
-
-def sentences(daemon: Daemon) -> str:
-    return " ".join(entry["sentence"] for entry in daemon.status()["health"])
 
 
 def with_faults(make_cluster: MakeCluster, folder: Path, faults: str) -> Cluster:
@@ -55,7 +51,7 @@ def test_unwritable_disk_is_reported_and_the_pool_keeps_serving(
     pages, keys = cluster[0].attach(), keys_of("refused", 64)
     assert all(pages.set(keys))
     eventually(lambda: disk_of(cluster[0])["state"] == "read_only", 20)
-    assert "takes no new pages" in sentences(cluster[0])
+    assert "takes no new pages" in cluster[0].sentences()
     eventually(lambda: "takes no new pages" in cluster[0].log_path.read_text(), 20)
     assert disk_of(cluster[0])["write_errors"] > 0
     assert disk_of(cluster[0])["pages"] == 0

@@ -1,12 +1,11 @@
 """`peercachectl drain` with real daemons: sets stop, warm pages move, and readers miss nothing."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 from harness.background import Background
 from harness.cluster import Cluster, Daemon
+from harness.ctl import ctl_process
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -19,13 +18,6 @@ ALL_BYTES = 1 << 40
 FINAL = ("drained", "left")
 
 
-def ctl(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket"]
-    return subprocess.run(
-        [*command, str(daemon.admin_path), *words], capture_output=True, text=True, check=False
-    )
-
-
 def drain(
     daemon: Daemon, bytes_max: int = ALL_BYTES, seconds: float = 60, stay: bool = False
 ) -> dict[str, Any]:
@@ -35,10 +27,6 @@ def drain(
     eventually(lambda: daemon.status()["drain"]["state"] in FINAL, seconds + 30)
     found: dict[str, Any] = daemon.status()["drain"]
     return found
-
-
-def sentences(daemon: Daemon) -> str:
-    return " ".join(entry["sentence"] for entry in daemon.status()["health"])
 
 
 def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
@@ -88,15 +76,14 @@ def test_draining_node_refuses_and_reports_sets_until_undrain(make_cluster: Make
     assert pages.has(before), "its own workers find their pages at the peer"
     assert cluster[1].status()["pool"]["keys"] == 0
     assert cluster[1].status()["drain"]["refused_pages"] == 8
-    assert "takes no new pages because of a drain (state: drained); 8 were refused" in sentences(
-        cluster[1]
-    )
+    said = cluster[1].sentences()
+    assert "takes no new pages because of a drain (state: drained); 8 were refused" in said
 
-    assert ctl(cluster[1], "undrain").stdout == "Takes sets again.\n"
+    assert ctl_process(cluster[1], "undrain").stdout == "Takes sets again.\n"
     assert all(pages.set(refused))
     assert pages.has(refused)
     assert cluster[0].attach().has(refused)
-    assert "takes no new pages" not in sentences(cluster[1])
+    assert "takes no new pages" not in cluster[1].sentences()
     cluster.wait_complete()
 
 
@@ -132,12 +119,12 @@ def test_drain_without_a_peer_reports_it_and_undrain_fails_after_leaving(
 ) -> None:
     cluster = make_cluster(1)
     assert all(cluster[0].attach().set(keys_of("alone", 4)))
-    done = ctl(cluster[0], "drain", "--stay")
+    done = ctl_process(cluster[0], "drain", "--stay")
     assert done.returncode == 4
     assert "0 of 4 pages were handed to peers; there is no other node" in done.stdout
-    assert ctl(cluster[0], "undrain").returncode == 0
-    assert ctl(cluster[0], "drain").returncode == 4
-    late = ctl(cluster[0], "undrain")
+    assert ctl_process(cluster[0], "undrain").returncode == 0
+    assert ctl_process(cluster[0], "drain").returncode == 4
+    late = ctl_process(cluster[0], "undrain")
     assert late.returncode == 4
     assert "restart the daemon" in late.stderr
 

@@ -43,8 +43,7 @@ def test_wiped_etcd_gets_back_the_view_members_still_hold(nodes: Cluster, etcd: 
     nodes[2].kill()
     eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
     assert view(nodes[0])[0] == before[0] + 1
-    nodes[2].start()
-    nodes.wait_complete()
+    nodes.start_again(nodes[2])
     wait_healthy(nodes, etcd)
     assert all(daemon.attach().has(keys) for daemon in nodes.daemons)
 
@@ -69,8 +68,7 @@ def test_etcd_restored_from_an_older_backup(nodes: Cluster, etcd: Etcd) -> None:
     for _ in range(2):  # views advance, and "c" is a newer process than in the backup
         nodes[2].stop()
         eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
-        nodes[2].start()
-        nodes.wait_complete()
+        nodes.start_again(nodes[2])
     wait_healthy(nodes, etcd)
     before = view(nodes[0])
     keys = keys_of("newer than the backup", 64)
@@ -147,7 +145,6 @@ def test_start_without_etcd_uses_the_view_on_disk(nodes: Cluster, etcd: Etcd) ->
     assert names(nodes[2]) == ["a", "b", "c"]
     assert "Meanwhile it keeps view" in sentences(nodes[2])
     eventually(lambda: nodes[2].attach().has(keys), 10, "pages of the others are found")
-    etcd.start()
-    nodes.wait_complete()
+    nodes.start_again(etcd)
     wait_healthy(nodes, etcd, 20)
     assert nodes[2].attach().has(keys)

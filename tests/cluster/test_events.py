@@ -59,8 +59,7 @@ def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeC
     cluster[1].wait_ready()
     assert [gone["node_id"] for gone in cluster[1].status()["departed"]] == ["c"]
     assert "lost" in kinds(cluster[1], "c"), "it remembers what an earlier start saw"
-    cluster[2].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[2])
     for survivor in (cluster[0], cluster[1]):
         eventually(lambda: "node_lost" not in codes(survivor), 30)  # noqa: B023
         assert survivor.status()["departed"] == []
@@ -96,16 +95,14 @@ def test_kill_9_keeps_the_history_and_a_damaged_file_loses_nothing_else(
     cleared = node.status()["epochs"]
     eventually(lambda: file.exists() and '"clear"' in file.read_text(), 30, "within seconds")
     node.kill()
-    node.start()
-    cluster.wait_complete()
+    cluster.start_again(node)
     assert kinds(node, "a").count("started") == 2
     assert "clear" in kinds(node, "a")
 
     for damage in ("[" * 100_000, '{"format": 9, "of": "a newer version"}'):
         node.kill()
         file.write_text(damage)
-        node.start()
-        cluster.wait_complete()
+        cluster.start_again(node)
         assert "earlier events and lost nodes are not shown" in node.log_text()
         assert "clear" not in kinds(node, "a")
         assert node.status()["epochs"] == cleared, "the file of epochs is another one"

@@ -50,8 +50,7 @@ def test_the_death_of_the_head_leaves_the_others_working(make_hosts: MakeCluster
     assert reader.has(before)
     assert all(writer.set(after))
     assert reader.has(after)
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     assert reader.has(before)
     assert reader.has(after)
 
@@ -75,8 +74,7 @@ def test_nothing_half_written_is_served_when_a_daemon_dies_in_mid_set(
             writing.wait_rounds(5)
             cluster[1].kill()
             reading.wait_rounds(3)
-            cluster[1].start()
-            cluster.wait_complete()
+            cluster.start_again(cluster[1])
             eventually(lambda: reader.client.batch_exists(keys) == 8, 20)
 
 
@@ -199,10 +197,7 @@ def test_late_write_after_a_mid_get_freeze_is_reported_region_lost(make_hosts: M
     slack_s = SILENCE_TIMEOUT_S + SLACK_S
     for _ in range(3):
         pages = cluster[0].attach(
-            page_bytes=page_bytes,
-            room_pages=32,
-            timeout_s=0.5,
-            slack_s=slack_s,
+            page_bytes=page_bytes, room_pages=32, timeout_s=0.5, slack_s=slack_s
         )
         statuses: list[list[Status]] = []
         with Background(lambda: statuses.append(pages.get(keys))) as getting:  # noqa: B023

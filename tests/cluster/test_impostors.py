@@ -200,7 +200,6 @@ def test_node_with_lost_key_rejoins_after_its_former_start_died(pair: Cluster) -
     before = key_of(pair[1]).public
     pair[1].kill()
     (pair[1].state_dir / "identity-b.key").unlink()
-    pair[1].start()
-    pair.wait_complete()
+    pair.start_again(pair[1])
     assert key_of(pair[1]).public != before
     eventually(lambda: "b" in pair[0].connected_members())

@@ -38,10 +38,6 @@ def view(daemon: Daemon) -> tuple[int, str]:
     return found["view_number"], found["view_mark"]
 
 
-def sentences(daemon: Daemon) -> str:
-    return "\n".join(entry["sentence"] for entry in daemon.status()["health"])
-
-
 def test_a_dead_master_is_replaced_and_comes_back_to_its_place(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(4, start=False)
     with_heads(cluster, 1)
@@ -53,8 +49,7 @@ def test_a_dead_master_is_replaced_and_comes_back_to_its_place(make_hosts: MakeC
     for daemon in cluster.daemons[1:]:
         assert masters(daemon) == ["b", "c", "d"]
         assert daemon.attach().has(keys)
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     eventually(lambda: all(masters(d) == ["a", "b", "c"] for d in cluster.daemons))
     assert len({view(daemon) for daemon in cluster.daemons}) == 1
 
@@ -94,7 +89,7 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     alone, other = newcomer.attach(timeout_s=1.0), cluster[3].attach()
 
     def waits_and_says_why() -> bool:
-        said = sentences(newcomer)
+        said = newcomer.sentences()
         return "No head can be reached, so this node serves only its own pages" in said and all(
             head in said for head in heads
         )
@@ -120,13 +115,12 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     alone.calls.check_none_waited()
     assert names(cluster[3]) == ["c", "d"]
 
-    cluster[1].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[1])
     assert names(newcomer) == ["b", "c", "d", "e"]
     assert alone.has(theirs)
     assert other.has(own[1:]), "what it set alone is found by all"
     eventually(lambda: not any(other.get(elsewhere + own[:1])))
-    assert "No head can be reached" not in sentences(newcomer)
+    assert "No head can be reached" not in newcomer.sentences()
 
 
 def test_a_node_of_another_cluster_at_a_lost_members_address_is_left_alone(
@@ -172,7 +166,7 @@ def test_when_all_masters_die_the_others_go_on_and_take_over(make_hosts: MakeClu
     def others_have_taken_over() -> bool:
         nonlocal said
         assert reader.has(keys)
-        said += sentences(cluster[3])
+        said += cluster[3].sentences()
         asked_at, members = time.monotonic(), names(cluster[3])
         assert members == before or asked_at > earliest, "the last view holds for a while"
         assert {"c", "d"} <= set(members)
@@ -263,6 +257,5 @@ def test_a_whole_cluster_restarts_without_its_head(make_hosts: MakeCluster) -> N
     cluster.wait_complete()
     assert masters(cluster[3]) == ["b", "c", "d"]
     assert view(cluster[3])[0] > number
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     assert len({view(daemon) for daemon in cluster.daemons}) == 1

@@ -1,27 +1,19 @@
 """`peercachectl move` with real daemons: single pages go to a node, and readers miss nothing."""
 
 import re
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness.background import Background
 from harness.cluster import Daemon
+from harness.ctl import ctl_process
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
-
-
-def ctl(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket"]
-    return subprocess.run(
-        [*command, str(daemon.admin_path), *words], capture_output=True, text=True, check=False
-    )
 
 
 def pool_pages(daemon: Daemon) -> int:
@@ -113,7 +105,7 @@ def test_pages_that_are_not_here_are_counted(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     assert all(cluster[0].attach().set([b"here"]))
     assert all(cluster[2].attach().set([b"elsewhere"]))
-    said = ctl(
+    said = ctl_process(
         cluster[0], "move", "here", "elsewhere", "nowhere", "-n", "test", "--to", cluster[1].node_id
     )
     assert said.returncode == 1

@@ -45,10 +45,7 @@ class Names:
             self.hosts_file(daemon.node_id, "")
         self.serves()
         command = [*network.launcher("c"), sys.executable, dns.__file__, str(self._zone)]
-        self._server = subprocess.Popen(
-            [*command, self.addresses["c"]],
-            stdout=subprocess.PIPE,
-        )
+        self._server = subprocess.Popen([*command, self.addresses["c"]], stdout=subprocess.PIPE)
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"
 

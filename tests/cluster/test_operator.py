@@ -7,14 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from harness.cluster import Daemon
+from harness.ctl import ctl
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercached.cli import exits
-from peercached.cli.ctl import main
 
 KEYS = keys_of("page", 40)
 
@@ -23,10 +22,6 @@ KEYS = keys_of("page", 40)
 def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PEERCACHED_")]:
         monkeypatch.delenv(name)
-
-
-def ctl(daemon: Daemon, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments])
 
 
 def document(daemon: Daemon, *arguments: str) -> dict[str, object]:

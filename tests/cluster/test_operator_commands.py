@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from harness.background import Background
 from harness.clock import seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster
+from harness.ctl import ctl
 from harness.fixtures import FAST, MakeCluster, cluster_maker
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -51,10 +52,6 @@ def nodes(cluster: Cluster) -> Cluster:
     """The cluster, with KEYS at b."""
     assert all(cluster[1].attach().set(KEYS))
     return cluster
-
-
-def ctl(daemon: Daemon, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments])
 
 
 def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from harness.cluster import Cluster, Daemon
+from harness.ctl import ctl_process
 from harness.disks import disk_options
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
@@ -28,13 +27,6 @@ MISTAKES = [
     (["pin", "k", "--for", "soon"], "'soon' is not a time; give seconds, or 90s, 10m, 1h"),
     (["pages"], "say which pages: --hot or --pinned"),
 ]
-
-
-def ctl(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket"]
-    return subprocess.run(
-        [*command, str(daemon.admin_path), *words], capture_output=True, text=True, check=False
-    )
 
 
 def listed(daemon: Daemon, order: str, namespace: str = "", limit: int = 100) -> PageList:
@@ -103,7 +95,7 @@ def test_a_pin_beyond_the_bound_is_refused_with_value_and_limit(make_cluster: Ma
     assert (status["pages"], status["bytes"], status["bytes_max"]) == (2 * fits, share, share)
     assert {one["pages"] for one in status["namespaces"]} == {fits}
     assert status["refused"] == 2 * fits
-    said = ctl(holder, "pin", keys[-1].decode(), "-n", "test", "--for", "1m")
+    said = ctl_process(holder, "pin", keys[-1].decode(), "-n", "test", "--for", "1m")
     assert said.returncode == 4 and f"{share} are the limit (pin_share)" in said.stderr
     assert all(writer.set(keys_of("new", 64))), "sets go on"
 
@@ -114,7 +106,7 @@ def test_a_quota_bounds_pins_as_well(make_cluster: MakeCluster) -> None:
     keys = keys_of("many", 6)
     assert all(writer.set(keys))
     assert writer.client.pin(keys, 600).count(Status.ok) == 4
-    said = ctl(holder, "pin", keys[-1].decode(), "-n", "test", "--for", "1m")
+    said = ctl_process(holder, "pin", keys[-1].decode(), "-n", "test", "--for", "1m")
     assert "1048576 are the limit (half of its quota)" in said.stderr
 
 
@@ -231,32 +223,34 @@ def test_pins_are_visible_and_the_command_line_steers_them(make_cluster: MakeClu
     cluster = small(make_cluster)
     writer = cluster[0].attach(page_bytes=PAGE)
     assert all(writer.set([b"a", b"b"]))
-    said = ctl(cluster[1], "pin", "a", "b", "nowhere", "-n", "test", "--for", "10m")
+    said = ctl_process(cluster[1], "pin", "a", "b", "nowhere", "-n", "test", "--for", "10m")
     assert said.returncode == 1, "one key is nowhere"
     assert said.stdout.splitlines() == [
         "pinned for 10 min 0 s  a",
         "pinned for 10 min 0 s  b",
         "absent  nowhere",
     ]
-    pages = json.loads(ctl(cluster[0], "pages", "--pinned", "--json").stdout)["pages"]
+    pages = json.loads(ctl_process(cluster[0], "pages", "--pinned", "--json").stdout)["pages"]
     assert len(pages) == 2
     assert {(page["namespace"], page["bytes"]) for page in pages} == {("test", PAGE)}
     assert all(590 < page["left_s"] <= 600 for page in pages)
-    digest = json.loads(ctl(cluster[0], "locate", "a", "-n", "test", "--json").stdout)["digest"]
+    digest = json.loads(ctl_process(cluster[0], "locate", "a", "-n", "test", "--json").stdout)[
+        "digest"
+    ]
     assert digest in {page["digest"] for page in pages}
     assert listed(cluster[0], "pinned", "another").pages == []
-    assert "test 512 KiB" in ctl(cluster[0], "status").stdout
+    assert "test 512 KiB" in ctl_process(cluster[0], "status").stdout
     samples = Samples(scrape(cluster[0]))
     assert (samples("pinned_pages"), samples("pinned_bytes")) == (2, 2 * PAGE)
-    assert ctl(cluster[2], "unpin", "a", "b", "-n", "test").returncode == 0
-    assert ctl(cluster[2], "unpin", "a", "-n", "test").returncode == 1
-    assert ctl(cluster[0], "pages", "--pinned").stdout == "No page is pinned.\n"
+    assert ctl_process(cluster[2], "unpin", "a", "b", "-n", "test").returncode == 0
+    assert ctl_process(cluster[2], "unpin", "a", "-n", "test").returncode == 1
+    assert ctl_process(cluster[0], "pages", "--pinned").stdout == "No page is pinned.\n"
 
 
 def test_mistakes_are_refused_with_the_value(make_cluster: MakeCluster) -> None:
     (daemon,) = small(make_cluster, 1).daemons
     for words, sentence in MISTAKES:
-        said = ctl(daemon, *words)
+        said = ctl_process(daemon, *words)
         assert said.returncode in (2, 4) and sentence in said.stderr, said
     client = daemon.attach().client
     for seconds in (0, -1, 3601, float("nan")):
@@ -290,7 +284,7 @@ def test_hot_pages_are_listed_with_their_reads_and_holders(make_cluster: MakeClu
     assert [page.reads for page in listed(cluster[0], "hot", "test").pages] == [4, 1]
     assert len(listed(cluster[0], "hot", limit=1).pages) == 1
     assert listed(cluster[2], "hot").pages == []
-    table = ctl(cluster[0], "pages", "--hot", "-n", "other").stdout
+    table = ctl_process(cluster[0], "pages", "--hot", "-n", "other").stdout
     assert hot[0].digest not in table and "other" in table
 
 

@@ -80,8 +80,7 @@ def test_a_quota_of_the_disk_stops_one_namespace_and_no_other(
 
     # A restart counts the pages on disk. A clear makes room for the same amount again.
     node.kill()
-    node.start()
-    cluster.wait_complete()
+    cluster.start_again(node)
     greedy = node.attach(namespace="greedy/one")
     assert all(greedy.set(ours[room : room + 16]))
     wait_written(node)

@@ -55,8 +55,7 @@ def restart(cluster: Cluster, stop: Callable[[Daemon], object], **options: Any) 
         daemon.options.pop(name.replace("_", "-"), None)
         if value is not None:
             daemon.options[name.replace("_", "-")] = value
-    daemon.start()
-    cluster.wait_complete()
+    cluster.start_again(daemon)
 
 
 def stopped(daemon: Daemon) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from harness.background import Background
 from harness.clock import seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster, Daemon, wait_views
+from harness.ctl import ctl
 from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
 from harness.netns import Network
@@ -30,27 +29,12 @@ from harness.warm_pools import PoolFiles
 from peercache_client import Status
 from peercached.admin.client import AdminClient
 from peercached.cli import exits
-from peercached.cli.ctl import main
 
 KEYS = keys_of("changed", 40)
 OLD, NEW = 1, 2
 GONE = (Status.ok, Status.absent)
 
 Worker = Callable[..., Versions]
-
-
-def ctl(daemon: Daemon, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments])
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    with ExitStack() as stack:
-
-        def at(daemon: Daemon, **options: Any) -> Versions:
-            return stack.enter_context(Versions(daemon.socket_path, **options))
-
-        yield at
 
 
 def nothing_is_old(cluster: Cluster, worker: Worker, keys: Sequence[bytes] = KEYS) -> None:
@@ -136,8 +120,7 @@ def test_returning_node_serves_none_of_the_pages_removed_meanwhile(
     end(a)
     removed(worker(b))
     assert all(worker(b).set(KEYS, NEW))
-    a.start()
-    cluster.wait_complete()
+    cluster.start_again(a)
     all_is_new(cluster, worker)
     if store != "pool file" or end is Daemon.kill:
         eventually(
@@ -161,11 +144,9 @@ def test_returning_node_begins_empty_when_no_member_knows_the_removals(
         daemon.lose_removal_state()
     for daemon in (b, c):
         daemon.start()
-    for daemon in (b, c):
-        daemon.wait_members(["b", "c"])
+    wait_views(b, c)
     assert all(worker(b).set(KEYS, NEW))
-    a.start()
-    cluster.wait_complete()
+    cluster.start_again(a)
     all_is_new(cluster, worker)
     assert "no member knows which of them were removed" in a.log_text()
 
@@ -186,8 +167,7 @@ def test_an_old_state_dir_tells_others_nothing(
     backup = tmp_path / "backup"
     backup.mkdir()
     copy_all(files, backup)
-    b.start()
-    cluster.wait_complete()
+    cluster.start_again(b)
     # Within a second a node writes down what it knows of others. Killed before, it forgets.
     start = str(int(b.status()["node"]["incarnation"], 16))
     known = cluster.folder / "removals-a.json"
@@ -213,8 +193,7 @@ def test_clear_names_the_unreachable_member(make_cluster: MakeCluster, worker: W
     a, b, c = cluster.daemons
     assert all(worker(a).set(KEYS, OLD))
     a.freeze()
-    for daemon in (b, c):
-        daemon.wait_members(["b", "c"])
+    wait_views(b, c)
     assert not worker(b).clear()
     told = ctl(c, "clear", "-n", "test", "--yes")
     assert told.exit_code == exits.FAILED and "but a could not be reached" in told.output, (
@@ -243,8 +222,7 @@ def test_clear_voids_pages_set_after_a_clear_on_the_cut_side(
     b.kill()
     network.heal("b")
     eventually(worker(a).clear)
-    b.start()
-    cluster.wait_complete()
+    cluster.start_again(b)
     nothing_is_old(cluster, worker)
     assert all(worker(a).set(KEYS, NEW))
     all_is_new(cluster, worker)
@@ -319,7 +297,7 @@ def test_pages_are_held_back_until_the_last_survivor_returns(
         a.start()
         a.wait_ready()
         assert a.status()["removals"]["held_back_for"] == ["b"]
-        assert "held back" in " ".join(h["sentence"] for h in a.status()["health"])
+        assert "held back" in a.sentences()
         at_a = worker(a)
         assert at_a.get([*KEYS, *others]) == [None] * 80
         fresh = keys_of("set meanwhile", 40)
@@ -327,8 +305,7 @@ def test_pages_are_held_back_until_the_last_survivor_returns(
         assert at_a.get(fresh) == [NEW] * 40
         a.kill()
     a.start()
-    b.start()
-    cluster.wait_complete()
+    cluster.start_again(b)
     eventually(lambda: not a.status()["removals"]["held_back_for"], 20)
     all_is_new(cluster, worker)
     for daemon in cluster.daemons:
@@ -359,8 +336,7 @@ def test_removal_is_not_confirmed_while_the_last_survivor_is_away(
     b.start()
     b.wait_ready()
     assert worker(b).get(KEYS) == [OLD] * len(KEYS), "nobody was told that they are gone"
-    a.start()
-    cluster.wait_complete()
+    cluster.start_again(a)
     eventually(lambda: not a.status()["removals"]["owes"], 20)
     eventually(lambda: not a.status()["removals"]["unsure"], 20, "it has gone on by itself")
     assert worker(b).get(KEYS) == worker(a).get(KEYS) == [None] * len(KEYS)
@@ -387,9 +363,7 @@ def test_removal_is_not_confirmed_while_a_holder_is_frozen(
     removals = b.status()["removals"]
     assert removals["missing"] == {"a": "it vanished without a goodbye"}
     assert removals["unsure"] >= 2 * len(KEYS)
-    assert "a: it vanished without a goodbye" in " ".join(
-        h["sentence"] for h in b.status()["health"]
-    )
+    assert "a: it vanished without a goodbye" in b.sentences()
     a.thaw()
     cluster.wait_complete()
     eventually(lambda: not b.status()["removals"]["unsure"], 20, "it goes on by itself")
@@ -540,12 +514,10 @@ def test_a_host_that_is_gone_for_good_can_be_forgotten(
 
 def test_a_frozen_node_cannot_be_forgotten(make_cluster: MakeCluster, worker: Worker) -> None:
     """When it goes on it beats again, is a member again, and has the removed pages."""
-    cluster = make_cluster(3)
-    a, b, c = cluster.daemons
+    a, b, c = make_cluster(3).daemons
     assert all(worker(a).set(KEYS, OLD))
     a.freeze()
-    for daemon in (b, c):
-        daemon.wait_members(["b", "c"])
+    wait_views(b, c)
     at_b = worker(b, timeout_s=seconds(2.0))
     is_removing(at_b)
     for daemon in (b, c):
@@ -568,15 +540,13 @@ def test_a_forgotten_node_that_comes_back_has_no_removed_page(
     a, b, c = hosts.daemons
     assert all(worker(a).set(KEYS, OLD))
     network.cut("a")
-    for daemon in (b, c):
-        daemon.wait_members(["b", "c"])
+    wait_views(b, c)
     at_b = worker(b, timeout_s=seconds(2.0))
     is_removing(at_b)
     assert ctl(b, "forget", "a", "--yes").exit_code == exits.OK
     removed(at_b)
     network.heal("a")
-    for daemon in (a, b, c):
-        daemon.wait_members(["a", "b", "c"])
+    wait_views(a, b, c)
     for daemon in (b, c, a):
         assert worker(daemon).get(KEYS) == [None] * len(KEYS)
     eventually(lambda: "pages were removed while this node was" in a.log_text(), 30)
@@ -610,8 +580,7 @@ def test_a_drained_node_that_stays_is_asked(
 def test_a_node_that_has_left_serves_nothing_that_it_has_still(
     make_cluster: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
-    cluster = make_cluster(3, each=disk_options(tmp_path, "abc"))
-    a, b, _ = cluster.daemons
+    a, b, _ = make_cluster(3, each=disk_options(tmp_path, "abc")).daemons
     at_a = worker(a)
     assert all(at_a.set(KEYS, OLD))
     wait_written(a)

@@ -102,8 +102,7 @@ def test_nodes_restarted_with_swapped_addresses_keep_their_identity(
     end(cluster[2])
     swap_places(cluster[1], cluster[2])
     cluster[1].start()
-    cluster[2].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[2])
     assert reader.has(keys_of("from a", 16))
     for name in names[1:]:
         assert not any(reader.get(keys_of(name, 16)))

@@ -70,8 +70,7 @@ def test_a_planned_restart_of_every_node_costs_a_steady_reader_nothing(hosts: Cl
             for daemon in restarted:
                 working.wait_rounds(1)
                 assert daemon.stop(STOP_S) == 0
-                daemon.start()
-                hosts.wait_complete()
+                hosts.start_again(daemon)
             working.wait_rounds(1)
         assert sum(missed) == 0, missed
         assert worker.calls.longest_s < WAIT_MAX_S

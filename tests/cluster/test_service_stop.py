@@ -99,8 +99,7 @@ def test_a_second_sigterm_ends_the_handing_over(make_cluster: MakeCluster) -> No
 
 def test_a_node_stops_while_it_waits_to_be_let_in(make_cluster: MakeCluster) -> None:
     """Such a node may be flapping, and wait up to half an hour. Or its masters are silent."""
-    cluster = make_cluster(2, start=False, member_ttl_s=60, rpc_timeout_ms=5000)
-    head, waiting = cluster.daemons
+    head, waiting = make_cluster(2, start=False, member_ttl_s=60, rpc_timeout_ms=5000).daemons
     head.start()
     head.wait_ready()
     head.freeze()

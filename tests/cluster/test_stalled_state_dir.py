@@ -38,8 +38,7 @@ def stalled(daemon: Daemon) -> Iterator[None]:
 def test_stalled_disk_costs_no_member_and_no_read_but_confirms_no_removal(
     make_cluster: MakeCluster,
 ) -> None:
-    cluster = make_cluster(3)
-    a, b, c = cluster.daemons
+    a, b, c = make_cluster(3).daemons
     keys = keys_of("held by a", 64)
     assert all(a.attach().set(keys))
     reader = SteadyReader(b.attach(), keys)

@@ -163,11 +163,7 @@ def test_large_messages_of_strangers_take_no_memory(pair: Cluster) -> None:
 
 def test_nonmember_with_the_secret_gets_no_rdma_channel(pair: Cluster) -> None:
     with pytest.raises(Refused, match="is not in view") as error:
-        call(
-            pair[0],
-            lambda link: link.call("ConnectChannel", OFFER),
-            SECRET,
-        )
+        call(pair[0], lambda link: link.call("ConnectChannel", OFFER), SECRET)
     assert error.value.code is grpc.StatusCode.FAILED_PRECONDITION
     assert samples(pair[0])("channel_offers_refused_total") == 1
     assert "refused an RDMA channel to c: c (incarnation 7) is not in view" in pair[0].log_text()

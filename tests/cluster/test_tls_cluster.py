@@ -50,8 +50,7 @@ def test_pages_cross_and_a_rotation_under_way_costs_no_hit(
         assert security(daemon)["data_sealed"]
         assert not in_clear(daemon)
     nodes[1].kill()
-    nodes[1].start()
-    nodes.wait_complete()
+    nodes.start_again(nodes[1])
     assert nodes[1].attach().has(keys)
     # The daemon counts a connection that a peer opened and abandoned. Each death may cause one.
     for daemon in nodes.daemons:
@@ -135,8 +134,7 @@ def test_etcd_over_tls_keeps_the_membership(
     certificates.issue("b")
     eventually(lambda: security(nodes[1])["tls_reloads"] == 1, 20)
     etcd.kill()
-    etcd.start()
-    nodes.wait_complete()
+    nodes.start_again(etcd)
     eventually(
         lambda: not any("etcd" in h["sentence"] for h in nodes[1].status()["health"]), 20, "etcd"
     )

@@ -46,8 +46,7 @@ def test_tls_is_switched_on_in_a_running_cluster(make_cluster: MakeCluster, tmp_
             for name, value in certificates.options(daemon.node_id).items()
         }
         daemon.options["config"] = str(config)
-        daemon.start()
-        nodes.wait_complete()
+        nodes.start_again(daemon)
     eventually(lambda: "meta_port is still plain" in partial(nodes[0]), 20)
     keys = keys_of("kept while TLS came", 32)
     assert all(nodes[1].attach().set(keys))
@@ -63,8 +62,7 @@ def test_tls_is_switched_on_in_a_running_cluster(make_cluster: MakeCluster, tmp_
         assert not daemon.status()["security"]["called_plain"]
     # And a node that comes back finds the others, over TLS.
     nodes[0].stop()
-    nodes[0].start()
-    nodes.wait_complete()
+    nodes.start_again(nodes[0])
 
 
 def test_nodes_without_tls_are_named_while_it_is_switched_on(

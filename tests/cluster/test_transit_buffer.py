@@ -151,8 +151,7 @@ def test_sets_fail_while_the_daemon_is_down_and_work_after_restart(
     cluster[0].kill()
     for number in range(1, 4):
         assert set(writer.set(keys_of("away", number))) == {Status.no_daemon}
-    cluster[0].start()
-    cluster.wait_complete()
+    cluster.start_again(cluster[0])
     eventually(partial(takes, writer, keys_of("away", 4)))
     assert all(writer.get(keys_of("away", 4)))
     assert not any(writer.get(keys_of("away", 1)))

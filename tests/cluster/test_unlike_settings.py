@@ -14,10 +14,6 @@ from harness.waiting import eventually
 KEY = "directory-replicas"
 
 
-def said(daemon: Daemon) -> str:
-    return " ".join(finding["sentence"] for finding in daemon.status()["health"])
-
-
 def members(daemon: Daemon) -> list[str]:
     found: list[dict[str, Any]] = daemon.status()["membership"]["members"]
     return [member["node_id"] for member in found]
@@ -33,8 +29,8 @@ def test_node_with_other_settings_is_refused_and_both_sides_tell_both_values(
     other.start()
     other.wait_ready()
     values = f"directory_replicas is 1 on {other.node_id} and 2 on "
-    eventually(lambda: values in said(other), 20)
-    eventually(lambda: any(values in said(daemon) for daemon in cluster.daemons[:2]), 20)
+    eventually(lambda: values in other.sentences(), 20)
+    eventually(lambda: any(values in daemon.sentences() for daemon in cluster.daemons[:2]), 20)
     for daemon in cluster.daemons[:2]:
         assert other.node_id not in members(daemon)
     # The others find all pages: the refused node owns none of their records.

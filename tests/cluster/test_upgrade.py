@@ -35,8 +35,7 @@ def test_cluster_is_upgraded_node_by_node(make_cluster: MakeCluster) -> None:
     for daemon in (nodes[0], nodes[2]):
         daemon.stop()
         of_a_later_release(daemon, oldest=PROTOCOL_VERSION)
-        daemon.start()
-        nodes.wait_complete()
+        nodes.start_again(daemon)
         later = keys_of(f"of the later release at {daemon.node_id}", 32)
         assert all(daemon.attach().set(later))
         for reader in nodes.daemons:

@@ -26,8 +26,7 @@ def again(cluster: Cluster, node: int, **options: str) -> None:
     if daemon.alive:
         daemon.kill()
     daemon.options |= {name.replace("_", "-"): value for name, value in options.items()}
-    daemon.start()
-    cluster.wait_complete()
+    cluster.start_again(daemon)
 
 
 def held_here(pages: Pages) -> int:
@@ -224,13 +223,11 @@ def test_clear_known_to_the_disk_voids_older_pool_file_pages(
     for name in ("disk-enabled", "disk-path", "disk-size"):
         del daemon.options[name]
     daemon.options["pool-file"] = pool_file
-    daemon.start()
-    cluster.wait_complete()
+    cluster.start_again(daemon)
     assert all(daemon.attach().set(keys_of("old", 8)))
     assert daemon.stop() == 0
     daemon.options |= {**with_disk, "pool-file": pool_file}
-    daemon.start()
-    cluster.wait_complete()
+    cluster.start_again(daemon)
     assert daemon.status()["recovery"]["pages"] == 8
     again = daemon.attach()
     assert not any(again.get(keys_of("old", 8)))

@@ -41,6 +41,10 @@ class Daemon(daemons.Daemon):
         node = self.status()["node"]
         return f"{node['metrics_host']}:{node['metrics_port']}"
 
+    def sentences(self) -> str:
+        """All that its health report says."""
+        return "\n".join(finding["sentence"] for finding in self.status()["health"])
+
     def command(self) -> list[str]:
         return [*self.launcher, *super().command()]
 
@@ -98,5 +102,16 @@ class Cluster(daemons.Cluster):
     def __len__(self) -> int:
         return len(self.daemons)
 
+    def start_again(self, daemon: Daemon) -> None:
+        """Returns when all daemons are members again."""
+        daemon.start()
+        self.wait_complete()
+
     def logs(self) -> str:
         return "\n".join(daemon.log_tail() for daemon in self.daemons)
+
+
+def wait_views(*daemons: Daemon) -> None:
+    """Waits until these are the members in the view of each of them."""
+    for daemon in daemons:
+        daemon.wait_members([each.node_id for each in daemons])

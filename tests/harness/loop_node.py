@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from harness.clock import now_s, seconds
@@ -136,3 +137,11 @@ async def in_sync(*nodes: LoopNode) -> None:
     may time out and cause a suspicion."""
     names = sorted(node.config.node_id for node in nodes)
     await eventually(lambda: all(n.members == names and n.trusts_all for n in nodes))
+
+
+@asynccontextmanager
+async def two_nodes(**options: Any) -> AsyncIterator[tuple[LoopNode, LoopNode]]:
+    """Node a, which is the head, and node b, in sync. Both have these options."""
+    async with LoopNode("a", **options) as a, LoopNode("b", heads=[a], **options) as b:
+        await in_sync(a, b)
+        yield a, b

@@ -14,7 +14,7 @@ import pytest
 from harness.callers import stranger
 from harness.channel_ends import end_of
 from harness.clock import seconds
-from harness.loop_node import LoopNode, eventually, in_sync
+from harness.loop_node import LoopNode, eventually, in_sync, two_nodes
 
 from peercached.admin.status import Status
 from peercached.membership import Heartbeat, Member, NodeAddress, State
@@ -49,9 +49,20 @@ def why_not(node: LoopNode, connect_id: int) -> str:
     return why
 
 
+def hold_accepts(holder: LoopNode) -> threading.Event:
+    """The holder accepts channels once the event is set."""
+    go_on = threading.Event()
+
+    def accept(*_: Any) -> bytes:
+        assert go_on.wait(seconds(20))
+        return answer_of(holder)
+
+    holder.engine.accept_channel = accept
+    return go_on
+
+
 async def test_connect_gives_reader_the_holders_end_and_names_the_reader() -> None:
-    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
-        await in_sync(reader, holder)
+    async with two_nodes() as (reader, holder):
         asked: list[tuple[Any, ...]] = []
 
         def accept(*given: Any) -> bytes:
@@ -73,10 +84,7 @@ async def test_members_exchange_their_number_of_rails() -> None:
         await in_sync(first, second)
         await eventually(lambda: first.engine.connected and second.engine.connected)
         offers = [node.engine.connected.values() for node in (first, second)]
-        assert [entry[-1] for entries in offers for entry in entries] == [
-            {},
-            offers_of(2),
-        ]
+        assert [entry[-1] for entries in offers for entry in entries] == [{}, offers_of(2)]
         members = Status.model_validate(second.daemon.status.document()).membership.members
         assert [(m.rails, m.protocol) for m in members] == [(2, "tcp"), (0, "")]
 
@@ -91,8 +99,7 @@ async def test_members_exchange_their_number_of_rails() -> None:
 async def test_holder_refusing_a_channel_gives_the_reason_and_is_not_suspected(
     error: Exception, said: str
 ) -> None:
-    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
-        await in_sync(reader, holder)
+    async with two_nodes() as (reader, holder):
 
         def accept(*_: Any) -> bytes:
             raise error
@@ -121,8 +128,7 @@ async def test_nonmember_gets_no_channel_with_or_without_a_session() -> None:
 
 
 async def test_a_member_that_left_while_its_channel_was_made_loses_it() -> None:
-    async with LoopNode("a") as holder, LoopNode("b", heads=[holder]) as reader:
-        await in_sync(holder, reader)
+    async with two_nodes() as (holder, reader):
         expelled: list[tuple[str, int]] = []
         begun, go_on = threading.Event(), threading.Event()
 
@@ -155,18 +161,9 @@ async def test_connect_to_a_departed_node_or_self_is_refused() -> None:
 
 
 async def test_holder_with_hung_device_costs_the_rpc_timeout_without_suspicion() -> None:
-    async with (
-        LoopNode("a", rpc_timeout_ms=200) as reader,
-        LoopNode("b", heads=[reader]) as holder,
-    ):
+    async with LoopNode("a", rpc_timeout_ms=200) as reader, LoopNode("b", heads=[reader]) as holder:
         await in_sync(reader, holder)
-        go_on = threading.Event()
-
-        def accept(*_: Any) -> bytes:
-            assert go_on.wait(seconds(20))
-            return answer_of(holder)
-
-        holder.engine.accept_channel = accept
+        go_on = hold_accepts(holder)
         for connect_id in range(2 * CONNECTS_PER_PEER_MAX):  # too many to run at once
             wish(reader, holder, connect_id)
         # The timeout ends them long before the holder would.
@@ -177,8 +174,7 @@ async def test_holder_with_hung_device_costs_the_rpc_timeout_without_suspicion()
 
 
 async def test_reader_limits_pending_connects_per_holder_and_completes_all() -> None:
-    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
-        await in_sync(reader, holder)
+    async with two_nodes() as (reader, holder):
         lock, at_once = threading.Lock(), [0, 0]  # [now, maximum]
         go_on = threading.Event()
 
@@ -205,15 +201,8 @@ async def test_reader_limits_pending_connects_per_holder_and_completes_all() -> 
 
 
 async def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
-    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
-        await in_sync(reader, holder)
-        go_on = threading.Event()
-
-        def accept(*_: Any) -> bytes:
-            assert go_on.wait(seconds(20))
-            return answer_of(holder)
-
-        holder.engine.accept_channel = accept
+    async with two_nodes() as (reader, holder):
+        go_on = hold_accepts(holder)
         own: NodeAddress = reader.daemon.placement.own.address
         accepts = holder.daemon.accepts
         try:
@@ -235,8 +224,7 @@ async def test_one_peer_cannot_keep_a_holder_busy_with_channels() -> None:
 
 
 async def test_hung_connect_does_not_block_the_default_executor() -> None:
-    async with LoopNode("a") as reader, LoopNode("b", heads=[reader]) as holder:
-        await in_sync(reader, holder)
+    async with two_nodes() as (reader, holder):
         begun, go_on = threading.Event(), threading.Event()
         answer = reader.engine.channel_connected
 
@@ -256,14 +244,8 @@ async def test_hung_connect_does_not_block_the_default_executor() -> None:
 
 
 async def test_pending_connects_are_refused_when_the_daemon_stops() -> None:
-    go_on = threading.Event()
     async with LoopNode("b") as holder:
-
-        def accept(*_: Any) -> bytes:
-            assert go_on.wait(seconds(20))
-            return answer_of(holder)
-
-        holder.engine.accept_channel = accept
+        go_on = hold_accepts(holder)
         async with LoopNode("a", heads=[holder]) as reader:
             await in_sync(reader, holder)
             wish(reader, holder, 1)

@@ -135,10 +135,7 @@ async def reached(impostor: Impostor, member: NodeAddress | None = None) -> Asyn
     placement = placement_of(own)
     if there is not None:
         placement._by_endpoint[there.endpoint] = there
-    link = PeerLink(
-        f"127.0.0.1:{port}",
-        OwnSide(placement, Secret(b"the secret"), None, 5.0),
-    )
+    link = PeerLink(f"127.0.0.1:{port}", OwnSide(placement, Secret(b"the secret"), None, 5.0))
     try:
         yield link
     finally:

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 from harness.fake_engine import digest_of, each
-from harness.loop_node import (
-    LoopNode,
-    eventually,
-    free_port,
-    in_sync,
-)
+from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
 from peercache_client import Status
 from peercached.peer.removals.member import id_message, remove_request
@@ -29,11 +24,7 @@ async def test_remove_reaches_all_holders_and_clear_all_members() -> None:
         in_epoch_0 = (bytes(16), 0)  # for an unnamed namespace
         answer = await first.ask("remove", *in_epoch_0, b"".join(map(digest_of, "xyz")))
         status, held, text = answer
-        assert (status, set(each(held)), text) == (
-            Status.ok,
-            {digest_of("x"), digest_of("y")},
-            "",
-        )
+        assert (status, set(each(held)), text) == (Status.ok, {digest_of("x"), digest_of("y")}, "")
         assert await second.find("x", "y") == set()
         assert not first.engine.removing and not second.engine.removing, "it is over"
 

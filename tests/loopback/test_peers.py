@@ -11,12 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from harness.callers import stranger
-from harness.loop_node import (
-    LoopNode,
-    eventually,
-    free_port,
-    in_sync,
-)
+from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
 from peercached.admin.status import Located, Status
 from peercached.membership import NodeAddress

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import pytest
 from harness.fake_daemon import FakeSource
-from harness.loop_node import LoopNode, eventually, in_sync
+from harness.loop_node import LoopNode, eventually, two_nodes
 
 from peercached.admin.calls import CALLS, Refusal, operation_of
 from peercached.peer.rpc.auth import Secret
@@ -19,13 +17,6 @@ from peercached.peer.server.relay import Relay
 from peercached.proto import admin_pb2 as pb
 
 SECRET = b"a secret of sixteen bytes"
-
-
-@asynccontextmanager
-async def two_nodes(secret: bytes = SECRET) -> AsyncIterator[tuple[LoopNode, LoopNode]]:
-    async with LoopNode("a", secret=secret) as a, LoopNode("b", heads=[a], secret=secret) as b:
-        await in_sync(a, b)
-        yield a, b
 
 
 def relay_of(node: LoopNode, source: FakeSource, authenticated: bool = True) -> Relay:
@@ -47,7 +38,7 @@ async def refused(relay: Relay, node_id: str, method: str, packed: bytes = b"") 
 
 
 async def test_relay_reaches_the_named_member_and_returns_its_answer() -> None:
-    async with two_nodes() as (a, b):
+    async with two_nodes(secret=SECRET) as (a, b):
         here, there = FakeSource(), FakeSource()
         there.document = {"node": {"id": "b"}}
         there.unreached = ["c"]
@@ -65,7 +56,7 @@ async def test_relay_reaches_the_named_member_and_returns_its_answer() -> None:
 
 
 async def test_relayed_refusal_names_the_member_and_its_version() -> None:
-    async with two_nodes() as (a, b):
+    async with two_nodes(secret=SECRET) as (a, b):
         there = FakeSource()
         there.error = ValueError("the key is empty")
         relay = relay_of(a, FakeSource())
@@ -83,7 +74,7 @@ async def test_relayed_refusal_names_the_member_and_its_version() -> None:
 
 
 async def test_without_authentication_members_may_look_and_not_steer() -> None:
-    async with two_nodes(secret=b"") as (a, b):
+    async with two_nodes() as (a, b):
         there = FakeSource()
         relay = relay_of(a, FakeSource(), authenticated=False)
         relay_of(b, there, authenticated=False)
@@ -96,7 +87,7 @@ async def test_without_authentication_members_may_look_and_not_steer() -> None:
 
 
 async def test_relay_reports_a_hung_member_without_suspecting_it() -> None:
-    async with two_nodes() as (a, b):
+    async with two_nodes(secret=SECRET) as (a, b):
         there = FakeSource()
         there.hangs = True
         relay = relay_of(a, FakeSource())
@@ -109,7 +100,7 @@ async def test_relay_reports_a_hung_member_without_suspecting_it() -> None:
 
 
 async def test_a_flood_of_calls_is_bounded() -> None:
-    async with two_nodes() as (a, b):
+    async with two_nodes(secret=SECRET) as (a, b):
         there = FakeSource()
         there.hangs = True
         relay = relay_of(a, FakeSource())
@@ -125,7 +116,7 @@ async def test_a_flood_of_calls_is_bounded() -> None:
 async def test_web_readers_share_one_call_a_second_and_leave_room_for_operators(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with two_nodes() as (a, b):
+    async with two_nodes(secret=SECRET) as (a, b):
         there = FakeSource()
         calls = 0
         go_on = asyncio.Event()

@@ -111,9 +111,7 @@ def test_reads_move_from_a_silent_rail_to_the_other_rail(make_cluster: MakeClust
         assert rails_up(reader) == [True, True]
     before = rail_bytes(reader)[0]
     eventually(
-        lambda: hasty.has(keys) and rail_bytes(reader)[0] > before,
-        LONG_S,
-        "the rail is used again",
+        lambda: hasty.has(keys) and rail_bytes(reader)[0] > before, LONG_S, "the rail is used again"
     )
 
 
