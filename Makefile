@@ -63,6 +63,7 @@ format: setup
 ## make docs          the site in build/site; configuration.md, health.md and metrics.md from their sources
 docs: setup
 	@for part in config health metrics; do $(PY) -m peercached.$$part.document || exit 1; done
+	@$(PY) deploy/helm/make_schema.py
 	@# An environment of its own: it needs other versions of what the tests use.
 	@test -x .venv-docs/bin/pip || python3 -m venv .venv-docs
 	@.venv-docs/bin/pip install -q --disable-pip-version-check "mkdocs-material>=9.5" "mkdocstrings[python]>=0.26" ruff

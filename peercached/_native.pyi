@@ -54,8 +54,8 @@ class Engine:
     @property
     def data_port(self) -> int: ...
     @property
-    def rails(self) -> int:
-        """RDMA rails in use; 0: TCP only."""
+    def own_transports(self) -> dict[str, bytes]:
+        """Transports in use beside TCP: their names, and what each tells its peers."""
     def transport(self) -> dict[str, Any]:
         """{"protocol": "rdma" | "tcp", "why": str, "fallback_reads": int,
         "fallback_peers": int, "rails": [{"rail": int,

@@ -39,8 +39,8 @@ from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.directory.prefixes import Prefixes
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.directory.records import Records
+from peercached.peer.directory.shared_epochs import SharedEpochs
 from peercached.peer.directory.status import DirectoryStatus
-from peercached.peer.directory.told_epochs import ToldEpochs
 from peercached.peer.handover.adopts import Adopts
 from peercached.peer.handover.handover import Handover
 from peercached.peer.handover.intake import Intake
@@ -128,7 +128,7 @@ class Daemon:
             config.meta_port,
             config.data_port or engine.data_port,
             config.pool_size,
-            engine.rails,
+            tuple(sorted(engine.own_transports.items())),
             secret.key.public if secret.key is not None else b"",
             name,
         )
@@ -157,7 +157,7 @@ class Daemon:
         self.own_records = own_records = OwnRecords(engine, placement, timeout_s)
         self.promotes = promotes = Promotes(engine, placement, failures, timeout_s)
         epoch_store = EpochStore(config.state_dir, config.node_id)
-        self.epochs = epochs = ToldEpochs(
+        self.epochs = epochs = SharedEpochs(
             engine,
             epoch_store,
             FirstClears(time.monotonic),

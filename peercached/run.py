@@ -12,7 +12,7 @@ from peercached.admin.server import AdminServer
 from peercached.config import Config
 from peercached.daemon import Daemon
 from peercached.data_plane.make import listen, make_engine
-from peercached.data_plane.recovery import recovery_of, told
+from peercached.data_plane.recovery import recovery_of, sentences
 from peercached.data_plane.transport import describe
 from peercached.directory.ring import Ring
 from peercached.membership.store import Store
@@ -83,7 +83,7 @@ async def run(
     # meanwhile.
     made = loop.run_in_executor(None, make_engine, config, incarnation, secret.cluster_key())
     engine = await _told_of_waiting(made, config)
-    for line in (*describe(engine.transport()), *told(recovery_of(engine.stats()))):
+    for line in (*describe(engine.transport()), *sentences(recovery_of(engine.stats()))):
         log.info("%s", line)
     # Listen before joining: peers ask the data port for records once a view includes this node.
     listen(engine, config)

@@ -19,13 +19,8 @@ struct FileMode {
   uint32_t bits = 0660;
 };
 
-struct Protocol {
-  std::string name;
-};
-
 struct Settings {
   EngineConfig engine;
-  Protocol protocol;
   rdma::RailPolicy rails;
   rdma::LinkSettings link;
   FileMode socket_mode;
@@ -58,7 +53,7 @@ void each_key(Settings& to, const Take& take) {
   take("data_port", engine.data_port);
   take("data_sealed", engine.data_sealed);
   take("max_channels_per_peer", engine.channels_per_peer);
-  take("protocol", to.protocol);
+  take("protocol", engine.protocol);
   take("device_names", to.rails.device_names);
   take("rdma_gid_index", to.rails.gid_index);
   take("rdma_mtu", to.link.mtu_bytes);
@@ -97,10 +92,6 @@ void set(Verify& place, nb::handle value) {
   place = choice_of<Verify>(nb::cast<std::string>(value),
                             {{"checksum", Verify::checksum}, {"header", Verify::header}});
 }
-void set(Protocol& place, nb::handle value) {
-  place.name = choice_of<const char*>(nb::cast<std::string>(value),
-                                      {{"auto", "auto"}, {"rdma", "rdma"}, {"tcp", "tcp"}});
-}
 void set(SyncPolicy& place, nb::handle value) {
   place = choice_of<SyncPolicy>(nb::cast<std::string>(value), {{"never", SyncPolicy::never},
                                                                {"segment", SyncPolicy::segment},
@@ -122,7 +113,7 @@ EngineConfig config_of(nb::handle keys) {
   });
   EngineConfig& engine = settings.engine;
   engine.version = PEERCACHED_VERSION;
-  engine.protocol = settings.protocol.name;
+  // The transports beside TCP, in order of preference.
   engine.providers = {rdma::as_choice(settings.rails, settings.link)};
   engine.socket_mode = settings.socket_mode.bits;
   if (!settings.disk_enabled) engine.disk.path.clear();

@@ -88,6 +88,14 @@ nb::list latencies(Engine& engine) {
   return list;
 }
 
+nb::dict own_transports(Engine& engine) {
+  nb::dict told;
+  for (const auto& [name, offer] : engine.transports().offers()) {
+    told[name.c_str()] = nb::bytes(offer.data(), offer.size());
+  }
+  return told;
+}
+
 nb::list latency_bounds_us() {
   nb::list bounds;
   for (size_t i = 0; i + 1 < kLatencyBuckets; ++i) bounds.append(latency_bound_us(i));
@@ -117,7 +125,7 @@ void bind_engine(nb::module_& module) {
       .def("start", &Engine::start, Unlocked())
       .def("stop", &Engine::stop, Unlocked())
       .def_prop_ro("data_port", [](Engine& self) { return self.readers().port(); })
-      .def_prop_ro("rails", [](Engine& self) { return self.transports().rails(); })
+      .def_prop_ro("own_transports", &own_transports)
       .def("transport", [](Engine& self) { return parse_json(self.transports().status_json()); })
       .def("workers", &workers)
       .def("stats", &stats)

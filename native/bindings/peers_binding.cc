@@ -28,7 +28,7 @@ void connect_node(Engine& engine, HolderIndex index, const std::string& host, ui
   PeerEndpoint endpoint{host, port, token_of(token), incarnation, {}, sealed};
   for (const auto& [name, bytes] : offers) {
     const auto offer = nb::cast<nb::bytes>(bytes);
-    endpoint.offers[nb::cast<std::string>(name)] = {offer.c_str(), offer.size()};
+    endpoint.transports[nb::cast<std::string>(name)] = {offer.c_str(), offer.size()};
   }
   unlocked([&] { engine.peers().connect(index, endpoint); });
 }

@@ -33,7 +33,7 @@ Engine::Engine(const EngineConfig& config)
           config.shard_entries + config.copied_records, [this] { janitor_.sweep_records(); },
           nodes_, running_, counters_),
       storage_(config, janitor_,
-               [this](std::span<const RecordRow> rows) { publisher_->tell(rows); }),
+               [this](std::span<const RecordRow> rows) { publisher_->append(rows); }),
       transports_(config, storage_.pool(), nodes_, control_),
       locations_(config.location_cache_entries, running_),
       speeds_(config.incarnation),
@@ -44,7 +44,7 @@ Engine::Engine(const EngineConfig& config)
   install_fault_guard();
   publisher_ = std::make_unique<Publisher>(
       Publisher::Parts{nodes_, directory_, control_, transports_.engine(), transports_, counters_});
-  storage_.begin_telling();
+  storage_.begin_withdrawing();
   local_pages_ =
       std::make_unique<LocalPages>(LocalPages{storage_.pool(), storage_.cold(), storage_.promoter(),
                                               storage_.holds(), janitor_, counters_, latencies_});

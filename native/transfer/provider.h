@@ -56,7 +56,7 @@ class Provider {
 
   virtual ~Provider() = default;
   virtual Transport& transport() = 0;
-  virtual unsigned rail_count() const = 0;  // that this node offers to its peers
+  virtual std::string offer() const { return {}; }  // its part of a handshake, at most 240 bytes
 
   // --- memory to read pages into. Throws std::runtime_error if it cannot be registered.
   // `dma_buf_fd`: -1 for host memory.
@@ -79,7 +79,7 @@ class Provider {
 
   // --- for the operator
   virtual void write_rails(JsonWriter& json, const NameOf& name_of) const = 0;  // objects
-  virtual void tell(Notices& notices, const NameOf& name_of) = 0;  // changes of the rails
+  virtual void notify(Notices& notices, const NameOf& name_of) = 0;  // changes of the rails
   // Latencies of reads by rail.
   virtual std::vector<std::pair<std::string, LatencySnapshot>> rail_reads() const = 0;
 };

@@ -65,13 +65,16 @@ class PageSink {
   virtual bool sums() const = 0;
 };
 
+// Transports of a node beside TCP: their names, and what each tells its peers, in bytes of its own.
+using TransportOffers = std::map<std::string, std::string>;
+
 struct PeerEndpoint {  // from the peers' handshake; the token is for this pair of incarnations
   std::string host;
   uint16_t port = 0;
   std::string token;  // 32 bytes
   Incarnation incarnation = 0;
-  std::map<std::string, std::string> offers = {};  // transports beside TCP: name, and its own bytes
-  bool sealed = false;                             // its data port speaks TLS
+  TransportOffers transports = {};
+  bool sealed = false;  // its data port speaks TLS
   friend bool operator==(const PeerEndpoint&, const PeerEndpoint&) = default;
 };
 
@@ -112,7 +115,9 @@ class Transport {
   virtual const char* name() const = 0;  // "tcp", "rdma"
 
   // Whether the peer can be read over it, as the handshake says, and whether it can be read now.
-  virtual bool offered_by(const PeerEndpoint& peer) const { return peer.offers.contains(name()); }
+  virtual bool offered_by(const PeerEndpoint& peer) const {
+    return peer.transports.contains(name());
+  }
   virtual bool reaches(HolderIndex) const { return true; }
   // Whether the peer does not notice its READs.
   virtual bool one_sided() const { return false; }

@@ -411,7 +411,7 @@ class Member(Part):
     peer_port: int = 0
     data_port: int = 0
     pool_bytes: int = 0
-    rails: int = 0  # number of its RDMA rails
+    transports: list[str] = []  # that it has beside TCP
     protocol: str = ""  # how its pages are read from here: "rdma" or "tcp"; empty for this node
     suspect: bool = False
     state: str = "alive"  # or "leaving"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from peercached.admin.status import Document, Hex128, Part
@@ -19,7 +17,7 @@ class TraceStep(Part):
     took_us: float = 0.0
     node_id: str = ""  # the node found or asked; empty: none
     outcome: str = ""  # a page status ("ok": found), or why an owner did not answer
-    transport: Literal["", "rdma", "tcp"] = ""  # of the step "read"
+    transport: str = ""  # of the step "read"
     within: bool = False
 
 

@@ -57,11 +57,11 @@ def drain(
     if as_json:
         print_json(now.model_dump(mode="json"))
     else:
-        _tell(now, no_wait)
+        _print(now, no_wait)
     sys.exit(exits.OK if no_wait or now.complete else exits.FAILED)
 
 
-def _tell(now: Drain, no_wait: bool) -> None:
+def _print(now: Drain, no_wait: bool) -> None:
     if no_wait:
         click.echo(f"Draining {now.pages} pages ({size(now.bytes)}); `status` shows how far it is.")
     elif now.state == "no":

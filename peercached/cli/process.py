@@ -16,7 +16,7 @@ def process(target: Target, as_json: bool) -> None:
 
     Threads of the same name share a line. A "worker" thread serves a connection of a worker, and a
     "peer" thread one of another node. The "follow" thread hears of the other nodes' changes, and
-    "tell followers" tells them ours. Threads with the name of the program are the control plane.
+    "followers" tells them ours. Threads with the name of the program are the control plane.
     """
     with target.admin() as admin:
         document = admin.process()

@@ -25,7 +25,7 @@ def recovery_of(stats: Mapping[str, Any]) -> dict[str, Any]:
     return dict(stats.get("recovery", {}))
 
 
-def told(recovery: Mapping[str, Any]) -> Iterator[str]:
+def sentences(recovery: Mapping[str, Any]) -> Iterator[str]:
     """For the log, at start."""
     if not recovery.get("file"):
         return

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from peercached.health import Say, kinds
-from peercached.membership import NodeAddress
 
 _DEVICES = Path("/sys/class/infiniband")
 
@@ -20,18 +19,13 @@ def rdma_devices(folder: Path = _DEVICES) -> list[str]:
         return []
 
 
-def protocol_with(own: NodeAddress, peer: NodeAddress) -> str:
-    """The protocol for that peer's pages: "rdma" if both nodes have rails."""
-    return "rdma" if own.rails and peer.rails else "tcp"
-
-
 def rail_name(rail: Mapping[str, Any]) -> str:
     return f"{rail['device']}:{rail['port']}"
 
 
 def describe(transport: Mapping[str, Any]) -> list[str]:
     """Lines for the log: the protocol taken and why, then each rail."""
-    taken = {"rdma": "RDMA", "tcp": "TCP"}.get(transport["protocol"], transport["protocol"])
+    taken = transport["protocol"].upper()
     why = f": {transport['why']}" if transport["why"] else ""
     lines = [f"pages travel over {taken}{why}"]
     for rail in transport["rails"]:

@@ -1,7 +1,7 @@
 """Spreads namespace epochs by heartbeats, so that a node that missed a clear() learns of it.
 
 Each epoch occupies a row of a bounded table for ever, so it matters who may add one. Our own users
-may, and members that owe no removal (peer/directory/told_epochs.py), each within a rate limit
+may, and members that owe no removal (peer/directory/shared_epochs.py), each within a rate limit
 (first_clears.py). Others teach nobody: their epochs come when they have joined and compared.
 Without a limit we believe only our own files, etcd, and what most members say when we start.
 """

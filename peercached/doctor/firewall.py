@@ -35,7 +35,7 @@ def check_nft(text: str, wanted: Mapping[int, str]) -> Finding:
     ]
     closed = [port for port in wanted if not any(_has_port(text, port) for text in accepts)]
     names = ", ".join(sorted(" ".join(chain) for chain in shut))
-    return _told(closed, wanted, f"nftables drops packets that no rule accepts ({names})")
+    return _finding(closed, wanted, f"nftables drops packets that no rule accepts ({names})")
 
 
 def _accepts(expressions: list[Any]) -> bool:
@@ -52,14 +52,14 @@ def check_iptables(text: str, wanted: Mapping[int, str]) -> Finding:
         return _fine()
     accepts = [line for line in text.splitlines() if line.endswith("-j ACCEPT")]
     closed = [port for port in wanted if not any(_has_port(line, port) for line in accepts)]
-    return _told(closed, wanted, "iptables drops packets that no rule accepts (INPUT)")
+    return _finding(closed, wanted, "iptables drops packets that no rule accepts (INPUT)")
 
 
 def _fine() -> Finding:
     return Finding("firewall", "ok", "this host's packet filter drops nothing by default")
 
 
-def _told(closed: list[int], wanted: Mapping[int, str], policy: str) -> Finding:
+def _finding(closed: list[int], wanted: Mapping[int, str], policy: str) -> Finding:
     if not wanted:
         return Finding("firewall", "ok", f"{policy}; a daemon without discovery_addr has no peers")
     if not closed:

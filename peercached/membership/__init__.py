@@ -20,7 +20,7 @@ from peercached.membership.messages import (
 from peercached.membership.signs import OwnSign, Sign
 from peercached.membership.timing import Timing
 from peercached.membership.updates import ViewUpdate
-from peercached.membership.view import Gone, Member, NodeAddress, State, Verdict, View
+from peercached.membership.view import Gone, Member, NodeAddress, State, Transports, Verdict, View
 
 __all__ = [
     "Action",
@@ -38,6 +38,7 @@ __all__ = [
     "Sign",
     "State",
     "Timing",
+    "Transports",
     "Verdict",
     "View",
     "ViewChanged",

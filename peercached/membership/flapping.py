@@ -62,7 +62,7 @@ class Joins:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinsTold:
+class SharedJoins:
     """The Joins of a node id, for a node with another clock."""
 
     node_id: str
@@ -107,16 +107,16 @@ class Flapping:
                 self._waiting.pop(node_id, None)
         self._keep_within_bounds()
 
-    def told(self, now: float) -> tuple[JoinsTold, ...]:
+    def shared(self, now: float) -> tuple[SharedJoins, ...]:
         """The joins to send to a node that has just started."""
         weights = {n: joins.weight_at(now, self._timing) for n, joins in self._joins.items()}
         return tuple(
-            JoinsTold(node_id, weights[node_id], joins.gap_s, now - joins.last_at)
+            SharedJoins(node_id, weights[node_id], joins.gap_s, now - joins.last_at)
             for node_id, joins in self._joins.items()
             if weights[node_id] >= WORTH_TELLING
         )
 
-    def learn(self, told: Iterable[JoinsTold], now: float) -> None:
+    def learn(self, told: Iterable[SharedJoins], now: float) -> None:
         """Keeps what this node counted itself; adds joins of other node ids."""
         for one in told:
             joins = Joins(one.weight, one.gap_s, now - one.age_s, now)

@@ -315,7 +315,7 @@ class Membership:
     def _update_for(self, number: int, now: float) -> ViewUpdate:
         """The latest view, for a receiver that has view `number` (0: for any)."""
         update = self._history.update_for(number, self._roster.table, now)
-        return update if update.base else replace(update, joins=self._roster.flapping.told(now))
+        return update if update.base else replace(update, joins=self._roster.flapping.shared(now))
 
     def _adopt(self, view: View, now: float) -> list[Action]:
         self._roster.flapping.saw(self.latest, view, now)
@@ -336,7 +336,7 @@ class Membership:
         is_master = self.is_master(now)
         if is_master:
             self._take_lead(now)
-            roster.told(view.members, update.gone, now, by_master)
+            roster.merge(view.members, update.gone, now, by_master)
         else:
             for tombstone in update.gone:
                 roster.table.add_tombstone(tombstone, now)

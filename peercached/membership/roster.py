@@ -116,7 +116,7 @@ class Roster:
             for other in self.table.members()
         )
 
-    def told(
+    def merge(
         self, members: Iterable[Member], gone: Iterable[Gone], now: float, by_master: bool = True
     ) -> None:
         """Merges news of another master (`by_master`), or of a member that knows a newer view.

@@ -1,6 +1,6 @@
 """Keeps the last view on disk, so that a cold start can ask former masters, beside the heads.
 
-One JSON file, replaced as a whole: {"format": 3, "number": ..., "members": [...],
+One JSON file, replaced as a whole: {"format": 4, "number": ..., "members": [...],
 "since": ...}. It is only a hint: a missing, torn or foreign-version file counts as none.
 """
 
@@ -15,7 +15,7 @@ from peercached.state_file import StateFile, Unreadable
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 
 
 class Store:
@@ -57,5 +57,7 @@ def _view_of(document: Any) -> View:
 
 def _member_of(entry: Any) -> Member:
     fields = entry["address"]
-    address = NodeAddress(**{**fields, "key": bytes.fromhex(fields["key"])})
+    transports = tuple((name, bytes.fromhex(told)) for name, told in fields["transports"])
+    key = bytes.fromhex(fields["key"])
+    address = NodeAddress(**{**fields, "transports": transports, "key": key})
     return Member(address, int(entry["sequence"]), State(entry["state"]), int(entry["head_rank"]))

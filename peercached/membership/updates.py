@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from peercached.membership.flapping import JoinsTold
+from peercached.membership.flapping import SharedJoins
 from peercached.membership.table import Table
 from peercached.membership.view import Gone, Member, View
 
@@ -21,7 +21,7 @@ class ViewUpdate:
     base: int = 0  # number of the base view; 0: this update is whole
     without: tuple[str, ...] = ()  # node ids of the base that are not in this view
     gone: tuple[Gone, ...] = ()
-    joins: tuple[JoinsTold, ...] = ()  # only in a whole update: recent joins (flapping.py)
+    joins: tuple[SharedJoins, ...] = ()  # only in a whole update: recent joins (flapping.py)
     since: Mapping[str, int] = field(default_factory=dict)  # of `members`: View.since
 
     @staticmethod

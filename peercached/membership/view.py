@@ -48,6 +48,10 @@ def join_host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+# Transports beside TCP, ascending by name, and what each tells its peers.
+Transports = tuple[tuple[str, bytes], ...]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class NodeAddress:
     """One daemon start (node id and incarnation) and its address."""
@@ -58,7 +62,7 @@ class NodeAddress:
     peer_port: int
     data_port: int
     pool_bytes: int = 0
-    rails: int = 0  # of RDMA; 0: pages over TCP only
+    transports: Transports = ()
     key: bytes = b""  # public key that proves its identity (peer/rpc/node_key.py); empty: none
     name: str = ""  # of the host in its TLS certificate, if that has not `host`
 
@@ -69,6 +73,11 @@ class NodeAddress:
     @property
     def process(self) -> tuple[str, int, bytes]:
         return self.node_id, self.incarnation, self.key
+
+    def transport_to(self, other: NodeAddress) -> str:
+        """The transport for pages between these two nodes: "tcp", or a better one of both."""
+        theirs = dict(other.transports)
+        return next((name for name, _ in self.transports if name in theirs), "tcp")
 
     def same_process(self, other: NodeAddress) -> bool:
         """Compares the keys, too: any process may claim a node id and an incarnation."""
@@ -123,9 +132,11 @@ def _mark(member: Member, since: int) -> int:
     a = member.address
     age = f"\0{since}" if since else ""
     name = f"\0name {a.name}" if a.name else ""
+    transports = ",".join(f"{name}={told.hex()}" for name, told in a.transports)
     text = (
         f"{a.node_id}\0{a.incarnation}\0{a.host}\0{a.peer_port}\0{a.data_port}\0{a.pool_bytes}\0"
-        f"{a.rails}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}{a.key.hex()}{age}{name}"
+        f"{transports}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}{a.key.hex()}{age}"
+        f"{name}"
     )
     return int.from_bytes(blake2b(text.encode(), digest_size=MARK_BITS // 8).digest(), "big")
 

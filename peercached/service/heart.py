@@ -41,7 +41,7 @@ class Heart:
         """Starts sending the status."""
         if not self._notifier.heard:
             return
-        self._tasks.append(asyncio.ensure_future(self._tell()))
+        self._tasks.append(asyncio.ensure_future(self._notify()))
 
     def beat(self) -> None:
         """Starts feeding the watchdog; call it once the daemon is ready. The first ping arms the
@@ -60,7 +60,7 @@ class Heart:
             self._notifier.alive()
             await asyncio.sleep(watchdog_s / _PINGS)
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         told = ""
         while True:
             await asyncio.sleep(STATUS_EVERY_S)

@@ -70,7 +70,7 @@ def _step(raw: RawStep, placement: Placement) -> Step:
     node = placement.nodes.get(holder)
     transport = ""
     if name == "read" and node is not None and holder != SELF:
-        transport = "rdma" if placement.own.address.rails and node.address.rails else "tcp"
+        transport = placement.own.address.transport_to(node.address)
     return Step(
         name,
         begin_ns,

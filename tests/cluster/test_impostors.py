@@ -118,7 +118,7 @@ def test_impostor_claiming_a_later_incarnation_does_not_replace_a_member(pair: C
 async def _tells(at: Daemon, change: Callable[[View], ViewUpdate]) -> None:
     """A member that is not a master tells `at` of a forged next view."""
     key = NodeKey.make()
-    own = NodeAddress("zz", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
+    own = NodeAddress("zz", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, (), key.public)
     secret = Secret(SECRET.hex().encode(), key)
     link = link_from(own, at.address, secret, timeout_s=5.0)
 

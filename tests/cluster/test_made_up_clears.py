@@ -30,7 +30,7 @@ KEYS = keys_of("page", 8)
 async def tell_made_up_clears(daemon: Daemon, number: int) -> None:
     """One node id says goodbye at once, so it never is a member."""
     key = NodeKey.make()
-    own = NodeAddress(f"x{number}", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, 0, key.public)
+    own = NodeAddress(f"x{number}", time.time_ns(), "127.0.0.9", 1, 1, 1 << 20, (), key.public)
     link = link_from(own, daemon.address, Secret(SECRET, key))
     epochs = [(os.urandom(16), 1) for _ in range(EPOCHS_PER_MESSAGE_MAX)]
     beat = Heartbeat(Member(own, state=State.LEFT), 0)

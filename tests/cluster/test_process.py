@@ -33,7 +33,7 @@ def test_process_names_threads_and_what_is_installed(three_nodes: Cluster) -> No
         document = admin.process()
     threads = {of.name: of.threads for of in document.threads}
     assert threads["worker"] >= 1
-    for alone in ("evict", "janitor", "accept workers", "accept peers", "tell followers", "follow"):
+    for alone in ("evict", "janitor", "accept workers", "accept peers", "followers", "follow"):
         assert threads[alone] == 1
     assert sum(of.cpu_s for of in document.threads) > 0
     assert (document.node_id, document.pid) == ("a", three_nodes[0].pid)

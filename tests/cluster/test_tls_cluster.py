@@ -134,7 +134,8 @@ def test_etcd_over_tls_keeps_the_membership(
     certificates.issue("b")
     eventually(lambda: security(nodes[1])["tls_reloads"] == 1, 20)
     etcd.kill()
-    nodes.start_again(etcd)
+    etcd.start()
+    nodes.wait_complete()
     eventually(
         lambda: not any("etcd" in h["sentence"] for h in nodes[1].status()["health"]), 20, "etcd"
     )

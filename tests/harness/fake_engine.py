@@ -74,7 +74,7 @@ class FakeEngine(NativeDirectory):
         self.answers: dict[int, Any] = {}  # None: the daemon gave up
         self.epochs: dict[bytes, int] = {}
         self.data_port = 7
-        self.rails = 0
+        self.own_transports: dict[str, bytes] = {}
         self.channels: dict[int, bytes | str] = {}  # connect id -> answer, or refusal reason
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK) if hasattr(os, "eventfd") else -1
         self._events: list[tuple[Any, ...]] = []

@@ -51,7 +51,7 @@ class Liar:
         owner that never answers."""
         key = NodeKey.make()
         incarnation = incarnation or time.time_ns()
-        self.own = NodeAddress(node_id, incarnation, HOST, port, port, 1 << 20, 0, key.public)
+        self.own = NodeAddress(node_id, incarnation, HOST, port, port, 1 << 20, (), key.public)
         self._secret = Secret(secret, key)
         self.links = [link_from(self.own, d.address, self._secret) for d in daemons]
         self._view_number = 0

@@ -47,7 +47,7 @@ class LoopNode:
         heads: Sequence[LoopNode | int] | None = None,
         secret: bytes = b"",
         incarnation: int = 0,
-        rails: int = 0,
+        transports: dict[str, bytes] | None = None,
         member_ttl_s: float = 1.2,
         tls: Tls | None = None,
         **settings: Any,
@@ -70,7 +70,7 @@ class LoopNode:
             **paced({"rpc_timeout_ms": 1000, "publish_timeout_ms": 1000, **settings}),
         )
         self.engine = FakeEngine()
-        self.engine.rails = rails
+        self.engine.own_transports = transports or {}
         self.daemon = Daemon(
             fixed(self.config),
             cast(Any, self.engine),

@@ -20,7 +20,6 @@ from peercached.admin.status import Status
 from peercached.membership import Heartbeat, Member, NodeAddress, State
 from peercached.peer.channels.accepts import ACCEPTS_PER_PEER_MAX
 from peercached.peer.channels.connects import CONNECTS_PER_PEER_MAX
-from peercached.peer.channels.ends import offers_of
 from peercached.peer.rpc.failures import Refused
 from peercached.proto import peer_pb2 as pb
 
@@ -78,15 +77,16 @@ async def test_connect_gives_reader_the_holders_end_and_names_the_reader() -> No
         assert asked == [("a", own.incarnation, END, closed)]
 
 
-async def test_members_exchange_their_number_of_rails() -> None:
-    first = LoopNode("a", rails=2)
-    async with first, LoopNode("b", heads=[first]) as second:
+async def test_members_exchange_their_transports() -> None:
+    first = LoopNode("a", transports={"rdma": b"its part", "ucx": b""})
+    async with first, LoopNode("b", heads=[first], transports={"ucx": b""}) as second:
         await in_sync(first, second)
         await eventually(lambda: first.engine.connected and second.engine.connected)
-        offers = [node.engine.connected.values() for node in (first, second)]
-        assert [entry[-1] for entries in offers for entry in entries] == [{}, offers_of(2)]
+        told = [entry[-1] for node in (first, second) for entry in node.engine.connected.values()]
+        assert told == [{"ucx": b""}, {"rdma": b"its part", "ucx": b""}]
         members = Status.model_validate(second.daemon.status.document()).membership.members
-        assert [(m.rails, m.protocol) for m in members] == [(2, "tcp"), (0, "")]
+        assert [m.transports for m in members] == [["rdma", "ucx"], ["ucx"]]
+        assert [m.protocol for m in members] == ["ucx", ""]
 
 
 @pytest.mark.parametrize(

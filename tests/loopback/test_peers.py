@@ -82,12 +82,13 @@ async def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -
 
 def test_a_proof_holds_for_the_whole_address_it_was_made_for() -> None:
     secret, nonces = Secret(b"a secret"), (b"n" * 16, b"s" * 16)
-    address = NodeAddress("a", 1, "h", 1, 2, 3, 4)
+    address = NodeAddress("a", 1, "h", 1, 2, 3, (("rdma", b"x"),))
     proof = secret.proof(Claim("caller", address, *nonces))
     secret.check(proof, Claim("caller", address, *nonces))
     for field in fields(address):
         old = getattr(address, field.name)
-        other = replace(address, **{field.name: old + {int: 1, str: "x", bytes: b"k"}[type(old)]})
+        more = {int: 1, str: "x", bytes: b"k", tuple: (("ucx", b""),)}[type(old)]
+        other = replace(address, **{field.name: old + more})
         with pytest.raises(AuthError):
             secret.check(proof, Claim("caller", other, *nonces))
 

@@ -62,7 +62,8 @@ class VerbsMember:
     def __init__(self, head: Daemon) -> None:
         # A new name each time, because a name that came and went must wait before it joins.
         # Nobody listens at its address, so it is an owner on the ring that never answers.
-        self.own = NodeAddress(f"verbs{next(_numbers)}", time.time_ns(), "127.0.0.9", 1, 1, 0, 1)
+        name, rdma = f"verbs{next(_numbers)}", (("rdma", b""),)
+        self.own = NodeAddress(name, time.time_ns(), "127.0.0.9", 1, 1, 0, rdma)
         self._head = self.link(head)
         self._view_number = 0
         self._beating: asyncio.Task[None] | None = None

@@ -110,8 +110,8 @@ class RealEngine:
         return self._living.data_port
 
     @property
-    def rails(self) -> int:
-        return self._living.rails
+    def own_transports(self) -> dict[str, bytes]:
+        return self._living.own_transports
 
     @property
     def removals_last(self) -> int:

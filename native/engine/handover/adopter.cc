@@ -121,7 +121,7 @@ void Adopter::Intake::publish(std::vector<PinnedPage> committing, std::span<cons
     (replica ? counters.replicated_bytes : counters.adopted_bytes).add(row.length);
   }
   // As in a set: published while pinned, so that no withdrawal overtakes the records.
-  parts.publisher.tell(rows);
+  parts.publisher.append(rows);
   pinned.insert(pinned.end(), committing.begin(), committing.end());
   std::vector<RecordRow> withdrawals;
   parts.pool.withdrawals_of(pinned, withdrawals);

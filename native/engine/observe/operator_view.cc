@@ -319,10 +319,10 @@ std::vector<NamedLatency> OperatorView::latencies() const {
 }
 
 std::vector<std::string> OperatorView::take_notices() {
-  parts_.storage.quotas().tell(parts_.notices);
+  parts_.storage.quotas().notify(parts_.notices);
   const ColdPages& cold = parts_.storage.cold();
-  if (cold.enabled() && disk_watch_.due()) disk_watch_.tell(cold.tier().stats(), parts_.notices);
-  parts_.transports.tell(parts_.notices);
+  if (cold.enabled() && disk_watch_.due()) disk_watch_.notify(cold.tier().stats(), parts_.notices);
+  parts_.transports.notify(parts_.notices);
   return parts_.notices.take();
 }
 

@@ -33,7 +33,7 @@ class Stopwatch final : public PageSink {
   bool sums() const override { return next_.sums(); }
 
   // Tells how long the pages of each batch took, if all have come. Adds holders that are crowded.
-  void tell(HolderSpeeds& speeds, Slices& slices) const {
+  void record(HolderSpeeds& speeds, Slices& slices) const {
     const uint64_t all_bytes = landed_bytes_.load(std::memory_order_relaxed) - landed_before_;
     for (size_t b = 0; b < batches_.size(); ++b) {
       const uint64_t bytes = bytes_of(b);
@@ -110,7 +110,7 @@ void PeerReads::transfer_all(GetPages& get, Slices& slices, Batches& sent) const
   TraceStep step(get.context.trace, "read");
   Stopwatch stopwatch(verifier, sent.by_peer, get.shared.landed_bytes);
   transfer.read(sent.by_peer, get.context.deadline, *get.context.gate, stopwatch);
-  stopwatch.tell(speeds, slices);
+  stopwatch.record(speeds, slices);
   if (get.context.trace == nullptr) return;
   for (const ReadBatch& batch : sent.by_peer) {
     const auto ok = std::ranges::count(batch.ops, PageStatus::ok, &ReadOp::status);

@@ -104,7 +104,7 @@ void SetPieces::commit(SetPages& set, Piece& piece) const {
   const UnderWay::Work work(publisher.commits());
   std::vector<RecordRow> records_told(piece.committing.size());
   pool.commit(piece.committing, records_told, {}, elsewhere);
-  publisher.tell(records_told);
+  publisher.append(records_told);
   drop_removed(set, piece);
   piece.pinned.insert(piece.pinned.end(), piece.committing.begin(), piece.committing.end());
   std::vector<RecordRow> withdrawals;

@@ -39,10 +39,14 @@ Transports::Transports(const EngineConfig& config, const Pool& pool, NodeTable& 
 }
 
 std::unique_ptr<Provider> Transports::make_provider(const EngineConfig& config, const Pool& pool) {
-  if (config.protocol == "tcp") why_no_provider_ = "protocol = \"tcp\"";
+  if (config.protocol == "tcp") {
+    why_no_provider_ = "protocol = \"tcp\"";
+    return nullptr;
+  }
+  const bool any = config.protocol == "auto";
   for (const ProviderChoice& choice : config.providers) {
     const bool demanded = config.protocol == choice.name;
-    if (!demanded && config.protocol != "auto") continue;
+    if (!demanded && !any) continue;
     try {
       return choice.make({pool.base(), pool.size_bytes(), config.data_host, config.incarnation,
                           config.channels_per_peer, demanded, *this});
@@ -54,6 +58,7 @@ std::unique_ptr<Provider> Transports::make_provider(const EngineConfig& config, 
       why_no_provider_ += (why_no_provider_.empty() ? "" : "; ") + std::string(error.what());
     }
   }
+  if (!any) throw std::invalid_argument("protocol: this daemon has no '" + config.protocol + "'");
   return nullptr;
 }
 
@@ -117,8 +122,13 @@ void Transports::admit_readers(bool on) {
   if (provider_) provider_->admit_readers(on);
 }
 
-void Transports::tell(Notices& notices) {
-  if (provider_) provider_->tell(notices, [this](HolderIndex peer) { return name_of(peer); });
+TransportOffers Transports::offers() const {
+  return provider_ ? TransportOffers{{provider_->transport().name(), provider_->offer()}}
+                   : TransportOffers{};
+}
+
+void Transports::notify(Notices& notices) {
+  if (provider_) provider_->notify(notices, [this](HolderIndex peer) { return name_of(peer); });
 }
 
 std::vector<std::pair<std::string, LatencySnapshot>> Transports::rail_reads() const {

@@ -53,10 +53,10 @@ class Transports final : public PeerWatcher, private ChannelRequests {
   void admit_readers(bool on);  // off: from now on nobody can read over a provider
 
   // --- for the operator
-  unsigned rails() const { return provider_ ? provider_->rail_count() : 0; }  // 0: TCP only
+  TransportOffers offers() const;  // for the handshakes of this node
   std::vector<std::pair<std::string, LatencySnapshot>> rail_reads() const;
   std::string status_json() const;
-  void tell(Notices& notices);  // changes of the rails
+  void notify(Notices& notices);  // changes of the rails
 
  private:
   void peer_trouble(HolderIndex peer, Incarnation incarnation, const Trouble& what) override;

@@ -17,26 +17,26 @@ constexpr auto kAtOnce = std::chrono::milliseconds(0);
 void RecordFeed::open() {
   std::lock_guard lock(mutex_);
   open_ = true;
-  tell_in(kAtOnce);
+  wake_in(kAtOnce);
 }
 
 void RecordFeed::append(std::span<const RecordRow> rows) {
   if (rows.empty()) return;
   feed_.append(rows);
   std::lock_guard lock(mutex_);
-  if (!gathering_ && followed_) tell_in(kGather);
+  if (!gathering_ && followed_) wake_in(kGather);
 }
 
 void RecordFeed::forget() {
   feed_.forget();
   std::lock_guard lock(mutex_);
-  tell_in(kAtOnce);
+  wake_in(kAtOnce);
 }
 
 void RecordFeed::set_view(uint64_t number, std::span<const Incarnation> members) {
   feed_.set_view(number, members, Clock::now());
   std::lock_guard lock(mutex_);
-  tell_in(kAtOnce);
+  wake_in(kAtOnce);
 }
 
 bool RecordFeed::asked(Incarnation follower, const FeedQuestion& question) {
@@ -67,7 +67,7 @@ void RecordFeed::hear_news() {
   told_end_ = feed_.end();
 }
 
-void RecordFeed::tell_in(std::chrono::milliseconds pause) {
+void RecordFeed::wake_in(std::chrono::milliseconds pause) {
   gathering_ = true;
   news_.ring_in(pause);
 }
@@ -75,7 +75,7 @@ void RecordFeed::tell_in(std::chrono::milliseconds pause) {
 uint64_t RecordFeed::tell_now(std::span<const Digest> digests) {
   const uint64_t position = digests.empty() ? feed_.end() : feed_.last_of(digests, Clock::now());
   std::lock_guard lock(mutex_);
-  tell_in(kAtOnce);
+  wake_in(kAtOnce);
   return position;
 }
 
@@ -107,7 +107,7 @@ void RecordFeed::close() {
   std::lock_guard lock(mutex_);
   closed_ = true;
   moved_.notify_all();
-  tell_in(kAtOnce);
+  wake_in(kAtOnce);
 }
 
 }  // namespace peercached

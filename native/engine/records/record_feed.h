@@ -62,7 +62,7 @@ class RecordFeed {
   void close();
 
  private:
-  void tell_in(std::chrono::milliseconds pause);  // requires mutex_
+  void wake_in(std::chrono::milliseconds pause);  // requires mutex_
   void moved();                                   // requires mutex_
 
   Feed feed_;

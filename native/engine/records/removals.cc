@@ -18,7 +18,7 @@ bool Removals::remove(std::span<const Digest> digests, std::vector<RecordRow>& r
   const bool in_journal = cold.remove(digests, rows);
   // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
   publisher.commits().wait();
-  publisher.tell(rows);
+  publisher.append(rows);
   if (!in_journal) janitor.write_removals();
   return in_journal;
 }
@@ -38,7 +38,7 @@ void Removals::drop_moved(std::span<const RecordRow> records) {
 void Removals::hide_older() {
   std::vector<RecordRow> rows;
   if (!cold.hide_older(rows)) janitor.write_removals();
-  publisher.tell(rows);
+  publisher.append(rows);
 }
 
 void Removals::show_older() {

@@ -154,18 +154,18 @@ void ColdPages::left_pool(std::span<const RecordRow> rows) {
   if (rows.empty()) return;
   std::vector<RecordRow> told(rows.begin(), rows.end());
   std::lock_guard lock(mutex_);
-  tell_of_disk(told);
+  withdraw_of_disk(told);
 }
 
 size_t ColdPages::give_away(std::span<const RecordRow> records, bool unless_kept) {
   std::vector<RecordRow> rows;
   std::lock_guard lock(mutex_);
   pool_.give_away(records, unless_kept, rows);
-  tell_of_disk(rows);
+  withdraw_of_disk(rows);
   return rows.size();
 }
 
-void ColdPages::tell_of_disk(std::span<RecordRow> withdrawals) {
+void ColdPages::withdraw_of_disk(std::span<RecordRow> withdrawals) {
   if (withdrawals.empty()) return;
   for (RecordRow& row : withdrawals) {
     const auto page = ended_ ? std::nullopt : find(row.digest);

@@ -132,7 +132,7 @@ class ColdPages {
   // Requires mutex_.
   void remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // Sends them; a page on disk gets a non-resident record instead. Requires mutex_.
-  void tell_of_disk(std::span<RecordRow> withdrawals);
+  void withdraw_of_disk(std::span<RecordRow> withdrawals);
   // A page's write has ended: releases our pin.
   void written(const PinnedPage& page, bool on_disk);
   bool hidden(const DiskPage& page) const {

@@ -12,7 +12,7 @@ bool DiskWatch::due(TimePoint now) {
 
 // Each event has its own kind of notice: of one kind only the first sentence is kept for some
 // seconds.
-void DiskWatch::tell(const DiskStats& stats, Notices& notices) {
+void DiskWatch::notify(const DiskStats& stats, Notices& notices) {
   const std::string tier = "the disk tier at " + path_;
   // The tier may stop writing and go on between two looks: the count shows it, the state does not.
   const bool stopped = std::exchange(write_stops_, stats.write_stops) != stats.write_stops;

@@ -17,10 +17,10 @@ class DiskWatch {
 
   explicit DiskWatch(std::string path) : path_(std::move(path)) {}
 
-  // Whether tell() is due. Getting its statistics is not free.
+  // Whether notify() is due. Getting its statistics is not free.
   bool due(TimePoint now = Clock::now());
   // Reports the changes since the last call.
-  void tell(const DiskStats& stats, Notices& notices);
+  void notify(const DiskStats& stats, Notices& notices);
 
  private:
   const std::string path_;

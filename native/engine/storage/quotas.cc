@@ -62,7 +62,7 @@ void Quotas::write(JsonWriter& json) const {
   json.close(']');
 }
 
-void Quotas::tell(Notices& notices, TimePoint now) {
+void Quotas::notify(Notices& notices, TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (now - told_at_ < kTellEvery) return;
   told_at_ = now;

@@ -40,7 +40,7 @@ class Quotas {
   void void_slot(uint32_t pool_slot);
   void write(JsonWriter& json) const;
   // Reports namespaces with pages refused since the last report, at most once a second.
-  void tell(Notices& notices, TimePoint now = Clock::now());
+  void notify(Notices& notices, TimePoint now = Clock::now());
 
  private:
   struct Open {
@@ -53,7 +53,7 @@ class Quotas {
   mutable std::mutex mutex_;
   std::vector<QuotaRule> rules_;
   std::map<uint32_t, Open> open_;  // by pool slot
-  // Those with a quota: pages refused, as of the last tell().
+  // Those with a quota: pages refused, as of the last notify().
   std::map<uint32_t, uint64_t> told_;
   TimePoint told_at_{};
 };

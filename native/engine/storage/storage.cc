@@ -75,7 +75,7 @@ std::unique_ptr<ColdTier> Storage::open_disk(const EngineConfig& config, const J
   disk.faults = config.faults;
   disk.queue_bytes = std::min(config.pool_bytes / kWriteBehindShare, kWriteBehindBytesMax);
   return open_disk_tier(disk, [this](std::span<const DiskPage> pages) {
-    if (ColdPages* cold = told_by_.load(std::memory_order_acquire)) cold->left_disk(pages);
+    if (ColdPages* cold = withdraws_by_.load(std::memory_order_acquire)) cold->left_disk(pages);
   });
 }
 
@@ -91,7 +91,7 @@ std::unique_ptr<Pool> Storage::open_pool(const EngineConfig& config, const Judge
   return std::make_unique<Pool>(
       pool,
       [this](std::span<const RecordRow> rows) {
-        if (ColdPages* cold = told_by_.load(std::memory_order_acquire)) cold->left_pool(rows);
+        if (ColdPages* cold = withdraws_by_.load(std::memory_order_acquire)) cold->left_pool(rows);
       },
       [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
 }
@@ -104,7 +104,7 @@ void Storage::flush() {
 void Storage::end() {
   promoter_.reset();
   cold_->end();  // writes its queue out, and may report lost pages
-  told_by_.store(nullptr, std::memory_order_release);
+  withdraws_by_.store(nullptr, std::memory_order_release);
 }
 
 bool Storage::raise_epoch(const Digest& namespace_id, uint64_t epoch) {

@@ -26,7 +26,7 @@ namespace peercached {
 
 class Storage {
  public:
-  // `tell` sends records to the owners. It is not called before begin_telling(). Throws
+  // `tell` sends records to the owners. It is not called before begin_withdrawing(). Throws
   // std::runtime_error, DiskError and the like, with the remedy.
   Storage(const EngineConfig& config, Janitor& janitor, ColdPages::Tell tell);
   ~Storage() { end(); }
@@ -35,7 +35,7 @@ class Storage {
 
   // From now on owners are told of pages that leave the pool or the disk. They were told of none
   // before.
-  void begin_telling() { told_by_.store(cold_.get(), std::memory_order_release); }
+  void begin_withdrawing() { withdraws_by_.store(cold_.get(), std::memory_order_release); }
   // Writes down what a restart needs: the order of the pool, and the disk's queue.
   void flush();
   // Ends promotions and the disk tier. Call when nobody reads or sets any more.
@@ -71,7 +71,7 @@ class Storage {
   NamespaceTable namespaces_;
   Journal journal_;
   std::atomic<bool> state_is_old_{false};
-  std::atomic<ColdPages*> told_by_{nullptr};
+  std::atomic<ColdPages*> withdraws_by_{nullptr};
   std::unique_ptr<ColdPages> cold_;  // outlives pool_, which may evict until its end
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;

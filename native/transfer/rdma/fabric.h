@@ -45,7 +45,6 @@ class Fabric final : public Provider {
   void happened(Rail& rail, ibv_event_type what);
 
   Transport& transport() override { return *engine_; }
-  unsigned rail_count() const override { return static_cast<unsigned>(rails_.size()); }
   void add_region(std::byte* base, uint64_t bytes, int dma_buf_fd) override {
     regions_->add(base, bytes, dma_buf_fd);
   }
@@ -65,8 +64,8 @@ class Fabric final : public Provider {
   }
   void admit_readers(bool on) override { responder_->open(on); }
   void write_rails(JsonWriter& json, const NameOf& name_of) const override;
-  void tell(Notices& notices, const NameOf& name_of) override {
-    if (rail_watch_.due()) rail_watch_.tell(rails_now(name_of), notices);
+  void notify(Notices& notices, const NameOf& name_of) override {
+    if (rail_watch_.due()) rail_watch_.notify(rails_now(name_of), notices);
   }
   std::vector<std::pair<std::string, LatencySnapshot>> rail_reads() const override;
 

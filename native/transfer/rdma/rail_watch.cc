@@ -25,7 +25,7 @@ bool RailWatch::due(TimePoint now) {
   return true;
 }
 
-void RailWatch::tell(std::vector<RailNow> rails, Notices& notices) {
+void RailWatch::notify(std::vector<RailNow> rails, Notices& notices) {
   const bool first = before_.empty();
   for (size_t i = 0; i < rails.size(); ++i) {
     const RailNow& now = rails[i];

@@ -22,11 +22,11 @@ struct RailNow {
 
 class RailWatch {
  public:
-  // Whether tell() is due. Getting the rails' state is not free.
+  // Whether notify() is due. Getting the rails' state is not free.
   bool due(TimePoint now = Clock::now());
   // Reports the changes since the last call. The first call reports problems only. All calls must
   // name the same rails.
-  void tell(std::vector<RailNow> rails, Notices& notices);
+  void notify(std::vector<RailNow> rails, Notices& notices);
 
  private:
   std::vector<RailNow> before_;

@@ -63,8 +63,8 @@ class FollowServer::Lane {
         case State::waiting:
           step = answer(now);
           break;
-        case State::telling:
-          step = tell(now);
+        case State::answering:
+          step = continue_answer(now);
           break;
       }
     }
@@ -78,7 +78,7 @@ class FollowServer::Lane {
   }
 
  private:
-  enum class State { reading, asked, waiting, telling };
+  enum class State { reading, asked, waiting, answering };
   enum class Step { next, rest, end };
 
   Step read(TimePoint now) {
@@ -125,12 +125,12 @@ class FollowServer::Lane {
     sent_ = 0;
     append_followed(frame_, request_, part);
     more_ = part.more;
-    state_ = State::telling;
+    state_ = State::answering;
     due_ = now + std::chrono::milliseconds(config_.stall_timeout_ms);
     return Step::next;
   }
 
-  Step tell(TimePoint now) {
+  Step continue_answer(TimePoint now) {
     while (sent_ < frame_.size()) {
       const ssize_t n = stream_.bytes().send(std::span(frame_).subspan(sent_));
       if (n < 0 && errno == EINTR) continue;
@@ -183,7 +183,7 @@ FollowServer::FollowServer(FollowSource& source, const TcpServerConfig& config)
       !watch(epoll_.fd(), source.news_fd(), EPOLLIN, &source_)) {
     throw std::system_error(errno, std::generic_category(), "cannot watch followers");
   }
-  thread_ = named_thread("tell followers", [this] {
+  thread_ = named_thread("followers", [this] {
     run_as_batch();
     run();
   });

@@ -1,8 +1,8 @@
 // Answers all followers of this node's records, on one thread that never blocks.
 //
-//   reading ──question──▶ waiting ──news, or its time is over──▶ telling ──last frame──▶ reading
-//                            ▲                                     │
-//                            └────────────another frame────────────┘
+//   reading ──question──▶ waiting ──news, or its time is over──▶ answering ──last frame──▶ reading
+//                            ▲                                       │
+//                            └─────────────another frame─────────────┘
 //
 // A turn of a follower makes and sends one frame at most, so a scan of many records or a slow
 // follower delays no other one. A follower that does not take a frame in time is cut off.

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Change, Node, Placement
-from peercached.peer.channels.ends import offers_of
 from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import PeerLink, Peers
 from peercached.peer.rpc.failure_detector import FailureDetector
@@ -52,7 +51,7 @@ class DataLinks:
             who.data_port,
             link.read_token,
             who.incarnation,
-            offers_of(who.rails),
+            dict(who.transports),
             link.read_sealed,
         )
         node.data_sealed = link.read_sealed

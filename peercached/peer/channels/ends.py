@@ -6,15 +6,10 @@ from __future__ import annotations
 import struct
 
 from peercached.directory.layout import check_packed
-from peercached.peer.rpc.wire import RAILS_MAX
 
 _U32 = struct.Struct("<I")
 _CLOSED_MAX = 4096
-
-
-def offers_of(rails: int) -> dict[str, bytes]:
-    """A peer with that many rails offers this beside TCP, for the data plane."""
-    return {"rdma": _U32.pack(rails)} if rails else {}
+RAILS_MAX = 64
 
 
 def rail_of(end: bytes) -> int:

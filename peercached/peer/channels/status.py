@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
-from peercached.data_plane.transport import protocol_with, rdma_devices, say_transport
+from peercached.data_plane.transport import rdma_devices, say_transport
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
 from peercached.health.recent_growth import DAY_S, Recent
@@ -63,7 +63,7 @@ class TransportStatus(Component):
             {
                 "node_id": node.address.node_id,
                 "incarnation": node.address.incarnation,
-                "engine": protocol_with(own, node.address),
+                "engine": own.transport_to(node.address),
                 **{name: value for name, value in peer.items() if name != "index"},
             }
             for peer in stats.get("peers", [])

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from peercached.directory.placement import Node
-from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.directory.shared_epochs import SharedEpochs
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
 from peercached.proto import peer_pb2 as pb
@@ -26,7 +26,7 @@ ASKED_MAX = 5
 
 
 async def catch_up(
-    epochs: ToldEpochs, peers: Peers, nodes: Sequence[Node], masters: set[str], timeout_s: float
+    epochs: SharedEpochs, peers: Peers, nodes: Sequence[Node], masters: set[str], timeout_s: float
 ) -> int:
     """Returns how many members answered. `nodes` are the other members, `masters` the node ids of
     the masters. `timeout_s` bounds each call; all run in parallel."""

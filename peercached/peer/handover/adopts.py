@@ -14,7 +14,7 @@ from peercached.component import Component, Stats
 from peercached.directory.layout import length_of
 from peercached.directory.placement import Placement
 from peercached.membership import NodeAddress
-from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.directory.shared_epochs import SharedEpochs
 from peercached.peer.handover.parts import ADOPTS_MAX, digests_in, rows_in
 from peercached.peer.rpc.failures import Unable
 from peercached.proto import peer_pb2 as pb
@@ -37,7 +37,7 @@ class Adopts(Component):
     more."""
 
     def __init__(
-        self, engine: Engine, placement: Placement, epochs: ToldEpochs, timeout_s: float
+        self, engine: Engine, placement: Placement, epochs: SharedEpochs, timeout_s: float
     ) -> None:
         self._engine = engine
         self._placement = placement

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
-from peercached.data_plane.transport import protocol_with
 from peercached.directory.placement import Placement
 from peercached.health import Say
 from peercached.peer.membership.cluster import Cluster
@@ -51,10 +50,10 @@ class MembershipStatus(Component):
                 "peer_port": node.address.peer_port,
                 "data_port": node.address.data_port,
                 "pool_bytes": node.address.pool_bytes,
-                "rails": node.address.rails,
+                "transports": [name for name, _ in node.address.transports],
                 "protocol": ""
                 if node is placement.own
-                else protocol_with(placement.own.address, node.address),
+                else placement.own.address.transport_to(node.address),
                 "suspect": node.suspect,
                 "state": "leaving" if node.leaving else "alive",
                 "is_self": node is placement.own,

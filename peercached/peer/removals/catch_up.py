@@ -129,7 +129,7 @@ class RemovalCatchUp:
         finally:
             self._engine.set_paused(False)
 
-    def told(self, by: NodeAddress) -> None:
+    def must_compare(self, by: NodeAddress) -> None:
         """A peer says that this node owes. Serves nothing until both have compared."""
         removals = self._removals
         if self._placement.find_process(by) is None and (
@@ -179,7 +179,7 @@ class RemovalCatchUp:
     def session_begun(self, link: PeerLink) -> None:
         """After each handshake."""
         if link.we_owe and link.identity is not None:
-            self.told(link.identity)
+            self.must_compare(link.identity)
 
     def _were_strangers(self) -> bool:
         """Whether we owe only processes that were never in a view with us. A member soon is."""
@@ -213,7 +213,7 @@ class RemovalCatchUp:
             claims = removals.claims.are_of((node.address.node_id, node.address.incarnation))
             if removals.debts.must_tell(node.address):
                 # Any call tells it. Two members may claim each other, so ask such a one as well.
-                work = self._ask_for_claims(node) if claims else self._tell(node)
+                work = self._ask_for_claims(node) if claims else self._say_that_it_owes(node)
             elif is_older and not removals.owes and node not in self._greeted:
                 work = self._greet(node)
             elif claims:
@@ -231,7 +231,7 @@ class RemovalCatchUp:
         if change.added:
             self.tend(0.0)
 
-    async def _tell(self, node: Node) -> None:
+    async def _say_that_it_owes(self, node: Node) -> None:
         await pings.reaches(self._peers, node.address, self._timeout_s)
 
     async def _ask_for_claims(self, node: Node) -> None:

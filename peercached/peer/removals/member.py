@@ -18,7 +18,7 @@ from peercached.directory.placement import Change, Placement
 from peercached.membership import NodeAddress, View
 from peercached.news import Event, News
 from peercached.peer.directory.own_records import OwnRecords
-from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.directory.shared_epochs import SharedEpochs
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.removals.open import OpenRemovals
 from peercached.peer.rpc.failures import Unable
@@ -57,7 +57,7 @@ class Removals:
         store: RemovalStore,
         own_records: OwnRecords,
         cluster: Cluster,
-        epochs: ToldEpochs,
+        epochs: SharedEpochs,
         last_view: View | None,
         news: News,
     ) -> None:

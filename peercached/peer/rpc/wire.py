@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from peercached.membership import NodeAddress
+from peercached.membership import NodeAddress, Transports
 from peercached.peer.rpc.node_key import KEY_BYTES
 from peercached.proto import peer_pb2 as pb
 
 # Large enough for what a node missed while it was away (peer/removals/catch_up.py).
 MESSAGE_BYTES_MAX = 64 << 20
 NAME_BYTES_MAX = 255
-RAILS_MAX = 64
+TRANSPORTS_MAX = 4
+TRANSPORT_BYTES_MAX = 256  # its name and what it tells its peers
 
 
 def address_message(address: NodeAddress) -> pb.NodeAddress:
@@ -22,7 +23,7 @@ def address_message(address: NodeAddress) -> pb.NodeAddress:
         peer_port=address.peer_port,
         data_port=address.data_port,
         pool_bytes=address.pool_bytes,
-        rails=address.rails,
+        transports=[pb.Transport(name=name, told=told) for name, told in address.transports],
         key=address.key,
         name=address.name,
     )
@@ -46,10 +47,6 @@ def address_of(message: pb.NodeAddress) -> NodeAddress:
     for port in (message.peer_port, message.data_port):
         if not 0 < port < 65536:
             raise ValueError(f"port {port} of node {message.node_id!r} is not within 1..65535")
-    if message.rails > RAILS_MAX:
-        raise ValueError(
-            f"node {message.node_id!r} says it has {message.rails} rails; {RAILS_MAX} are the limit"
-        )
     return NodeAddress(
         message.node_id,
         message.incarnation,
@@ -57,10 +54,27 @@ def address_of(message: pb.NodeAddress) -> NodeAddress:
         message.peer_port,
         message.data_port,
         message.pool_bytes,
-        message.rails,
+        _transports_of(message),
         key_of(message.node_id, message.key),
         message.name,
     )
+
+
+def _transports_of(message: pb.NodeAddress) -> Transports:
+    whose = f"the transports of node {message.node_id!r}"
+    if len(message.transports) > TRANSPORTS_MAX:
+        raise ValueError(f"{whose} are {len(message.transports)}; {TRANSPORTS_MAX} are the limit")
+    transports = tuple((one.name, one.told) for one in message.transports)
+    names = [name for name, _ in transports]
+    if names != sorted(set(names)):
+        raise ValueError(f"{whose} do not ascend: {names}")
+    for name, told in transports:
+        if not name.isidentifier() or len(name.encode() + told) > TRANSPORT_BYTES_MAX:
+            raise ValueError(
+                f"{whose} have {name[:64]!r}, with {len(told)} bytes; a name and "
+                f"{TRANSPORT_BYTES_MAX} bytes with it are the limit"
+            )
+    return transports
 
 
 def key_of(node_id: str, key: bytes) -> bytes:

@@ -12,7 +12,7 @@ import grpc
 from peercached.directory.layout import ROW_BYTES, SELF, holder_of, is_resident, length_of
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.records import Records
-from peercached.peer.directory.told_epochs import NotPersisted, ToldEpochs
+from peercached.peer.directory.shared_epochs import NotPersisted, SharedEpochs
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, Refused
@@ -35,7 +35,7 @@ class ClusterWide:
     _placement: Placement
     _records: Records
     _failures: FailureDetector
-    _epochs: ToldEpochs
+    _epochs: SharedEpochs
     _removal_driver: RemovalDriver
     _timeout_s: float
 

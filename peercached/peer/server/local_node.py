@@ -9,7 +9,7 @@ from peercached.directory.placement import Placement
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
 from peercached.peer.directory.promotes import Promotes
-from peercached.peer.directory.told_epochs import NotPersisted, ToldEpochs
+from peercached.peer.directory.shared_epochs import NotPersisted, SharedEpochs
 from peercached.peer.handover.adopts import Adopts
 from peercached.peer.membership.cluster import Cluster
 from peercached.peer.pins.pins import Pins
@@ -33,7 +33,7 @@ class LocalNode:
 
     _placement: Placement
     _cluster: Cluster
-    epochs: ToldEpochs
+    epochs: SharedEpochs
     accepts: Accepts
     adopts: Adopts
     overview: Overview

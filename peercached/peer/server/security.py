@@ -214,7 +214,7 @@ class SecurityStatus(Component):
             )
 
     def _say_what_is_in_clear(self, say: Say) -> None:
-        if self._engine.rails:
+        if "rdma" in self._engine.own_transports:
             say(
                 kinds.RDMA_IN_CLEAR,
                 "Pages sent over RDMA are not encrypted: the daemon cannot encrypt one-sided "

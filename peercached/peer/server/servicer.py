@@ -53,7 +53,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
             self._limits.proven(context.peer())
             self._failures.called_by(session.caller)
             if OWES_KEY in metadata:
-                self._catch_up.told(session.caller)
+                self._catch_up.must_compare(session.caller)
             return session
         # The session ended after the interceptor checked it.
         self._interceptor.unauthenticated += 1

@@ -74,7 +74,7 @@ def _steps(
             "within": name in ("owner", "copy"),
         }
         if name == "read" and node is not None and holder != SELF:
-            step["transport"] = "rdma" if own.rails and node.address.rails else "tcp"
+            step["transport"] = own.transport_to(node.address)
         yield step
 
 

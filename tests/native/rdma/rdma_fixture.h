@@ -43,7 +43,7 @@ class RdmaHolder : public PagePool {
   PeerEndpoint endpoint() const {
     PeerEndpoint endpoint;
     endpoint.incarnation = incarnation;
-    endpoint.offers = {{"rdma", ""}};
+    endpoint.transports = {{"rdma", ""}};
     return endpoint;
   }
 

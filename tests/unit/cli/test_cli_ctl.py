@@ -42,7 +42,7 @@ DOCUMENT = {
         {"node_id": "a", "incarnation": 5, "host": "10.0.0.1", "peer_port": 31998,
          "data_port": 31999, "pool_bytes": 1 << 30, "is_self": True, "ring_share": 0.5},
         {"node_id": "b", "incarnation": 6, "host": "10.0.0.2", "peer_port": 31998,
-         "suspect": True, "ring_share": 0.5, "rails": 2, "protocol": "rdma"}]},
+         "suspect": True, "ring_share": 0.5, "transports": ["rdma"], "protocol": "rdma"}]},
     "departed": [{"node_id": "c", "incarnation": 7, "host": "10.0.0.3", "age_s": 125.0,
                   "lost": True, "why": "it did not answer for 5 s and said no goodbye"}],
     "demand": {"asked": 1000, "found": {"pool": 80, "peer": 9}, "evicted": {"2x": 200, "4x": 200},

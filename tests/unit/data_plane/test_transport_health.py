@@ -9,11 +9,9 @@ from harness.said import said as findings
 
 from peercached.data_plane.transport import (
     describe,
-    protocol_with,
     rdma_devices,
     say_transport,
 )
-from peercached.membership import NodeAddress
 
 RAIL = {
     "rail": 0, "device": "mlx5_0", "port": 1, "gid": "10.0.0.1", "gid_index": 3, "netdev": "eth2",
@@ -89,13 +87,6 @@ def test_rail_that_misses_peers_is_named_with_the_reason() -> None:
     assert "the peer itself is healthy" in remedy
     ((_, sentence, _),) = said("auto", rdma({**RAIL, "doubted": peers[:1]}), ["mlx5_0"])
     assert "does not reach b: " in sentence
-
-
-def test_two_nodes_use_rdma_if_both_have_it() -> None:
-    with_rails = NodeAddress("a", 1, "a", 1, 2, rails=2)
-    without = NodeAddress("b", 1, "b", 1, 2)
-    assert protocol_with(with_rails, with_rails) == "rdma"
-    assert {protocol_with(with_rails, without), protocol_with(without, with_rails)} == {"tcp"}
 
 
 def test_rdma_devices_lists_the_kernels_device_folder(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_masters_restarting_in_turn_keep_the_flap_history() -> None:
         for name in others:
             knows[name].saw(view, after, now)
         knows[restarts] = Flapping(TIMING)
-        knows[restarts].learn(knows[others[0]].told(now), now)
+        knows[restarts].learn(knows[others[0]].shared(now), now)
         view, now = after, now + 50.0
     for judge in names:
         for name in set(names) - {judge}:
@@ -136,7 +136,7 @@ def test_own_flap_history_overrides_reported_history() -> None:
     flapping, other = Flapping(TIMING), Flapping(TIMING)
     flap(flapping, 7, NOW)
     flap(other, 20, NOW, gap_s=20.0)
-    flapping.learn(other.told(NOW), NOW)
+    flapping.learn(other.shared(NOW), NOW)
     assert flapping.wait_s("x", 99, NOW) == 10.0
 
 

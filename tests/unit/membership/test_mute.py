@@ -122,10 +122,10 @@ def test_a_master_that_is_told_of_the_death_of_a_mute_member_keeps_it_out_too() 
     roster = Roster("a", TIMING, random.Random(1), Suspects(lambda name: name == "d"))
     now = NOW
     for name in "bd":
-        roster.told([member(name)], [], now)
+        roster.merge([member(name)], [], now)
     while now < NOW + TIMING.mute_after_s + TIMING.member_ttl_s:
         now += 0.25
         assert roster.heard(member("d"), now)[0] is Verdict.ACCEPTED
-    roster.told([], [Gone("d", 1, 0, State.DEAD)], now)
+    roster.merge([], [Gone("d", 1, 0, State.DEAD)], now)
     assert [address.node_id for address in roster.mute.out(now)] == ["d"]
     assert roster.heard(member("d", 1), now + 0.25)[0] is Verdict.WAIT

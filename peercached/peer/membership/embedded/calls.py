@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
-from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.directory.shared_epochs import SharedEpochs
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.client import Peers
@@ -28,7 +28,7 @@ class MemberCalls:
     takes longer comes too late for membership."""
 
     _peers: Peers
-    _epochs: ToldEpochs
+    _epochs: SharedEpochs
     _deadline_s: float
     _heads: Heads | None = None
 

@@ -15,7 +15,7 @@ from peercached.membership import (
     Verdict,
     ViewUpdate,
 )
-from peercached.membership.flapping import JoinsTold
+from peercached.membership.flapping import SharedJoins
 from peercached.membership.view import MEMBERS_MAX, SEQUENCE_MAX
 from peercached.peer.rpc.wire import (
     NAME_BYTES_MAX,
@@ -85,7 +85,7 @@ def _gone_of(message: pb.Gone) -> Gone:
     return Gone(message.node_id, message.incarnation, sequence, state, age_s, key)
 
 
-def _joins_message(joins: JoinsTold) -> pb.Joins:
+def _joins_message(joins: SharedJoins) -> pb.Joins:
     return pb.Joins(
         node_id=joins.node_id,
         weight=joins.weight,
@@ -94,7 +94,7 @@ def _joins_message(joins: JoinsTold) -> pb.Joins:
     )
 
 
-def _joins_of(message: pb.Joins) -> JoinsTold:
+def _joins_of(message: pb.Joins) -> SharedJoins:
     if not 0 < len(message.node_id.encode()) <= NAME_BYTES_MAX:
         raise ValueError(f"node id {message.node_id[:64]!r}: 1 to {NAME_BYTES_MAX} bytes are valid")
     for what, number in (
@@ -104,7 +104,7 @@ def _joins_of(message: pb.Joins) -> JoinsTold:
     ):
         if not 0 <= number <= JOINS_NUMBER_MAX:
             raise ValueError(f"the joins of {message.node_id[:64]!r} have the {what} {number}")
-    return JoinsTold(message.node_id, message.weight, message.gap_s, message.age_s)
+    return SharedJoins(message.node_id, message.weight, message.gap_s, message.age_s)
 
 
 def update_message(update: ViewUpdate) -> pb.View:

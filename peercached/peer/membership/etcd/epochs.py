@@ -47,7 +47,7 @@ class EtcdEpochs:
         except ValueError as error:
             log.warning("ignoring the etcd key %r: %s", kv.key, error)
 
-    async def tell(self) -> None:
+    async def put(self) -> None:
         """Writes epochs that are higher here than in etcd. All members hear of a clear at once, so
         each waits a random time: usually another one has written it by then."""
         while True:

@@ -30,7 +30,7 @@ from peercached.membership import (
 from peercached.membership.etcd_view import EtcdView
 from peercached.membership.view import VIEW_NUMBER_MAX
 from peercached.news import News
-from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.directory.shared_epochs import SharedEpochs
 from peercached.peer.membership.cluster import JoinRefused, ViewFound
 from peercached.peer.membership.embedded.calls import MemberCalls
 from peercached.peer.membership.etcd import report as etcd_report
@@ -67,7 +67,7 @@ class EtcdMembership:
         prefix: str,
         timing: Timing,
         peers: Peers,
-        epochs: ToldEpochs,
+        epochs: SharedEpochs,
         news: News,
         remembered: View | None = None,
         settings: Sequence[str] = (),
@@ -122,9 +122,9 @@ class EtcdMembership:
         try:
             await within(timeout_s, self._say_goodbye())
         except (EtcdError, asyncio.TimeoutError):
-            await self._tell_others(timeout_s)
+            await self._say_goodbye_to_others(timeout_s)
 
-    async def _tell_others(self, timeout_s: float) -> None:
+    async def _say_goodbye_to_others(self, timeout_s: float) -> None:
         """Without etcd, says goodbye to the other nodes themselves. When our lease ends, they know
         that this node is not lost."""
         self._announce(State.LEFT)
@@ -218,7 +218,7 @@ class EtcdMembership:
                 self._follow(changes),
                 self._keep(),
                 self._epochs.follow(),
-                self._epochs.tell(),
+                self._epochs.put(),
                 *part,
             )
 

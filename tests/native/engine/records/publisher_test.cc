@@ -74,7 +74,7 @@ class PublisherTest : public ::testing::Test {
   }
   void tell(uint64_t page, uint8_t flags = kRecordResident) {
     const RecordRow row = row_of(page, flags);
-    publisher_.tell({&row, 1});
+    publisher_.append({&row, 1});
   }
   static void answer(PushBatch& batch, uint64_t stands_at) {
     batch.answered = true;

@@ -10,7 +10,7 @@ class DiskWatchTest : public ::testing::Test {
  protected:
   // The log lines after the quiet time of every kind of notice.
   std::vector<std::string> told() {
-    watch.tell(stats, notices);
+    watch.notify(stats, notices);
     return notices.take(now += 2 * Notices::kQuiet);
   }
 

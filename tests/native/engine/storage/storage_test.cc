@@ -38,7 +38,7 @@ TEST_F(StorageTest, EvictionsAreToldFromBeginTellingUntilTheEnd) {
   set({1, 1});
   EXPECT_EQ(storage_.pool().evict_coldest(1).pages, 1u);
   EXPECT_TRUE(told_.empty()) << "nobody was told of the page";
-  storage_.begin_telling();
+  storage_.begin_withdrawing();
   set({2, 2});
   EXPECT_EQ(storage_.pool().evict_coldest(1).pages, 1u);
   ASSERT_EQ(told_.size(), 1u);

@@ -10,7 +10,7 @@ class RailWatchTest : public ::testing::Test {
  protected:
   // The log lines after the quiet time of every kind of notice.
   std::vector<std::string> told() {
-    watch.tell(rails, notices);
+    watch.notify(rails, notices);
     return notices.take(now += 2 * Notices::kQuiet);
   }
   using Told = std::vector<std::string>;

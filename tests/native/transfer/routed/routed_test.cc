@@ -80,9 +80,9 @@ class Routed : public ::testing::Test {
     tcp = made.get();
     engine = make_routed_engine(rdma, std::move(made), Unreached::use_other, counters);
     PeerEndpoint endpoint;
-    endpoint.offers = {{"answering", ""}};
+    endpoint.transports = {{"answering", ""}};
     engine->add_peer(1, endpoint);
-    endpoint.offers = {};
+    endpoint.transports = {};
     engine->add_peer(2, endpoint);
   }
 
@@ -172,7 +172,7 @@ TEST_F(RoutedAgain, NothingIsRetriedAfterTheDeadlineOrFence) {
 
 TEST_F(RoutedAgain, NothingIsRetriedWhenOnlyRdmaIsAllowed) {
   PeerEndpoint endpoint;
-  endpoint.offers = {{"answering", ""}};
+  endpoint.transports = {{"answering", ""}};
   auto none = std::make_unique<AnsweringTcp>();
   tcp = none.get();
   engine = make_routed_engine(rdma, std::move(none), Unreached::fail, counters);

@@ -15,7 +15,7 @@ from peercached.directory.epochs import EPOCH_MAX
 from peercached.directory.placement import Node
 from peercached.membership import NodeAddress
 from peercached.peer.directory.epoch_catch_up import catch_up
-from peercached.peer.directory.told_epochs import ToldEpochs
+from peercached.peer.directory.shared_epochs import SharedEpochs
 from peercached.peer.rpc.wire import epoch_messages
 from peercached.proto import peer_pb2 as pb
 
@@ -45,7 +45,7 @@ def test_one_host_cannot_fill_the_table_of_a_node_that_starts(
             return SimpleNamespace(call_within=call)
 
     engine = FakeEngine()
-    epochs = ToldEpochs(
+    epochs = SharedEpochs(
         cast(Any, engine),
         EpochStore("", ""),
         first_clears.FirstClears(lambda: 0.0),

@@ -9,13 +9,13 @@ from harness.fake_engine import FakeEngine, digest_of
 
 from peercached.directory.epoch_store import EpochStore
 from peercached.directory.first_clears import FirstClears
-from peercached.peer.directory.told_epochs import NotPersisted, ToldEpochs
+from peercached.peer.directory.shared_epochs import NotPersisted, SharedEpochs
 
 
-def told_epochs(engine: FakeEngine, store: EpochStore) -> ToldEpochs:
+def shared_epochs(engine: FakeEngine, store: EpochStore) -> SharedEpochs:
     nobody = cast(Any, None)
     first_clears = FirstClears(lambda: 0.0)
-    return ToldEpochs(cast(Any, engine), store, first_clears, nobody, nobody, nobody)
+    return SharedEpochs(cast(Any, engine), store, first_clears, nobody, nobody, nobody)
 
 
 class Counting(EpochStore):
@@ -28,7 +28,7 @@ class Counting(EpochStore):
 
 def test_kept_returns_only_after_the_last_raise_is_on_disk(tmp_path: Path) -> None:
     store = Counting(str(tmp_path), "n")
-    epochs = told_epochs(FakeEngine(), store)
+    epochs = shared_epochs(FakeEngine(), store)
 
     async def clear(number: int) -> None:
         epochs.raise_to(digest_of(str(number)), number)
@@ -48,7 +48,7 @@ def test_failed_epoch_save_is_reported_and_retried(tmp_path: Path) -> None:
     store = EpochStore(str(tmp_path), "n")
     engine = FakeEngine()
     engine.epochs = {digest_of("a"): 3}
-    epochs = told_epochs(engine, store)
+    epochs = shared_epochs(engine, store)
     assert store.path is not None
     in_the_way = store.path.with_suffix(".new")
     in_the_way.mkdir()

@@ -17,12 +17,17 @@ from peercached.membership import (
     View,
     ViewUpdate,
 )
-from peercached.membership.flapping import JoinsTold
+from peercached.membership.flapping import SharedJoins
 from peercached.membership.view import SEQUENCE_MAX
 from peercached.peer.membership.embedded import wire as member_wire
 from peercached.proto import peer_pb2 as pb
 
-A = Member(NodeAddress("a", 7, "10.0.0.1", 1, 2, 1 << 40, 3, bytes(32)), 5, State.LEAVING, 1)
+A = Member(
+    NodeAddress("a", 7, "10.0.0.1", 1, 2, 1 << 40, (("rdma", b"x"),), bytes(32)),
+    5,
+    State.LEAVING,
+    1,
+)
 B = Member(NodeAddress("b", 1, "host", 1, 2))
 UPDATE = ViewUpdate(
     View.nothing().next([A, B]).number,
@@ -30,7 +35,7 @@ UPDATE = ViewUpdate(
     9,
     ("c", "d"),
     (Gone("c", 1, 2, State.LEFT, 1.5, b"k" * 32),),
-    (JoinsTold("e", 2.5, 8.0, 0.25),),
+    (SharedJoins("e", 2.5, 8.0, 0.25),),
 )
 
 

@@ -22,13 +22,17 @@ def address(**changes: object) -> pb.NodeAddress:
     return pb.NodeAddress(**fields)
 
 
+def transports(*names: str, told: bytes = b"its part") -> list[pb.Transport]:
+    return [pb.Transport(name=name, told=told) for name in names]
+
+
 def view_of(*node_ids: str) -> pb.View:
     members = [pb.Member(address=address(node_id=n), state=pb.ALIVE) for n in node_ids]
     return pb.View(number=1, members=members)
 
 
 def test_a_whole_address_survives_the_wire() -> None:
-    message = address(pool_bytes=1 << 40)
+    message = address(pool_bytes=1 << 40, transports=transports("rdma", "ucx"))
     assert wire.address_message(wire.address_of(message)) == message
 
 
@@ -45,6 +49,10 @@ def test_a_whole_address_survives_the_wire() -> None:
         ({"peer_port": 65_536}, "port 65536"),
         ({"data_port": 0}, "port 0"),
         ({"data_port": 65_536}, "port 65536"),
+        ({"transports": transports(*"abcde")}, "are 5; 4 are the limit"),
+        ({"transports": transports("b", "a")}, "do not ascend"),
+        ({"transports": transports("a,b")}, "have 'a,b'"),
+        ({"transports": transports("ucx", told=bytes(254))}, "with 254 bytes"),
     ],
 )
 def test_invalid_address_is_refused_with_the_reason(changes: dict[str, object], wrong: str) -> None:

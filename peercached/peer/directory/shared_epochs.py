@@ -22,7 +22,7 @@ class NotPersisted(RuntimeError):
     """The epochs are in force but not on disk: a restart would forget them."""
 
 
-class ToldEpochs(Epochs):
+class SharedEpochs(Epochs):
     """Only members that owe no removal may tell of clears. Not thread safe."""
 
     def __init__(
