@@ -180,7 +180,7 @@ class IpcStandIn:
                 elif op == REGISTER:
                     error, value, answer = self._register(attachment, body, fds[0])
                 elif op == UNREGISTER:
-                    attachment.regions.pop(count)
+                    attachment.regions.pop(count, None)  # unknown after a reconnect
                 else:
                     value, answer = self._answer(request, attachment)
                 for fd in fds:
