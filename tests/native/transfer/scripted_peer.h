@@ -161,6 +161,16 @@ class ScriptedHolder {
   std::thread acceptor_;
 };
 
+// Greets, and answers the first frame with `answer`, whatever it asked for.
+inline ScriptedHolder answering_holder(const std::vector<std::byte>& answer = {}) {
+  return ScriptedHolder([=](Wire& wire, int) {
+    if (!ScriptedHolder::greet(wire)) return;
+    wire.receive_frame();
+    wire.send(answer);
+    wire.ends();
+  });
+}
+
 inline RecordRow made_up_record(uint64_t number, uint32_t length) {
   RecordRow row;
   row.digest = digest_of_page(number);
