@@ -82,13 +82,11 @@ TEST_F(TcpHold, ABadAnswerHoldsNothingAndIsReported) {
     ScriptedHolder holder([&](Wire& wire, int) {
       if (!ScriptedHolder::greet(wire)) return;
       const std::vector<std::byte> asked = wire.receive_frame();
-      uint64_t request = 0;
-      uint32_t hold_ms = 0;
+      tcp::HoldHead head;
       std::vector<Digest> digests;
-      if (asked.empty() || tcp::parse_hold(body_of(asked), request, hold_ms, digests) != nullptr)
-        return;
+      if (asked.empty() || tcp::parse_hold(body_of(asked), head, digests) != nullptr) return;
       std::vector<std::byte> frame;
-      tcp::append_held(frame, request, std::vector<uint8_t>(digests.size(), 1));
+      tcp::append_held(frame, head.request, std::vector<uint8_t>(digests.size(), 1));
       spoils[i](frame);
       wire.send(frame);
       wire.ends();

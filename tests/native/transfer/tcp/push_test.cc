@@ -92,14 +92,13 @@ TEST_F(TcpPush, ChangesAreSentAgainWhenAnIdleChannelHasDied) {
     for (int frame = 0; frame < (session == 0 ? 2 : 1); ++frame) {
       const auto asked = wire.receive_frame();
       if (asked.empty()) return;
-      uint64_t request = 0;
-      FeedPart part;
+      tcp::PushHead head;
       std::vector<RecordRow> rows;
-      ASSERT_EQ(tcp::parse_push(body_of(asked), request, part, rows), nullptr);
-      heard.at(frames++) = part.from;
+      ASSERT_EQ(tcp::parse_push(body_of(asked), head, rows), nullptr);
+      heard.at(frames++) = head.from;
       if (session == 0 && frame == 1) return;  // dies without an answer to the second frame
       std::vector<std::byte> answer;
-      tcp::append_pushed(answer, request, part.to);
+      tcp::append_pushed(answer, head.request, head.to);
       wire.send(answer);
     }
   });
