@@ -63,11 +63,11 @@ void follow(RecordTable& table, HolderIndex holder, std::span<const std::byte> b
 }
 
 void push(RecordTable& table, HolderIndex holder, std::span<const std::byte> body) {
-  uint64_t request = 0;
-  FeedPart part;
+  tcp::PushHead head;
   std::vector<RecordRow> rows;
-  if (tcp::parse_push(body, request, part, rows) != nullptr) return;
+  if (tcp::parse_push(body, head, rows) != nullptr) return;
   narrow(rows);
+  const FeedPart part{.rows = rows, .from = head.from, .to = head.to};
   const uint64_t position = table.push(holder, part);
   const bool fits = part.to - part.from == rows.size() && position >= part.from;
   require(position == 0 || !fits || position >= part.to);

@@ -22,6 +22,12 @@ std::span<const std::byte> body_of(const std::vector<std::byte>& frame) {
   return std::span(frame).subspan(sizeof(FrameHeader));
 }
 
+// Nothing is dropped: reserved fields are 0 or refused.
+void require_same(const std::vector<std::byte>& again, std::span<const std::byte> body) {
+  require(body_of(again).size() == body.size());
+  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+}
+
 void fuzz_hello(std::span<const std::byte> body) {
   Hello hello;
   if (parse_hello(body, hello) != nullptr) return;
@@ -35,20 +41,14 @@ void fuzz_hello(std::span<const std::byte> body) {
 }
 
 void fuzz_read(std::span<const std::byte> body) {
-  uint64_t request = 0;
+  ReadHead head;
   std::vector<PageWanted> pages;
-  if (parse_read(body, request, pages) != nullptr) return;
+  if (parse_read(body, head, pages) != nullptr) return;
   require(!pages.empty() && pages.size() <= kPagesPerRequestMax);
   require(check_wanted(pages) == nullptr);
   std::vector<std::byte> again;
-  append_read(again, request, pages);
-  uint64_t same_request = 0;
-  std::vector<PageWanted> same;
-  require(parse_read(body_of(again), same_request, same) == nullptr);
-  require(same_request == request);
-  // Nothing is dropped: reserved fields are 0 or refused.
-  require(body_of(again).size() == body.size());
-  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+  append_read(again, head.request, pages);
+  require_same(again, body);
 }
 
 void fuzz_hello_reply(FrameKind kind, std::span<const std::byte> body) {
@@ -68,15 +68,13 @@ void fuzz_pages(std::span<const std::byte> preamble) {
 }
 
 void fuzz_hold(std::span<const std::byte> body) {
-  uint64_t request = 0;
-  uint32_t hold_ms = 0;
+  HoldHead head;
   std::vector<Digest> digests;
-  if (parse_hold(body, request, hold_ms, digests) != nullptr) return;
+  if (parse_hold(body, head, digests) != nullptr) return;
   require(!digests.empty() && digests.size() <= kDigestsPerRequestMax);
   std::vector<std::byte> again;
-  append_hold(again, request, hold_ms, digests);
-  require(body_of(again).size() == body.size());
-  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+  append_hold(again, head.request, head.hold_ms, digests);
+  require_same(again, body);
 }
 
 void fuzz_held(std::span<const std::byte> body) {
@@ -89,14 +87,13 @@ void fuzz_held(std::span<const std::byte> body) {
 }
 
 void fuzz_lookup(std::span<const std::byte> body) {
-  uint64_t request = 0, view_number = 0;
+  LookupHead head;
   std::vector<Digest> digests;
-  if (parse_lookup(body, request, view_number, digests) != nullptr) return;
+  if (parse_lookup(body, head, digests) != nullptr) return;
   require(!digests.empty() && digests.size() <= kDigestsPerRequestMax);
   std::vector<std::byte> again;
-  append_lookup(again, request, view_number, digests);
-  require(body_of(again).size() == body.size());
-  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+  append_lookup(again, head.request, head.view_number, digests);
+  require_same(again, body);
 }
 
 void fuzz_located(std::span<const std::byte> body) {
@@ -111,16 +108,14 @@ void fuzz_located(std::span<const std::byte> body) {
 }
 
 void fuzz_push(std::span<const std::byte> body) {
-  uint64_t request = 0;
-  FeedPart part;
+  PushHead head;
   std::vector<RecordRow> rows;
-  if (parse_push(body, request, part, rows) != nullptr) return;
-  require(!part.rows.empty() && part.rows.size() <= kRowsPerRequestMax);
-  require(part.from != 0 && part.from <= part.to);
+  if (parse_push(body, head, rows) != nullptr) return;
+  require(!rows.empty() && rows.size() <= kRowsPerRequestMax);
+  require(head.from != 0 && head.from <= head.to);
   std::vector<std::byte> again;
-  append_push(again, request, part);
-  require(body_of(again).size() == body.size());
-  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+  append_push(again, head.request, {.rows = rows, .from = head.from, .to = head.to});
+  require_same(again, body);
 }
 
 void fuzz_pushed(std::span<const std::byte> body) {
@@ -131,20 +126,15 @@ void fuzz_pushed(std::span<const std::byte> body) {
   if (parse_pushed(body, request, position) != nullptr) return;
   std::vector<std::byte> again;
   append_pushed(again, request, position);
-  require(body_of(again).size() == body.size());
-  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+  require_same(again, body);
 }
 
 void fuzz_follow(std::span<const std::byte> body) {
-  uint64_t request = 0;
-  FeedQuestion question;
-  uint32_t wait_ms = 0;
-  LifeSign sign;
-  if (parse_follow(body, request, question, wait_ms, sign) != nullptr) return;
+  FollowHead head;
+  if (parse_follow(body, head) != nullptr) return;
   std::vector<std::byte> again;
-  append_follow(again, request, question, wait_ms, sign);
-  require(body_of(again).size() == body.size());
-  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+  append_follow(again, head.request, head.question, head.wait_ms, head.sign);
+  require_same(again, body);
 }
 
 void fuzz_followed(std::span<const std::byte> body) {
@@ -157,8 +147,7 @@ void fuzz_followed(std::span<const std::byte> body) {
   require(part.rows.size() <= kRowsPerFollowedMax);
   std::vector<std::byte> again;
   append_followed(again, request, part);
-  require(body_of(again).size() == body.size());
-  require(std::memcmp(body_of(again).data(), body.data(), body.size()) == 0);
+  require_same(again, body);
 }
 
 void fuzz_header(std::span<const std::byte> bytes) {

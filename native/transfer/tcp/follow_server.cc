@@ -102,17 +102,14 @@ class FollowServer::Lane {
   }
 
   Step ask(TimePoint now) {
-    uint32_t wait_ms = 0;
-    FeedQuestion question;
-    LifeSign sign;
-    if (parse_follow(stream_.body(), request_, question, wait_ms, sign) != nullptr) {
-      return bad_frame();
-    }
+    FollowHead head;
+    if (parse_follow(stream_.body(), head) != nullptr) return bad_frame();
     if (stream_.is_spent()) return Step::end;
-    answer_ = source_.ask(incarnation_, sign, question);
+    request_ = head.request;
+    answer_ = source_.ask(incarnation_, head.sign, head.question);
     in_frame_ = false;
     state_ = State::waiting;
-    due_ = now + std::chrono::milliseconds(std::min(wait_ms, kNewsWaitMsMax));
+    due_ = now + std::chrono::milliseconds(std::min(head.wait_ms, kNewsWaitMsMax));
     return answer_ ? Step::next : Step::end;
   }
 

@@ -226,22 +226,16 @@ const char* check_wanted(std::span<const PageWanted> pages) {
   return nullptr;
 }
 
-const char* parse_read(std::span<const std::byte> body, uint64_t& request,
+const char* parse_read(std::span<const std::byte> body, ReadHead& head,
                        std::vector<PageWanted>& pages) {
-  ReadHead head;
   if (const char* wrong = take_request(body, kPagesPerRequestMax, head, pages)) return wrong;
   if (head.reserved != 0) return "reserved bits are set in a read request";
-  request = head.request;
   return check_wanted(pages);
 }
 
-const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint32_t& hold_ms,
+const char* parse_hold(std::span<const std::byte> body, HoldHead& head,
                        std::vector<Digest>& digests) {
-  HoldHead head;
-  if (const char* wrong = take_request(body, kDigestsPerRequestMax, head, digests)) return wrong;
-  request = head.request;
-  hold_ms = head.hold_ms;
-  return nullptr;
+  return take_request(body, kDigestsPerRequestMax, head, digests);
 }
 
 const char* parse_held(std::span<const std::byte> body, uint64_t request, std::span<uint8_t> held) {
@@ -258,14 +252,10 @@ const char* parse_held(std::span<const std::byte> body, uint64_t request, std::s
   return nullptr;
 }
 
-const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uint64_t& view_number,
+const char* parse_lookup(std::span<const std::byte> body, LookupHead& head,
                          std::vector<Digest>& digests) {
-  LookupHead head;
   if (const char* wrong = take_request(body, kDigestsPerRequestMax, head, digests)) return wrong;
-  if (head.reserved != 0) return "reserved bits are set in a lookup";
-  request = head.request;
-  view_number = head.view_number;
-  return nullptr;
+  return head.reserved == 0 ? nullptr : "reserved bits are set in a lookup";
 }
 
 const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located) {
@@ -295,15 +285,11 @@ const char* parse_located(std::span<const std::byte> body, uint64_t request, Loc
   return nullptr;
 }
 
-const char* parse_push(std::span<const std::byte> body, uint64_t& request, FeedPart& part,
+const char* parse_push(std::span<const std::byte> body, PushHead& head,
                        std::vector<RecordRow>& rows) {
-  PushHead head;
   if (const char* wrong = take_request(body, kRowsPerRequestMax, head, rows)) return wrong;
   if (head.reserved != 0) return "reserved bits are set in a push";
-  if (head.from == 0 || head.to < head.from) return "a push from nowhere";
-  request = head.request;
-  part = {.rows = rows, .from = head.from, .to = head.to};
-  return nullptr;
+  return head.from == 0 || head.to < head.from ? "a push from nowhere" : nullptr;
 }
 
 const char* parse_pushed(std::span<const std::byte> body, uint64_t request, uint64_t& position) {
@@ -314,17 +300,11 @@ const char* parse_pushed(std::span<const std::byte> body, uint64_t request, uint
   return nullptr;
 }
 
-const char* parse_follow(std::span<const std::byte> body, uint64_t& request, FeedQuestion& question,
-                         uint32_t& wait_ms, LifeSign& sign) {
+const char* parse_follow(std::span<const std::byte> body, FollowHead& head) {
   if (body.size() != sizeof(FollowHead)) return "follow has a wrong length";
-  auto head = take<FollowHead>(body);
+  head = take<FollowHead>(body);
   if (head.reserved != 0) return "reserved bits are set in a follow";
-  if (!is_a_sign(head.sign)) return "follow with a sign of life that cannot be";
-  request = head.request;
-  question = head.question;
-  wait_ms = head.wait_ms;
-  sign = head.sign;
-  return nullptr;
+  return is_a_sign(head.sign) ? nullptr : "follow with a sign of life that cannot be";
 }
 
 const char* parse_followed(std::span<const std::byte> body, uint64_t request, Followed& part,

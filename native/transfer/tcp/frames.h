@@ -283,28 +283,26 @@ const char* parse_header(std::span<const std::byte> bytes, std::initializer_list
 const char* parse_challenge(std::span<const std::byte> body, Challenge& challenge);
 const char* parse_hello(std::span<const std::byte> body, Hello& hello);
 const char* parse_hello_reply(FrameKind kind, std::span<const std::byte> body, HelloReply& reply);
-const char* parse_read(std::span<const std::byte> body, uint64_t& request,
+const char* parse_read(std::span<const std::byte> body, ReadHead& head,
                        std::vector<PageWanted>& pages);
 // Parses the whole preamble (header, PagesHead, statuses) of the answer to `request`. Expects as
 // many statuses as pages were asked for. The caller must check that following_bytes fits them.
 const char* parse_pages(std::span<const std::byte> preamble, uint64_t request,
                         std::span<PageStatus> statuses, uint64_t& following_bytes);
 
-const char* parse_hold(std::span<const std::byte> body, uint64_t& request, uint32_t& hold_ms,
+const char* parse_hold(std::span<const std::byte> body, HoldHead& head,
                        std::vector<Digest>& digests);
 // Parses the answer to `request`. Expects as many flags as digests were sent.
 const char* parse_held(std::span<const std::byte> body, uint64_t request, std::span<uint8_t> held);
-const char* parse_lookup(std::span<const std::byte> body, uint64_t& request, uint64_t& view_number,
+const char* parse_lookup(std::span<const std::byte> body, LookupHead& head,
                          std::vector<Digest>& digests);
 // Parses the answer to `request` and appends it to `located`, so several answers can be collected
 // there with one table of holders. `located.final` stays true only if each answer is final.
 const char* parse_located(std::span<const std::byte> body, uint64_t request, Located& located);
-// `part.rows` points into `rows`.
-const char* parse_push(std::span<const std::byte> body, uint64_t& request, FeedPart& part,
+const char* parse_push(std::span<const std::byte> body, PushHead& head,
                        std::vector<RecordRow>& rows);
 const char* parse_pushed(std::span<const std::byte> body, uint64_t request, uint64_t& position);
-const char* parse_follow(std::span<const std::byte> body, uint64_t& request, FeedQuestion& question,
-                         uint32_t& wait_ms, LifeSign& sign);
+const char* parse_follow(std::span<const std::byte> body, FollowHead& head);
 // `part.rows` points into `rows`.
 const char* parse_followed(std::span<const std::byte> body, uint64_t request, Followed& part,
                            std::vector<RecordRow>& rows);

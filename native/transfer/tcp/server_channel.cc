@@ -220,41 +220,39 @@ bool ServerChannel::bad_frame() {
 }
 
 bool ServerChannel::answer_lookup() {
-  uint64_t request = 0, view_number = 0;
-  if (parse_lookup(peer_.body(), request, view_number, digests_) != nullptr) return bad_frame();
+  LookupHead head;
+  if (parse_lookup(peer_.body(), head, digests_) != nullptr) return bad_frame();
   located_.final = false;
   located_.holders.clear();
   located_.rows.clear();
-  answers_.lookup(digests_, view_number, located_);
+  answers_.lookup(digests_, head.view_number, located_);
   frame_.clear();
-  append_located(frame_, request, located_);
+  append_located(frame_, head.request, located_);
   return send_answer();
 }
 
 bool ServerChannel::answer_push() {
-  uint64_t request = 0;
-  FeedPart part;
-  if (parse_push(peer_.body(), request, part, rows_) != nullptr) return bad_frame();
-  const uint64_t position = answers_.push(peer_.incarnation(), part);
+  PushHead head;
+  if (parse_push(peer_.body(), head, rows_) != nullptr) return bad_frame();
+  const FeedPart part{.rows = rows_, .from = head.from, .to = head.to};
   frame_.clear();
-  append_pushed(frame_, request, position);
+  append_pushed(frame_, head.request, answers_.push(peer_.incarnation(), part));
   return send_answer();
 }
 
 bool ServerChannel::answer_hold() {
-  uint64_t request = 0;
-  uint32_t hold_ms = 0;
-  if (parse_hold(peer_.body(), request, hold_ms, digests_) != nullptr) return bad_frame();
+  HoldHead head;
+  if (parse_hold(peer_.body(), head, digests_) != nullptr) return bad_frame();
   held_.assign(digests_.size(), 0);
-  answers_.hold(digests_, hold_ms, held_);
+  answers_.hold(digests_, head.hold_ms, held_);
   frame_.clear();
-  append_held(frame_, request, held_);
+  append_held(frame_, head.request, held_);
   return send_answer();
 }
 
 bool ServerChannel::answer_read() {
-  uint64_t request = 0;
-  if (parse_read(peer_.body(), request, wanted_) != nullptr) return bad_frame();
+  ReadHead head;
+  if (parse_read(peer_.body(), head, wanted_) != nullptr) return bad_frame();
   Pins pins(pool_);
   statuses_.clear();
   uint64_t payload_bytes = 0;
@@ -278,7 +276,7 @@ bool ServerChannel::answer_read() {
     payload_bytes += page.length;
   }
   frame_.clear();
-  append_pages(frame_, request, statuses_,
+  append_pages(frame_, head.request, statuses_,
                pins.pages().size() * sizeof(SlotHeader) + payload_bytes);
   return send_answer(pins.pages(), payload_bytes);
 }

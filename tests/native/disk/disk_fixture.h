@@ -17,6 +17,7 @@
 
 #include "common/copy.h"
 #include "disk/segment_store.h"
+#include "eventually.h"
 
 namespace peercached::disk {
 
@@ -147,17 +148,6 @@ class DiskFixture : public ::testing::Test {
     }
     std::ranges::sort(files);
     return files;
-  }
-
-  // Waits for `condition`, as long as a slow machine may need.
-  template <typename Condition>
-  bool eventually(Condition&& condition) {
-    const Deadline deadline = Deadline::after_ms(20'000);
-    while (!condition()) {
-      if (deadline.passed()) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
   }
 
   TemporaryDirectory folder;

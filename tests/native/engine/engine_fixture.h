@@ -15,21 +15,12 @@
 #include <thread>
 
 #include "engine/engine.h"
+#include "eventually.h"
 
 namespace peercached {
 
 inline constexpr int64_t kPatienceMs = 20'000;
 inline constexpr uint64_t kFirstView = 1;
-
-template <typename Condition>
-bool comes_true(const Condition& condition) {
-  const Deadline deadline = Deadline::after_ms(kPatienceMs);
-  while (!condition()) {
-    if (deadline.passed()) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 struct Pages {
   std::vector<std::string> keys;
@@ -225,7 +216,7 @@ class EnginePair : public ::testing::Test {
   // Waits until both sides have all leases of that view.
   void all_know(uint64_t view_number) {
     ASSERT_TRUE(
-        comes_true([&] { return a_->knows_all(view_number) && b_->knows_all(view_number); }));
+        eventually([&] { return a_->knows_all(view_number) && b_->knows_all(view_number); }));
   }
 
   void control(Side& side) {

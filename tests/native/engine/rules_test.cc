@@ -11,18 +11,38 @@
 namespace peercached {
 namespace {
 
-bool eventually(const std::function<bool()>& condition) {
-  const Deadline deadline = Deadline::after_ms(kPatienceMs);
-  while (!condition()) {
-    if (deadline.passed()) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 bool is(const std::vector<PageStatus>& statuses, PageStatus expected) {
   return std::all_of(statuses.begin(), statuses.end(),
                      [&](PageStatus status) { return status == expected; });
+}
+
+// Flips a bit of the first page in a's pool.
+void spoil(Side& side, const Pages& pages, size_t at) {
+  const Digest first = digest_of(side.engine.open_namespace("ns", 0)->current().key, pages.keys[0]);
+  Pool& pool = side.engine.storage().pool();
+  PinnedPage page;
+  pool.pin({&first, 1}, nullptr, false, {&page, 1});
+  ASSERT_TRUE(page);
+  page.payload()[at] ^= std::byte{1};
+  pool.unpin({&page, 1});
+}
+
+// Runs `operation` while its worker gives up in mid-copy. `given_up` is called then.
+std::vector<PageStatus> interrupted(
+    Side& side, const std::function<std::vector<PageStatus>()>& operation,
+    const std::function<void()>& given_up = [] {}) {
+  side.fence(false);
+  std::atomic<bool> done{false};
+  std::thread giving_up([&] {
+    while (!side.copying() && !done) {
+    }
+    side.fence(true);
+    given_up();
+  });
+  const auto statuses = operation();
+  done = true;
+  giving_up.join();
+  return statuses;
 }
 
 // --- 1: the right bytes or a miss
@@ -30,13 +50,7 @@ bool is(const std::vector<PageStatus>& statuses, PageStatus expected) {
 TEST_F(EnginePair, CorruptBytesFromAPeerAreAMissAndCounted) {
   open(64 << 20);
   Pages out = a_->stored("k", 1, 70'000);
-  const Digest first[] = {
-      digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
-  PinnedPage page;
-  a_->engine.storage().pool().pin(first, nullptr, false, {&page, 1});
-  ASSERT_TRUE(page);
-  page.payload()[0] ^= std::byte{1};
-  a_->engine.storage().pool().unpin({&page, 1});
+  spoil(*a_, out, 0);
   Pages in("k", 1, 70'000);
   EXPECT_TRUE(is(b_->get(in), PageStatus::stale));
   EXPECT_EQ(b_->counter("corrupt_remote"), 2u) << "tried twice";
@@ -47,14 +61,7 @@ TEST_F(EnginePair, CorruptBytesFromAPeerAreAMissAndCounted) {
 TEST_F(EnginePair, CorruptPoolPageIsNeverServedAndIsDropped) {
   open(64 << 20);
   Pages out = a_->stored("k", 2, 70'000);
-  const Digest first[] = {
-      digest_of(a_->engine.open_namespace("ns", 0)->current().key, out.keys[0])};
-  PinnedPage page;
-  a_->engine.storage().pool().pin(first, nullptr, false, {&page, 1});
-  ASSERT_TRUE(page);
-  page.payload()[69'999] ^= std::byte{1};
-  a_->engine.storage().pool().unpin({&page, 1});
-
+  spoil(*a_, out, 69'999);
   Pages in("k", 2, 70'000);
   EXPECT_EQ(b_->get(in), (std::vector{PageStatus::stale, PageStatus::ok})) << "read by a peer";
   const auto here = a_->get(in);
@@ -88,16 +95,7 @@ TEST_F(EnginePair, CopyOfALargePageStopsWhenItsWorkerGivesUp) {
   bool met = false;
   for (int round = 0; !met && round < 100; ++round) {
     Pages in("k", 1, 64 << 20);
-    a_->fence(false);
-    std::atomic<bool> done{false};
-    std::thread giving_up([&] {
-      while (!a_->copying() && !done) {
-      }
-      a_->fence(true);
-    });
-    const auto statuses = a_->get(in);
-    done = true;
-    giving_up.join();
+    const auto statuses = interrupted(*a_, [&] { return a_->get(in); });
     EXPECT_FALSE(a_->copying());
     if (statuses[0] == PageStatus::ok || in.memory[0] != out.memory[0]) continue;
     met = true;
@@ -133,17 +131,9 @@ TEST_F(EnginePair, PageIsDroppedIfItsWorkerGivesUpMidCopy) {
   bool met = false;
   for (int round = 0; !met && round < 100; ++round) {
     Pages out("k" + std::to_string(round), 1, 64 << 20);
-    a_->fence(false);
-    std::atomic<bool> done{false};
-    std::thread giving_up([&] {
-      while (!a_->copying() && !done) {
-      }
-      a_->fence(true);
-      met = a_->copying();  // still copying: the worker may reuse these bytes now
-    });
-    const auto statuses = a_->set(out);
-    done = true;
-    giving_up.join();
+    // Still copying: the worker may reuse these bytes now.
+    const auto statuses = interrupted(
+        *a_, [&] { return a_->set(out); }, [&] { met = a_->copying(); });
     if (!met) continue;
     EXPECT_TRUE(is(statuses, PageStatus::deadline));
     EXPECT_EQ(a_->exists(out).prefix, 0u);

@@ -22,10 +22,7 @@ class LargeRequests : public IpcTest {
   void restart(uint64_t frame_memory) {
     config.frame_memory_max = frame_memory;
     config.notices = &notices;
-    server.reset();
-    start();
-    bystander = attached();
-    bystander_region = bystander->share(bystander_memory.fd, kBytes);
+    IpcTest::restart();
   }
   Notices notices;
 };

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "eventually.h"
 #include "fake_handler.h"
 #include "ipc/ipc_server.h"
 #include "raw_worker.h"
@@ -33,17 +34,6 @@ class TempDir {
   std::string path_;
 };
 
-inline ::testing::AssertionResult eventually(const std::function<bool()>& holds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) {
-      return ::testing::AssertionFailure() << "not within 20 s";
-    }
-    std::this_thread::yield();
-  }
-  return ::testing::AssertionSuccess();
-}
-
 inline std::string status_bytes(std::initializer_list<PageStatus> statuses) {
   std::string out;
   for (const auto status : statuses) out.push_back(static_cast<char>(status));
@@ -58,10 +48,7 @@ class IpcTest : public ::testing::Test {
     config.socket_path = dir / "daemon.sock";
     config.version = "1.2.3";
     config.incarnation = 77;
-    start();
-    bystander = std::make_unique<RawWorker>(config.socket_path);
-    ASSERT_TRUE(bystander->hello());
-    bystander_region = bystander->share(bystander_memory.fd, kBytes);
+    restart();
     ASSERT_NE(bystander_region, 0u);
   }
 
@@ -69,12 +56,25 @@ class IpcTest : public ::testing::Test {
     server = std::make_unique<IpcServer>(config, handler);
     server->serve();
   }
+  void restart() {
+    server.reset();
+    start();
+    bystander = attached();
+    bystander_region = bystander->share(bystander_memory.fd, kBytes);
+  }
 
   std::unique_ptr<RawWorker> attached(const std::string& ns = "test") {
     auto worker = std::make_unique<RawWorker>(config.socket_path);
     const auto reply = worker->hello(ns);
     EXPECT_TRUE(reply && reply->error() == ipc::ErrorCode::none);
     return worker;
+  }
+
+  static void expect_error(const std::optional<Reply>& reply, ipc::ErrorCode error,
+                           const std::string& mention = "") {
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->error(), error);
+    EXPECT_NE(reply->body.find(mention), std::string::npos) << reply->body;
   }
 
   // The bystander sets and gets a page, as if nothing had happened.
@@ -95,6 +95,28 @@ class IpcTest : public ::testing::Test {
   Memory bystander_memory{kBytes};
   std::unique_ptr<RawWorker> bystander;
   uint32_t bystander_region = 0;
+};
+
+// A worker that shares its memory.
+class IpcWorker : public IpcTest {
+ protected:
+  void SetUp() override {
+    IpcTest::SetUp();
+    worker = attached();
+    region = worker->share(memory.fd, kBytes);
+    ASSERT_NE(region, 0u);
+  }
+  // Begins a get of page "k", which waits in the handler until open_door().
+  void begin_get(uint64_t offset) {
+    handler.shut_door();
+    const auto body = pack_pages({{"k", region, offset, 1}});
+    worker->send_bytes(worker->head(ipc::Op::get, static_cast<uint32_t>(body.size()), 1) + body);
+    handler.wait_for_visitor();
+  }
+
+  Memory memory{kBytes};
+  std::unique_ptr<RawWorker> worker;
+  uint32_t region = 0;
 };
 
 }  // namespace peercached

@@ -8,10 +8,7 @@ namespace {
 using ipc::ErrorCode;
 using ipc::Op;
 
-TEST_F(IpcTest, APageSetIsReadBackByteForByte) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, APageSetIsReadBackByteForByte) {
   for (size_t i = 0; i < 3000; ++i) memory.at[i] = static_cast<char>(i * 7);
   EXPECT_EQ(worker->pages(Op::set, {{"a", region, 0, 1000}, {"b", region, 1000, 2000}}),
             status_bytes({PageStatus::ok, PageStatus::ok}));
@@ -53,10 +50,7 @@ TEST_F(IpcTest, HelloReplyHasVersionIncarnationAndPageLimit) {
   EXPECT_EQ(reply->body.substr(sizeof(answer)), "1.2.3");
 }
 
-TEST_F(IpcTest, ExistsReturnsThePrefixAndOptionallyABitmap) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, ExistsReturnsThePrefixAndOptionallyABitmap) {
   worker->pages(Op::set, {{"a", region, 0, 1}, {"b", region, 0, 1}, {"d", region, 0, 1}});
   auto reply = worker->ask(Op::exists, pack_keys({"a", "b", "c", "d"}), 4);
   ASSERT_TRUE(reply);
@@ -94,19 +88,13 @@ TEST_F(IpcTest, ClearReportsUnreachedNodes) {
   EXPECT_EQ(reply->body, "node n3 does not answer");
 }
 
-TEST_F(IpcTest, TheParentKeyReachesTheEngine) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, TheParentKeyReachesTheEngine) {
   EXPECT_EQ(worker->pages(Op::set, {{"child", region, 0, 1}}, "the parent"),
             status_bytes({PageStatus::ok}));
   EXPECT_EQ(handler.last_parent, "the parent");
 }
 
-TEST_F(IpcTest, AConnectionWithTheTokenSharesTheRegions) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, AConnectionWithTheTokenSharesTheRegions) {
   RawWorker second(config.socket_path);
   ASSERT_EQ(second.hello("test", worker->token)->error(), ErrorCode::none);
   EXPECT_EQ(second.token, worker->token);
@@ -117,10 +105,7 @@ TEST_F(IpcTest, AConnectionWithTheTokenSharesTheRegions) {
   EXPECT_EQ(second.pages(Op::get, {{"k", region, 0, 100}}), status_bytes({PageStatus::ok}));
 }
 
-TEST_F(IpcTest, TheSameFileRegisteredTwiceIsOneRegion) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, TheSameFileRegisteredTwiceIsOneRegion) {
   const UniqueFd again(::dup(memory.fd.get()));
   EXPECT_EQ(worker->share(again, 4096), region);
   const auto workers = server->workers();
@@ -128,10 +113,7 @@ TEST_F(IpcTest, TheSameFileRegisteredTwiceIsOneRegion) {
   EXPECT_EQ(workers[0].regions + workers[1].regions, 2u);
 }
 
-TEST_F(IpcTest, AnUnregisteredRegionIsGone) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, AnUnregisteredRegionIsGone) {
   EXPECT_EQ(worker->ask(Op::unregister_region, "", region)->error(), ErrorCode::none);
   EXPECT_EQ(worker->pages(Op::set, {{"k", region, 0, 1}}), status_bytes({PageStatus::bad_region}));
   EXPECT_EQ(worker->ask(Op::unregister_region, "", region)->error(), ErrorCode::bad_value);
@@ -139,34 +121,22 @@ TEST_F(IpcTest, AnUnregisteredRegionIsGone) {
   EXPECT_NE(next, region) << "ids are not used twice";
 }
 
-TEST_F(IpcTest, RegionUnregisteredDuringAGetStaysMapped) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, RegionUnregisteredDuringAGetStaysMapped) {
   memory.at[0] = 'x';
   worker->pages(Op::set, {{"k", region, 0, 1}});
   RawWorker second(config.socket_path);
   second.hello("test", worker->token);
-  handler.shut_door();
-  const auto body = pack_pages({{"k", region, 500, 1}});
-  worker->send_bytes(worker->head(Op::get, static_cast<uint32_t>(body.size()), 1) + body);
-  handler.wait_for_visitor();
+  begin_get(500);
   EXPECT_EQ(second.ask(Op::unregister_region, "", region)->error(), ErrorCode::none);
   handler.open_door();
   EXPECT_EQ(worker->receive()->body, status_bytes({PageStatus::ok}));
   EXPECT_EQ(memory.at[500], 'x');
 }
 
-TEST_F(IpcTest, AFencedConnectionWritesNothingMore) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, AFencedConnectionWritesNothingMore) {
   memory.at[0] = 'x';
   worker->pages(Op::set, {{"k", region, 0, 1}});
-  handler.shut_door();
-  const auto body = pack_pages({{"k", region, 500, 1}});
-  worker->send_bytes(worker->head(Op::get, static_cast<uint32_t>(body.size()), 1) + body);
-  handler.wait_for_visitor();
+  begin_get(500);
   worker->gate_page().fence = 1;
   EXPECT_EQ(worker->gate_page().writers, 0u);
   handler.open_door();
@@ -174,18 +144,12 @@ TEST_F(IpcTest, AFencedConnectionWritesNothingMore) {
   EXPECT_EQ(memory.at[500], 0);
 }
 
-TEST_F(IpcTest, GivenUpRequestIsCountedAndReportedWhileItLasts) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, GivenUpRequestIsCountedAndReportedWhileItLasts) {
   const auto told = [&] {
     const auto workers = server->workers();
     return std::ranges::max(workers, {}, &WorkerInfo::attachment);  // the last one attached
   };
-  handler.shut_door();
-  const auto body = pack_pages({{"k", region, 500, 1}});
-  worker->send_bytes(worker->head(Op::get, static_cast<uint32_t>(body.size()), 1) + body);
-  handler.wait_for_visitor();
+  begin_get(500);
   worker->gate_page().writers = 1;  // as if a thread were in the middle of a copy
   EXPECT_EQ(told().stuck, 0u) << "the worker waits for it";
   worker->gate_page().fence = 1;
@@ -199,14 +163,8 @@ TEST_F(IpcTest, GivenUpRequestIsCountedAndReportedWhileItLasts) {
   EXPECT_EQ(server->stats().given_up, 1u);
 }
 
-TEST_F(IpcTest, WorkerDyingDuringAGetIsReclaimedAfterwards) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
-  handler.shut_door();
-  const auto body = pack_pages({{"k", region, 0, 1}});
-  worker->send_bytes(worker->head(Op::get, static_cast<uint32_t>(body.size()), 1) + body);
-  handler.wait_for_visitor();
+TEST_F(IpcWorker, WorkerDyingDuringAGetIsReclaimedAfterwards) {
+  begin_get(0);
   worker.reset();
   EXPECT_EQ(server->workers().size(), 2u) << "its memory is in use";
   handler.open_door();
@@ -222,14 +180,8 @@ TEST_F(IpcTest, StoppingDaemonClosesIdleConnections) {
   EXPECT_FALSE(std::filesystem::exists(config.socket_path));
 }
 
-TEST_F(IpcTest, StopWaitsForARunningGetAndItsReply) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
-  handler.shut_door();
-  const auto body = pack_pages({{"k", region, 0, 1}});
-  worker->send_bytes(worker->head(Op::get, static_cast<uint32_t>(body.size()), 1) + body);
-  handler.wait_for_visitor();
+TEST_F(IpcWorker, StopWaitsForARunningGetAndItsReply) {
+  begin_get(0);
   std::thread stopper([&] { server.reset(); });
   // The idle bystander is closed first, which shows that the stop is in progress.
   EXPECT_TRUE(bystander->closed_by_daemon());
@@ -268,10 +220,7 @@ TEST_F(IpcTest, StatsComeFromTheEngineAndItsFailureIsText) {
   EXPECT_EQ(worker->ask(Op::ping)->error(), ErrorCode::none);
 }
 
-TEST_F(IpcTest, ABatchOfTheLargestSizeIsServed) {
-  auto worker = attached();
-  Memory memory(kBytes);
-  const uint32_t region = worker->share(memory.fd, kBytes);
+TEST_F(IpcWorker, ABatchOfTheLargestSizeIsServed) {
   std::vector<Page> pages(ipc::kPagesMax);
   for (size_t i = 0; i < pages.size(); ++i) {
     pages[i] = {"key" + std::to_string(i), region, i % kBytes, 1};

@@ -8,18 +8,7 @@
 namespace peercached::testing {
 namespace {
 
-class RdmaChannels : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-
-  // Reads one page and returns its status.
-  static PageStatus one_read(RdmaReader& reader, const RecordRow& row,
-                             int deadline_ms = patient_ms(10'000)) {
-    Reading reading({row});
-    reader.read(reading, deadline_ms);
-    return reading.ops[0].status;
-  }
-};
+class RdmaChannels : public RdmaTest {};
 
 TEST_F(RdmaChannels, RefusedChannelFailsReadsBeforeTheDeadline) {
   RdmaHolder holder(64 << 20, {"rxe0"});

@@ -22,10 +22,7 @@ class SlowWire {
   const std::string netdev_;
 };
 
-class RdmaLateAnswers : public ::testing::TestWithParam<bool> {
- protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-};
+class RdmaLateAnswers : public RdmaTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(RdmaLateAnswers, AreNotWritten) {
   RdmaHolder holder(64 << 20, {"rxe0"});

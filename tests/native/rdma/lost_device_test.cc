@@ -25,15 +25,10 @@ TEST(RdmaLostDevice, ServesReadsAgainAfterItReturns) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader(holder, {"rxe1"});
   const RecordRow row = holder.set(0, 5000);
-  const auto one_read = [&] {
-    Reading reading({row});
-    reader.read(reading);
-    return reading.ops[0].status;
-  };
-  EXPECT_EQ(one_read(), PageStatus::ok);
+  EXPECT_EQ(one_read(reader, row), PageStatus::ok);
   reader.fabric.happened(*reader.fabric.rails()[0], IBV_EVENT_DEVICE_FATAL);
-  EXPECT_EQ(one_read(), PageStatus::error);
-  EXPECT_TRUE(eventually([&] { return one_read() == PageStatus::ok; }));
+  EXPECT_EQ(one_read(reader, row), PageStatus::error);
+  EXPECT_TRUE(eventually([&] { return one_read(reader, row) == PageStatus::ok; }));
 }
 
 }  // namespace

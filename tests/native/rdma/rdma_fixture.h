@@ -163,4 +163,25 @@ class RdmaReader : public ChannelRequests {
   rdma::Fabric fabric;
 };
 
+class RdmaTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+};
+
+// Reads one page and returns its status.
+inline PageStatus one_read(RdmaReader& reader, const RecordRow& row,
+                           int deadline_ms = patient_ms(10'000)) {
+  Reading reading({row});
+  reader.read(reading, deadline_ms);
+  return reading.ops[0].status;
+}
+
+// Reads these pages and checks their bytes.
+inline void expect_read(RdmaReader& reader, const std::vector<RecordRow>& rows,
+                        uint64_t first_number) {
+  Reading reading(rows);
+  reader.read(reading);
+  expect_pages(reading, first_number);
+}
+
 }  // namespace peercached::testing

@@ -4,19 +4,12 @@
 namespace peercached::testing {
 namespace {
 
-class RdmaRead : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-};
+class RdmaRead : public RdmaTest {};
 
 TEST_F(RdmaRead, EveryMixOfSizesArrivesByteForByte) {
   RdmaHolder holder(200 << 20, {"rxe0"});
   RdmaReader reader(holder, {"rxe1"});
-  read_mixes(holder, [&](const std::vector<RecordRow>& rows, uint64_t first) {
-    Reading reading(rows);
-    reader.read(reading);
-    expect_pages(reading, first);
-  });
+  read_mixes(holder, [&](const auto& rows, uint64_t first) { expect_read(reader, rows, first); });
   EXPECT_EQ(reader.troubles(), std::vector<std::string>());
 }
 
@@ -25,9 +18,7 @@ TEST_F(RdmaRead, FiveThousandPagesAreOneCall) {
   RdmaReader reader(holder, {"rxe1"});
   std::vector<RecordRow> rows;
   for (uint64_t i = 0; i < 5000; ++i) rows.push_back(holder.set(i, 1000 + i % 3000));
-  Reading reading(rows);
-  reader.read(reading);
-  expect_pages(reading, 0);
+  expect_read(reader, rows, 0);
   EXPECT_EQ(reader.fabric.engine().health().at(0).pages, 5000u);
 }
 
@@ -37,9 +28,7 @@ TEST_F(RdmaRead, LargePagesAreStripedOverTheRails) {
   const std::vector<RecordRow> rows = holder.set_many(0, 2, 16 << 20);
   // A channel that is not connected yet leaves its work to the others.
   const auto both = [&] {
-    Reading reading(rows);
-    reader.read(reading);
-    expect_pages(reading, 0);
+    expect_read(reader, rows, 0);
     const auto& rails = reader.fabric.rails();
     return rails[0]->counters.bytes > 0 && rails[1]->counters.bytes > 0;
   };
@@ -50,11 +39,7 @@ TEST_F(RdmaRead, ManyThreadsShareOneChannel) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader(holder, {"rxe1"}, 1);
   const std::vector<RecordRow> rows = holder.set_many(0, 40, 60'000);
-  on_threads(16, [&] {
-    Reading reading(rows);
-    reader.read(reading);
-    expect_pages(reading, 0);
-  });
+  on_threads(16, [&] { expect_read(reader, rows, 0); });
   EXPECT_EQ(reader.connects, 1u);
   EXPECT_EQ(holder.fabric.responder().channels(), 1u);
 }
@@ -64,9 +49,7 @@ TEST_F(RdmaRead, AReusedSlotIsStale) {
   RdmaReader reader(holder, {"rxe1"});
   RecordRow row = holder.set(1, 100'000);
   ++row.generation;
-  Reading reading({row});
-  reader.read(reading);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::stale);
+  EXPECT_EQ(one_read(reader, row), PageStatus::stale);
 }
 
 TEST_F(RdmaRead, RecordOutsideAnySlotIsStaleAndOthersAreRead) {
@@ -95,10 +78,7 @@ TEST_F(RdmaRead, FenceEndsTheReadAndItsWrites) {
   RdmaHolder holder(200 << 20, {"rxe0"});
   RdmaReader reader(holder, {"rxe1"});
   const std::vector<RecordRow> rows = holder.set_many(0, 20, 8 << 20);
-  {
-    Reading warm({rows[0]});
-    reader.read(warm);
-  }
+  (void)one_read(reader, rows[0]);  // now there is a channel
   Reading reading(rows);
   reader.fabric.regions().add(reading.memory.data(), reading.memory.size());
   std::vector<std::byte> then;
@@ -147,11 +127,7 @@ TEST_F(RdmaRead, AnExpelledReaderReadsNothing) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader(holder, {"rxe1"});
   const RecordRow row = holder.set(0, 5000);
-  {
-    Reading reading({row});
-    reader.read(reading);
-    expect_pages(reading, 0);
-  }
+  expect_read(reader, {row}, 0);
   holder.fabric.responder().drop_reader("reader", kReaderIncarnation);
   EXPECT_EQ(holder.fabric.responder().channels(), 0u);
   reader.refuse = true;
@@ -165,19 +141,15 @@ TEST_F(RdmaRead, AnExpelledReaderReadsNothing) {
 TEST_F(RdmaRead, AHolderThatRestartedIsNotReadFrom) {
   RdmaHolder holder(64 << 20, {"rxe0"}, kHolderIncarnation + 1);
   RdmaReader reader(holder, {"rxe1"});
-  const RecordRow row = holder.set(0, 5000);
-  Reading reading({row}, kPeer, kHolderIncarnation);
-  reader.read(reading);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  // The record is of kHolderIncarnation.
+  EXPECT_EQ(one_read(reader, holder.set(0, 5000)), PageStatus::error);
 }
 
 TEST_F(RdmaRead, AHolderThatNeverConnectsCostsTheDeadlineOnly) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader(holder, {"rxe1"});
   reader.hang = true;
-  Reading reading({holder.set(0, 5000)});
-  reader.read(reading, 100);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
+  EXPECT_EQ(one_read(reader, holder.set(0, 5000), 100), PageStatus::deadline);
 }
 
 TEST_F(RdmaRead, DroppingThePeerEndsAReadUnderWay) {

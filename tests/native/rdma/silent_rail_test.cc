@@ -6,9 +6,8 @@
 namespace peercached::testing {
 namespace {
 
-class RdmaSilentRail : public ::testing::Test {
+class RdmaSilentRail : public RdmaTest {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
   const int short_ms = patient_ms(150);
   const int long_ms = patient_ms(10'000);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/types.h"
+#include "shard/shard.h"
 
 namespace peercached {
 
@@ -34,5 +35,13 @@ inline std::vector<RecordRow> random_records(size_t count, uint64_t seed) {
   for (size_t i = 0; i < count; ++i) rows.push_back(record(random_digest(random), i + 1));
   return rows;
 }
+
+// A table that knows these holders.
+struct ShardOf : Shard {
+  ShardOf(size_t capacity_entries, std::initializer_list<HolderIndex> holders)
+      : Shard(capacity_entries) {
+    for (HolderIndex holder : holders) add_holder(holder);
+  }
+};
 
 }  // namespace peercached

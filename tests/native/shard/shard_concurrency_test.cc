@@ -20,9 +20,7 @@ bool whole(const RecordRow& row) {
 }
 
 TEST(ShardConcurrency, GrowingNeverHidesOrMixesARecord) {
-  Shard shard(200'000);
-  shard.add_holder(1);
-  shard.add_holder(2);
+  ShardOf shard(200'000, {1, 2});
   const auto stable = random_records(300, 1);
   shard.apply(1, stable);
 
@@ -116,8 +114,7 @@ TEST(ShardConcurrency, MakingRoomAheadNeverHidesARecord) {
 }
 
 TEST(ShardConcurrency, ARecordBeingChangedIsNeverSeenHalf) {
-  Shard shard(1000);
-  shard.add_holder(1);
+  ShardOf shard(1000, {1});
   const auto hot = random_records(4, 1);
   shard.apply(1, hot);
   std::atomic<bool> done{false};
@@ -146,8 +143,7 @@ TEST(ShardConcurrency, ARecordBeingChangedIsNeverSeenHalf) {
 }
 
 TEST(ShardConcurrency, ReusedCellIsNeverSeenHalf) {
-  Shard shard(1000);
-  shard.add_holder(1);
+  ShardOf shard(1000, {1});
   // All in one piece of the table, so that each record reuses a cell that another has released.
   auto hot = random_records(3, 1);
   for (auto& row : hot) row.digest.hi &= ~uint64_t{0xff};
@@ -183,9 +179,7 @@ TEST(ShardConcurrency, ReusedCellIsNeverSeenHalf) {
 }
 
 TEST(ShardConcurrency, APieceBeingRebuiltNeverHidesARecord) {
-  Shard shard(4'000'000);
-  shard.add_holder(1);
-  shard.add_holder(2);
+  ShardOf shard(4'000'000, {1, 2});
   // All in one piece of the table, which is small, then large, then small again.
   const auto in_one_piece = [](std::vector<RecordRow> rows) {
     for (auto& row : rows) row.digest.hi = (row.digest.hi & ~uint64_t{0xff}) | 0x33;

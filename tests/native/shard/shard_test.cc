@@ -36,8 +36,7 @@ void sweep_all(Shard& shard) {
 constexpr Digest kDigest{0x1111111111111111, 0x2222222222222222};
 
 TEST(Shard, ARecordIsFoundAsItWasGiven) {
-  Shard shard(1000);
-  shard.add_holder(7);
+  ShardOf shard(1000, {7});
   const RecordRow given = record(kDigest, 5);
   EXPECT_EQ(apply(shard, 7, given).added, 1u);
   const auto rows = lookup(shard, kDigest);
@@ -52,8 +51,7 @@ TEST(Shard, ARecordIsFoundAsItWasGiven) {
 }
 
 TEST(Shard, DigestsThatDifferInAnyByteAreDifferent) {
-  Shard shard(1000);
-  shard.add_holder(1);
+  ShardOf shard(1000, {1});
   apply(shard, 1, record(kDigest, 1));
   for (unsigned bit = 0; bit < 64; ++bit) {
     EXPECT_TRUE(lookup(shard, {kDigest.hi ^ uint64_t{1} << bit, kDigest.lo}).empty()) << bit;
@@ -62,9 +60,7 @@ TEST(Shard, DigestsThatDifferInAnyByteAreDifferent) {
 }
 
 TEST(Shard, LookupAnswersInTheOrderOfTheDigests) {
-  Shard shard(10'000);
-  shard.add_holder(1);
-  shard.add_holder(2);
+  ShardOf shard(10'000, {1, 2});
   const auto rows = random_records(2000, 1);
   shard.apply(1, rows);
   shard.apply(2, std::span(rows).first(1000));
@@ -87,8 +83,7 @@ TEST(Shard, LookupAnswersInTheOrderOfTheDigests) {
 }
 
 TEST(Shard, AnOlderGenerationNeverWins) {
-  Shard shard(1000);
-  shard.add_holder(1);
+  ShardOf shard(1000, {1});
   apply(shard, 1, record(kDigest, 5));
   EXPECT_EQ(apply(shard, 1, record(kDigest, 4)).old, 1u);
   EXPECT_EQ(apply(shard, 1, record(kDigest, 5)).old, 1u);
@@ -103,8 +98,7 @@ TEST(Shard, AnOlderGenerationNeverWins) {
 }
 
 TEST(Shard, RowsOfOneBatchCountInTheirOrder) {
-  Shard shard(1000);
-  shard.add_holder(1);
+  ShardOf shard(1000, {1});
   const std::vector<RecordRow> rows{record(kDigest, 1), withdrawal(kDigest, 2), record(kDigest, 3),
                                     record(kDigest, 2)};
   const auto applied = shard.apply(1, rows);
@@ -115,9 +109,7 @@ TEST(Shard, RowsOfOneBatchCountInTheirOrder) {
 }
 
 TEST(Shard, AHolderChangesOnlyItsOwnRecords) {
-  Shard shard(1000);
-  shard.add_holder(1);
-  shard.add_holder(2);
+  ShardOf shard(1000, {1, 2});
   RecordRow claim = record(kDigest, 100);
   apply(shard, 1, record(kDigest, 5));
   claim.holder = 1;  // claims holder 1, but comes from holder 2
@@ -218,9 +210,7 @@ TEST(Shard, WidelyHeldPagesSurviveTableGrowthAndShrinking) {
 }
 
 TEST(Shard, ADroppedHolderIsGoneAtOnceAndForEver) {
-  Shard shard(10'000);
-  shard.add_holder(1);
-  shard.add_holder(2);
+  ShardOf shard(10'000, {1, 2});
   const auto rows = random_records(3000, 1);
   shard.apply(1, rows);
   shard.apply(2, std::span(rows).first(1000));
@@ -247,8 +237,7 @@ TEST(Shard, ADroppedHolderIsGoneAtOnceAndForEver) {
 }
 
 TEST(Shard, AnIndexInUseIsNotGivenTwice) {
-  Shard shard(10);
-  shard.add_holder(3);
+  ShardOf shard(10, {3});
   EXPECT_THROW(shard.add_holder(3), std::invalid_argument);
   EXPECT_THROW(shard.add_holder(kNoHolder), std::invalid_argument);
   shard.drop_holder(3);
@@ -270,9 +259,7 @@ TEST(Shard, DeadRecordsMakeRoomWithoutASweep) {
 }
 
 TEST(Shard, AFullTableRefusesAndCounts) {
-  Shard shard(1000);
-  shard.add_holder(1);
-  shard.add_holder(2);
+  ShardOf shard(1000, {1, 2});
   const auto rows = random_records(1500, 1);
   auto applied = shard.apply(1, rows);
   EXPECT_EQ(applied.added, 1000u);
@@ -293,8 +280,7 @@ TEST(Shard, AFullTableRefusesAndCounts) {
 
 TEST(Shard, TableTakesAsManyRecordsAsItsCapacity) {
   for (size_t capacity : {1u, 255u, 4000u, 120'000u}) {
-    Shard shard(capacity);
-    shard.add_holder(1);
+    ShardOf shard(capacity, {1});
     const auto rows = random_records(capacity, capacity);
     EXPECT_EQ(shard.apply(1, rows).added, capacity);
     std::vector<Digest> digests;
@@ -307,8 +293,7 @@ TEST(Shard, TableTakesAsManyRecordsAsItsCapacity) {
 
 TEST(Shard, RecordsCost48BytesAtMost) {
   constexpr size_t kRecords = 300'000;
-  Shard shard(2'000'000);
-  shard.add_holder(1);
+  ShardOf shard(2'000'000, {1});
   const auto rows = random_records(kRecords, 1);
   for (size_t at = 0; at < kRecords; at += 5000) {
     shard.apply(1, std::span(rows).subspan(at, 5000));
@@ -354,8 +339,7 @@ TEST(Shard, LargePiecesGetRoomInSweepsBeforeUpdatesNeedIt) {
 
 TEST(Shard, LargePiecesGetMemoryInSweepsBeforeRecordsNeedIt) {
   constexpr size_t kRecords = 600'000;
-  Shard shard(kRecords);
-  shard.add_holder(1);
+  ShardOf shard(kRecords, {1});
   auto rows = random_records(kRecords, 1);
   shard.apply(1, rows);  // the index has its final size
   const auto some = std::span(rows).first(kRecords / 2);
@@ -387,9 +371,7 @@ TEST(Shard, DroppedHolderTriggersTheSweepCallback) {
 }
 
 TEST(Shard, MemoryGoesBackWhenRecordsGo) {
-  Shard shard(300'000);
-  shard.add_holder(1);
-  shard.add_holder(2);
+  ShardOf shard(300'000, {1, 2});
   shard.apply(1, random_records(100'000, 1));
   auto rows = random_records(100'000, 2);
   shard.apply(2, rows);
@@ -404,8 +386,7 @@ TEST(Shard, MemoryGoesBackWhenRecordsGo) {
 }
 
 TEST(Shard, DigestsMadeToCollideCannotGrowTheTableWithoutBound) {
-  Shard shard(1'000'000);
-  shard.add_holder(1);
+  ShardOf shard(1'000'000, {1});
   std::mt19937_64 random(1);
   std::vector<RecordRow> rows;
   for (int i = 0; i < 20'000; ++i) rows.push_back(record({0x42, random()}, i + 1));
@@ -421,8 +402,7 @@ TEST(Shard, DigestsMadeToCollideCannotGrowTheTableWithoutBound) {
 }
 
 TEST(Shard, BadRowsAreRefusedAndCountedAndTheRestTaken) {
-  Shard shard(1000);
-  shard.add_holder(1);
+  ShardOf shard(1000, {1});
   std::vector<RecordRow> rows = random_records(5, 1);
   rows[1].offset += 1;
   rows[3].length = 0;
@@ -440,8 +420,7 @@ TEST(Shard, AnImpossibleCapacityIsRefused) {
 }
 
 TEST(Shard, StatsCountAddsChangesAndLookups) {
-  Shard shard(1000);
-  shard.add_holder(1);
+  ShardOf shard(1000, {1});
   shard.apply(1, random_records(10, 1));
   shard.apply(1, random_records(10, 1));
   apply(shard, 1, record(kDigest, 1));

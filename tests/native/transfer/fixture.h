@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/copy.h"
+#include "eventually.h"
 #include "pool/pool.h"
 #include "transfer/verify.h"
 
@@ -58,14 +59,8 @@ inline int patient_ms(int ms) {
   return machine != nullptr && std::strcmp(machine, "qemu") == 0 ? ms * 10 : ms;
 }
 
-// Waits for an event that must come. A fixed sleep would be too short or too long.
 inline bool eventually(const std::function<bool()>& condition) {
-  const Deadline deadline = Deadline::after_ms(patient_ms(20'000));
-  while (!condition()) {
-    if (deadline.passed()) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
+  return peercached::eventually(condition, patient_ms(20'000));
 }
 
 class Gate {
@@ -175,6 +170,14 @@ class Reading {
   Gate gate;
 };
 
+// Reads one page and returns its status.
+inline PageStatus one_read(Transport& engine, const RecordRow& row,
+                           int deadline_ms = patient_ms(10'000)) {
+  Reading reading({row});
+  reading.read(engine, deadline_ms);
+  return reading.ops[0].status;
+}
+
 // Batches with pages of all sizes, evenly over the powers of two from 1 byte, and one page of 64
 // MiB. `read(rows, first)` reads one batch, with page numbers from `first` on.
 inline void read_mixes(PagePool& holder,
@@ -211,6 +214,14 @@ inline void expect_pages(const Reading& reading, uint64_t first_number) {
     ASSERT_EQ(op.status, PageStatus::ok) << "page " << i << " of " << op.length << " bytes";
     ASSERT_TRUE(is_page(op.dest, op.length, first_number + i)) << "page " << i;
   }
+}
+
+// Reads these pages and checks their bytes.
+inline void expect_read(Transport& engine, const std::vector<RecordRow>& rows,
+                        uint64_t first_number) {
+  Reading reading(rows);
+  reading.read(engine);
+  expect_pages(reading, first_number);
 }
 
 }  // namespace peercached::testing

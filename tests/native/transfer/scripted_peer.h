@@ -70,7 +70,7 @@ class Wire {
 };
 
 struct Request {
-  uint64_t id = 0;
+  tcp::ReadHead head;
   std::vector<tcp::PageWanted> pages;
 };
 
@@ -122,7 +122,7 @@ class ScriptedHolder {
   static bool receive_request(const Wire& wire, Request& request) {
     const std::vector<std::byte> frame = wire.receive_frame();
     if (frame.empty()) return false;
-    EXPECT_EQ(tcp::parse_read(body_of(frame), request.id, request.pages), nullptr);
+    EXPECT_EQ(tcp::parse_read(body_of(frame), request.head, request.pages), nullptr);
     return true;
   }
   // The correct answer: all pages ok, where page i of the request has number `first + i`.
@@ -130,7 +130,7 @@ class ScriptedHolder {
     std::vector<std::byte> out;
     uint64_t following_bytes = 0;
     for (const auto& page : request.pages) following_bytes += sizeof(SlotHeader) + page.length;
-    tcp::append_pages(out, request.id, std::vector(request.pages.size(), PageStatus::ok),
+    tcp::append_pages(out, request.head.request, std::vector(request.pages.size(), PageStatus::ok),
                       following_bytes);
     for (size_t i = 0; i < request.pages.size(); ++i) {
       const tcp::PageWanted& page = request.pages[i];
@@ -160,6 +160,16 @@ class ScriptedHolder {
   std::vector<std::thread> threads_;
   std::thread acceptor_;
 };
+
+// Greets, and answers the first frame with `answer`, whatever it asked for.
+inline ScriptedHolder answering_holder(const std::vector<std::byte>& answer = {}) {
+  return ScriptedHolder([=](Wire& wire, int) {
+    if (!ScriptedHolder::greet(wire)) return;
+    wire.receive_frame();
+    wire.send(answer);
+    wire.ends();
+  });
+}
 
 inline RecordRow made_up_record(uint64_t number, uint32_t length) {
   RecordRow row;

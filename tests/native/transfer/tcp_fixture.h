@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "common/fault_guard.h"
+#include "says.h"
 #include "transfer/fixture.h"
 #include "transfer/tcp/follow_server.h"
 #include "transfer/tcp/tcp_engine.h"
@@ -43,15 +44,35 @@ class ScriptedSource final : public tcp::FollowSource {
 
 class Holder : public PagePool {
  public:
-  explicit Holder(uint64_t pool_bytes, TcpServerConfig config = {},
+  explicit Holder(uint64_t pool_bytes, const TcpServerConfig& config = {},
                   Incarnation incarnation_ = kHolderIncarnation,
-                  const std::shared_ptr<tcp::FollowSource>& follow = {})
-      : PagePool(pool_bytes, incarnation_) {
-    config.host = "127.0.0.1";
-    config.incarnation = incarnation;
-    sealed = config.sealed;
+                  std::shared_ptr<tcp::FollowSource> follow = {})
+      : PagePool(pool_bytes, incarnation_), config_(config), follow_(std::move(follow)) {
+    config_.host = "127.0.0.1";
+    config_.incarnation = incarnation;
+    start();
+  }
+  // Only its server ends and starts again, on the same port.
+  void restart() {
+    config_.port = server->port();
+    server.reset();
+    start();
+  }
+
+  PeerEndpoint endpoint() const {
+    return {"127.0.0.1", server->port(), kToken, incarnation, {}, config_.sealed};
+  }
+
+  std::atomic<uint32_t> last_hold_ms{0};
+  std::atomic<bool> serves{true};
+  // Set before the first request.
+  TcpServer::Lookup lookup;
+  TcpServer::Push push;
+
+ private:
+  void start() {
     server = std::make_unique<TcpServer>(
-        config, pool,
+        config_, pool,
         [](const std::string& node, Incarnation reader) {
           return node == "reader" && reader == kReaderIncarnation ? kToken : std::string();
         },
@@ -67,20 +88,14 @@ class Holder : public PagePool {
             [this](Incarnation peer, const FeedPart& part) {
               return push ? push(peer, part) : uint64_t{0};
             },
-            follow});
+            follow_});
   }
 
-  PeerEndpoint endpoint() const {
-    return {"127.0.0.1", server->port(), kToken, incarnation, {}, sealed};
-  }
+  TcpServerConfig config_;
+  const std::shared_ptr<tcp::FollowSource> follow_;
 
-  std::atomic<uint32_t> last_hold_ms{0};
-  std::atomic<bool> serves{true};
-  bool sealed = false;
-  // Set before the first request.
-  TcpServer::Lookup lookup;
-  TcpServer::Push push;
-  std::unique_ptr<TcpServer> server;
+ public:
+  std::unique_ptr<TcpServer> server;  // ends before what it uses
 };
 
 inline TcpEngineConfig as_reader(TcpEngineConfig config = {}) {
@@ -92,5 +107,30 @@ inline std::unique_ptr<TransferEngine> make_reader(PeerWatcher& watcher,
                                                    const TcpEngineConfig& config = {}) {
   return make_tcp_engine(as_reader(config), watcher);
 }
+
+// The base of tests of readers.
+class TcpTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_fault_guard(); }
+
+  // A reader that knows the holder as kPeer.
+  std::unique_ptr<TransferEngine> reader_of(const PeerEndpoint& endpoint,
+                                            const TcpEngineConfig& config = {}) {
+    auto engine = make_reader(watcher, config);
+    engine->add_peer(kPeer, endpoint);
+    return engine;
+  }
+  // Checks that there was one trouble, and what it says.
+  void expect_trouble(const std::string& part) const {
+    ASSERT_EQ(watcher.troubles().size(), 1u);
+    EXPECT_TRUE(says(watcher.troubles()[0], part)) << watcher.troubles()[0];
+  }
+  // Checks an honest reader that connected before the trouble and must not notice it.
+  static void expect_served(Holder& holder, TransferEngine& engine, uint64_t number) {
+    expect_read(engine, {holder.set(number, 10'000)}, number);
+  }
+
+  RecordingWatcher watcher;
+};
 
 }  // namespace peercached::testing

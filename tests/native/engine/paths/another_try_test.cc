@@ -43,6 +43,11 @@ class AnotherTry : public EnginePair {
     b_->engine.storage().pool().contains(digests_, false, present);
     return std::count(present.begin(), present.end(), 1) == std::ssize(present);
   }
+  void expect_b_gets_them() {
+    Pages in("k", 32, 4096);
+    EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
+    EXPECT_EQ(in.memory, out_.memory);
+  }
   // Another worker's set or a drain brings the pages to b. This happens after b has searched its
   // pool and before the owner answers.
   void they_come_to_b_while_it_looks_elsewhere() {
@@ -67,9 +72,7 @@ TEST_F(AnotherTry, GetFallsBackFromAStaleHolderToAnother) {
   ASSERT_EQ(rows.size(), digests_.size());
   for (RecordRow& row : rows) row.generation += 1'000'000;
   b_->hears(ghost, rows);
-  Pages in("k", 32, 4096);
-  EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
-  EXPECT_EQ(in.memory, out_.memory);
+  expect_b_gets_them();
 }
 
 TEST_F(AnotherTry, AHolderIsAskedForItsDiskIfTheOwnersHaveNotHeardOfAnEviction) {
@@ -83,25 +86,19 @@ TEST_F(AnotherTry, AHolderIsAskedForItsDiskIfTheOwnersHaveNotHeardOfAnEviction) 
     a_->set(out_);
     return a_->engine.local_pages().rows(digests_);
   };
-  Pages in("k", 32, 4096);
-  EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
-  EXPECT_EQ(in.memory, out_.memory);
+  expect_b_gets_them();
 }
 
 TEST_F(AnotherTry, UnconnectedHolderIsPassedOverForAConnectedOne) {
   a_->set(out_);
   const HolderIndex newcomer = b_->engine.peers().add("newcomer", 1);
   b_->hears(newcomer, a_->engine.local_pages().rows(digests_));
-  Pages in("k", 32, 4096);
-  EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
-  EXPECT_EQ(in.memory, out_.memory);
+  expect_b_gets_them();
 }
 
 TEST_F(AnotherTry, GetFindsAPageThatReachesTheOwnPoolMeanwhile) {
   they_come_to_b_while_it_looks_elsewhere();
-  Pages in("k", 32, 4096);
-  EXPECT_EQ(b_->get(in), std::vector(32, PageStatus::ok));
-  EXPECT_EQ(in.memory, out_.memory);
+  expect_b_gets_them();
 }
 
 TEST_F(AnotherTry, ExistsFindsAPageThatReachesTheOwnPoolMeanwhile) {

@@ -83,7 +83,7 @@ TEST_F(Crowded, PagesThatComeInSlicesAreKeptAndGivenToOthers) {
   EXPECT_EQ(b_->engine.storage().pool().stats().pins, 0u) << "replicas can be evicted";
   Pages at_a("k", kManyPages, kSmallPage);
   a_->remove(out);  // only there, so a reads from b
-  EXPECT_TRUE(comes_true([&] { return a_->records().stats().records == kManyPages; }));
+  EXPECT_TRUE(eventually([&] { return a_->records().stats().records == kManyPages; }));
   EXPECT_EQ(a_->get(at_a), std::vector(kManyPages, PageStatus::ok));
   EXPECT_EQ(at_a.memory, out.memory);
 }

@@ -16,6 +16,18 @@ class FollowedRecords : public EnginePair {
     const auto present = b_->exists(pages).present;
     return std::count(present.begin(), present.end(), 1) == static_cast<long>(pages.keys.size());
   }
+  // Pages that are set at `a`, and found at `b`.
+  Pages found(size_t count) {
+    Pages pages = stored(count);
+    EXPECT_TRUE(eventually([&] { return b_finds_all(pages); }));
+    return pages;
+  }
+  Pages stored(size_t count, uint32_t bytes = 1000) {
+    Pages pages("page", count, bytes);
+    pages.fill();
+    EXPECT_EQ(a_->set(pages), std::vector(count, PageStatus::ok));
+    return pages;
+  }
   bool b_finds_any(Pages& pages) {
     const auto present = b_->exists(pages).present;
     return std::count(present.begin(), present.end(), 1) != 0;
@@ -23,10 +35,7 @@ class FollowedRecords : public EnginePair {
 };
 
 TEST_F(FollowedRecords, PagesOfAFollowedNodeAreFoundWithoutAMessage) {
-  Pages in("page", 20, 1000);
-  in.fill();
-  EXPECT_EQ(a_->set(in), std::vector(20, PageStatus::ok));
-  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  Pages in = found(20);
   Pages out("page", 20, 1000);
   EXPECT_EQ(b_->get(out), std::vector(20, PageStatus::ok));
   EXPECT_EQ(b_->counter("lookups_asked"), 0u);
@@ -34,30 +43,22 @@ TEST_F(FollowedRecords, PagesOfAFollowedNodeAreFoundWithoutAMessage) {
 }
 
 TEST_F(FollowedRecords, PagesSetBeforeFollowingAreFoundToo) {
-  Pages in("page", 9000, 100);  // more than one frame holds
-  in.fill();
   b_->engine.peers().drop(b_->peer_index);
-  EXPECT_EQ(a_->set(in), std::vector(9000, PageStatus::ok));
+  Pages in = stored(9000, 100);  // more than one frame holds
   b_->peer_index = b_->engine.peers().add("a", 'a');
   connect(*b_);
-  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  EXPECT_TRUE(eventually([&] { return b_finds_all(in); }));
 }
 
 TEST_F(FollowedRecords, EvictedPagesAreSoonNotFound) {
-  Pages first("first", 10, 1000);
-  first.fill();
-  EXPECT_EQ(a_->set(first), std::vector(10, PageStatus::ok));
-  EXPECT_TRUE(comes_true([&] { return b_finds_all(first); }));
+  Pages first = found(10);
   Pages more("more", 1200, 64 << 10);  // more than the pool's 64 MiB
   EXPECT_EQ(a_->set(more), std::vector(1200, PageStatus::ok));
-  EXPECT_TRUE(comes_true([&] { return !b_finds_any(first); }));
+  EXPECT_TRUE(eventually([&] { return !b_finds_any(first); }));
 }
 
 TEST_F(FollowedRecords, PagesUnderRemovalAreNotFound) {
-  Pages in("page", 3, 1000);
-  in.fill();
-  EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
-  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  Pages in = found(3);
   std::vector<Digest> digests;
   for (const auto& key : in.keys) {
     digests.push_back(digest_of(b_->context(1).ns->current().key, key));
@@ -68,7 +69,7 @@ TEST_F(FollowedRecords, PagesUnderRemovalAreNotFound) {
   ASSERT_EQ(a_->engine.removals().begin(digests, rows), Removals::Begun::in_journal);
   RecordFeed& feed = a_->engine.publisher().feed();
   const uint64_t position = feed.tell_now(digests);
-  EXPECT_TRUE(comes_true([&] { return feed.behind(position).empty(); }));
+  EXPECT_TRUE(eventually([&] { return feed.behind(position).empty(); }));
   for (Side* side : {a_.get(), b_.get()}) side->engine.removals().end(digests);
   EXPECT_FALSE(b_finds_any(in));
 }
@@ -84,39 +85,29 @@ class FeedOfAStart : public FollowedRecords {
 };
 
 TEST_F(FeedOfAStart, PagesAreFoundOnlyOnceTheirNodeServes) {
-  Pages in("page", 3, 1000);
-  in.fill();
-  EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
+  Pages in = stored(3);
   const auto statuses = b_->get(in);
   EXPECT_EQ(std::ranges::count(statuses, PageStatus::ok), 0);
   a_->engine.begin_serving();
-  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  EXPECT_TRUE(eventually([&] { return b_finds_all(in); }));
 }
 
 TEST_F(FollowedRecords, PagesOfADepartedNodeAreNeitherFoundNorRead) {
-  Pages in("page", 3, 1000);
-  in.fill();
-  EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
-  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  Pages in = found(3);
   a_->engine.end_serving();
   const auto statuses = b_->get(in);
   EXPECT_EQ(std::ranges::count(statuses, PageStatus::ok), 0);
-  EXPECT_TRUE(comes_true([&] { return !b_finds_any(in); }));
+  EXPECT_TRUE(eventually([&] { return !b_finds_any(in); }));
 }
 
 TEST_F(FollowedRecords, ANodeThatIsGoneHasNoRecords) {
-  Pages in("page", 3, 1000);
-  in.fill();
-  EXPECT_EQ(a_->set(in), std::vector(3, PageStatus::ok));
-  EXPECT_TRUE(comes_true([&] { return b_finds_all(in); }));
+  Pages in = found(3);
   b_->engine.peers().drop(b_->peer_index);
   EXPECT_FALSE(b_finds_any(in));
 }
 
 TEST_F(FollowedRecords, APageWhoseRemovalIsUnderWayIsNotFoundAnywhere) {
-  Pages page("page", 1, 1000);
-  page.fill();
-  ASSERT_EQ(a_->set(page), std::vector(1, PageStatus::ok));
+  Pages page = stored(1);
   owns_all(*a_, kFirstView + 1);
   const Digest digest = digest_of(b_->context(1).ns->current().key, page.keys[0]);
   std::vector<RecordRow> rows;

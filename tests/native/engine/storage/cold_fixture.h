@@ -87,6 +87,12 @@ class ColdTest : public ::testing::Test {
     cold_->write_behind(ns_->id(), ns_->current().epoch, {&page, 1});
     return true;
   }
+  // Sets page 1, so that it waits for its write to disk.
+  Digest set_one() {
+    const Digest digest = digest_of_page(1);
+    EXPECT_TRUE(set(digest));
+    return digest;
+  }
   void remove(const Digest& digest) {
     std::vector<RecordRow> rows;
     cold_->remove({&digest, 1}, rows);

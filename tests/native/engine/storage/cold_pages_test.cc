@@ -12,8 +12,7 @@ TEST_F(ColdPagesTest, EvictedPageOnDiskBecomesNonResidentOtherwiseWithdrawn) {
   open(4 << 20, false);
   const Digest written = digest_of_page(1), skipped = digest_of_page(2);
   ASSERT_TRUE(set(written));
-  while (tier_->write_one()) {
-  }
+  tier_->write_all();
   tier_->queue_max = 0;
   ASSERT_TRUE(set(skipped));
   EXPECT_EQ(record(written), 'r');
@@ -27,8 +26,7 @@ TEST_F(ColdPagesTest, OfAPageGivenAwayOnlyTheRecordOfItsCopyOnDiskStays) {
   open(4 << 20, false);
   const Digest written = digest_of_page(1), skipped = digest_of_page(2), anew = digest_of_page(3);
   ASSERT_TRUE(set(written));
-  while (tier_->write_one()) {
-  }
+  tier_->write_all();
   tier_->queue_max = 0;
   ASSERT_TRUE(set(skipped));
   ASSERT_TRUE(set(anew));
@@ -49,8 +47,7 @@ TEST_F(ColdPagesTest, OfAPageGivenAwayOnlyTheRecordOfItsCopyOnDiskStays) {
 
 TEST_F(ColdPagesTest, APageThatWaitsForItsWriteIsNotEvicted) {
   open(1 << 20, false);
-  const Digest waiting = digest_of_page(1);
-  ASSERT_TRUE(set(waiting));
+  const Digest waiting = set_one();
   tier_->queue_max = 1;
   for (uint64_t n = 2; n < 200; ++n) ASSERT_TRUE(set(digest_of_page(n)));
   EXPECT_TRUE(in_pool(waiting));
@@ -62,13 +59,11 @@ TEST_F(ColdPagesTest, APageThatWaitsForItsWriteIsNotEvicted) {
 
 TEST_F(ColdPagesTest, LateWriteLeavesAPageSetAgainResident) {
   open(4 << 20, false);
-  const Digest digest = digest_of_page(1);
-  ASSERT_TRUE(set(digest));
+  const Digest digest = set_one();
   evict(digest);
   EXPECT_EQ(record(digest), '-') << "it is not on disk yet";
   ASSERT_TRUE(set(digest));
-  while (tier_->write_one()) {
-  }
+  tier_->write_all();
   EXPECT_EQ(record(digest), 'r');
   evict(digest);
   EXPECT_EQ(record(digest), 'n');
@@ -76,10 +71,8 @@ TEST_F(ColdPagesTest, LateWriteLeavesAPageSetAgainResident) {
 
 TEST_F(ColdPagesTest, PageRemovedBeforeItsWriteIsNotWritten) {
   open(4 << 20, false);
-  const Digest digest = digest_of_page(1);
-  ASSERT_TRUE(set(digest));
-  while (tier_->write_one()) {
-  }
+  const Digest digest = set_one();
+  tier_->write_all();
   tier_->lose(digest);
   PinnedPage page;
   pool_->pin({&digest, 1}, nullptr, false, {&page, 1});
@@ -92,20 +85,16 @@ TEST_F(ColdPagesTest, PageRemovedBeforeItsWriteIsNotWritten) {
 
 TEST_F(ColdPagesTest, PageEvictedBeforeItsWriteBecomesNonResidentOnceWritten) {
   open(4 << 20, false);
-  const Digest digest = digest_of_page(1);
-  ASSERT_TRUE(set(digest));
+  const Digest digest = set_one();
   evict(digest);
-  while (tier_->write_one()) {
-  }
+  tier_->write_all();
   EXPECT_EQ(record(digest), 'n');
 }
 
 TEST_F(ColdPagesTest, PageOnDiskIsNotWithdrawnAfterAnEarlierMiss) {
   open(4 << 20, false);
-  const Digest digest = digest_of_page(1);
-  ASSERT_TRUE(set(digest));
-  while (tier_->write_one()) {
-  }
+  const Digest digest = set_one();
+  tier_->write_all();
   evict(digest);
   std::vector<RecordRow> rows;
   cold_->not_here({&digest, 1}, rows);
@@ -131,16 +120,13 @@ TEST_F(ColdPagesTest, PageLostByTheDiskIsWithdrawnUnlessInPool) {
 
 TEST_F(ColdPagesTest, RemovedPageIsGoneEvenWithItsWritePending) {
   open(4 << 20, false);
-  const Digest digest = digest_of_page(1);
-  ASSERT_TRUE(set(digest));
+  const Digest digest = set_one();
   remove(digest);
-  while (tier_->write_one()) {
-  }
+  tier_->write_all();
   EXPECT_FALSE(tier_->find(digest));
   EXPECT_EQ(record(digest), '-');
   ASSERT_TRUE(set(digest));
-  while (tier_->write_one()) {
-  }
+  tier_->write_all();
   evict(digest);
   remove(digest);
   EXPECT_EQ(record(digest), '-');
@@ -149,10 +135,8 @@ TEST_F(ColdPagesTest, RemovedPageIsGoneEvenWithItsWritePending) {
 
 TEST_F(ColdPagesTest, PageOfAClearedNamespaceIsNeitherFoundNorPublished) {
   open(4 << 20, false);
-  const Digest digest = digest_of_page(1);
-  ASSERT_TRUE(set(digest));
-  while (tier_->write_one()) {
-  }
+  const Digest digest = set_one();
+  tier_->write_all();
   uint32_t stale = 0;
   ASSERT_TRUE(namespaces_.raise(ns_->id(), 1, stale));
   EXPECT_FALSE(cold_->find(digest));
@@ -166,8 +150,7 @@ TEST_F(ColdPagesTest, PageOfAClearedNamespaceIsNeitherFoundNorPublished) {
 TEST_F(ColdPagesTest, ScanReportsPoolPagesResidentAndDiskPagesNonResident) {
   open(4 << 20, false);
   for (uint64_t n = 0; n < 8; ++n) ASSERT_TRUE(set(digest_of_page(n)));
-  while (tier_->write_one()) {
-  }
+  tier_->write_all();
   for (uint64_t n = 0; n < 4; ++n) evict(digest_of_page(n));
   std::map<Digest, int> seen;
   ColdPages::Scan scan = cold_->begin_scan();
@@ -182,8 +165,7 @@ TEST_F(ColdPagesTest, WithoutADiskAnEvictedPageIsWithdrawn) {
   open(4 << 20);
   ColdPages none(*pool_, namespaces_, journal_,
                  [this](std::span<const RecordRow> rows) { tell(rows); });
-  const Digest digest = digest_of_page(1);
-  ASSERT_TRUE(set(digest));
+  const Digest digest = set_one();
   std::vector<RecordRow> rows;
   pool_->remove({&digest, 1}, rows);
   none.left_pool(rows);
@@ -276,10 +258,8 @@ class ColdPagesWithAJournal : private JournalOnDisk, public ColdTest {
 
 TEST_F(ColdPagesWithAJournal, HeldBackPagesAreHiddenEvenIfTheJournalHasNoRoom) {
   open(4 << 20, false);
-  const Digest digest = digest_of_page(1);
-  ASSERT_TRUE(set(digest));
-  while (tier_->write_one()) {
-  }
+  const Digest digest = set_one();
+  tier_->write_all();
   ASSERT_TRUE(cold_->find(digest));
   {
     const NoRoom full(4096);

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "engine/storage/cold_fixture.h"
+#include "eventually.h"
 #include "no_room.h"
 
 namespace peercached {
@@ -24,14 +25,6 @@ class JanitorTest : private JournalOnDisk, public ColdTest {
   }
 
   void start() { janitor_.start({*pool_, *cold_, *holds_, records_}); }
-  static bool eventually(const std::function<bool()>& condition) {
-    const Deadline deadline = Deadline::after_ms(20'000);
-    while (!condition()) {
-      if (deadline.passed()) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
 
   std::unique_ptr<HoldTable> holds_;
   RecordTable records_{1000, [] {}};

@@ -27,8 +27,7 @@ class MemoryTier final : public ColdTier {
     }
     wake_.notify_all();
     if (writer_.joinable()) writer_.join();
-    while (write_one()) {
-    }
+    write_all();
   }
 
   PutOutcome put(const DiskPage& page, const std::byte* payload,
@@ -98,8 +97,7 @@ class MemoryTier final : public ColdTier {
     return false;
   }
   bool flush(Deadline) override {
-    while (write_one()) {
-    }
+    write_all();
     return true;
   }
   DiskStats stats() const override {
@@ -112,6 +110,10 @@ class MemoryTier final : public ColdTier {
   }
 
   // --- controls for tests
+  void write_all() {
+    while (write_one()) {
+    }
+  }
   bool write_one() {
     Queued one;
     std::vector<std::byte> bytes;

@@ -7,6 +7,11 @@ namespace {
 
 class PromoterTest : public ColdTest {
  protected:
+  // Opens with these pages on disk only.
+  void open_with(uint64_t pages, uint64_t pool_bytes = 4 << 20) {
+    open(pool_bytes, false);
+    store(0, pages);
+  }
   // Leaves these pages on disk only.
   void store(uint64_t first, uint64_t count) {
     for (uint64_t n = first; n < first + count; ++n) {
@@ -20,8 +25,7 @@ class PromoterTest : public ColdTest {
 };
 
 TEST_F(PromoterTest, PromotedPageIsResidentAndPinnedWhileWanted) {
-  open(4 << 20, false);
-  store(0, 1);
+  open_with(1);
   const Digest digest = digest_of_page(0);
   EXPECT_EQ(record(digest), 'n');
   {
@@ -37,8 +41,7 @@ TEST_F(PromoterTest, PromotedPageIsResidentAndPinnedWhileWanted) {
 }
 
 TEST_F(PromoterTest, PromotedPageIsReadDirectlyIntoItsSlot) {
-  open(4 << 20, false);
-  store(0, 1);
+  open_with(1);
   const Digest digest = digest_of_page(0);
   const Promotions some =
       promoter_->promote({&digest, 1}, Urgency::somebody_waits, Deadline::after_ms(1'000));
@@ -47,8 +50,7 @@ TEST_F(PromoterTest, PromotedPageIsReadDirectlyIntoItsSlot) {
 }
 
 TEST_F(PromoterTest, ConcurrentPromotesOfOnePageReadItOnce) {
-  open(4 << 20, false);
-  store(0, 1);
+  open_with(1);
   tier_->hang(true);
   std::vector<std::thread> threads;
   std::atomic<int> in_pool{0};
@@ -63,8 +65,7 @@ TEST_F(PromoterTest, ConcurrentPromotesOfOnePageReadItOnce) {
 }
 
 TEST_F(PromoterTest, TheLaterPagesOfABatchNeverEvictItsEarlierOnes) {
-  open(1 << 20, false);
-  store(0, 40);
+  open_with(40, 1 << 20);
   std::vector<Digest> all;
   for (uint64_t n = 0; n < 40; ++n) all.push_back(digest_of_page(n));
   const Promotions some =
@@ -78,8 +79,7 @@ TEST_F(PromoterTest, TheLaterPagesOfABatchNeverEvictItsEarlierOnes) {
 }
 
 TEST_F(PromoterTest, HungDiskCostsTheDeadlineAndLeavesNoReservation) {
-  open(4 << 20, false);
-  store(0, 1);
+  open_with(1);
   tier_->hang(true);
   EXPECT_EQ(promote(digest_of_page(0), 30), PromoteStatus::late);
   EXPECT_EQ(pool_->stats().reserved, 0u);
@@ -90,8 +90,7 @@ TEST_F(PromoterTest, HungDiskCostsTheDeadlineAndLeavesNoReservation) {
 
 // A hung disk would else be a miss for the second reader, and not an error.
 TEST_F(PromoterTest, PageThatAnotherReaderGaveUpIsReadByTheOneThatWaits) {
-  open(4 << 20, false);
-  store(0, 1);
+  open_with(1);
   tier_->hang(true);
   std::thread hasty([&] { EXPECT_EQ(promote(digest_of_page(0), 200), PromoteStatus::late); });
   while (pool_->stats().reserved == 0) std::this_thread::yield();
@@ -102,8 +101,7 @@ TEST_F(PromoterTest, PageThatAnotherReaderGaveUpIsReadByTheOneThatWaits) {
 }
 
 TEST_F(PromoterTest, PageRemovedDuringItsReadDoesNotComeBack) {
-  open(4 << 20, false);
-  store(0, 1);
+  open_with(1);
   const Digest digest = digest_of_page(0);
   tier_->before_read = [&] { remove(digest); };
   EXPECT_EQ(promote(digest), PromoteStatus::absent);
@@ -124,8 +122,7 @@ TEST_F(PromoterTest, PageRemovedDuringItsReadDoesNotComeBack) {
 }
 
 TEST_F(PromoterTest, WarmingStartsAtTheFirstPageAndIsBounded) {
-  open(1 << 20, false);
-  store(0, 60);
+  open_with(60, 1 << 20);
   std::vector<Digest> all;
   for (uint64_t n = 0; n < 60; ++n) all.push_back(digest_of_page(n));
   promoter_->warm(all);
@@ -139,8 +136,7 @@ TEST_F(PromoterTest, WarmingStartsAtTheFirstPageAndIsBounded) {
 }
 
 TEST_F(PromoterTest, WarmingWaitsWhileReadersHaveMuchOfTheRoom) {
-  open(1 << 20, false);
-  store(0, 9);
+  open_with(9, 1 << 20);
   tier_->hang(true);
   std::vector<std::thread> readers;
   for (uint64_t n = 0; n < 2; ++n) {

@@ -7,10 +7,8 @@
 namespace peercached::testing {
 namespace {
 
-class Faults : public ::testing::Test {
+class Faults : public TcpTest {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-
   Faults() {
     for (uint64_t i = 0; i < 200; ++i) {
       rows.push_back(holder.set(i, static_cast<uint32_t>(1 + i * 37 % 5000)));
@@ -23,7 +21,6 @@ class Faults : public ::testing::Test {
   }
 
   Holder holder{16 << 20};
-  RecordingWatcher watcher;
   std::vector<RecordRow> rows;
 };
 

@@ -4,23 +4,14 @@
 namespace peercached::testing {
 namespace {
 
-class TcpCrowd : public ::testing::Test {
+class TcpCrowd : public TcpTest {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-
-  void expect_served(Holder& holder, TransferEngine& engine, uint64_t number) {
-    Reading reading({holder.set(number, 10'000)});
-    reading.read(engine);
-    EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
-    EXPECT_TRUE(is_page(reading.ops[0].dest, 10'000, number));
-  }
   void expect_said(const std::string& part) {
     const auto said = notices.take();
     ASSERT_EQ(said.size(), 1u);
     EXPECT_NE(said[0].find(part), std::string::npos) << said[0];
   }
 
-  RecordingWatcher watcher;
   Notices notices;
 };
 
@@ -29,8 +20,7 @@ TEST_F(TcpCrowd, ConnectionFloodIsRefusedAndReadersGoOn) {
   config.greeting_per_host_max = 4;
   config.notices = &notices;
   Holder holder(4 << 20, config);
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
+  auto engine = reader_of(holder.endpoint());
   expect_served(holder, *engine, 1);
   std::vector<Wire> silent;
   for (int i = 0; i < 4; ++i) silent.push_back(connect_to(holder.server->port()));

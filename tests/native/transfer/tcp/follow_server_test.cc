@@ -25,10 +25,8 @@ size_t threads() {
   return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
 }
 
-class FollowServerTest : public ::testing::Test {
+class FollowServerTest : public TcpTest {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-
   // Answers questions once `open`, and at the end of their time: with the question's number as
   // position. Question 13 gets an endless answer.
   void SetUp() override {

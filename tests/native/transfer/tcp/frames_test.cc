@@ -25,6 +25,12 @@ std::vector<PageWanted> some_pages(size_t count, uint32_t length) {
   return pages;
 }
 
+std::vector<Digest> some_digests() {
+  std::vector<Digest> digests;
+  for (uint64_t i = 0; i < kDigestsPerRequestMax; ++i) digests.push_back({i, ~i});
+  return digests;
+}
+
 TEST(TransferFrames, AHelloArrivesAsItWasSent) {
   std::vector<std::byte> frame;
   append_hello(frame, {"node-7", 11, 22, {'p', 'r', 'f'}});
@@ -53,26 +59,24 @@ TEST(TransferFrames, ARequestArrivesAsItWasSent) {
   const auto sent = some_pages(kPagesPerRequestMax, 4096);
   append_read(frame, 77, sent);
   header_of(frame, FrameKind::read);
-  uint64_t request = 0;
+  ReadHead head;
   std::vector<PageWanted> pages;
-  ASSERT_EQ(parse_read(body_of(frame), request, pages), nullptr);
-  EXPECT_EQ(request, 77u);
+  ASSERT_EQ(parse_read(body_of(frame), head, pages), nullptr);
+  EXPECT_EQ(head.request, 77u);
   ASSERT_EQ(pages.size(), sent.size());
   EXPECT_EQ(std::memcmp(pages.data(), sent.data(), sent.size() * sizeof(PageWanted)), 0);
 }
 
 TEST(TransferFrames, AHoldAndItsAnswerArriveAsTheyWereSent) {
   std::vector<std::byte> frame;
-  std::vector<Digest> sent;
-  for (uint64_t i = 0; i < kDigestsPerRequestMax; ++i) sent.push_back({i, ~i});
+  const std::vector<Digest> sent = some_digests();
   append_hold(frame, 78, 2500, sent);
   EXPECT_LE(header_of(frame, FrameKind::hold).body_bytes, kRequestBodyBytesMax);
-  uint64_t request = 0;
-  uint32_t hold_ms = 0;
+  HoldHead head;
   std::vector<Digest> digests;
-  ASSERT_EQ(parse_hold(body_of(frame), request, hold_ms, digests), nullptr);
-  EXPECT_EQ(request, 78u);
-  EXPECT_EQ(hold_ms, 2500u);
+  ASSERT_EQ(parse_hold(body_of(frame), head, digests), nullptr);
+  EXPECT_EQ(head.request, 78u);
+  EXPECT_EQ(head.hold_ms, 2500u);
   EXPECT_EQ(digests, sent);
 
   frame.clear();
@@ -87,15 +91,14 @@ TEST(TransferFrames, AHoldAndItsAnswerArriveAsTheyWereSent) {
 
 TEST(TransferFrames, ALookupAndItsAnswersArriveAsTheyWereSent) {
   std::vector<std::byte> frame;
-  std::vector<Digest> sent;
-  for (uint64_t i = 0; i < kDigestsPerRequestMax; ++i) sent.push_back({i, ~i});
+  const std::vector<Digest> sent = some_digests();
   append_lookup(frame, 78, 5, sent);
   EXPECT_LE(header_of(frame, FrameKind::lookup).body_bytes, kRequestBodyBytesMax);
-  uint64_t request = 0, view_number = 0;
+  LookupHead head;
   std::vector<Digest> digests;
-  ASSERT_EQ(parse_lookup(body_of(frame), request, view_number, digests), nullptr);
-  EXPECT_EQ(request, 78u);
-  EXPECT_EQ(view_number, 5u);
+  ASSERT_EQ(parse_lookup(body_of(frame), head, digests), nullptr);
+  EXPECT_EQ(head.request, 78u);
+  EXPECT_EQ(head.view_number, 5u);
   EXPECT_EQ(digests, sent);
 
   RecordRow row{.digest = {1, 2}, .offset = 4096, .generation = 9, .length = 100};
@@ -130,15 +133,13 @@ TEST(TransferFrames, APushAndItsAnswerArriveAsTheyWereSent) {
   }
   append_push(frame, 78, {.rows = sent, .from = 5, .to = 5 + sent.size()});
   EXPECT_LE(header_of(frame, FrameKind::push).body_bytes, kRequestBodyBytesMax);
-  uint64_t request = 0;
-  FeedPart part;
+  PushHead head;
   std::vector<RecordRow> rows;
-  ASSERT_EQ(parse_push(body_of(frame), request, part, rows), nullptr);
-  EXPECT_EQ(request, 78u);
-  EXPECT_EQ(std::pair(part.from, part.to), std::pair(uint64_t{5}, 5 + sent.size()));
-  EXPECT_FALSE(part.anew || part.more || part.lease_view != 0);
-  ASSERT_EQ(part.rows.size(), sent.size());
-  EXPECT_EQ(std::memcmp(part.rows.data(), sent.data(), sent.size() * sizeof(RecordRow)), 0);
+  ASSERT_EQ(parse_push(body_of(frame), head, rows), nullptr);
+  EXPECT_EQ(head.request, 78u);
+  EXPECT_EQ(std::pair(head.from, head.to), std::pair(uint64_t{5}, 5 + sent.size()));
+  ASSERT_EQ(rows.size(), sent.size());
+  EXPECT_EQ(std::memcmp(rows.data(), sent.data(), sent.size() * sizeof(RecordRow)), 0);
 
   frame.clear();
   append_pushed(frame, 78, 9);
@@ -153,10 +154,9 @@ TEST(TransferFrames, APushAndItsAnswerArriveAsTheyWereSent) {
     std::vector<std::byte> bad;
     append_push(bad, 78, {.rows = two, .from = 5, .to = 7});
     std::memcpy(bad.data() + sizeof(FrameHeader) + at, &value, sizeof value);
-    uint64_t number = 0;
-    FeedPart taken;
+    PushHead taken;
     std::vector<RecordRow> changes;
-    return parse_push(body_of(bad), number, taken, changes) != nullptr;
+    return parse_push(body_of(bad), taken, changes) != nullptr;
   };
   EXPECT_FALSE(wrong(offsetof(PushHead, from), uint64_t{5}));
   EXPECT_TRUE(wrong(offsetof(PushHead, from), uint64_t{0}));
@@ -171,18 +171,16 @@ TEST(TransferFrames, AFollowAndItsAnswersArriveAsTheyWereSent) {
   std::vector<std::byte> frame;
   append_follow(frame, 78, {3, 44, 12, 5, 1}, 2000, sign);
   EXPECT_LE(header_of(frame, FrameKind::follow).body_bytes, kRequestBodyBytesMax);
-  uint64_t request = 0;
-  FeedQuestion question;
-  uint32_t wait_ms = 0;
-  LifeSign heard;
-  ASSERT_EQ(parse_follow(body_of(frame), request, question, wait_ms, heard), nullptr);
-  EXPECT_EQ(request, 78u);
+  FollowHead head;
+  ASSERT_EQ(parse_follow(body_of(frame), head), nullptr);
+  EXPECT_EQ(head.request, 78u);
+  const FeedQuestion& question = head.question;
   EXPECT_EQ(question.number, 3u);
   EXPECT_EQ(question.position, 44u);
   EXPECT_EQ(question.lease_view, 12u);
   EXPECT_EQ(std::pair(question.ring, question.scans), std::pair(uint64_t{5}, uint64_t{1}));
-  EXPECT_EQ(wait_ms, 2000u);
-  EXPECT_EQ(heard, sign);
+  EXPECT_EQ(head.wait_ms, 2000u);
+  EXPECT_EQ(head.sign, sign);
 
   const std::vector<RecordRow> sent(2);
   const Followed parts[] = {{{.rows = sent, .anew = true, .more = true}, {}},
@@ -229,9 +227,9 @@ TEST(TransferFrames, CountMismatchingTheBytesIsRefused) {
   append_read(frame, 1, some_pages(3, 10));
   for (uint32_t count : {0u, 2u, 4u, 257u, 0x7fffffffu, 0xffffffffu}) {
     std::memcpy(frame.data() + sizeof(FrameHeader) + offsetof(ReadHead, count), &count, 4);
-    uint64_t request = 0;
+    ReadHead head;
     std::vector<PageWanted> pages;
-    EXPECT_NE(parse_read(body_of(frame), request, pages), nullptr) << count;
+    EXPECT_NE(parse_read(body_of(frame), head, pages), nullptr) << count;
   }
 }
 
@@ -241,10 +239,9 @@ TEST(TransferFrames, AHoldOfTooManyPagesIsRefused) {
   frame.resize(frame.size() + sizeof(Digest));
   const uint32_t count = kDigestsPerRequestMax + 1;
   std::memcpy(frame.data() + sizeof(FrameHeader) + offsetof(HoldHead, count), &count, 4);
-  uint64_t request = 0;
-  uint32_t hold_ms = 0;
+  HoldHead head;
   std::vector<Digest> digests;
-  EXPECT_NE(parse_hold(body_of(frame), request, hold_ms, digests), nullptr);
+  EXPECT_NE(parse_hold(body_of(frame), head, digests), nullptr);
 }
 
 TEST(TransferFrames, ReservedBitsAreRefusedInEveryFrame) {
@@ -266,17 +263,19 @@ TEST(TransferFrames, ReservedBitsAreRefusedInEveryFrame) {
   EXPECT_STREQ(parse_hello_reply(FrameKind::refused,
                                  body_of(set_at(refused, offsetof(RefusedHead, reserved))), reply),
                "reserved bits are set in the refusal");
-  uint64_t number = 0;
+  ReadHead head;
   std::vector<PageWanted> pages;
-  EXPECT_STREQ(parse_read(body_of(set_at(read, offsetof(ReadHead, reserved))), number, pages),
+  EXPECT_STREQ(parse_read(body_of(set_at(read, offsetof(ReadHead, reserved))), head, pages),
                "reserved bits are set in a read request");
   for (size_t i = 0; i < 3; ++i) {
     const size_t at = sizeof(ReadHead) + i * sizeof(PageWanted) + offsetof(PageWanted, reserved);
-    EXPECT_STREQ(parse_read(body_of(set_at(read, at)), number, pages),
+    EXPECT_STREQ(parse_read(body_of(set_at(read, at)), head, pages),
                  "reserved bits are set in a page of a request");
   }
-  EXPECT_STREQ(parse_pages(set_at(answer, offsetof(PagesHead, reserved)), 1, statuses, number),
-               "reserved bits are set in an answer");
+  uint64_t following_bytes = 0;
+  EXPECT_STREQ(
+      parse_pages(set_at(answer, offsetof(PagesHead, reserved)), 1, statuses, following_bytes),
+      "reserved bits are set in an answer");
 }
 
 TEST(TransferFrames, RequestsBeyondTheBoundsAreRefused) {
@@ -319,13 +318,13 @@ TEST(TransferFrames, NoDamagedFrameIsReadBeyondItsEnd) {
       FrameHeader header;
       Hello parsed_hello;
       HelloReply reply;
-      uint64_t request = 0;
+      ReadHead head;
       std::vector<PageWanted> pages;
       (void)parse_header(frame, {FrameKind::hello}, 4096, header);
       if (frame.size() < sizeof(FrameHeader)) continue;
       (void)parse_hello(body_of(frame), parsed_hello);
       (void)parse_hello_reply(FrameKind::refused, body_of(frame), reply);
-      (void)parse_read(body_of(frame), request, pages);
+      (void)parse_read(body_of(frame), head, pages);
     }
   }
 }

@@ -6,10 +6,8 @@
 namespace peercached::testing {
 namespace {
 
-class TcpHold : public ::testing::Test {
+class TcpHold : public TcpTest {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-
   // Returns which pages with these numbers are held. `ms` is the deadline.
   std::vector<uint8_t> hold(TransferEngine& engine, std::span<const uint64_t> numbers,
                             int64_t ms = 20'000) {
@@ -20,13 +18,6 @@ class TcpHold : public ::testing::Test {
     engine.hold({&batch, 1}, 1234, Deadline::after_ms(ms));
     return held;
   }
-  std::unique_ptr<TransferEngine> reader_of(const PeerEndpoint& endpoint) {
-    auto engine = make_reader(watcher);
-    engine->add_peer(kPeer, endpoint);
-    return engine;
-  }
-
-  RecordingWatcher watcher;
 };
 
 TEST_F(TcpHold, HoldAnswersEveryPageAcrossSeveralFrames) {
@@ -43,9 +34,7 @@ TEST_F(TcpHold, HoldAnswersEveryPageAcrossSeveralFrames) {
   EXPECT_EQ(holder.last_hold_ms, 1234u);
   EXPECT_TRUE(watcher.troubles().empty());
   // The channel still works for reads.
-  Reading reading({holder.set(20'000, 1000)});
-  reading.read(*engine);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
+  EXPECT_EQ(one_read(*engine, holder.set(20'000, 1000)), PageStatus::ok);
   EXPECT_EQ(engine->health().at(0).channels, 1u);
 }
 
@@ -62,33 +51,18 @@ TEST_F(TcpHold, RestartedHolderIsReconnected) {
   holder.set(1, 1000);
   const std::vector<uint64_t> one{1};
   EXPECT_EQ(hold(*engine, one), std::vector<uint8_t>{1});
-  TcpServerConfig config;
-  config.host = "127.0.0.1";
-  config.port = holder.server->port();
-  config.incarnation = kHolderIncarnation;
-  holder.server.reset();
-  holder.server = std::make_unique<TcpServer>(
-      config, holder.pool, [](auto&, Incarnation) { return kToken; },
-      TcpServer::Answers{
-          [] { return true; },
-          [](auto, uint32_t, std::span<uint8_t> held) { std::ranges::fill(held, uint8_t{1}); },
-          nullptr, nullptr});
+  holder.restart();
   EXPECT_EQ(hold(*engine, one), std::vector<uint8_t>{1});
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
 TEST_F(TcpHold, ASilentHolderCostsTheDeadlineAndIsReported) {
-  ScriptedHolder holder([&](Wire& wire, int) {
-    if (!ScriptedHolder::greet(wire)) return;
-    wire.receive_frame();
-    wire.ends();
-  });
+  ScriptedHolder holder = answering_holder();
   auto engine = reader_of(holder.endpoint());
   const TimePoint start = Clock::now();
   EXPECT_EQ(hold(*engine, std::vector<uint64_t>{1}, 100), std::vector<uint8_t>{0});
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("silent for"), std::string::npos);
+  expect_trouble("silent for");
   EXPECT_EQ(engine->health().at(0).channels, 0u) << "never used again";
 }
 
@@ -108,13 +82,11 @@ TEST_F(TcpHold, ABadAnswerHoldsNothingAndIsReported) {
     ScriptedHolder holder([&](Wire& wire, int) {
       if (!ScriptedHolder::greet(wire)) return;
       const std::vector<std::byte> asked = wire.receive_frame();
-      uint64_t request = 0;
-      uint32_t hold_ms = 0;
+      tcp::HoldHead head;
       std::vector<Digest> digests;
-      if (asked.empty() || tcp::parse_hold(body_of(asked), request, hold_ms, digests) != nullptr)
-        return;
+      if (asked.empty() || tcp::parse_hold(body_of(asked), head, digests) != nullptr) return;
       std::vector<std::byte> frame;
-      tcp::append_held(frame, request, std::vector<uint8_t>(digests.size(), 1));
+      tcp::append_held(frame, head.request, std::vector<uint8_t>(digests.size(), 1));
       spoils[i](frame);
       wire.send(frame);
       wire.ends();

@@ -6,18 +6,7 @@
 namespace peercached::testing {
 namespace {
 
-class TcpHostileHolder : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-  RecordingWatcher watcher;
-
-  std::unique_ptr<TransferEngine> reader_of(const PeerEndpoint& endpoint,
-                                            TcpEngineConfig config = {}) {
-    auto engine = make_reader(watcher, config);
-    engine->add_peer(kPeer, endpoint);
-    return engine;
-  }
-};
+class TcpHostileHolder : public TcpTest {};
 
 constexpr uint32_t kLength = 60'000;  // several pages fit into one request
 
@@ -47,8 +36,7 @@ TEST_F(TcpHostileHolder, LateBytesAfterTheDeadlineAreNotWritten) {
     EXPECT_EQ(reading.ops[1].status, PageStatus::deadline);
     EXPECT_EQ(reading.ops[2].status, PageStatus::deadline);
     EXPECT_TRUE(is_page(reading.ops[0].dest, kLength, 0));
-    ASSERT_EQ(watcher.troubles().size(), 1u);
-    EXPECT_NE(watcher.troubles()[0].find("silent for"), std::string::npos);
+    expect_trouble("silent for");
 
     std::fill(reading.memory.begin(), reading.memory.end(), kPaint);
     const SlotHeader header = reading.ops[1].header;
@@ -108,9 +96,7 @@ TEST_F(TcpHostileHolder, HungPeerDoesNotDelayPagesOfOthers) {
 }
 
 TEST_F(TcpHostileHolder, LatePeerLeavesTimeToRetryStalePagesOfAnother) {
-  ScriptedHolder late([](Wire& wire, int) {
-    if (ScriptedHolder::greet(wire)) wire.ends();
-  });
+  ScriptedHolder late = answering_holder();
   Holder holder(1 << 20);
   auto engine = make_reader(watcher);
   engine->add_peer(1, late.endpoint());
@@ -127,8 +113,7 @@ TEST_F(TcpHostileHolder, LatePeerLeavesTimeToRetryStalePagesOfAnother) {
   EXPECT_EQ(lost.ops[0].status, PageStatus::deadline);
   EXPECT_EQ(stale.ops[0].status, PageStatus::stale);
   EXPECT_EQ(stale.ops[1].status, PageStatus::ok);
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("1: silent for"), std::string::npos);
+  expect_trouble("1: silent for");
 }
 
 TEST_F(TcpHostileHolder, UnansweredConnectionEndsAtTheConnectTimeout) {
@@ -141,8 +126,7 @@ TEST_F(TcpHostileHolder, UnansweredConnectionEndsAtTheConnectTimeout) {
   reading.read(*engine, 60'000);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   EXPECT_EQ(reading.ops[0].status, PageStatus::error);
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("no answer to hello within 50 ms"), std::string::npos);
+  expect_trouble("no answer to hello within 50 ms");
 }
 
 class TellingSink : public PageSink {
@@ -200,20 +184,15 @@ ScriptedHolder dribbling_holder(size_t at_once) {
 TEST_F(TcpHostileHolder, DribblingHolderIsReportedAsTrouble) {
   ScriptedHolder holder = dribbling_holder(0);
   auto engine = reader_of(holder.endpoint());
-  Reading reading({made_up_record(0, kLength)});
-  reading.read(*engine, 1000);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("sent only"), std::string::npos) << watcher.troubles()[0];
+  EXPECT_EQ(one_read(*engine, made_up_record(0, kLength), 1000), PageStatus::deadline);
+  expect_trouble("sent only");
 }
 
 TEST_F(TcpHostileHolder, SlowHolderIsNotReportedAsTrouble) {
   constexpr uint32_t kLarge = 4 << 20;  // at 4 MB/s, it would arrive before the deadline
   ScriptedHolder holder = dribbling_holder(kLarge / 2);
   auto engine = reader_of(holder.endpoint());
-  Reading reading({made_up_record(0, kLarge)});
-  reading.read(*engine, 1000);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
+  EXPECT_EQ(one_read(*engine, made_up_record(0, kLarge), 1000), PageStatus::deadline);
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
@@ -257,12 +236,7 @@ TEST_F(TcpHostileHolder, AnIdleChannelThatDiedIsReplacedOnce) {
 }
 
 TEST_F(TcpHostileHolder, GarbageAnswerIsAnErrorForItsPeerOnly) {
-  ScriptedHolder liar([](Wire& wire, int) {
-    Request request;
-    if (!ScriptedHolder::greet(wire) || !ScriptedHolder::receive_request(wire, request)) return;
-    wire.send(std::vector<std::byte>(100'000, std::byte{0x5a}));
-    wire.ends();
-  });
+  ScriptedHolder liar = answering_holder(std::vector(100'000, std::byte{0x5a}));
   Holder honest(1 << 20);
   auto engine = make_reader(watcher);
   engine->add_peer(1, liar.endpoint());
@@ -274,8 +248,7 @@ TEST_F(TcpHostileHolder, GarbageAnswerIsAnErrorForItsPeerOnly) {
   EXPECT_EQ(lied.ops[0].status, PageStatus::error);
   EXPECT_TRUE(is_painted(lied.memory.data(), lied.memory.size()));
   EXPECT_EQ(told.ops[0].status, PageStatus::ok);
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("1: sent a bad answer: "), std::string::npos);
+  expect_trouble("1: sent a bad answer: ");
 }
 
 TEST_F(TcpHostileHolder, GarbageDuringTheHandshakeIsAnError) {
@@ -288,9 +261,7 @@ TEST_F(TcpHostileHolder, GarbageDuringTheHandshakeIsAnError) {
       wire.ends();
     });
     auto engine = reader_of(liar.endpoint());
-    Reading reading({made_up_record(0, kLength)});
-    reading.read(*engine);
-    EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+    EXPECT_EQ(one_read(*engine, made_up_record(0, kLength)), PageStatus::error);
     ASSERT_EQ(watcher.troubles().size(), challenges + 1u);
     EXPECT_NE(watcher.troubles().back().find("bad frame"), std::string::npos);
   }
@@ -365,9 +336,7 @@ TEST_F(TcpHostileHolder, WorkerThatTruncatesItsMemoryLosesOnlyItsRead) {
     reading.read(*engine);
     EXPECT_EQ(reading.ops[0].status, PageStatus::region_lost);
     EXPECT_TRUE(watcher.troubles().empty());
-    Reading next({row});
-    next.read(*engine);
-    EXPECT_EQ(next.ops[0].status, PageStatus::ok);
+    EXPECT_EQ(one_read(*engine, row), PageStatus::ok);
     munmap(region, 4 << 20);
     close(fd);
   }

@@ -7,18 +7,8 @@
 namespace peercached::testing {
 namespace {
 
-class TcpHostileReader : public ::testing::Test {
+class TcpHostileReader : public TcpTest {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-  RecordingWatcher watcher;
-
-  // Checks an honest reader that connected before the trouble and must not notice it.
-  void expect_served(Holder& holder, TransferEngine& engine, uint64_t number) {
-    Reading reading({holder.set(number, 10'000)});
-    reading.read(engine);
-    EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
-    EXPECT_TRUE(is_page(reading.ops[0].dest, 10'000, number));
-  }
 };
 
 std::vector<std::byte> read_frame(std::span<const RecordRow> rows) {
@@ -33,8 +23,7 @@ std::vector<std::byte> read_frame(std::span<const RecordRow> rows) {
 
 TEST_F(TcpHostileReader, BadHellosAreRefusedAndCountedAndOthersGoOn) {
   Holder holder(4 << 20);
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
+  auto engine = reader_of(holder.endpoint());
   expect_served(holder, *engine, 1);
 
   using Say = std::function<std::vector<std::byte>(const Wire&)>;
@@ -88,8 +77,7 @@ TEST_F(TcpHostileReader, ConnectionWithoutTimelyHelloIsClosed) {
 
 TEST_F(TcpHostileReader, BadRequestsCloseTheirChannelAndAreCounted) {
   Holder holder(4 << 20);
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
+  auto engine = reader_of(holder.endpoint());
   expect_served(holder, *engine, 1);
 
   const RecordRow row = holder.set(2, 1000);
@@ -165,8 +153,7 @@ TEST_F(TcpHostileReader, RandomBytesNeverGetAnythingOutOfTheHolder) {
   }
   EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 0; }));
   EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
+  auto engine = reader_of(holder.endpoint());
   expect_served(holder, *engine, 2);
 }
 
@@ -201,8 +188,7 @@ TEST_F(TcpHostileReader, AnIdleChannelEndsAndItsReaderConnectsAgain) {
   TcpServerConfig config;
   config.idle_timeout_ms = 200;  // time for a busy machine between connect and request
   Holder holder(4 << 20, config);
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
+  auto engine = reader_of(holder.endpoint());
   expect_served(holder, *engine, 1);
   EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 0; }));
   expect_served(holder, *engine, 2);

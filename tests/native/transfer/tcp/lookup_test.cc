@@ -6,10 +6,8 @@ namespace {
 
 constexpr HolderIndex kOther = kPeer + 1;
 
-class TcpLookup : public ::testing::Test {
+class TcpLookup : public TcpTest {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
-
   void SetUp() override { engine = make_reader(watcher); }
 
   static LookupBatch batch_of(HolderIndex peer, std::span<const Digest> digests) {
@@ -27,7 +25,6 @@ class TcpLookup : public ::testing::Test {
     located.final = view_number == 5;
   }
 
-  RecordingWatcher watcher;
   std::unique_ptr<TransferEngine> engine;
 };
 
@@ -64,11 +61,7 @@ TEST_F(TcpLookup, EachOwnerAnswersAllItsDigests) {
 }
 
 TEST_F(TcpLookup, SilentOwnerDoesNotKeepOthersFromAnswering) {
-  ScriptedHolder silent([](Wire& wire, int) {
-    if (!ScriptedHolder::greet(wire)) return;
-    wire.receive_frame();
-    wire.ends();
-  });
+  ScriptedHolder silent = answering_holder();
   Holder other(1 << 20);
   other.lookup = answer_even;
   engine->add_peer(kPeer, silent.endpoint());
@@ -82,21 +75,15 @@ TEST_F(TcpLookup, SilentOwnerDoesNotKeepOthersFromAnswering) {
 }
 
 TEST_F(TcpLookup, BadLookupAnswerIsTroubleAndIgnored) {
-  ScriptedHolder lying([](Wire& wire, int) {
-    if (!ScriptedHolder::greet(wire)) return;
-    wire.receive_frame();
-    std::vector<std::byte> frame;
-    tcp::append_located(frame, 1'000'000, {.final = true, .holders = {}, .rows = {}});
-    wire.send(frame);
-    wire.ends();
-  });
+  std::vector<std::byte> frame;
+  tcp::append_located(frame, 1'000'000, {.final = true, .holders = {}, .rows = {}});
+  ScriptedHolder lying = answering_holder(frame);
   engine->add_peer(kPeer, lying.endpoint());
   const auto digests = some_digests(4);
   LookupBatch batch = batch_of(kPeer, digests);
   engine->lookup({&batch, 1}, 5, Deadline::after_ms(20'000));
   EXPECT_FALSE(batch.answered);
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("another lookup"), std::string::npos);
+  expect_trouble("another lookup");
 }
 
 TEST_F(TcpLookup, AnotherIncarnationIsNotAsked) {

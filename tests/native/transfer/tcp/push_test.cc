@@ -16,9 +16,8 @@ std::vector<RecordRow> some_rows(size_t count) {
   return rows;
 }
 
-class TcpPush : public ::testing::Test {
+class TcpPush : public TcpTest {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
   void SetUp() override { engine = make_reader(watcher); }
 
   static PushBatch batch_of(HolderIndex peer, std::span<const RecordRow> rows) {
@@ -37,7 +36,6 @@ class TcpPush : public ::testing::Test {
     return batch.answered ? std::optional(batch.stands_at) : std::nullopt;
   }
 
-  RecordingWatcher watcher;
   std::unique_ptr<TransferEngine> engine;
 };
 
@@ -77,11 +75,7 @@ TEST_F(TcpPush, AllOwnersGetTheirChanges) {
 }
 
 TEST_F(TcpPush, SilentOwnerIsSlowAndNoTrouble) {
-  ScriptedHolder silent([](Wire& wire, int) {
-    if (!ScriptedHolder::greet(wire)) return;
-    wire.receive_frame();
-    wire.ends();
-  });
+  ScriptedHolder silent = answering_holder();
   const TimePoint began = Clock::now();
   EXPECT_EQ(push(silent.endpoint(), some_rows(4), 100), std::nullopt);
   EXPECT_GE(Clock::now() - began, std::chrono::milliseconds(100));
@@ -98,14 +92,13 @@ TEST_F(TcpPush, ChangesAreSentAgainWhenAnIdleChannelHasDied) {
     for (int frame = 0; frame < (session == 0 ? 2 : 1); ++frame) {
       const auto asked = wire.receive_frame();
       if (asked.empty()) return;
-      uint64_t request = 0;
-      FeedPart part;
+      tcp::PushHead head;
       std::vector<RecordRow> rows;
-      ASSERT_EQ(tcp::parse_push(body_of(asked), request, part, rows), nullptr);
-      heard.at(frames++) = part.from;
+      ASSERT_EQ(tcp::parse_push(body_of(asked), head, rows), nullptr);
+      heard.at(frames++) = head.from;
       if (session == 0 && frame == 1) return;  // dies without an answer to the second frame
       std::vector<std::byte> answer;
-      tcp::append_pushed(answer, request, part.to);
+      tcp::append_pushed(answer, head.request, head.to);
       wire.send(answer);
     }
   });
@@ -116,17 +109,11 @@ TEST_F(TcpPush, ChangesAreSentAgainWhenAnIdleChannelHasDied) {
 }
 
 TEST_F(TcpPush, ABadAnswerIsTrouble) {
-  ScriptedHolder lying([](Wire& wire, int) {
-    if (!ScriptedHolder::greet(wire)) return;
-    wire.receive_frame();
-    std::vector<std::byte> frame;
-    tcp::append_pushed(frame, 1'000'000, kFrom + 4);
-    wire.send(frame);
-    wire.ends();
-  });
+  std::vector<std::byte> frame;
+  tcp::append_pushed(frame, 1'000'000, kFrom + 4);
+  ScriptedHolder lying = answering_holder(frame);
   EXPECT_EQ(push(lying.endpoint(), some_rows(4)), std::nullopt);
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("another push"), std::string::npos);
+  expect_trouble("another push");
 }
 
 }  // namespace

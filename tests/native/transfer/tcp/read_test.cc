@@ -1,67 +1,57 @@
 // Reader and holder together, over 127.0.0.1.
-#include "says.h"
 #include "transfer/tcp_fixture.h"
 
 namespace peercached::testing {
 namespace {
 
 // Plain and sealed connections.
-class TcpRead : public ::testing::TestWithParam<bool> {
+class TcpRead : public TcpTest, public ::testing::WithParamInterface<bool> {
  protected:
-  static void SetUpTestSuite() { install_fault_guard(); }
   static TcpServerConfig port() {
     TcpServerConfig config;
     config.sealed = GetParam();
     return config;
   }
-  RecordingWatcher watcher;
+  // A holder, and a reader that knows it.
+  void open(uint64_t pool_bytes, const TcpEngineConfig& reader = {},
+            const TcpServerConfig& config = port()) {
+    holder.emplace(pool_bytes, config);
+    engine = reader_of(holder->endpoint(), reader);
+  }
+
+  std::optional<Holder> holder;
+  std::unique_ptr<TransferEngine> engine;
 };
 
 TEST_P(TcpRead, EveryMixOfSizesArrivesByteForByte) {
-  Holder holder(256 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
-  read_mixes(holder, [&](const std::vector<RecordRow>& rows, uint64_t first) {
-    Reading reading(rows);
-    reading.read(*engine);
-    expect_pages(reading, first);
-  });
+  open(256 << 20);
+  read_mixes(*holder, [&](const auto& rows, uint64_t first) { expect_read(*engine, rows, first); });
   EXPECT_TRUE(watcher.troubles().empty());
-  EXPECT_EQ(holder.server->stats().bad_frames, 0u);
-  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+  EXPECT_EQ(holder->server->stats().bad_frames, 0u);
+  EXPECT_TRUE(eventually([&] { return holder->pins() == 0; }));
 }
 
 TEST_P(TcpRead, FiveThousandPagesAreOneCall) {
-  Holder holder(64 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
+  open(64 << 20);
   std::vector<RecordRow> rows;
-  for (uint64_t i = 0; i < 5000; ++i) rows.push_back(holder.set(i, 1000 + i % 3000));
-  Reading reading(rows);
-  reading.read(*engine);
-  expect_pages(reading, 0);
+  for (uint64_t i = 0; i < 5000; ++i) rows.push_back(holder->set(i, 1000 + i % 3000));
+  expect_read(*engine, rows, 0);
   EXPECT_EQ(engine->health().at(0).pages, 5000u);
-  EXPECT_TRUE(eventually([&] { return holder.server->stats().pages == 5000; }));
+  EXPECT_TRUE(eventually([&] { return holder->server->stats().pages == 5000; }));
 }
 
 TEST_P(TcpRead, ManyThreadsShareFewChannels) {
-  Holder holder(64 << 20, port());
   TcpEngineConfig config;
   config.channels_per_peer_max = 2;
-  auto engine = make_reader(watcher, config);
-  engine->add_peer(kPeer, holder.endpoint());
-  const std::vector<RecordRow> rows = holder.set_many(0, 40, 60'000);
-  on_threads(8, [&] {
-    Reading reading(rows);
-    reading.read(*engine);
-    expect_pages(reading, 0);
-  });
-  EXPECT_LE(holder.server->stats().accepted, 2u);
+  open(64 << 20, config);
+  const std::vector<RecordRow> rows = holder->set_many(0, 40, 60'000);
+  on_threads(8, [&] { expect_read(*engine, rows, 0); });
+  EXPECT_LE(holder->server->stats().accepted, 2u);
 }
 
 TEST_P(TcpRead, SeveralPeersAreReadInOneCall) {
   Holder one(16 << 20, port()), two(16 << 20, port());
-  auto engine = make_reader(watcher);
+  engine = make_reader(watcher);
   engine->add_peer(1, one.endpoint());
   engine->add_peer(2, two.endpoint());
   std::vector<RecordRow> rows_one, rows_two;
@@ -78,14 +68,12 @@ TEST_P(TcpRead, SeveralPeersAreReadInOneCall) {
 }
 
 TEST_P(TcpRead, ReusedSlotIsStaleAndNotServed) {
-  Holder holder(1 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
-  const RecordRow kept = holder.set(1, 30'000);
-  RecordRow reused = holder.set(2, 30'000);
+  open(1 << 20);
+  const RecordRow kept = holder->set(1, 30'000);
+  RecordRow reused = holder->set(2, 30'000);
   std::vector<RecordRow> withdrawn;
-  holder.pool.remove({&reused.digest, 1}, withdrawn);
-  const RecordRow next = holder.set(3, 30'000);
+  holder->pool.remove({&reused.digest, 1}, withdrawn);
+  const RecordRow next = holder->set(3, 30'000);
   RecordRow wrong_length = kept;
   wrong_length.length = 29'999;
   RecordRow beyond = kept;
@@ -100,35 +88,27 @@ TEST_P(TcpRead, ReusedSlotIsStaleAndNotServed) {
     EXPECT_EQ(reading.ops[i].status, PageStatus::stale) << i;
     EXPECT_TRUE(is_painted(reading.ops[i].dest, reading.ops[i].length)) << i;
   }
-  EXPECT_EQ(holder.server->stats().stale, 4u);
-  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+  EXPECT_EQ(holder->server->stats().stale, 4u);
+  EXPECT_TRUE(eventually([&] { return holder->pins() == 0; }));
 }
 
 TEST_P(TcpRead, DepartedHolderServesNothingToUninformedReaders) {
-  Holder holder(1 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
-  const RecordRow row = holder.set(1, 30'000);
-  Reading before({row});
-  before.read(*engine);
-  EXPECT_EQ(before.ops[0].status, PageStatus::ok);
-  holder.serves = false;
-  Reading after({row});
-  after.read(*engine);
-  EXPECT_EQ(after.ops[0].status, PageStatus::stale);
+  open(1 << 20);
+  const RecordRow row = holder->set(1, 30'000);
+  EXPECT_EQ(one_read(*engine, row), PageStatus::ok);
+  holder->serves = false;
+  EXPECT_EQ(one_read(*engine, row), PageStatus::stale);
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
 TEST_P(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
-  Holder holder(4 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
+  open(4 << 20);
   // Each round rewrites half of the pool, so records become stale all the time.
   constexpr size_t kPages = 30;
   std::mutex mutex;
   std::vector<RecordRow> rows(kPages);
   std::vector<uint64_t> numbers(kPages);
-  for (size_t i = 0; i < kPages; ++i) rows[i] = holder.set(numbers[i] = i, 60'000);
+  for (size_t i = 0; i < kPages; ++i) rows[i] = holder->set(numbers[i] = i, 60'000);
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> allowed{0};  // the writer never replaces all pages between two reads
   std::thread writer([&] {
@@ -137,8 +117,8 @@ TEST_P(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
       while (number - 1000 >= allowed && !stop) std::this_thread::yield();
       const Digest old = rows[i].digest;
       std::vector<RecordRow> withdrawn;
-      holder.pool.remove({&old, 1}, withdrawn);
-      const RecordRow row = holder.set(number, 60'000);
+      holder->pool.remove({&old, 1}, withdrawn);
+      const RecordRow row = holder->set(number, 60'000);
       std::lock_guard lock(mutex);
       rows[i] = row;
       numbers[i] = number++;
@@ -169,27 +149,22 @@ TEST_P(TcpRead, ReadersOfAChurningPoolSeeTheRightBytesOrStale) {
   stop = true;
   writer.join();
   EXPECT_GT(ok, 0u);
-  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+  EXPECT_TRUE(eventually([&] { return holder->pins() == 0; }));
 }
 
 TEST_P(TcpRead, UnknownPeerOrIncarnationIsAnError) {
-  auto engine = make_reader(watcher);
-  Holder holder(1 << 20, port());
-  const RecordRow row = holder.set(1, 100);
-  Reading unknown({row});
-  unknown.read(*engine);
-  EXPECT_EQ(unknown.ops[0].status, PageStatus::error);
-  engine->add_peer(kPeer, holder.endpoint());
+  open(1 << 20);
+  const RecordRow row = holder->set(1, 100);
+  EXPECT_EQ(one_read(*make_reader(watcher), row), PageStatus::error);
   Reading other_start({row}, kPeer, kHolderIncarnation + 1);
   other_start.read(*engine);
   EXPECT_EQ(other_start.ops[0].status, PageStatus::error);
 }
 
 TEST_P(TcpRead, AnImpossibleLengthIsAnErrorAndTheOthersArrive) {
-  Holder holder(1 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
-  Reading reading({holder.set(0, 100), holder.set(1, 100), holder.set(2, 100), holder.set(3, 100)});
+  open(1 << 20);
+  Reading reading(
+      {holder->set(0, 100), holder->set(1, 100), holder->set(2, 100), holder->set(3, 100)});
   reading.ops[0].length = 0;
   reading.ops[2].length = kPageBytesMax + 1;
   reading.read(*engine);
@@ -200,10 +175,8 @@ TEST_P(TcpRead, AnImpossibleLengthIsAnErrorAndTheOthersArrive) {
 }
 
 TEST_P(TcpRead, APassedDeadlineTouchesNothing) {
-  Holder holder(1 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
-  Reading reading({holder.set(1, 1000)});
+  open(1 << 20);
+  Reading reading({holder->set(1, 1000)});
   reading.read(*engine, 0);
   EXPECT_EQ(reading.ops[0].status, PageStatus::deadline);
   EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
@@ -211,10 +184,8 @@ TEST_P(TcpRead, APassedDeadlineTouchesNothing) {
 }
 
 TEST_P(TcpRead, AFencedGateStopsAllWriting) {
-  Holder holder(64 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
-  Reading reading({holder.set(1, 20 << 20), holder.set(2, 20 << 20)});
+  open(64 << 20);
+  Reading reading({holder->set(1, 20 << 20), holder->set(2, 20 << 20)});
   reading.gate.fence();
   reading.read(*engine);
   EXPECT_EQ(reading.count(PageStatus::deadline), 2u);
@@ -229,23 +200,16 @@ __attribute__((no_sanitize("thread"))) void turn_bit(std::byte* at) {
 }
 
 TEST_P(TcpRead, AByteChangedAnywhereInALargePageIsFound) {
-  Holder holder(64 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
+  open(64 << 20);
   constexpr uint32_t kLargeBytes = (5 << 20) + 77;
-  const RecordRow row = holder.set(1, kLargeBytes);
+  const RecordRow row = holder->set(1, kLargeBytes);
   for (size_t at : {size_t{0}, size_t{1023}, kGatePieceBytes, size_t{3'333'333},
                     size_t{kLargeBytes - 78}, size_t{kLargeBytes - 1}}) {
-    std::byte* byte = holder.pool.base() + row.offset + sizeof(SlotHeader) + at;
+    std::byte* byte = holder->pool.base() + row.offset + sizeof(SlotHeader) + at;
     turn_bit(byte);
-    Reading damaged({row});
-    damaged.read(*engine);
-    EXPECT_EQ(damaged.ops[0].status, PageStatus::stale) << at;
+    EXPECT_EQ(one_read(*engine, row), PageStatus::stale) << at;
     turn_bit(byte);
-    Reading whole({row});
-    whole.read(*engine);
-    EXPECT_EQ(whole.ops[0].status, PageStatus::ok) << at;
-    EXPECT_TRUE(is_page(whole.ops[0].dest, kLargeBytes, 1));
+    expect_read(*engine, {row}, 1);
   }
 }
 
@@ -264,150 +228,114 @@ class FencingSink : public PageSink {
 };
 
 TEST_P(TcpRead, AGateFencedInMidReadLeavesTheRestUnwritten) {
-  Holder holder(64 << 20, port());
   TcpEngineConfig config;
   config.channels_per_read_max = 1;
-  auto engine = make_reader(watcher, config);
-  engine->add_peer(kPeer, holder.endpoint());
-  const std::vector<RecordRow> rows = holder.set_many(0, 10, 2 << 20);
+  open(64 << 20, config);
+  const std::vector<RecordRow> rows = holder->set_many(0, 10, 2 << 20);
   Reading reading(rows);
   FencingSink sink(reading.gate);
   engine->read({&reading.batch, 1}, Deadline::after_ms(10'000), reading.gate.gate, sink);
   EXPECT_EQ(reading.count(PageStatus::ok), 1u);
   EXPECT_EQ(reading.count(PageStatus::deadline), 9u);
   EXPECT_TRUE(is_painted(reading.ops[2].dest, 8 * reading.ops[2].length));
-  EXPECT_TRUE(eventually([&] { return holder.pins() == 0; }));
+  EXPECT_TRUE(eventually([&] { return holder->pins() == 0; }));
 }
 
 TEST_P(TcpRead, ARestartedPeerIsReadAgainOverAFreshConnection) {
-  auto holder = std::make_unique<Holder>(1 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder->endpoint());
+  open(1 << 20);
   const RecordRow row = holder->set(1, 1000);
-  Reading first({row});
-  first.read(*engine);
-  EXPECT_EQ(first.ops[0].status, PageStatus::ok);
-  // Only the server restarts on its port: the idle channel is dead, the peer is not.
-  TcpServerConfig config = port();
-  config.host = "127.0.0.1";
-  config.port = holder->server->port();
-  config.incarnation = kHolderIncarnation;
-  holder->server.reset();
-  holder->server = std::make_unique<TcpServer>(
-      config, holder->pool, [](auto&, Incarnation) { return kToken; }, TcpServer::Answers{});
-  Reading second({row});
-  second.read(*engine);
-  EXPECT_EQ(second.ops[0].status, PageStatus::ok);
+  EXPECT_EQ(one_read(*engine, row), PageStatus::ok);
+  holder->restart();  // the idle channel is dead, the peer is not
+  EXPECT_EQ(one_read(*engine, row), PageStatus::ok);
   EXPECT_TRUE(watcher.troubles().empty());
 }
 
 TEST_P(TcpRead, ADeadPeerIsReportedOnceAndCostsNoTime) {
-  auto engine = make_reader(watcher);
-  PeerEndpoint gone;
-  RecordRow row;
-  {
-    Holder holder(1 << 20, port());
-    gone = holder.endpoint();
-    row = holder.set(1, 1000);
-  }
-  engine->add_peer(kPeer, gone);
+  open(1 << 20);
+  const RecordRow row = holder->set(1, 1000);
+  holder.reset();
   Reading reading({row, row, row});
   const TimePoint start = Clock::now();
   reading.read(*engine, 60'000);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   EXPECT_EQ(reading.count(PageStatus::error), 3u);
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  EXPECT_NE(watcher.troubles()[0].find("cannot connect"), std::string::npos);
+  expect_trouble("cannot connect");
 }
 
 TEST_P(TcpRead, AWrongTokenIsRefusedCountedAndReported) {
-  Holder holder(1 << 20, port());
-  auto engine = make_reader(watcher);
-  PeerEndpoint endpoint = holder.endpoint();
+  holder.emplace(1 << 20, port());
+  PeerEndpoint endpoint = holder->endpoint();
   endpoint.token = std::string(32, 'w');
-  engine->add_peer(kPeer, endpoint);
-  Reading reading({holder.set(1, 1000)});
-  reading.read(*engine);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
-  EXPECT_TRUE(eventually([&] { return holder.server->stats().bad_hellos == 1; }));
-  ASSERT_EQ(watcher.troubles().size(), 1u);
-  const std::string trouble = watcher.troubles()[0];
-  EXPECT_TRUE(says(trouble, "shake hands again [token unknown]")) << trouble;
-  EXPECT_TRUE(says(trouble, GetParam() ? "TLS: " : "refused: ")) << trouble;
+  engine = reader_of(endpoint);
+  EXPECT_EQ(one_read(*engine, holder->set(1, 1000)), PageStatus::error);
+  EXPECT_TRUE(eventually([&] { return holder->server->stats().bad_hellos == 1; }));
+  expect_trouble("shake hands again [token unknown]");
+  expect_trouble(GetParam() ? "TLS: " : "refused: ");
   endpoint.token = "short";
   EXPECT_THROW(engine->add_peer(kPeer, endpoint), std::invalid_argument);
 }
 
 TEST_P(TcpRead, AnotherIncarnationThanExpectedIsRefused) {
-  Holder holder(1 << 20, port(), kHolderIncarnation + 1);
-  auto engine = make_reader(watcher);
-  PeerEndpoint endpoint = holder.endpoint();
+  holder.emplace(1 << 20, port(), kHolderIncarnation + 1);
+  PeerEndpoint endpoint = holder->endpoint();
   endpoint.incarnation = kHolderIncarnation;  // from an old record
-  engine->add_peer(kPeer, endpoint);
-  Reading reading({holder.set(1, 1000)});
+  engine = reader_of(endpoint);
+  Reading reading({holder->set(1, 1000)});
   reading.read(*engine);
   EXPECT_EQ(reading.ops[0].status, PageStatus::error);
-  EXPECT_TRUE(eventually([&] { return holder.server->stats().bad_hellos == 1; }));
+  EXPECT_TRUE(eventually([&] { return holder->server->stats().bad_hellos == 1; }));
   EXPECT_TRUE(is_painted(reading.memory.data(), reading.memory.size()));
 }
 
 TEST_P(TcpRead, AFullServerRefusesFurtherChannelsAndServesTheOthers) {
   TcpServerConfig server_config = port();
   server_config.channels_max = 1;
-  Holder holder(32 << 20, server_config);
   TcpEngineConfig config;
   config.channels_per_read_max = 3;
-  auto engine = make_reader(watcher, config);
-  engine->add_peer(kPeer, holder.endpoint());
-  const std::vector<RecordRow> rows = holder.set_many(0, 16, 1 << 20);
+  open(32 << 20, config, server_config);
+  const std::vector<RecordRow> rows = holder->set_many(0, 16, 1 << 20);
   // One channel may bring all pages before the others have said hello.
   EXPECT_TRUE(eventually([&] {
-    Reading reading(rows);
-    reading.read(*engine);
-    expect_pages(reading, 0);
-    return holder.server->stats().refused >= 1;
+    expect_read(*engine, rows, 0);
+    return holder->server->stats().refused >= 1;
   }));
   EXPECT_TRUE(watcher.troubles().empty()) << "one channel is enough";
 }
 
 TEST_P(TcpRead, AServerThatDropsAPeerCutsItsChannels) {
-  Holder holder(1 << 20, port());
-  auto engine = make_reader(watcher);
-  engine->add_peer(kPeer, holder.endpoint());
-  const RecordRow row = holder.set(1, 1000);
+  open(1 << 20);
+  const RecordRow row = holder->set(1, 1000);
   Reading first({row});
   first.read(*engine);
-  EXPECT_EQ(holder.server->stats().channels, 1u);
-  holder.server->drop_peer("reader", kReaderIncarnation + 1);
-  holder.server->drop_peer("another", kReaderIncarnation);
+  EXPECT_EQ(holder->server->stats().channels, 1u);
+  holder->server->drop_peer("reader", kReaderIncarnation + 1);
+  holder->server->drop_peer("another", kReaderIncarnation);
   Reading second({row});
   second.read(*engine);
-  EXPECT_EQ(holder.server->stats().accepted, 1u) << "those were others";
-  holder.server->drop_peer("reader", kReaderIncarnation);
-  EXPECT_TRUE(eventually([&] { return holder.server->stats().channels == 0; }));
+  EXPECT_EQ(holder->server->stats().accepted, 1u) << "those were others";
+  holder->server->drop_peer("reader", kReaderIncarnation);
+  EXPECT_TRUE(eventually([&] { return holder->server->stats().channels == 0; }));
 }
 
 TEST_P(TcpRead, AddingTheSamePeerAgainKeepsItsChannels) {
-  Holder holder(1 << 20, port());
-  auto engine = make_reader(watcher);
-  const RecordRow row = holder.set(1, 1000);
+  holder.emplace(1 << 20, port());
+  engine = make_reader(watcher);
+  const RecordRow row = holder->set(1, 1000);
   for (int round = 0; round < 3; ++round) {
-    engine->add_peer(kPeer, holder.endpoint());
-    Reading reading({row});
-    reading.read(*engine);
-    EXPECT_EQ(reading.ops[0].status, PageStatus::ok);
+    engine->add_peer(kPeer, holder->endpoint());
+    EXPECT_EQ(one_read(*engine, row), PageStatus::ok);
   }
-  EXPECT_EQ(holder.server->stats().accepted, 1u);
+  EXPECT_EQ(holder->server->stats().accepted, 1u);
 }
 
 TEST_P(TcpRead, TakenPortErrorNamesTheAddressAndTheKey) {
-  Holder holder(1 << 20, port());
+  holder.emplace(1 << 20, port());
   TcpServerConfig config = port();
   config.host = "127.0.0.1";
-  config.port = holder.server->port();
+  config.port = holder->server->port();
   try {
     TcpServer second(
-        config, holder.pool, [](auto&, Incarnation) { return kToken; }, TcpServer::Answers{});
+        config, holder->pool, [](auto&, Incarnation) { return kToken; }, TcpServer::Answers{});
     FAIL();
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();

@@ -8,7 +8,6 @@
 #include <iterator>
 #include <string_view>
 
-#include "says.h"
 #include "transfer/scripted_peer.h"
 #include "transfer/tcp/channel.h"
 #include "transfer/tcp/follower.h"
@@ -78,15 +77,9 @@ bool kernel_has_tls() {
   return std::string(std::istreambuf_iterator(file), {}).find("tls") != std::string::npos;
 }
 
-class Sealed : public ::testing::Test {
+class Sealed : public TcpTest {
  protected:
-  std::unique_ptr<TransferEngine> reader_of(const PeerEndpoint& endpoint) {
-    auto engine = make_reader(watcher);
-    engine->add_peer(kPeer, endpoint);
-    return engine;
-  }
   void TearDown() override { tcp::Seal::policy = {}; }
-  RecordingWatcher watcher;
 };
 
 // tests/rdma runs this where the kernel has TLS.
@@ -97,11 +90,8 @@ TEST_F(Sealed, EachEndLeavesItsPagesToTheKernelOrNot) {
     tcp::Seal::policy.kernel_receives = receives;
     Holder holder(256 << 20, sealed());
     auto engine = reader_of(holder.endpoint());
-    read_mixes(holder, [&](const std::vector<RecordRow>& rows, uint64_t first) {
-      Reading reading(rows);
-      reading.read(*engine);
-      expect_pages(reading, first);
-    });
+    read_mixes(holder,
+               [&](const auto& rows, uint64_t first) { expect_read(*engine, rows, first); });
     EXPECT_TRUE(watcher.troubles().empty()) << watcher.troubles()[0];
     EXPECT_EQ(holder.server->stats().kernel_sealed != 0, sends && kernel_has_tls());
     if (!kernel_has_tls()) return;  // all pairs are the same
@@ -134,11 +124,7 @@ TEST_F(Sealed, AConnectionWhoseKeyIsUsedUpIsReplaced) {
   Holder holder(8 << 20, sealed());
   auto engine = reader_of(holder.endpoint());
   const std::vector<RecordRow> rows = holder.set_many(1, 8, 200'000);
-  for (int round = 0; round < 10; ++round) {
-    Reading reading(rows);
-    reading.read(*engine);
-    expect_pages(reading, 1);
-  }
+  for (int round = 0; round < 10; ++round) expect_read(*engine, rows, 1);
   EXPECT_GT(holder.server->stats().accepted, 4u);
   EXPECT_TRUE(watcher.troubles().empty());
 }
@@ -210,9 +196,7 @@ TEST_F(Sealed, AReaderThatIsNotKnownIsCountedAndNamed) {
   stranger.incarnation = kReaderIncarnation;
   auto engine = make_tcp_engine(stranger, watcher);
   engine->add_peer(kPeer, holder.endpoint());
-  Reading reading({holder.set(1, 1000)});
-  reading.read(*engine);
-  EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+  EXPECT_EQ(one_read(*engine, holder.set(1, 1000)), PageStatus::error);
   EXPECT_TRUE(eventually([&] { return holder.server->stats().unauthorised == 1; }));
   const std::vector<std::string> said = notices.take();
   ASSERT_EQ(said.size(), 1u);
@@ -289,9 +273,7 @@ TEST_F(Sealed, PeerThatOnlyChangesItsKeyIsDropped) {
     RecordingWatcher watching;
     auto engine = make_reader(watching);
     engine->add_peer(kPeer, endpoint);
-    Reading reading({row});
-    reading.read(*engine, 60'000);
-    EXPECT_EQ(reading.ops[0].status, PageStatus::error);
+    EXPECT_EQ(one_read(*engine, row, 60'000), PageStatus::error);
     const char* trouble =
         receives && kernel_has_tls() ? "an alert or a key update" : "only key updates and no data";
     EXPECT_TRUE(says(watching.troubles().at(0), trouble)) << watching.troubles()[0];
