@@ -53,13 +53,6 @@ def forget(at: Daemon, node_id: str) -> None:
     eventually(lambda: CliRunner().invoke(main, command).exit_code == exits.OK)
 
 
-def all_meet(cluster: Cluster) -> None:
-    members = [daemon.node_id for daemon in cluster.daemons if daemon.alive]
-    for daemon in cluster.daemons:
-        if daemon.alive:
-            daemon.wait_members(members)
-
-
 def nobody_finds_a_removed_page(cluster: Cluster, worker: Worker) -> None:
     readers = {d.node_id: worker(d) for d in cluster.daemons if d.alive}
     for node_id, reader in readers.items():
@@ -91,7 +84,7 @@ def test_a_paused_node_that_was_forgotten_drops_what_was_removed(
     remove_and_forget(trio, network, worker)
     network.heal("c")
     c.thaw()
-    all_meet(trio)
+    trio.wait_complete()
     nobody_finds_a_removed_page(trio, worker)
 
 
@@ -106,14 +99,12 @@ def test_a_forgotten_node_that_is_back_hands_no_removed_page_on(
     remove_and_forget(trio, network, worker)
     c.wait_members(["c"])
     network.heal("c")
-    all_meet(trio)
-    with AdminClient(str(c.admin_path)) as admin:
-        if way == "move":
-            with suppress(Refused):
-                admin.move("test", KEYS, "a")
-        else:
-            admin.drain(1 << 40, 20.0, True)
-            eventually(lambda: c.status()["drain"]["state"] == "drained", 20)
+    trio.wait_complete()
+    if way == "move":
+        with AdminClient(str(c.admin_path)) as admin, suppress(Refused):
+            admin.move("test", KEYS, "a")
+    else:
+        c.drain(stay=True)
     # Pages that c handed on would outlive it.
     c.kill()
     nobody_finds_a_removed_page(trio, worker)
@@ -130,7 +121,7 @@ def test_a_node_behind_a_firewall_that_refused_drops_what_was_removed(
     wait_views(a, b)
     remove(worker(a))
     network.restore("c")
-    all_meet(trio)
+    trio.wait_complete()
     nobody_finds_a_removed_page(trio, worker)
 
 
@@ -149,7 +140,7 @@ def test_two_backups_restored_one_after_the_other_bring_no_removed_page_back(
     state = [*cluster.folder.glob("removals-c.*")]
     copy(state, backups)
     c.start()
-    all_meet(cluster)
+    cluster.wait_complete()
     remove(worker(a), OTHERS[:20])
     assert all(worker(c).set(KEYS, OLD))
     if disk:
@@ -158,15 +149,15 @@ def test_two_backups_restored_one_after_the_other_bring_no_removed_page_back(
     pages = Path(str(c.options["disk-path" if disk else "pool-file"]))
     copy([pages], backups)
     c.start()
-    all_meet(cluster)
+    cluster.wait_complete()
     remove(worker(a))
 
     restart_with(c, state, backups)
-    all_meet(cluster)
+    cluster.wait_complete()
     # Now the position of the copied pages is one of c's journal again.
     remove(worker(a), OTHERS)
     restart_with(c, [pages], backups)
-    all_meet(cluster)
+    cluster.wait_complete()
     nobody_finds_a_removed_page(cluster, worker)
 
 
@@ -196,7 +187,7 @@ def test_a_node_whose_address_another_node_had_drops_what_was_removed(
         daemon.launcher = network.launcher(daemon.node_id)
         daemon.heads = [head]
         daemon.start()
-    all_meet(cluster)
+    cluster.wait_complete()
     assert all(worker(c).set(KEYS, OLD))
     other.launcher = network.replace("c")
     other.host, other.meta_port, other.heads = c.host, c.meta_port, [head]
@@ -206,7 +197,7 @@ def test_a_node_whose_address_another_node_had_drops_what_was_removed(
     remove(worker(a))
     assert other.stop() == 0
     network.restore("c")
-    all_meet(cluster)
+    cluster.wait_complete()
     nobody_finds_a_removed_page(cluster, worker)
 
 
@@ -214,9 +205,7 @@ def test_a_node_that_has_left_begins_no_removal(make_cluster: MakeCluster, worke
     """Nobody else would know of it, and nobody drives it on."""
     a, b, c = make_cluster(3).daemons
     assert all(worker(a).set(KEYS, OLD))
-    with AdminClient(str(c.admin_path)) as admin:
-        admin.drain(1 << 40, 20.0, False)
-    eventually(lambda: c.status()["drain"]["state"] == "left", 20)
+    c.drain(stay=False)
     wait_views(a, b)
     assert set(worker(c, timeout_s=seconds(2.0)).remove(KEYS)) == {Status.draining}
     assert c.status()["removals"]["running"] == 0
@@ -237,5 +226,5 @@ def test_a_clear_that_only_a_forgotten_node_knew_hides_no_page_from_removals(
     assert all(at_c.set(KEYS, OLD))
     remove_and_forget(trio, network, worker)
     network.heal("c")
-    all_meet(trio)
+    trio.wait_complete()
     nobody_finds_a_removed_page(trio, worker)

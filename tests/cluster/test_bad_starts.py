@@ -33,7 +33,7 @@ def test_node_with_duplicate_id_refuses_to_start_and_names_the_first(
     # These first reads open data-plane connections that did not exist before the twin started.
     assert head.has(at_first)
     assert first.has(at_head)
-    assert not any(member["suspect"] for member in cluster[1].status()["membership"]["members"])
+    assert not cluster[1].suspects()
 
 
 def test_node_without_reachable_head_serves_locally_warns_and_joins_later(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from harness.cluster import Cluster, Daemon
-from harness.etcd import Etcd, names, reason_to_skip, with_etcd
+from harness.etcd import Etcd, reason_to_skip, with_etcd
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
@@ -69,6 +69,6 @@ def test_a_node_that_did_not_see_the_goodbye_finds_it_in_etcd(nodes: Cluster, et
     etcd.start()
     a.thaw()
     for daemon in (a, c):
-        eventually(lambda: "b" not in names(daemon), 60)  # noqa: B023
+        eventually(lambda: "b" not in daemon.members(), 60)  # noqa: B023
         eventually(lambda: departure(daemon, "b"), 60)  # noqa: B023
         assert (departure(daemon, "b"), lost(daemon)) == ("left", [])

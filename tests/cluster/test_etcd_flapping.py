@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from harness.clock import now_s, seconds
 from harness.cut_proxy import CutProxy
-from harness.etcd import TTL_S, Etcd, names, sentences, with_etcd
+from harness.etcd import TTL_S, Etcd, with_etcd
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.said import sentences as sentences_of
@@ -249,12 +249,12 @@ def test_flapping_daemon_starts_warns_and_joins_later(
         daemon.start()
     for daemon in nodes.daemons:
         daemon.wait_ready()
-    assert "c has come and gone too often lately" in sentences(nodes[2])
-    eventually(lambda: names(nodes[0]) == ["a", "b"])
+    assert "c has come and gone too often lately" in nodes[2].sentences()
+    eventually(lambda: nodes[0].members() == ["a", "b"])
     keys = keys_of("of a flapping node", 16)
     pages = nodes[2].attach()
     assert set(pages.set(keys)) == {Status.draining}, "removals would not reach it"
     nodes.wait_complete()
     eventually(lambda: all(pages.set(keys)))
     eventually(lambda: nodes[0].attach().has(keys), 10, "its pages are found")
-    assert "too often" not in sentences(nodes[2])
+    assert "too often" not in nodes[2].sentences()

@@ -37,16 +37,12 @@ def resident_bytes(daemon: Daemon) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def codes(daemon: Daemon) -> list[str]:
-    return [entry["code"] for entry in daemon.status()["health"]]
-
-
 def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     began = time.time()
     cluster[2].kill()
     for survivor in (cluster[0], cluster[1]):
-        eventually(lambda: "node_lost" in codes(survivor), 30)  # noqa: B023
+        eventually(lambda: "node_lost" in survivor.codes(), 30)  # noqa: B023
         [gone] = survivor.status()["departed"]
         assert (gone["node_id"], gone["lost"]) == ("c", True)
         assert began <= gone["at"] <= time.time()
@@ -61,7 +57,7 @@ def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeC
     assert "lost" in kinds(cluster[1], "c"), "it remembers what an earlier start saw"
     cluster.start_again(cluster[2])
     for survivor in (cluster[0], cluster[1]):
-        eventually(lambda: "node_lost" not in codes(survivor), 30)  # noqa: B023
+        eventually(lambda: "node_lost" not in survivor.codes(), 30)  # noqa: B023
         assert survivor.status()["departed"] == []
         assert kinds(survivor, "c")[-1] == "restarted"
 
@@ -70,7 +66,7 @@ def test_a_node_that_was_stopped_has_left_and_nobody_warns(make_cluster: MakeClu
     cluster = make_cluster(2)
     assert cluster[1].stop() == 0
     eventually(lambda: kinds(cluster[0], "b")[-1:] == ["left"], 30)
-    assert "node_lost" not in codes(cluster[0])
+    assert "node_lost" not in cluster[0].codes()
     assert [gone["lost"] for gone in cluster[0].status()["departed"]] == [False]
 
 
@@ -78,7 +74,7 @@ def test_an_operator_forgets_a_lost_node_on_all_nodes(make_cluster: MakeCluster)
     cluster = make_cluster(3)
     cluster[2].kill()
     for survivor in (cluster[0], cluster[1]):
-        eventually(lambda: "node_lost" in codes(survivor), 30)  # noqa: B023
+        eventually(lambda: "node_lost" in survivor.codes(), 30)  # noqa: B023
     assert "Forgot 'c' on all nodes." in ctl(cluster[0], "forget", "c", "--yes")
     for survivor in (cluster[0], cluster[1]):
         assert survivor.status()["departed"] == []

@@ -12,9 +12,6 @@ from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
-from harness.waiting import eventually
-
-from peercached.admin.client import AdminClient
 
 PAGE_BYTES = 4096
 SMALL_CACHE = {"location_cache_entries": 1024, "directory_copies": 0}
@@ -129,8 +126,5 @@ def test_join_drain_and_leave_cost_steady_readers_no_page(make_hosts: MakeCluste
 
 
 def drain(daemon: Daemon) -> None:
-    with AdminClient(str(daemon.admin_path)) as admin:
-        admin.drain(1 << 40, 60.0, False)
-    eventually(lambda: daemon.status()["drain"]["state"] == "left", 60)
-    assert daemon.status()["drain"]["complete"]
+    assert daemon.drain(stay=False)["complete"]
     daemon.kill()  # nothing depends on it any more

@@ -81,15 +81,8 @@ def stopped(daemon: Daemon) -> None:
 
 def left(daemon: Daemon) -> None:
     """Leaves as the manual describes it for an upgrade."""
-    drain(daemon, stay=False)
+    daemon.drain(stay=False)
     assert daemon.stop(30) == 0
-
-
-def drain(daemon: Daemon, *, stay: bool) -> None:
-    with AdminClient(str(daemon.admin_path)) as admin:
-        admin.drain(1 << 40, 60.0, stay)
-    final = "drained" if stay else "left"
-    eventually(lambda: daemon.status()["drain"]["state"] == final, 30)
 
 
 def stores_of(store: str, folder: Path, files: PoolFiles) -> list[dict[str, Any]]:
@@ -568,7 +561,7 @@ def test_a_drained_node_that_stays_is_asked(
     a, b, _ = cluster.daemons
     assert all(worker(a).set(KEYS, OLD))
     wait_written(a)
-    drain(a, stay=True)
+    a.drain(stay=True)
     removed(worker(b))
     assert all(worker(b).set(KEYS, NEW))
     all_is_new(cluster, worker)
@@ -584,7 +577,7 @@ def test_a_node_that_has_left_serves_nothing_that_it_has_still(
     at_a = worker(a)
     assert all(at_a.set(KEYS, OLD))
     wait_written(a)
-    drain(a, stay=False)
+    a.drain(stay=False)
     removed(worker(b))
     assert at_a.get(KEYS) == [None] * len(KEYS)
     assert not any(at_a.client.contains(KEYS))
@@ -609,7 +602,7 @@ def test_no_removal_is_undone_by_a_drain(make_cluster: MakeCluster, worker: Work
 
     with Background(remove_some) as removing:
         removing.wait_rounds(1)
-        drain(a, stay=True)
+        a.drain(stay=True)
         eventually(lambda: len(gone) == len(keys), 60, "all to be removed")
     for daemon in cluster.daemons:
         at = worker(daemon)
