@@ -62,13 +62,23 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture
-def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
-    """Three daemons, each on its own host."""
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    yield cluster
-    for daemon in cluster.daemons:
-        daemon.clean_up()
+def on_hosts(network: Network, make_cluster: MakeCluster) -> Iterator[MakeCluster]:
+    """`on_hosts(pool_size="8MiB")`: three daemons, each on its own host."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Cluster:
+            cluster = make_cluster(3, start=False, **options)
+            for daemon in cluster.daemons:
+                stack.callback(daemon.clean_up)
+            network.start(cluster)
+            return cluster
+
+        yield make
+
+
+@pytest.fixture
+def hosts(on_hosts: MakeCluster) -> Cluster:
+    return on_hosts()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from harness.clock import seconds
 from harness.cluster import Daemon
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
+from harness.secret_file import secret_file
 from harness.versions import Versions
 from harness.waiting import eventually
 
@@ -58,16 +59,14 @@ def program(
 
 @contextmanager
 def daemon_of_another_cluster(dead: Daemon, folder: Path) -> Iterator[None]:
-    secret = folder / "secret"
-    secret.write_text("of another cluster, 32 characters\n")
-    secret.chmod(0o600)
+    secret = secret_file(folder, b"of another cluster, 32 characters\n")
     other = Daemon(
         folder,
         node_id="other",
         host=dead.host,
         meta_port=dead.meta_port,
         heads=[dead.address],
-        options={"cluster-secret-file": str(secret)},
+        options={"cluster-secret-file": secret},
     )
     other.start()
     other.wait_members(["other"])

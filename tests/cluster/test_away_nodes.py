@@ -35,13 +35,6 @@ ALL_DROPPED_S = 10.0
 Worker = Callable[..., Versions]
 
 
-@pytest.fixture
-def trio(network: Network, make_cluster: MakeCluster) -> Cluster:
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    return cluster
-
-
 def remove(at: Versions, keys: Sequence[bytes] = KEYS) -> None:
     """Repeats the removal until it is confirmed."""
     eventually(lambda: all(status in GONE for status in at.remove(keys)), 20, "a sure removal")
@@ -76,30 +69,30 @@ def remove_and_forget(cluster: Cluster, network: Network, worker: Worker) -> Non
 
 @pytest.mark.netns
 def test_a_paused_node_that_was_forgotten_drops_what_was_removed(
-    trio: Cluster, network: Network, worker: Worker
+    hosts: Cluster, network: Network, worker: Worker
 ) -> None:
-    c = trio[2]
+    c = hosts[2]
     assert all(worker(c).set(KEYS, OLD))
     c.freeze()
-    remove_and_forget(trio, network, worker)
+    remove_and_forget(hosts, network, worker)
     network.heal("c")
     c.thaw()
-    trio.wait_complete()
-    nobody_finds_a_removed_page(trio, worker)
+    hosts.wait_complete()
+    nobody_finds_a_removed_page(hosts, worker)
 
 
 @pytest.mark.netns
 @pytest.mark.parametrize("way", ["move", "drain"])
 def test_a_forgotten_node_that_is_back_hands_no_removed_page_on(
-    trio: Cluster, network: Network, worker: Worker, way: str
+    hosts: Cluster, network: Network, worker: Worker, way: str
 ) -> None:
-    c = trio[2]
+    c = hosts[2]
     assert all(worker(c).set(KEYS, OLD))
     network.cut("c")
-    remove_and_forget(trio, network, worker)
+    remove_and_forget(hosts, network, worker)
     c.wait_members(["c"])
     network.heal("c")
-    trio.wait_complete()
+    hosts.wait_complete()
     if way == "move":
         with AdminClient(str(c.admin_path)) as admin, suppress(Refused):
             admin.move("test", KEYS, "a")
@@ -107,22 +100,22 @@ def test_a_forgotten_node_that_is_back_hands_no_removed_page_on(
         c.drain(stay=True)
     # Pages that c handed on would outlive it.
     c.kill()
-    nobody_finds_a_removed_page(trio, worker)
+    nobody_finds_a_removed_page(hosts, worker)
 
 
 @pytest.mark.netns
 def test_a_node_behind_a_firewall_that_refused_drops_what_was_removed(
-    trio: Cluster, network: Network, worker: Worker
+    hosts: Cluster, network: Network, worker: Worker
 ) -> None:
     """Refused connections look as if c had ended."""
-    a, b, c = trio.daemons
+    a, b, c = hosts.daemons
     assert all(worker(c).set(KEYS, OLD))
     network.replace("c")
     wait_views(a, b)
     remove(worker(a))
     network.restore("c")
-    trio.wait_complete()
-    nobody_finds_a_removed_page(trio, worker)
+    hosts.wait_complete()
+    nobody_finds_a_removed_page(hosts, worker)
 
 
 @pytest.mark.parametrize("store", ["disk", "pool file"])
@@ -215,16 +208,16 @@ def test_a_node_that_has_left_begins_no_removal(make_cluster: MakeCluster, worke
 
 @pytest.mark.netns
 def test_a_clear_that_only_a_forgotten_node_knew_hides_no_page_from_removals(
-    trio: Cluster, network: Network, worker: Worker
+    hosts: Cluster, network: Network, worker: Worker
 ) -> None:
     """After a clear, keys have other digests than those that the members remove."""
-    c = trio[2]
+    c = hosts[2]
     network.cut("c")
     c.wait_members(["c"])
     at_c = worker(c)
     assert not at_c.client.clear(), "the members were not reached"
     assert all(at_c.set(KEYS, OLD))
-    remove_and_forget(trio, network, worker)
+    remove_and_forget(hosts, network, worker)
     network.heal("c")
-    trio.wait_complete()
-    nobody_finds_a_removed_page(trio, worker)
+    hosts.wait_complete()
+    nobody_finds_a_removed_page(hosts, worker)

@@ -65,9 +65,9 @@ def test_sets_succeed_without_a_dead_owner_and_it_has_them_on_return(
 
 @pytest.mark.netns
 def test_partitioned_owner_costs_no_misses_and_has_all_after_healing(
-    network: Network, make_cluster: MakeCluster
+    network: Network, hosts: Cluster
 ) -> None:
-    cluster = _on_hosts(network, make_cluster)
+    cluster = hosts
     keys, later = keys_of("before", 512), keys_of("meanwhile", 128)
     writer = cluster[1].attach(page_bytes=4096)
     for some in in_batches(keys):
@@ -88,12 +88,6 @@ def test_partitioned_owner_costs_no_misses_and_has_all_after_healing(
         10,
         "c asks for what it missed: nobody waited for it, so its lease may still have counted",
     )
-
-
-def _on_hosts(network: Network, make_cluster: MakeCluster) -> Cluster:
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    return cluster
 
 
 def test_full_table_warns_and_recovers_once_it_has_room(make_hosts: MakeCluster) -> None:

@@ -145,6 +145,7 @@ def test_start_without_etcd_uses_the_view_on_disk(nodes: Cluster, etcd: Etcd) ->
     assert nodes[2].members() == ["a", "b", "c"]
     assert "Meanwhile it keeps view" in nodes[2].sentences()
     eventually(lambda: nodes[2].attach().has(keys), 10, "pages of the others are found")
-    nodes.start_again(etcd)
+    etcd.start()
+    nodes.wait_complete()
     wait_healthy(nodes, etcd, 20)
     assert nodes[2].attach().has(keys)

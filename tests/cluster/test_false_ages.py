@@ -15,6 +15,7 @@ from harness.directory import wait_settled
 from harness.fixtures import MakeCluster
 from harness.liar import HOST, Liar
 from harness.pages import keys_of
+from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercache_client import Status
@@ -48,10 +49,7 @@ def share_of(daemon: Daemon, node_ids: set[str]) -> float:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> str:
-    path = tmp_path / "secret"
-    path.write_bytes(SECRET)
-    path.chmod(0o600)
-    return str(path)
+    return secret_file(tmp_path, SECRET)
 
 
 def test_a_process_that_joins_as_six_old_members_owns_nothing(

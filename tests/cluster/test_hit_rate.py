@@ -56,10 +56,9 @@ def test_survivors_pages_stay_hits_while_the_head_goes_and_returns(
 
 @pytest.mark.netns
 def test_others_pages_stay_hits_through_a_partition_and_its_healing(
-    network: Network, make_cluster: MakeCluster
+    network: Network, on_hosts: MakeCluster
 ) -> None:
-    cluster = make_cluster(3, start=False, **SMALL_CACHE)
-    network.start(cluster)
+    cluster = on_hosts(**SMALL_CACHE)
     keys = set_at(cluster[1], 4096)
     reader = cluster[0].attach(page_bytes=PAGE_BYTES, timeout_s=10.0)
     with SteadyReader(reader, keys) as reading:

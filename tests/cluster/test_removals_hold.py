@@ -414,12 +414,11 @@ def test_a_removal_waits_for_a_host_that_is_cut_off(
 
 @pytest.mark.netns
 def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
-    network: Network, make_cluster: MakeCluster, worker: Worker
+    network: Network, on_hosts: MakeCluster, worker: Worker
 ) -> None:
     """Old records from the holder may still reach an owner, which would name the holder to
     readers."""
-    cluster = make_cluster(3, start=False, directory_replicas=1)
-    network.start(cluster)
+    cluster = on_hosts(directory_replicas=1)
     _, b, c = cluster.daemons
     assert all(worker(b).set(KEYS, OLD))
     at_c = worker(c, timeout_s=seconds(2.0))
@@ -438,11 +437,10 @@ def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
 
 @pytest.mark.netns
 def test_members_are_asked_again_when_a_missing_owner_returns(
-    network: Network, make_cluster: MakeCluster, worker: Worker
+    network: Network, on_hosts: MakeCluster, worker: Worker
 ) -> None:
     """The other members' earlier answers did not cover it."""
-    cluster = make_cluster(3, start=False, directory_replicas=1)
-    network.start(cluster)
+    cluster = on_hosts(directory_replicas=1)
     a, b, _ = cluster.daemons
     assert all(worker(b).set(KEYS, OLD))
     at_a = worker(a, timeout_s=seconds(2.0))
@@ -460,11 +458,10 @@ def test_members_are_asked_again_when_a_missing_owner_returns(
 
 @pytest.mark.netns
 def test_removal_waits_for_a_node_started_behind_the_partition(
-    network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+    network: Network, on_hosts: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     """The member that admitted it has ended, so only its own host can report it."""
-    cluster = make_cluster(3, start=False, each=disk_options(tmp_path, "abc"))
-    network.start(cluster)
+    cluster = on_hosts(each=disk_options(tmp_path, "abc"))
     a, b, c = cluster.daemons
     network.split(["a", "b"])
     for daemon, members in ((a, "ab"), (b, "ab"), (c, "c")):

@@ -134,6 +134,7 @@ def test_etcd_over_tls_keeps_the_membership(
     certificates.issue("b")
     eventually(lambda: security(nodes[1])["tls_reloads"] == 1, 20)
     etcd.kill()
-    nodes.start_again(etcd)
+    etcd.start()
+    nodes.wait_complete()
     eventually(lambda: "etcd" not in nodes[1].sentences(), 20)
     assert nodes[1].attach().has(keys)
