@@ -343,6 +343,8 @@ TEST_F(HostileWorker, OtherProtocolVersionIsRefusedByNumber) {
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->error(), ErrorCode::bad_version);
   EXPECT_NE(reply->body.find("99"), std::string::npos);
+  const std::string ours = "speaks " + std::to_string(ipc::kProtocolVersion);
+  EXPECT_NE(reply->body.find(ours), std::string::npos) << reply->body;
 }
 
 TEST_F(HostileWorker, AGatePageThatCouldBeTruncatedIsRefused) {
