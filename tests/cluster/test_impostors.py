@@ -29,7 +29,7 @@ from peercached.membership import (
     ViewUpdate,
 )
 from peercached.peer.membership.embedded import wire as member_wire
-from peercached.peer.rpc.auth import AuthError, Secret
+from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.client import PeerLink
 from peercached.peer.rpc.failures import Refused
 from peercached.peer.rpc.node_key import NodeKey
@@ -75,25 +75,6 @@ def as_impostor(
 
 def key_of(daemon: Daemon) -> NodeKey:
     return NodeKey.kept(str(daemon.state_dir), daemon.node_id)
-
-
-def test_nobody_gets_a_session_as_a_member_without_its_key(pair: Cluster) -> None:
-    holder, reader = pair[1].attach(), pair[0].attach()
-    assert all(holder.set(KEYS))
-    b = address_of(pair[1])
-    own = NodeKey.make()
-    for says, key in (
-        (b, None),
-        (replace(b, key=own.public), own),
-        (replace(b, key=key_of(pair[1]).public), own),
-    ):
-        with pytest.raises(AuthError, match="key"):
-            as_impostor(pair[0], says, key, lambda link: link.ready())
-    assert "shows another key than b at" in pair[0].log_text()
-    assert all(reader.get(KEYS))
-    # The impostor was refused for its missing key: with the key it gets a session.
-    true = replace(b, key=key_of(pair[1]).public)
-    as_impostor(pair[0], true, key_of(pair[1]), lambda link: link.ready())
 
 
 def test_impostor_claiming_a_later_incarnation_does_not_replace_a_member(pair: Cluster) -> None:

@@ -1,5 +1,8 @@
 """Strangers at every port and socket of real daemons. They are refused, counted in /metrics and
-logged, while readers miss nothing."""
+logged, while readers miss nothing.
+
+More of them are in tests/loopback and in tests/native/transfer/tcp.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ import grpc
 import grpc.aio
 import pytest
 from harness.background import Background
-from harness.certificates import Certificates
 from harness.channel_ends import end_of
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
@@ -31,10 +33,9 @@ from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercached.membership import NodeAddress
-from peercached.peer.rpc.auth import TOKEN_BYTES, AuthError, Secret
+from peercached.peer.rpc.auth import TOKEN_BYTES, Secret
 from peercached.peer.rpc.client import PeerLink
 from peercached.peer.rpc.failures import Refused
-from peercached.peer.rpc.tls import Tls
 from peercached.proto import peer_pb2 as pb
 
 KEYS = keys_of("beside strangers", 16)
@@ -87,12 +88,12 @@ def refusals(daemon: Daemon, count: int, door: str, reason: str) -> Iterator[Non
     eventually(lambda: counted() - before >= count)
 
 
-def call(daemon: Daemon, work: Callable[[PeerLink], Any], secret: bytes, tls: Any = None) -> Any:
-    """Runs `work` with the link of a caller that claims to be node c on 127.0.0.3."""
+def call(daemon: Daemon, work: Callable[[PeerLink], Any]) -> Any:
+    """Runs `work` with the link of a caller that knows the secret and claims to be node c."""
     own = NodeAddress("c", 7, "127.0.0.3", 1, 2)
 
     async def with_link() -> Any:
-        link = link_from(own, daemon.address, Secret(secret), tls, 5.0)
+        link = link_from(own, daemon.address, Secret(SECRET), timeout_s=5.0)
         try:
             return await work(link)
         finally:
@@ -101,37 +102,11 @@ def call(daemon: Daemon, work: Callable[[PeerLink], Any], secret: bytes, tls: An
     return asyncio.run(with_link())
 
 
-def connect_showing(metadata: tuple[tuple[str, str], ...]) -> Callable[[PeerLink], Any]:
-    return lambda link: link.stub.ConnectChannel(OFFER, metadata=metadata)
-
-
 def has_said(daemon: Daemon, sentence: str) -> bool:
     return sentence in daemon.log_text()
 
 
 # --- the meta port, whose sessions give access to the others ---------------------------------
-
-
-def test_a_foreign_secret_gets_no_session(pair: Cluster) -> None:
-    with (
-        refusals(pair[0], 1, "meta_port", "no_secret"),
-        pytest.raises(AuthError, match="does not know the cluster secret"),
-    ):
-        call(pair[0], lambda link: link.ready(), b"of another cluster altogether...")
-    assert "refused a handshake from 127.0.0.1: c at 127.0.0.3:1" in pair[0].log_text()
-
-
-def test_without_a_session_there_is_no_rdma_channel(pair: Cluster) -> None:
-    """ConnectChannel is the RDMA handshake. Its answer has the memory keys of the pool."""
-    for metadata in ((), (("peercached-session", "00" * TOKEN_BYTES),)):
-        with (
-            refusals(pair[0], 1, "meta_port", "no_session"),
-            pytest.raises(grpc.aio.AioRpcError) as error,
-        ):
-            call(pair[0], connect_showing(metadata), b"")
-        assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert "refused a call from 127.0.0.1: it has no session" in pair[0].log_text()
-    assert pair[0].status()["transport"]["channels_accepted"] == 0
 
 
 def test_large_messages_of_strangers_take_no_memory(pair: Cluster) -> None:
@@ -162,74 +137,21 @@ def test_large_messages_of_strangers_take_no_memory(pair: Cluster) -> None:
 
 def test_nonmember_with_the_secret_gets_no_rdma_channel(pair: Cluster) -> None:
     with pytest.raises(Refused, match="is not in view") as error:
-        call(pair[0], lambda link: link.call("ConnectChannel", OFFER), SECRET)
+        call(pair[0], lambda link: link.call("ConnectChannel", OFFER))
     assert error.value.code is grpc.StatusCode.FAILED_PRECONDITION
     assert samples(pair[0])("channel_offers_refused_total") == 1
     assert "refused an RDMA channel to c: c (incarnation 7) is not in view" in pair[0].log_text()
 
 
-def test_the_certificate_of_one_node_opens_nothing_to_another(
-    make_cluster: MakeCluster, tmp_path: Path
-) -> None:
-    site = Certificates(tmp_path / "site")
-    nodes = make_cluster(2, each=[site.options(name) for name in "ab"])
-    assert all(nodes[0].attach().set(KEYS))
-    mine = site.options("d")
-    tls = Tls.load(mine["tls_ca"], mine["tls_cert"], mine["tls_key"], "d", "127.0.0.4")
-    with (
-        reading(nodes[1].attach(timeout_s=20.0)),
-        refusals(nodes[0], 1, "meta_port", "wrong_certificate"),
-        pytest.raises(AuthError, match=r"not for host 127\.0\.0\.3"),
-    ):
-        call(nodes[0], lambda link: link.ready(), b"", tls)
-    assert "refused a handshake from 127.0.0.1: c at 127.0.0.3:1" in nodes[0].log_text()
-    assert "certificate does not match its node id or host" in nodes[0].sentences()
-
-
-# --- the data port ----------------------------------------------------------------------------
+# --- slow connections -------------------------------------------------------------------------
 
 _FRAME = struct.Struct("<IHHII")
-_MAGIC, _HELLO, _REFUSED, _CHALLENGE = 0x54504350, 1, 3, 14
-_UNAUTHORISED, _WRONG_INCARNATION, _BAD_HELLO = 1, 2, 4
+_MAGIC, _HELLO = 0x54504350, 1
 
 
 def hello(node_id: bytes, own: int, holder: int, proof: bytes) -> bytes:
     body = struct.pack("<QQ32sII", own, holder, proof, len(node_id), 0) + node_id
     return _FRAME.pack(_MAGIC, 2, _HELLO, len(body), 0) + body
-
-
-def reason_of_refusal(daemon: Daemon, said: bytes) -> int:
-    with socket.create_connection((daemon.host, daemon.data_port), timeout=seconds(10)) as one:
-        one.sendall(said)
-        answer = b""
-        while piece := one.recv(4096):
-            answer += piece
-    _, _, kind, body_bytes, _ = _FRAME.unpack_from(answer)
-    assert kind == _CHALLENGE
-    refusal = answer[_FRAME.size + body_bytes :]
-    _, _, kind, _, _ = _FRAME.unpack_from(refusal)
-    assert kind == _REFUSED
-    (reason,) = struct.unpack_from("<H", refusal, _FRAME.size)
-    return int(reason)
-
-
-def test_the_data_port_opens_to_no_token_but_its_own(pair: Cluster) -> None:
-    holder, member = (int(one.status()["node"]["incarnation"], 16) for one in pair.daemons)
-    token = os.urandom(TOKEN_BYTES)
-    at = pair[0]
-    bad_before = at.status()["tcp_server"]["bad_hellos"]
-    with refusals(at, 3, "data_port", "no_token"):
-        assert reason_of_refusal(at, hello(b"c", 7, holder, token)) == _UNAUTHORISED
-        assert reason_of_refusal(at, hello(b"b", member, holder, token)) == _UNAUTHORISED
-        nothing = hello(b"b", member, holder, bytes(TOKEN_BYTES))
-        assert reason_of_refusal(at, nothing) == _UNAUTHORISED
-    assert reason_of_refusal(at, hello(b"b", member, holder + 1, token)) == _WRONG_INCARNATION
-    assert reason_of_refusal(at, b"GET / HTTP/1.1\r\n") == _BAD_HELLO
-    assert at.status()["tcp_server"]["bad_hellos"] == bad_before + 5
-    eventually(lambda: "refused a connection to data_port from 127.0.0.1: " in at.log_text())
-
-
-# --- slow connections -------------------------------------------------------------------------
 
 
 def dribble(address: Any, said: bytes, stack: ExitStack) -> Callable[[], bool]:
@@ -301,7 +223,7 @@ import os, socket, sys
 group = int(sys.argv[2])
 os.setgroups([group] if sys.argv[3] == "beside" else [])
 os.setgid(65534 if sys.argv[3] == "beside" else group)
-os.setuid(65534)
+os.setuid(int(sys.argv[5]))
 one = socket.socket(socket.AF_UNIX)
 one.connect(sys.argv[1])
 one.settimeout(float(sys.argv[4]))
@@ -313,16 +235,17 @@ except TimeoutError:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be in another group")
-def test_a_worker_of_another_group_is_refused_and_its_own_are_not(
+def test_a_worker_of_another_user_and_group_is_refused_and_its_own_are_not(
     make_cluster: MakeCluster,
 ) -> None:
-    nodes = make_cluster(1, socket_mode="0666", worker_groups="54321")
+    nodes = make_cluster(1, socket_mode="0666", worker_users="23456", worker_groups="54321")
     nodes.folder.chmod(0o755)
 
-    def answer(group: int, how: str) -> bytes:
+    def answer(group: int, how: str, user: int = 65534) -> bytes:
         path = str(nodes[0].socket_path)
+        options = (path, str(group), how, str(seconds(1)), str(user))
         return subprocess.run(
-            [sys.executable, "-c", _AS_GROUP, path, str(group), how, str(seconds(1))],
+            [sys.executable, "-c", _AS_GROUP, *options],
             capture_output=True,
             timeout=seconds(20),
             check=True,
@@ -332,6 +255,9 @@ def test_a_worker_of_another_group_is_refused_and_its_own_are_not(
         for how in ("as its own", "beside"):
             assert answer(54321, how) == b"waits for a hello"
             assert b"of user 65534" in answer(12345, how)
+    assert answer(12345, "beside", user=23456) == b"waits for a hello"
+    assert nodes[0].status()["ipc"]["forbidden"] == 2
+    assert all(nodes[0].attach().set(KEYS)), "root could be anyone"
     eventually(lambda: "is neither in worker_users nor in worker_groups" in nodes[0].log_text())
 
 
