@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from harness.cluster import Cluster
-from harness.etcd import TTL_REFERENCE_S, TTL_S, Etcd, reason_to_skip, with_etcd
+from harness.etcd import TTL_S, Etcd, reason_to_skip, with_etcd
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -24,19 +24,6 @@ def test_nodes_meet_in_etcd_and_have_one_view(nodes: Cluster) -> None:
     assert all(nodes[0].attach().set(keys))
     assert nodes[2].attach().has(keys)
     assert nodes[0].status()["membership"]["kind"] == "etcd"
-
-
-def test_dead_node_leaves_by_its_lease_and_stopped_node_at_once(nodes: Cluster) -> None:
-    nodes[2].kill()
-    nodes.wait_complete()
-    assert nodes[1].stop() == 0
-    eventually(lambda: nodes[0].members() == ["a"], TTL_REFERENCE_S)
-    lost = {gone["node_id"]: gone["lost"] for gone in nodes[0].status()["departed"]}
-    assert lost == {"b": False, "c": True}, "b did not wait for the end of its lease"
-    for daemon in nodes.daemons[1:]:
-        daemon.start()
-    nodes.wait_complete()
-    assert len({daemon.view() for daemon in nodes.daemons}) == 1
 
 
 def test_a_restart_is_a_new_member_at_once(nodes: Cluster) -> None:
@@ -101,15 +88,8 @@ def test_a_node_without_etcd_serves_alone_says_so_and_joins_later(
     tmp_path: Path, make_cluster: MakeCluster
 ) -> None:
     etcd = Etcd(tmp_path)
-    cluster = make_cluster(
-        2,
-        start=False,
-        membership="etcd",
-        etcd_endpoints=etcd.endpoint,
-        member_ttl_s=TTL_REFERENCE_S,
-    )
+    cluster = with_etcd(make_cluster, etcd.endpoint, 2, start=False)
     for daemon in cluster.daemons:
-        daemon.heads = []
         daemon.start()
     for daemon in cluster.daemons:
         daemon.wait_ready()
@@ -129,14 +109,8 @@ def test_a_node_without_etcd_serves_alone_says_so_and_joins_later(
 def test_the_same_node_id_elsewhere_is_refused(
     nodes: Cluster, etcd: Etcd, make_cluster: MakeCluster
 ) -> None:
-    twin = make_cluster(
-        1,
-        start=False,
-        membership="etcd",
-        etcd_endpoints=etcd.endpoint,
-        member_ttl_s=TTL_REFERENCE_S,
-    )
-    twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", []
+    twin = with_etcd(make_cluster, etcd.endpoint, 1, start=False)
+    twin[0].node_id, twin[0].host = "b", "127.0.0.9"
     twin[0].start()
     assert twin[0].wait_exit(30) != 0
     assert "already used by the daemon at 127.0.0.2" in twin[0].log_text()
