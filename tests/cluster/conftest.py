@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from harness import etcd as real_etcd
 from harness.cluster import Cluster, Daemon
+from harness.engine import Engine
 from harness.fixtures import (
     FAST,
     MakeCluster,
@@ -53,6 +54,18 @@ def worker() -> Iterator[Callable[..., Versions]]:
             return stack.enter_context(Versions(daemon.socket_path, **options))
 
         yield at
+
+
+@pytest.fixture
+def engine() -> Iterator[Callable[..., Engine]]:
+    """`engine(daemon, tp_rank=1, ...)` makes a registered engine, which is closed after the
+    test."""
+    with ExitStack() as stack:
+
+        def make(daemon: Daemon, **options: Any) -> Engine:
+            return stack.enter_context(Engine(daemon.socket_path, **options)).register()
+
+        yield make
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.secret_file import secret_file
 from harness.versions import Versions
-from harness.waiting import eventually
 
 from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
@@ -102,10 +101,7 @@ def test_no_removal_waits_for_a_node_whose_address_something_else_has(
             member.wait_members(["a", "c"])
         assert "a peer with TLS does that" not in a.log_text() + c.log_text(), "b has died"
         assert all(worker.set(KEYS, 1))
-        gone = {Status.ok, Status.absent}
-        eventually(
-            lambda: set(worker.remove(KEYS)) <= gone, 20, lambda: str(a.status()["removals"])
-        )
+        worker.remove_surely(KEYS)
 
 
 @pytest.mark.parametrize("keeps_key", [True, False])
@@ -130,7 +126,4 @@ def test_a_removal_waits_for_a_node_at_whose_address_something_is_silent(
         if not keeps_key:
             assert set(worker.remove(KEYS)) == {Status.removing}
             return
-        gone = {Status.ok, Status.absent}
-        eventually(
-            lambda: set(worker.remove(KEYS)) <= gone, 20, lambda: str(a.status()["removals"])
-        )
+        worker.remove_surely(KEYS)

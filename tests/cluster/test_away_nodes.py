@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon, wait_views
+from harness.ctl import ctl
 from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
 from harness.netns import Network
@@ -24,26 +24,13 @@ from harness.warm_pools import PoolFiles
 from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
 from peercached.cli import exits
-from peercached.cli.ctl import main
 
 KEYS = keys_of("changed", 20)
 OTHERS = keys_of("others", 60)
 OLD, NEW = 1, 2
-GONE = (Status.ok, Status.absent)
 ALL_DROPPED_S = 10.0
 
 Worker = Callable[..., Versions]
-
-
-def remove(at: Versions, keys: Sequence[bytes] = KEYS) -> None:
-    """Repeats the removal until it is confirmed."""
-    eventually(lambda: all(status in GONE for status in at.remove(keys)), 20, "a sure removal")
-
-
-def forget(at: Daemon, node_id: str) -> None:
-    command = ["--socket", str(at.socket_path), "forget", node_id, "--yes"]
-    # An answer of that host from before it was cut counts for half a second.
-    eventually(lambda: CliRunner().invoke(main, command).exit_code == exits.OK)
 
 
 def nobody_finds_a_removed_page(cluster: Cluster, worker: Worker) -> None:
@@ -63,8 +50,9 @@ def remove_and_forget(cluster: Cluster, network: Network, worker: Worker) -> Non
     at_a = worker(a, timeout_s=seconds(2.0))
     assert set(at_a.remove(KEYS)) == {Status.removing}
     network.cut("c")
-    forget(a, "c")
-    remove(at_a)
+    # An answer of that host from before it was cut counts for half a second.
+    eventually(lambda: ctl(a, "forget", "c", "--yes").exit_code == exits.OK)
+    at_a.remove_surely(KEYS)
 
 
 @pytest.mark.netns
@@ -112,7 +100,7 @@ def test_a_node_behind_a_firewall_that_refused_drops_what_was_removed(
     assert all(worker(c).set(KEYS, OLD))
     network.replace("c")
     wait_views(a, b)
-    remove(worker(a))
+    worker(a).remove_surely(KEYS)
     network.restore("c")
     hosts.wait_complete()
     nobody_finds_a_removed_page(hosts, worker)
@@ -134,7 +122,7 @@ def test_two_backups_restored_one_after_the_other_bring_no_removed_page_back(
     copy(state, backups)
     c.start()
     cluster.wait_complete()
-    remove(worker(a), OTHERS[:20])
+    worker(a).remove_surely(OTHERS[:20])
     assert all(worker(c).set(KEYS, OLD))
     if disk:
         wait_written(c)
@@ -143,12 +131,12 @@ def test_two_backups_restored_one_after_the_other_bring_no_removed_page_back(
     copy([pages], backups)
     c.start()
     cluster.wait_complete()
-    remove(worker(a))
+    worker(a).remove_surely(KEYS)
 
     restart_with(c, state, backups)
     cluster.wait_complete()
     # Now the position of the copied pages is one of c's journal again.
-    remove(worker(a), OTHERS)
+    worker(a).remove_surely(OTHERS)
     restart_with(c, [pages], backups)
     cluster.wait_complete()
     nobody_finds_a_removed_page(cluster, worker)
@@ -187,7 +175,7 @@ def test_a_node_whose_address_another_node_had_drops_what_was_removed(
     other.start()
     for daemon in (a, b, other):
         daemon.wait_members(["a", "b", "d"])
-    remove(worker(a))
+    worker(a).remove_surely(KEYS)
     assert other.stop() == 0
     network.restore("c")
     cluster.wait_complete()

@@ -9,14 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-from click.testing import CliRunner
 from harness.cluster import Daemon
+from harness.ctl import ctl
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
 from peercached.admin.client import AdminClient
 from peercached.admin.events import Event
-from peercached.cli.ctl import main
 
 
 def events(daemon: Daemon) -> list[Event]:
@@ -26,10 +25,6 @@ def events(daemon: Daemon) -> list[Event]:
 
 def kinds(daemon: Daemon, about: str) -> list[str]:
     return [event.kind for event in events(daemon) if event.node_id == about]
-
-
-def ctl(daemon: Daemon, *arguments: str) -> str:
-    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments]).output
 
 
 def resident_bytes(daemon: Daemon) -> int:
@@ -47,9 +42,9 @@ def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeC
         assert (gone["node_id"], gone["lost"]) == ("c", True)
         assert began <= gone["at"] <= time.time()
         assert kinds(survivor, "c")[-1] == "lost"
-        assert "c at 127.0.0.3 is gone for" in ctl(survivor, "nodes")
-        assert "c at 127.0.0.3 is gone: it did not" in ctl(survivor, "doctor")
-        assert " lost " in ctl(survivor, "events")
+        assert "c at 127.0.0.3 is gone for" in ctl(survivor, "nodes").output
+        assert "c at 127.0.0.3 is gone: it did not" in ctl(survivor, "doctor").output
+        assert " lost " in ctl(survivor, "events").output
     assert cluster[1].stop() == 0
     cluster[1].start()
     cluster[1].wait_ready()
@@ -75,7 +70,7 @@ def test_an_operator_forgets_a_lost_node_on_all_nodes(make_cluster: MakeCluster)
     cluster[2].kill()
     for survivor in (cluster[0], cluster[1]):
         eventually(lambda: "node_lost" in survivor.codes(), 30)  # noqa: B023
-    assert "Forgot 'c' on all nodes." in ctl(cluster[0], "forget", "c", "--yes")
+    assert "Forgot 'c' on all nodes." in ctl(cluster[0], "forget", "c", "--yes").output
     for survivor in (cluster[0], cluster[1]):
         assert survivor.status()["departed"] == []
         assert kinds(survivor, "c")[-1] == "forget"

@@ -32,7 +32,6 @@ from peercached.cli import exits
 
 KEYS = keys_of("changed", 40)
 OLD, NEW = 1, 2
-GONE = (Status.ok, Status.absent)
 
 Worker = Callable[..., Versions]
 
@@ -58,18 +57,6 @@ def is_removing(at: Versions) -> None:
     """On a busy machine the first answer may be `deadline`: then it may have begun or not."""
     answers = (set(at.remove(KEYS)) for _ in range(5))
     assert next(each for each in answers if each != {Status.deadline}) == {Status.removing}
-
-
-def removed(at: Versions, keys: Sequence[bytes] = KEYS) -> list[Status]:
-    """Repeats the removal until it is confirmed."""
-
-    def is_sure() -> bool:
-        statuses.extend(at.remove(keys))
-        return all(status in GONE for status in statuses[-len(keys) :])
-
-    statuses: list[Status] = []
-    eventually(is_sure, 20, "a removal that is sure")
-    return statuses[-len(keys) :]
 
 
 # --- nodes that end, and return with their pages ----------------------------------------------
@@ -111,7 +98,7 @@ def test_returning_node_serves_none_of_the_pages_removed_meanwhile(
     if store != "pool file":
         wait_written(a)
     end(a)
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     cluster.start_again(a)
     all_is_new(cluster, worker)
@@ -131,7 +118,7 @@ def test_returning_node_begins_empty_when_no_member_knows_the_removals(
     wait_written(a)
     a.kill()
     b.wait_members(["b", "c"])
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     for daemon in (b, c):
         daemon.kill()
         daemon.lose_removal_state()
@@ -166,7 +153,7 @@ def test_an_old_state_dir_tells_others_nothing(
     known = cluster.folder / "removals-a.json"
     eventually(lambda: start in known.read_text(), what="a knows of this start of b")
     a.kill()
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     wait_written(b)
     stopped(b)
@@ -234,7 +221,7 @@ def test_node_restored_from_a_snapshot_serves_no_removed_pages(
     backup = tmp_path / "backup"
     backup.mkdir()
     copy_all(files, backup)
-    removed(worker(a))
+    worker(a).remove_surely(KEYS)
     assert all(worker(c).set(KEYS, NEW))
     stopped(a)
     b.kill()
@@ -260,7 +247,7 @@ def test_full_cluster_kill_keeps_pages_that_were_not_removed(
     a, b, _ = cluster.daemons
     assert all(worker(a).set([*KEYS, *others], OLD))
     wait_written(a)
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     wait_written(b)
     for daemon in cluster.daemons:
@@ -281,7 +268,7 @@ def test_pages_are_held_back_until_the_last_survivor_returns(
     wait_written(a)
     a.kill()
     b.wait_members(["b"])
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     wait_written(b)
     b.kill()
@@ -316,7 +303,7 @@ def test_removal_is_not_confirmed_while_the_last_survivor_is_away(
     wait_written(b)
     a.kill()
     b.wait_members(["b"])
-    removed(worker(b), keys_of("another", 3))  # finds that a has ended
+    worker(b).remove_surely(keys_of("another", 3))  # finds that a has ended
     b.kill()
     a.start()
     a.wait_ready()
@@ -407,7 +394,7 @@ def test_a_removal_waits_for_a_host_that_is_cut_off(
     assert at_a.get(KEYS) == [OLD] * len(KEYS), "it serves its own workers"
     network.heal("a")
     hosts.wait_complete()
-    removed(at_b)
+    at_b.remove_surely(KEYS)
     assert all(at_b.set(KEYS, NEW))
     all_is_new(hosts, worker)
 
@@ -479,7 +466,7 @@ def test_removal_waits_for_a_node_started_behind_the_partition(
     assert c.status()["removals"]["missing"] == {"a": "it vanished without a goodbye"}
     network.unite(["a"])
     a.wait_members(["a", "c"])
-    removed(at_c)
+    at_c.remove_surely(KEYS)
     assert worker(a).get(KEYS) == [None] * len(KEYS)
 
 
@@ -518,7 +505,7 @@ def test_a_frozen_node_cannot_be_forgotten(make_cluster: MakeCluster, worker: Wo
     a.thaw()
     a.wait_members(["a", "b", "c"])
     assert ctl(b, "forget", "a", "--yes").exit_code == exits.FAILED, "it is a member"
-    removed(at_b)
+    at_b.remove_surely(KEYS)
     assert worker(a).get(KEYS) == [None] * len(KEYS)
 
 
@@ -534,7 +521,7 @@ def test_a_forgotten_node_that_comes_back_has_no_removed_page(
     at_b = worker(b, timeout_s=seconds(2.0))
     is_removing(at_b)
     assert ctl(b, "forget", "a", "--yes").exit_code == exits.OK
-    removed(at_b)
+    at_b.remove_surely(KEYS)
     network.heal("a")
     wait_views(a, b, c)
     for daemon in (b, c, a):
@@ -559,7 +546,7 @@ def test_a_drained_node_that_stays_is_asked(
     assert all(worker(a).set(KEYS, OLD))
     wait_written(a)
     a.drain(stay=True)
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     all_is_new(cluster, worker)
     with AdminClient(str(a.admin_path)) as admin:
@@ -575,7 +562,7 @@ def test_a_node_that_has_left_serves_nothing_that_it_has_still(
     assert all(at_a.set(KEYS, OLD))
     wait_written(a)
     a.drain(stay=False)
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert at_a.get(KEYS) == [None] * len(KEYS)
     assert not any(at_a.client.contains(KEYS))
     assert set(at_a.remove(KEYS)) == {Status.draining}, "no member would hear of it"
@@ -594,7 +581,7 @@ def test_no_removal_is_undone_by_a_drain(make_cluster: MakeCluster, worker: Work
     def remove_some() -> None:
         some = keys[len(gone) : len(gone) + 64]
         if some:
-            removed(at_b, some)
+            at_b.remove_surely(some)
             gone.extend(some)
 
     with Background(remove_some) as removing:
