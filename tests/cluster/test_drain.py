@@ -1,7 +1,6 @@
 """`peercachectl drain` with real daemons: sets stop, warm pages move, and readers miss nothing."""
 
 import pytest
-from harness.background import Background
 from harness.cluster import Cluster
 from harness.ctl import ctl_process
 from harness.fixtures import MakeCluster
@@ -12,40 +11,6 @@ from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
 
 
-def test_a_steady_reader_misses_nothing_while_a_holder_drains_and_leaves(
-    make_cluster: MakeCluster,
-) -> None:
-    """The reader compares every byte, so moved pages must be the right ones."""
-    cluster = make_cluster(3, rpc_timeout_ms=20_000)
-    keys = keys_of("hot", 320)
-    writer = cluster[2].attach()
-    for at in range(0, len(keys), 64):
-        assert all(writer.set(keys[at : at + 64]))
-    reader = cluster[1].attach(timeout_s=10.0)
-    missed: list[bytes] = []
-
-    def read() -> None:
-        for at in range(0, len(keys), 64):
-            some = keys[at : at + 64]
-            missed.extend(key for key, ok in zip(some, reader.get(some), strict=True) if not ok)
-
-    with Background(read) as reading:
-        reading.wait_rounds(2)
-        result = cluster[2].drain(stay=False)
-        for daemon in cluster.daemons[:2]:
-            daemon.wait_members(["a", "b"])
-        reading.wait_rounds(3)
-    assert not missed, f"{len(missed)} gets missed"
-    reader.calls.check_none_waited()
-    assert result["complete"], result
-    assert result["handed_pages"] == 320
-    assert result["state"] == "left"
-    adopted = [daemon.status()["handover"]["adopted"] for daemon in cluster.daemons[:2]]
-    assert sum(adopted) == 320
-    cluster[2].kill()
-    assert cluster[0].attach().has(keys[:64]), "they do not depend on the one that drained"
-
-
 def test_draining_node_refuses_and_reports_sets_until_undrain(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2)
     before, refused = keys_of("before", 8), keys_of("refused", 8)
@@ -53,7 +18,7 @@ def test_draining_node_refuses_and_reports_sets_until_undrain(make_cluster: Make
     assert all(pages.set(before))
     result = cluster[1].drain(stay=True)
     assert result["state"] == "drained"
-    assert result["handed_pages"] == 8
+    assert result["handed_pages"] == cluster[0].status()["handover"]["adopted"] == 8
     assert pages.set(refused) == [Status.draining] * 8
     assert not any(pages.get(refused))
     assert pages.has(before), "its own workers find their pages at the peer"
