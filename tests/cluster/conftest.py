@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from harness import etcd as real_etcd
 from harness.cluster import Cluster, Daemon
+from harness.engine import Engine
 from harness.fixtures import (
     FAST,
     MakeCluster,
@@ -56,19 +57,41 @@ def worker() -> Iterator[Callable[..., Versions]]:
 
 
 @pytest.fixture
+def engine() -> Iterator[Callable[..., Engine]]:
+    """`engine(daemon, tp_rank=1, ...)` makes a registered engine, which is closed after the
+    test."""
+    with ExitStack() as stack:
+
+        def make(daemon: Daemon, **options: Any) -> Engine:
+            return stack.enter_context(Engine(daemon.socket_path, **options)).register()
+
+        yield make
+
+
+@pytest.fixture
 def network() -> Iterator[Network]:
     """Hosts a, b and c in separate network namespaces."""
     yield from _network("abc")
 
 
 @pytest.fixture
-def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
-    """Three daemons, each on its own host."""
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    yield cluster
-    for daemon in cluster.daemons:
-        daemon.clean_up()
+def on_hosts(network: Network, make_cluster: MakeCluster) -> Iterator[MakeCluster]:
+    """`on_hosts(pool_size="8MiB")`: three daemons, each on its own host."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Cluster:
+            cluster = make_cluster(3, start=False, **options)
+            for daemon in cluster.daemons:
+                stack.callback(daemon.clean_up)
+            network.start(cluster)
+            return cluster
+
+        yield make
+
+
+@pytest.fixture
+def hosts(on_hosts: MakeCluster) -> Cluster:
+    return on_hosts()
 
 
 @pytest.fixture

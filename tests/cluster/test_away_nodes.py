@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon, wait_views
+from harness.ctl import ctl
 from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
 from harness.netns import Network
@@ -24,40 +24,13 @@ from harness.warm_pools import PoolFiles
 from peercache_client import Status
 from peercached.admin.client import AdminClient, Refused
 from peercached.cli import exits
-from peercached.cli.ctl import main
 
 KEYS = keys_of("changed", 20)
 OTHERS = keys_of("others", 60)
 OLD, NEW = 1, 2
-GONE = (Status.ok, Status.absent)
 ALL_DROPPED_S = 10.0
 
 Worker = Callable[..., Versions]
-
-
-@pytest.fixture
-def trio(network: Network, make_cluster: MakeCluster) -> Cluster:
-    cluster = make_cluster(3, start=False)
-    network.start(cluster)
-    return cluster
-
-
-def remove(at: Versions, keys: Sequence[bytes] = KEYS) -> None:
-    """Repeats the removal until it is confirmed."""
-    eventually(lambda: all(status in GONE for status in at.remove(keys)), 20, "a sure removal")
-
-
-def forget(at: Daemon, node_id: str) -> None:
-    command = ["--socket", str(at.socket_path), "forget", node_id, "--yes"]
-    # An answer of that host from before it was cut counts for half a second.
-    eventually(lambda: CliRunner().invoke(main, command).exit_code == exits.OK)
-
-
-def all_meet(cluster: Cluster) -> None:
-    members = [daemon.node_id for daemon in cluster.daemons if daemon.alive]
-    for daemon in cluster.daemons:
-        if daemon.alive:
-            daemon.wait_members(members)
 
 
 def nobody_finds_a_removed_page(cluster: Cluster, worker: Worker) -> None:
@@ -77,61 +50,60 @@ def remove_and_forget(cluster: Cluster, network: Network, worker: Worker) -> Non
     at_a = worker(a, timeout_s=seconds(2.0))
     assert set(at_a.remove(KEYS)) == {Status.removing}
     network.cut("c")
-    forget(a, "c")
-    remove(at_a)
+    # An answer of that host from before it was cut counts for half a second.
+    eventually(lambda: ctl(a, "forget", "c", "--yes").exit_code == exits.OK)
+    at_a.remove_surely(KEYS)
 
 
 @pytest.mark.netns
 def test_a_paused_node_that_was_forgotten_drops_what_was_removed(
-    trio: Cluster, network: Network, worker: Worker
+    hosts: Cluster, network: Network, worker: Worker
 ) -> None:
-    c = trio[2]
+    c = hosts[2]
     assert all(worker(c).set(KEYS, OLD))
     c.freeze()
-    remove_and_forget(trio, network, worker)
+    remove_and_forget(hosts, network, worker)
     network.heal("c")
     c.thaw()
-    all_meet(trio)
-    nobody_finds_a_removed_page(trio, worker)
+    hosts.wait_complete()
+    nobody_finds_a_removed_page(hosts, worker)
 
 
 @pytest.mark.netns
 @pytest.mark.parametrize("way", ["move", "drain"])
 def test_a_forgotten_node_that_is_back_hands_no_removed_page_on(
-    trio: Cluster, network: Network, worker: Worker, way: str
+    hosts: Cluster, network: Network, worker: Worker, way: str
 ) -> None:
-    c = trio[2]
+    c = hosts[2]
     assert all(worker(c).set(KEYS, OLD))
     network.cut("c")
-    remove_and_forget(trio, network, worker)
+    remove_and_forget(hosts, network, worker)
     c.wait_members(["c"])
     network.heal("c")
-    all_meet(trio)
-    with AdminClient(str(c.admin_path)) as admin:
-        if way == "move":
-            with suppress(Refused):
-                admin.move("test", KEYS, "a")
-        else:
-            admin.drain(1 << 40, 20.0, True)
-            eventually(lambda: c.status()["drain"]["state"] == "drained", 20)
+    hosts.wait_complete()
+    if way == "move":
+        with AdminClient(str(c.admin_path)) as admin, suppress(Refused):
+            admin.move("test", KEYS, "a")
+    else:
+        c.drain(stay=True)
     # Pages that c handed on would outlive it.
     c.kill()
-    nobody_finds_a_removed_page(trio, worker)
+    nobody_finds_a_removed_page(hosts, worker)
 
 
 @pytest.mark.netns
 def test_a_node_behind_a_firewall_that_refused_drops_what_was_removed(
-    trio: Cluster, network: Network, worker: Worker
+    hosts: Cluster, network: Network, worker: Worker
 ) -> None:
     """Refused connections look as if c had ended."""
-    a, b, c = trio.daemons
+    a, b, c = hosts.daemons
     assert all(worker(c).set(KEYS, OLD))
     network.replace("c")
     wait_views(a, b)
-    remove(worker(a))
+    worker(a).remove_surely(KEYS)
     network.restore("c")
-    all_meet(trio)
-    nobody_finds_a_removed_page(trio, worker)
+    hosts.wait_complete()
+    nobody_finds_a_removed_page(hosts, worker)
 
 
 @pytest.mark.parametrize("store", ["disk", "pool file"])
@@ -149,8 +121,8 @@ def test_two_backups_restored_one_after_the_other_bring_no_removed_page_back(
     state = [*cluster.folder.glob("removals-c.*")]
     copy(state, backups)
     c.start()
-    all_meet(cluster)
-    remove(worker(a), OTHERS[:20])
+    cluster.wait_complete()
+    worker(a).remove_surely(OTHERS[:20])
     assert all(worker(c).set(KEYS, OLD))
     if disk:
         wait_written(c)
@@ -158,15 +130,15 @@ def test_two_backups_restored_one_after_the_other_bring_no_removed_page_back(
     pages = Path(str(c.options["disk-path" if disk else "pool-file"]))
     copy([pages], backups)
     c.start()
-    all_meet(cluster)
-    remove(worker(a))
+    cluster.wait_complete()
+    worker(a).remove_surely(KEYS)
 
     restart_with(c, state, backups)
-    all_meet(cluster)
+    cluster.wait_complete()
     # Now the position of the copied pages is one of c's journal again.
-    remove(worker(a), OTHERS)
+    worker(a).remove_surely(OTHERS)
     restart_with(c, [pages], backups)
-    all_meet(cluster)
+    cluster.wait_complete()
     nobody_finds_a_removed_page(cluster, worker)
 
 
@@ -196,17 +168,17 @@ def test_a_node_whose_address_another_node_had_drops_what_was_removed(
         daemon.launcher = network.launcher(daemon.node_id)
         daemon.heads = [head]
         daemon.start()
-    all_meet(cluster)
+    cluster.wait_complete()
     assert all(worker(c).set(KEYS, OLD))
     other.launcher = network.replace("c")
     other.host, other.meta_port, other.heads = c.host, c.meta_port, [head]
     other.start()
     for daemon in (a, b, other):
         daemon.wait_members(["a", "b", "d"])
-    remove(worker(a))
+    worker(a).remove_surely(KEYS)
     assert other.stop() == 0
     network.restore("c")
-    all_meet(cluster)
+    cluster.wait_complete()
     nobody_finds_a_removed_page(cluster, worker)
 
 
@@ -214,9 +186,7 @@ def test_a_node_that_has_left_begins_no_removal(make_cluster: MakeCluster, worke
     """Nobody else would know of it, and nobody drives it on."""
     a, b, c = make_cluster(3).daemons
     assert all(worker(a).set(KEYS, OLD))
-    with AdminClient(str(c.admin_path)) as admin:
-        admin.drain(1 << 40, 20.0, False)
-    eventually(lambda: c.status()["drain"]["state"] == "left", 20)
+    c.drain(stay=False)
     wait_views(a, b)
     assert set(worker(c, timeout_s=seconds(2.0)).remove(KEYS)) == {Status.draining}
     assert c.status()["removals"]["running"] == 0
@@ -226,16 +196,16 @@ def test_a_node_that_has_left_begins_no_removal(make_cluster: MakeCluster, worke
 
 @pytest.mark.netns
 def test_a_clear_that_only_a_forgotten_node_knew_hides_no_page_from_removals(
-    trio: Cluster, network: Network, worker: Worker
+    hosts: Cluster, network: Network, worker: Worker
 ) -> None:
     """After a clear, keys have other digests than those that the members remove."""
-    c = trio[2]
+    c = hosts[2]
     network.cut("c")
     c.wait_members(["c"])
     at_c = worker(c)
     assert not at_c.client.clear(), "the members were not reached"
     assert all(at_c.set(KEYS, OLD))
-    remove_and_forget(trio, network, worker)
+    remove_and_forget(hosts, network, worker)
     network.heal("c")
-    all_meet(trio)
-    nobody_finds_a_removed_page(trio, worker)
+    hosts.wait_complete()
+    nobody_finds_a_removed_page(hosts, worker)

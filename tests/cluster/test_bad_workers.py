@@ -40,15 +40,13 @@ def worker(daemon: Daemon) -> Iterator[RawWorker]:
 def test_health_reports_a_copy_still_running_after_the_worker_gave_up(
     daemon: Daemon, worker: RawWorker
 ) -> None:
-    def sentences() -> list[str]:
-        return [f"{one['sentence']}" for one in daemon.status()["health"]]
-
     worker.write_gate(fence=0, writers=1)
-    assert not any("still copying" in sentence for sentence in sentences())
+    assert "still copying" not in daemon.sentences()
     worker.write_gate(fence=1, writers=1)
-    assert any(f"pid {os.getpid()}" in one and "still copying" in one for one in sentences())
+    lines = daemon.sentences().splitlines()
+    assert any(f"pid {os.getpid()}" in line and "still copying" in line for line in lines)
     worker.write_gate(fence=1, writers=0)
-    assert not any("still copying" in sentence for sentence in sentences())
+    assert "still copying" not in daemon.sentences()
 
 
 # --- malformed frames ---------------------------------------------------------------------------

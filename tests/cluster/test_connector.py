@@ -1,14 +1,13 @@
 """The remote KV connector between nodes: it returns the right bytes, or fewer tokens."""
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from harness.clock import now_s, seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster
 from harness.engine import PAGE_SIZE, Engine, future_of, mapping_of, tokens_of
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
@@ -17,18 +16,6 @@ from peercache_client import memory
 from peercache_client.connector import ConnectorBusy, ConnectorMetadata, RemoteKVConnector
 
 MakeEngine = Callable[..., Engine]
-
-
-@pytest.fixture
-def engine() -> Iterator[MakeEngine]:
-    """`engine(daemon, tp_rank=1, ...)` makes a registered engine, which is closed after the
-    test."""
-    with ExitStack() as stack:
-
-        def make(daemon: Daemon, **options: Any) -> Engine:
-            return stack.enter_context(Engine(daemon.socket_path, **options)).register()
-
-        yield make
 
 
 # --- from node to node ------------------------------------------------------------------------

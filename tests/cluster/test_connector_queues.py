@@ -1,14 +1,13 @@
 """Prefetches and stores of many requests, which must end the same way on all TP ranks."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 from harness.clock import seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster
 from harness.engine import PAGE_SIZE, Agreement, Engine, mapping_of, tokens_of
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
@@ -18,16 +17,6 @@ from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.page_hash import page_hashes
 
 MakeEngine = Callable[..., Engine]
-
-
-@pytest.fixture
-def engine() -> Iterator[MakeEngine]:
-    with ExitStack() as stack:
-
-        def make(daemon: Daemon, **options: Any) -> Engine:
-            return stack.enter_context(Engine(daemon.socket_path, **options)).register()
-
-        yield make
 
 
 class Pages:
@@ -53,6 +42,13 @@ def drain(queue: Any, count: int) -> list[Any]:
 
     eventually(enough)
     assert len(done) == count
+    return done
+
+
+def all_of(queue: Any) -> list[Any]:
+    done: list[Any] = []
+    while queue:
+        done += queue.poll()
     return done
 
 
@@ -201,23 +197,7 @@ def test_all_ranks_prefetch_the_shortest_prefix_any_rank_has(
     for name, tokens in prompts.items():
         for writer, pages in zip(writers, stored[name], strict=True):
             writer.store(name, tokens[: pages * PAGE_SIZE], range(pages))
-    agreement = Agreement(2)
-
-    def rank(number: int) -> list[Any]:
-        queue = AsyncKVPrefetchQueue(
-            readers[number].connector,
-            Pages(64),
-            threshold_tokens=16,
-            minimum=agreement.of_rank(number),
-        )
-        for name, tokens in prompts.items():
-            assert queue.add(name, tokens)
-        done: list[Any] = []
-        while queue:
-            done += queue.poll()
-        return done
-
-    first, second = on_all_ranks([lambda: rank(0), lambda: rank(1)])
+    first, second = prefetched_by_ranks(readers, [Pages(64), Pages(64)], prompts)
     assert first == second  # same requests, lengths and pages, in the same order
     assert {each.req_id: each.end // PAGE_SIZE for each in first} == {
         "whole": 6,
@@ -247,7 +227,7 @@ def test_page_lost_on_one_rank_after_match_is_dropped_by_all(
         return list(range(8, 8 + count))
 
     allocators = [lambda _, count: list(range(8, 8 + count)), allocate_and_lose]
-    first, second = prefetched_by_ranks(engines, allocators, tokens)
+    [first], [second] = prefetched_by_ranks(engines, allocators, {"r": tokens})
     assert first == second
     assert first.end == (6 - lost_pages) * PAGE_SIZE
     for each in engines:
@@ -260,29 +240,27 @@ def test_a_rank_without_room_keeps_in_step(three_nodes: Cluster, engine: MakeEng
     tokens = tokens_of("room on one", 6)
     for each in engines:
         each.store("w", tokens, range(6))
-    first, second = prefetched_by_ranks(engines, [Pages(5), Pages(64)], tokens)
+    [first], [second] = prefetched_by_ranks(engines, [Pages(5), Pages(64)], {"r": tokens})
     assert first.end == second.end == 0
     assert (first.pages, second.pages) == ([], list(range(6)))  # each rank frees its own pages
 
 
 def prefetched_by_ranks(
-    engines: Sequence[Engine], allocators: Sequence[Any], tokens: list[int]
+    engines: Sequence[Engine], allocators: Sequence[Any], prompts: dict[str, list[int]]
 ) -> list[Any]:
-    """The result of one request from each rank's queue."""
+    """The results of these requests from each rank's queue."""
     agreement = Agreement(len(engines))
 
-    def rank(number: int) -> Any:
+    def rank(number: int) -> list[Any]:
         queue = AsyncKVPrefetchQueue(
             engines[number].connector,
             allocators[number],
             threshold_tokens=16,
             minimum=agreement.of_rank(number),
         )
-        queue.add("r", tokens)
-        done: list[Any] = []
-        while queue:
-            done += queue.poll()
-        return done[0]
+        for name, tokens in prompts.items():
+            assert queue.add(name, tokens)
+        return all_of(queue)
 
     return on_all_ranks([partial(rank, number) for number in range(len(engines))])
 
@@ -304,10 +282,7 @@ def test_stores_are_done_when_all_ranks_have_stored(
             pages = range(4 * i, 4 * i + 4)
             one.compute(tokens, pages)
             assert queue.add(f"w{i}", mapping_of(pages), tokens, last=True)
-        done: list[Any] = []
-        while queue:
-            done += queue.poll()
-        return done
+        return all_of(queue)
 
     first, second = on_all_ranks([lambda: rank(0), lambda: rank(1)])
     assert first == second

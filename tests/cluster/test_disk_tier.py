@@ -12,7 +12,6 @@ from harness.pages import keys_of
 from harness.waiting import eventually
 
 from peercache_bench.daemons import ClusterError
-from peercached.admin.client import AdminClient
 
 POOL = "8MiB"  # 120 pages of 64 KiB
 PAGES = 480
@@ -123,7 +122,7 @@ def test_flipped_bits_under_a_live_cluster_are_misses_never_wrong_bytes(
     got = found(cluster[1].attach(timeout_s=10.0), keys)
     assert 0 < got < PAGES
     assert disk_of(cluster[0])["reads_corrupt"] > 0
-    assert any("damaged" in entry["sentence"] for entry in cluster[0].status()["health"])
+    assert "damaged" in cluster[0].sentences()
     cluster[0].kill()
     flip_bits(tmp_path / "a.disk", 2, 100)
     cluster.start_again(cluster[0])
@@ -162,9 +161,7 @@ def test_a_drained_node_finds_its_disk_again_when_it_is_back(
     cluster = make_cluster(2, pool_size=POOL, rpc_timeout_ms=5000, each=disk_options(tmp_path, "a"))
     keys = keys_of("drained", PAGES)
     fill(cluster[0], cluster[0].attach(), keys)
-    with AdminClient(str(cluster[0].admin_path)) as admin:
-        admin.drain(1 << 40, 30.0, False)
-    eventually(lambda: cluster[0].status()["drain"]["state"] in ("drained", "left"), 40)
+    cluster[0].drain(stay=False, seconds_max=30)
     assert found(cluster[1].attach(), keys[-32:]) > 0, "the warmest pages went to the peer"
     cluster[0].stop()
     cluster.start_again(cluster[0])

@@ -108,11 +108,7 @@ def test_an_engine_attaches_and_is_neither_operator_nor_member(nodes: Cluster) -
     folder, socket = nodes[0].admin_path.parent.stat(), nodes[0].admin_path.stat()
     assert (folder.st_mode & 0o777, folder.st_uid) == (0o700, DAEMON)
     assert (socket.st_mode & 0o777, socket.st_uid) == (0o600, DAEMON)
-    assert "private_file_open" not in codes(nodes)
-
-
-def codes(nodes: Cluster) -> set[str]:
-    return {entry["code"] for entry in nodes[0].status()["health"]}
+    assert "private_file_open" not in nodes[0].codes()
 
 
 def test_doctor_finds_engines_that_may_do_more(
@@ -139,7 +135,7 @@ def test_doctor_finds_engines_that_may_do_more(
         assert same["admin"]
         eventually(lambda: "runs as the daemon's user" in found())
     os.chown(secret, DAEMON, WORKERS)
-    eventually(lambda: "private_file_open" in codes(nodes))
+    eventually(lambda: "private_file_open" in nodes[0].codes())
     assert f"cluster_secret_file can be read by the workers, through the group {WORKERS}" in found()
     secret.chmod(0o600)
-    eventually(lambda: "private_file_open" not in codes(nodes))
+    eventually(lambda: "private_file_open" not in nodes[0].codes())

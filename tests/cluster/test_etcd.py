@@ -5,16 +5,7 @@ from pathlib import Path
 
 import pytest
 from harness.cluster import Cluster
-from harness.etcd import (
-    TTL_REFERENCE_S,
-    TTL_S,
-    Etcd,
-    names,
-    reason_to_skip,
-    sentences,
-    view,
-    with_etcd,
-)
+from harness.etcd import TTL_S, Etcd, reason_to_skip, with_etcd
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -28,24 +19,11 @@ def nodes(etcd: Etcd, make_cluster: MakeCluster) -> Cluster:
 
 
 def test_nodes_meet_in_etcd_and_have_one_view(nodes: Cluster) -> None:
-    eventually(lambda: len({view(daemon) for daemon in nodes.daemons}) == 1)
+    eventually(lambda: len({daemon.view() for daemon in nodes.daemons}) == 1)
     keys = keys_of("met in etcd", 32)
     assert all(nodes[0].attach().set(keys))
     assert nodes[2].attach().has(keys)
     assert nodes[0].status()["membership"]["kind"] == "etcd"
-
-
-def test_dead_node_leaves_by_its_lease_and_stopped_node_at_once(nodes: Cluster) -> None:
-    nodes[2].kill()
-    nodes.wait_complete()
-    assert nodes[1].stop() == 0
-    eventually(lambda: names(nodes[0]) == ["a"], TTL_REFERENCE_S)
-    lost = {gone["node_id"]: gone["lost"] for gone in nodes[0].status()["departed"]}
-    assert lost == {"b": False, "c": True}, "b did not wait for the end of its lease"
-    for daemon in nodes.daemons[1:]:
-        daemon.start()
-    nodes.wait_complete()
-    assert len({view(daemon) for daemon in nodes.daemons}) == 1
 
 
 def test_a_restart_is_a_new_member_at_once(nodes: Cluster) -> None:
@@ -65,18 +43,18 @@ def test_members_outlive_an_etcd_outage_and_its_restart(nodes: Cluster, etcd: Et
     assert all(nodes[0].attach().set(keys))
     reader = nodes[2].attach()
     etcd.kill()
-    eventually(lambda: "no session with etcd" in sentences(nodes[1]), 10)
+    eventually(lambda: "no session with etcd" in nodes[1].sentences(), 10)
     until = time.monotonic() + 3 * TTL_S
     while time.monotonic() < until:
-        assert names(nodes[1]) == ["a", "b", "c"]
+        assert nodes[1].members() == ["a", "b", "c"]
         assert reader.has(keys)
     etcd.start()
-    eventually(lambda: not any("etcd" in sentences(d) for d in nodes.daemons), 20)
+    eventually(lambda: not any("etcd" in d.sentences() for d in nodes.daemons), 20)
     nodes.wait_complete()
-    eventually(lambda: len({view(daemon) for daemon in nodes.daemons}) == 1)
+    eventually(lambda: len({daemon.view() for daemon in nodes.daemons}) == 1)
     assert reader.has(keys)
     nodes[1].kill()
-    eventually(lambda: names(nodes[0]) == ["a", "c"], 20)
+    eventually(lambda: nodes[0].members() == ["a", "c"], 20)
 
 
 def test_hung_etcd_is_reported_and_reads_continue(nodes: Cluster, etcd: Etcd) -> None:
@@ -84,12 +62,12 @@ def test_hung_etcd_is_reported_and_reads_continue(nodes: Cluster, etcd: Etcd) ->
     assert all(nodes[0].attach().set(keys))
     etcd.freeze()
     try:
-        eventually(lambda: "no session with etcd" in sentences(nodes[1]), 10)
+        eventually(lambda: "no session with etcd" in nodes[1].sentences(), 10)
         eventually(lambda: "did not answer in time" in nodes[1].log_text(), 10)
         assert nodes[2].attach().has(keys)
     finally:
         etcd.thaw()
-    eventually(lambda: not any("etcd" in sentences(d) for d in nodes.daemons), 20)
+    eventually(lambda: not any("etcd" in d.sentences() for d in nodes.daemons), 20)
     nodes.wait_complete()
 
 
@@ -99,7 +77,7 @@ def test_a_node_that_lost_its_lease_registers_again(nodes: Cluster) -> None:
     assert all(writer.set(keys))
     nodes[2].freeze()
     try:
-        eventually(lambda: names(nodes[0]) == ["a", "b"], 20)
+        eventually(lambda: nodes[0].members() == ["a", "b"], 20)
     finally:
         nodes[2].thaw()
     nodes.wait_complete()
@@ -110,19 +88,12 @@ def test_a_node_without_etcd_serves_alone_says_so_and_joins_later(
     tmp_path: Path, make_cluster: MakeCluster
 ) -> None:
     etcd = Etcd(tmp_path)
-    cluster = make_cluster(
-        2,
-        start=False,
-        membership="etcd",
-        etcd_endpoints=etcd.endpoint,
-        member_ttl_s=TTL_REFERENCE_S,
-    )
+    cluster = with_etcd(make_cluster, etcd.endpoint, 2, start=False)
     for daemon in cluster.daemons:
-        daemon.heads = []
         daemon.start()
     for daemon in cluster.daemons:
         daemon.wait_ready()
-        assert "serves only its own pages" in sentences(daemon)
+        assert "serves only its own pages" in daemon.sentences()
     keys = keys_of("without etcd", 16)
     pages = cluster[0].attach()
     assert all(pages.set(keys))
@@ -138,18 +109,12 @@ def test_a_node_without_etcd_serves_alone_says_so_and_joins_later(
 def test_the_same_node_id_elsewhere_is_refused(
     nodes: Cluster, etcd: Etcd, make_cluster: MakeCluster
 ) -> None:
-    twin = make_cluster(
-        1,
-        start=False,
-        membership="etcd",
-        etcd_endpoints=etcd.endpoint,
-        member_ttl_s=TTL_REFERENCE_S,
-    )
-    twin[0].node_id, twin[0].host, twin[0].heads = "b", "127.0.0.9", []
+    twin = with_etcd(make_cluster, etcd.endpoint, 1, start=False)
+    twin[0].node_id, twin[0].host = "b", "127.0.0.9"
     twin[0].start()
     assert twin[0].wait_exit(30) != 0
     assert "already used by the daemon at 127.0.0.2" in twin[0].log_text()
-    assert names(nodes[0]) == ["a", "b", "c"]
+    assert nodes[0].members() == ["a", "b", "c"]
 
 
 def test_a_clear_that_a_node_missed_reaches_it_through_etcd(nodes: Cluster) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from harness.cluster import Cluster, Daemon
-from harness.etcd import Etcd, names, reason_to_skip, with_etcd
+from harness.etcd import TTL_REFERENCE_S, Etcd, with_etcd
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
 from peercached.admin.client import AdminClient
-
-pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
 
 
 @pytest.fixture
@@ -29,35 +29,44 @@ def lost(daemon: Daemon) -> list[str]:
     return [gone["node_id"] for gone in daemon.status()["departed"] if gone["lost"]]
 
 
-def test_a_stopped_node_has_left_and_a_killed_one_is_lost(nodes: Cluster) -> None:
+def saw_b_leave(*daemons: Daemon) -> None:
+    for daemon in daemons:
+        eventually(lambda: departure(daemon, "b"), 60)  # noqa: B023
+        assert (departure(daemon, "b"), lost(daemon)) == ("left", [])
+
+
+def test_dead_node_is_lost_by_its_lease_and_stopped_node_leaves_at_once(nodes: Cluster) -> None:
     a, b, c = nodes.daemons
-    assert b.stop() == 0
-    eventually(lambda: departure(a, "b"), 30)
     c.kill()
-    eventually(lambda: departure(a, "c"), 30)
-    assert (departure(a, "b"), departure(a, "c")) == ("left", "lost")
-    assert lost(a) == ["c"]
+    nodes.wait_complete()
+    assert b.stop() == 0
+    eventually(lambda: a.members() == ["a"], TTL_REFERENCE_S)
+    eventually(lambda: (departure(a, "b"), departure(a, "c")) == ("left", "lost"))
+    assert lost(a) == ["c"], "b did not wait for the end of its lease"
+    assert len(a.status()["departed"]) == 2
+    for daemon in (b, c):
+        daemon.start()
+    nodes.wait_complete()
+    assert len({daemon.view() for daemon in nodes.daemons}) == 1
 
 
-def test_a_node_that_was_stopped_while_etcd_was_away_has_left(nodes: Cluster, etcd: Etcd) -> None:
+@pytest.mark.parametrize(
+    ("fails", "is_back"),
+    [(Etcd.kill, Etcd.start), (Etcd.freeze, Etcd.thaw)],
+    ids=["away", "hung"],
+)
+def test_a_node_that_was_stopped_without_etcd_has_left(
+    nodes: Cluster,
+    etcd: Etcd,
+    fails: Callable[[Etcd], None],
+    is_back: Callable[[Etcd], None],
+) -> None:
     """It cannot write its goodbye. Its key goes when its lease ends."""
     a, b, c = nodes.daemons
-    etcd.kill()
+    fails(etcd)
     assert b.stop() == 0
-    etcd.start()
-    for daemon in (a, c):
-        eventually(lambda: departure(daemon, "b"), 60)  # noqa: B023
-        assert (departure(daemon, "b"), lost(daemon)) == ("left", [])
-
-
-def test_a_node_that_was_stopped_while_etcd_hung_has_left(nodes: Cluster, etcd: Etcd) -> None:
-    a, b, c = nodes.daemons
-    etcd.freeze()
-    assert b.stop() == 0
-    etcd.thaw()
-    for daemon in (a, c):
-        eventually(lambda: departure(daemon, "b"), 60)  # noqa: B023
-        assert (departure(daemon, "b"), lost(daemon)) == ("left", [])
+    is_back(etcd)
+    saw_b_leave(a, c)
 
 
 def test_a_node_that_did_not_see_the_goodbye_finds_it_in_etcd(nodes: Cluster, etcd: Etcd) -> None:
@@ -69,6 +78,5 @@ def test_a_node_that_did_not_see_the_goodbye_finds_it_in_etcd(nodes: Cluster, et
     etcd.start()
     a.thaw()
     for daemon in (a, c):
-        eventually(lambda: "b" not in names(daemon), 60)  # noqa: B023
-        eventually(lambda: departure(daemon, "b"), 60)  # noqa: B023
-        assert (departure(daemon, "b"), lost(daemon)) == ("left", [])
+        eventually(lambda: "b" not in daemon.members(), 60)  # noqa: B023
+    saw_b_leave(a, c)

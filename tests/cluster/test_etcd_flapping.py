@@ -2,25 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
 
 from harness.clock import now_s, seconds
 from harness.cut_proxy import CutProxy
-from harness.etcd import TTL_S, Etcd, names, sentences, with_etcd
+from harness.etcd import TTL_S, Etcd, with_etcd
+from harness.etcd_memberships import in_thread, membership, until
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.said import sentences as sentences_of
-from harness.views import ViewNews
 from harness.waiting import eventually
 
 from peercache_client import Status
-from peercached.membership import NodeAddress, Timing, View
+from peercached.membership import Timing, View
 from peercached.membership.flapping import FREE_JOINS, SPARE
-from peercached.peer.membership.etcd.client import EtcdClient
-from peercached.peer.membership.etcd.membership import EtcdMembership
-from peercached.peer.rpc.client import Peers
 
 TIMING = Timing(heartbeat_interval_s=seconds(0.5), member_ttl_s=TTL_S)
 
@@ -28,11 +24,6 @@ TIMING = Timing(heartbeat_interval_s=seconds(0.5), member_ttl_s=TTL_S)
 def flaps(wait_s: float) -> bytes:
     """Joins in etcd that make a node wait that long."""
     return f"7.000 {wait_s / SPARE:.1f} 0.0".encode()
-
-
-class NothingCleared:
-    def some(self) -> list[tuple[bytes, int]]:
-        return []
 
 
 class Node:
@@ -50,14 +41,9 @@ class Node:
 
     async def start(self) -> None:
         self.incarnation += 1
-        self.membership = EtcdMembership(
-            NodeAddress(self.node_id, self.incarnation, "127.0.0.1", 1000 + ord(self.node_id), 1),
-            EtcdClient([self.endpoint], None, self.timing.etcd_deadline_s),
-            "/peercached",
-            self.timing,
-            cast(Peers, None),
-            cast(Any, NothingCleared()),
-            ViewNews(self.views),
+        port = 1000 + ord(self.node_id)
+        self.membership = membership(
+            self.node_id, self.incarnation, port, self.endpoint, self.timing, self.views
         )
         self.membership.start()
         await self.membership.settle(0.0)
@@ -83,17 +69,6 @@ class Node:
     @property
     def names(self) -> str:
         return "".join(m.node_id for m in self.membership.view.members)
-
-
-async def until(condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> None:
-    until = now_s() + seconds(timeout_s)
-    while not condition():
-        assert now_s() < until, what
-        await asyncio.sleep(0.01)
-
-
-def in_thread(call: Any) -> Any:
-    return asyncio.get_running_loop().run_in_executor(None, call)
 
 
 @asynccontextmanager
@@ -249,12 +224,12 @@ def test_flapping_daemon_starts_warns_and_joins_later(
         daemon.start()
     for daemon in nodes.daemons:
         daemon.wait_ready()
-    assert "c has come and gone too often lately" in sentences(nodes[2])
-    eventually(lambda: names(nodes[0]) == ["a", "b"])
+    assert "c has come and gone too often lately" in nodes[2].sentences()
+    eventually(lambda: nodes[0].members() == ["a", "b"])
     keys = keys_of("of a flapping node", 16)
     pages = nodes[2].attach()
     assert set(pages.set(keys)) == {Status.draining}, "removals would not reach it"
     nodes.wait_complete()
     eventually(lambda: all(pages.set(keys)))
     eventually(lambda: nodes[0].attach().has(keys), 10, "its pages are found")
-    assert "too often" not in sentences(nodes[2])
+    assert "too often" not in nodes[2].sentences()

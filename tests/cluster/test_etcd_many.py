@@ -6,47 +6,30 @@ half a processor. With less, leases expire before they are renewed. In productio
 only its own 300 changes.
 """
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
 
 import pytest
-from harness.clock import now_s, seconds
+from harness.clock import seconds
 from harness.etcd import Etcd
+from harness.etcd_memberships import in_thread, membership, until
 from harness.said import sentences
-from harness.views import ViewNews
 
-from peercached.membership import NodeAddress, Timing, View
-from peercached.peer.membership.etcd.client import EtcdClient
-from peercached.peer.membership.etcd.membership import EtcdMembership
-from peercached.peer.rpc.client import Peers
+from peercached.membership import Timing, View
 
+WITHIN_S = 120.0
 TIMING = Timing(heartbeat_interval_s=seconds(1.0), member_ttl_s=seconds(5.0))
-
-
-class NothingCleared:
-    def some(self) -> list[tuple[bytes, int]]:
-        return []
 
 
 class Many:
     def __init__(self, endpoint: str, size: int) -> None:
         self.size = size
         self.views: list[list[View]] = [[] for _ in range(size)]
-        self.memberships = [self._membership(endpoint, place) for place in range(size)]
-
-    def _membership(self, endpoint: str, place: int) -> EtcdMembership:
-        return EtcdMembership(
-            NodeAddress(f"n{place:03}", 1, "127.0.0.1", 1000 + place, 1),
-            EtcdClient([endpoint], None, TIMING.etcd_deadline_s),
-            "/peercached",
-            TIMING,
-            cast(Peers, None),
-            cast(Any, NothingCleared()),
-            ViewNews(self.views[place]),
-        )
+        self.memberships = [
+            membership(f"n{place:03}", 1, 1000 + place, endpoint, TIMING, self.views[place])
+            for place in range(size)
+        ]
 
     @property
     def problems(self) -> list[str]:
@@ -65,28 +48,17 @@ class Many:
         return max(map(len, self.views))
 
 
-async def until(condition: Callable[[], Any], what: str) -> None:
-    until = now_s() + seconds(120)
-    while not condition():
-        assert now_s() < until, what
-        await asyncio.sleep(0.05)
-
-
 @asynccontextmanager
 async def many(etcd: Etcd, size: int) -> AsyncIterator[Many]:
     found = Many(etcd.endpoint, size)
     try:
         for membership in found.memberships:
             membership.start()
-        await until(lambda: found.well, "the first view of all")
+        await until(lambda: found.well, "the first view of all", WITHIN_S)
         yield found
     finally:
         for membership in found.memberships:
             await membership.stop()
-
-
-def in_thread(call: Any) -> Any:
-    return asyncio.get_running_loop().run_in_executor(None, call)
 
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -98,13 +70,13 @@ async def test_joins_are_gathered_and_no_break_makes_a_view(etcd: Etcd, size: in
         made, stamp = nodes.made(), etcd.stamp()
         assert made < size / 4
         await in_thread(etcd.kill)
-        await until(lambda: len(nodes.problems) == size, "all miss etcd")
+        await until(lambda: len(nodes.problems) == size, "all miss etcd", WITHIN_S)
         await in_thread(etcd.start)
-        await until(lambda: nodes.well, "etcd is back")
+        await until(lambda: nodes.well, "etcd is back", WITHIN_S)
         assert (nodes.made(), etcd.stamp()) == (made, stamp)
         began = time.monotonic()
         await in_thread(etcd.begin_anew)
-        await until(lambda: nodes.problems, "it is missed")
-        await until(lambda: nodes.well and etcd.stamp(), "all are in the new one")
+        await until(lambda: nodes.problems, "it is missed", WITHIN_S)
+        await until(lambda: nodes.well and etcd.stamp(), "all are in the new one", WITHIN_S)
         print(f"{made} views for {size} joins; anew in {time.monotonic() - began:.1f} s")
         assert (nodes.made(), etcd.stamp()) == (made, stamp)

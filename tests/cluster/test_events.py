@@ -9,14 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-from click.testing import CliRunner
 from harness.cluster import Daemon
+from harness.ctl import ctl
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
 from peercached.admin.client import AdminClient
 from peercached.admin.events import Event
-from peercached.cli.ctl import main
 
 
 def events(daemon: Daemon) -> list[Event]:
@@ -28,17 +27,9 @@ def kinds(daemon: Daemon, about: str) -> list[str]:
     return [event.kind for event in events(daemon) if event.node_id == about]
 
 
-def ctl(daemon: Daemon, *arguments: str) -> str:
-    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), *arguments]).output
-
-
 def resident_bytes(daemon: Daemon) -> int:
     pages = Path(f"/proc/{daemon.pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def codes(daemon: Daemon) -> list[str]:
-    return [entry["code"] for entry in daemon.status()["health"]]
 
 
 def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeCluster) -> None:
@@ -46,14 +37,14 @@ def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeC
     began = time.time()
     cluster[2].kill()
     for survivor in (cluster[0], cluster[1]):
-        eventually(lambda: "node_lost" in codes(survivor), 30)  # noqa: B023
+        eventually(lambda: "node_lost" in survivor.codes(), 30)  # noqa: B023
         [gone] = survivor.status()["departed"]
         assert (gone["node_id"], gone["lost"]) == ("c", True)
         assert began <= gone["at"] <= time.time()
         assert kinds(survivor, "c")[-1] == "lost"
-        assert "c at 127.0.0.3 is gone for" in ctl(survivor, "nodes")
-        assert "c at 127.0.0.3 is gone: it did not" in ctl(survivor, "doctor")
-        assert " lost " in ctl(survivor, "events")
+        assert "c at 127.0.0.3 is gone for" in ctl(survivor, "nodes").output
+        assert "c at 127.0.0.3 is gone: it did not" in ctl(survivor, "doctor").output
+        assert " lost " in ctl(survivor, "events").output
     assert cluster[1].stop() == 0
     cluster[1].start()
     cluster[1].wait_ready()
@@ -61,7 +52,7 @@ def test_a_killed_node_is_remembered_by_all_until_it_is_back(make_cluster: MakeC
     assert "lost" in kinds(cluster[1], "c"), "it remembers what an earlier start saw"
     cluster.start_again(cluster[2])
     for survivor in (cluster[0], cluster[1]):
-        eventually(lambda: "node_lost" not in codes(survivor), 30)  # noqa: B023
+        eventually(lambda: "node_lost" not in survivor.codes(), 30)  # noqa: B023
         assert survivor.status()["departed"] == []
         assert kinds(survivor, "c")[-1] == "restarted"
 
@@ -70,7 +61,7 @@ def test_a_node_that_was_stopped_has_left_and_nobody_warns(make_cluster: MakeClu
     cluster = make_cluster(2)
     assert cluster[1].stop() == 0
     eventually(lambda: kinds(cluster[0], "b")[-1:] == ["left"], 30)
-    assert "node_lost" not in codes(cluster[0])
+    assert "node_lost" not in cluster[0].codes()
     assert [gone["lost"] for gone in cluster[0].status()["departed"]] == [False]
 
 
@@ -78,8 +69,8 @@ def test_an_operator_forgets_a_lost_node_on_all_nodes(make_cluster: MakeCluster)
     cluster = make_cluster(3)
     cluster[2].kill()
     for survivor in (cluster[0], cluster[1]):
-        eventually(lambda: "node_lost" in codes(survivor), 30)  # noqa: B023
-    assert "Forgot 'c' on all nodes." in ctl(cluster[0], "forget", "c", "--yes")
+        eventually(lambda: "node_lost" in survivor.codes(), 30)  # noqa: B023
+    assert "Forgot 'c' on all nodes." in ctl(cluster[0], "forget", "c", "--yes").output
     for survivor in (cluster[0], cluster[1]):
         assert survivor.status()["departed"] == []
         assert kinds(survivor, "c")[-1] == "forget"

@@ -123,7 +123,7 @@ def test_a_frozen_holder_costs_the_deadline_and_never_writes_afterwards(
     reader.paint(0x3C)
     cluster[1].thaw()
     cluster[1].wait_ready()
-    eventually(lambda: cluster[0].status()["membership"]["members"].__len__() == 2, 10)
+    eventually(lambda: len(cluster[0].members()) == 2, 10)
     assert reader.painted(0x3C)
     eventually(lambda: all(reader.get(keys)) or all(writer.set(keys)), 15)
 

@@ -15,6 +15,7 @@ from harness.directory import wait_settled
 from harness.fixtures import MakeCluster
 from harness.liar import HOST, Liar
 from harness.pages import keys_of
+from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercache_client import Status
@@ -39,10 +40,6 @@ def while_beating(
     asyncio.run(run())
 
 
-def members(daemon: Daemon) -> set[str]:
-    return {member["node_id"] for member in daemon.status()["membership"]["members"]}
-
-
 def share_of(daemon: Daemon, node_ids: set[str]) -> float:
     """The share of all digests that these nodes own, each counted once for each owner."""
     with AdminClient(str(daemon.admin_path)) as admin:
@@ -52,10 +49,7 @@ def share_of(daemon: Daemon, node_ids: set[str]) -> float:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> str:
-    path = tmp_path / "secret"
-    path.write_bytes(SECRET)
-    path.chmod(0o600)
-    return str(path)
+    return secret_file(tmp_path, SECRET)
 
 
 def test_a_process_that_joins_as_six_old_members_owns_nothing(
@@ -67,7 +61,7 @@ def test_a_process_that_joins_as_six_old_members_owns_nothing(
 
     def check() -> None:
         for daemon in cluster.daemons:
-            eventually(lambda: members(daemon) >= set(liars), 20)  # noqa: B023
+            eventually(lambda: set(daemon.members()) >= set(liars), 20)  # noqa: B023
             assert share_of(daemon, set(liars)) == 0
         assert all(cluster[1].attach().set(KEYS))
         assert all(cluster[2].attach().get(KEYS))
@@ -91,11 +85,11 @@ def test_a_member_that_beats_and_never_answers_is_put_out_and_removals_end(
         return all(s in gone for s in worker.client.remove(KEYS, timeout_s=0.5))
 
     def check() -> None:
-        eventually(lambda: "liar" in members(trio[0]), 20)
+        eventually(lambda: "liar" in trio[0].members(), 20)
         assert all(worker.set(KEYS))
         assert not removed()
-        eventually(lambda: "liar" not in members(trio[0]), 30)
-        assert "member_mute" in {one["code"] for one in trio[0].status()["health"]}
+        eventually(lambda: "liar" not in trio[0].members(), 30)
+        assert "member_mute" in trio[0].codes()
         if listens:  # as a frozen daemon does
             eventually(lambda: "liar" in trio[1].status()["removals"]["missing"], 20)
             with AdminClient(str(trio[1].admin_path)) as admin:
@@ -104,7 +98,7 @@ def test_a_member_that_beats_and_never_answers_is_put_out_and_removals_end(
                 assert admin.forget_node("liar", listening=True) == []
         eventually(removed, 30)
         assert worker.client.clear()
-        assert "liar" not in members(trio[0])
+        assert "liar" not in trio[0].members()
 
     with socket.create_server((HOST, 0), backlog=4096) as server:
         port = server.getsockname()[1] if listens else 1

@@ -12,9 +12,6 @@ from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
-from harness.waiting import eventually
-
-from peercached.admin.client import AdminClient
 
 PAGE_BYTES = 4096
 SMALL_CACHE = {"location_cache_entries": 1024, "directory_copies": 0}
@@ -59,10 +56,9 @@ def test_survivors_pages_stay_hits_while_the_head_goes_and_returns(
 
 @pytest.mark.netns
 def test_others_pages_stay_hits_through_a_partition_and_its_healing(
-    network: Network, make_cluster: MakeCluster
+    network: Network, on_hosts: MakeCluster
 ) -> None:
-    cluster = make_cluster(3, start=False, **SMALL_CACHE)
-    network.start(cluster)
+    cluster = on_hosts(**SMALL_CACHE)
     keys = set_at(cluster[1], 4096)
     reader = cluster[0].attach(page_bytes=PAGE_BYTES, timeout_s=10.0)
     with SteadyReader(reader, keys) as reading:
@@ -129,8 +125,5 @@ def test_join_drain_and_leave_cost_steady_readers_no_page(make_hosts: MakeCluste
 
 
 def drain(daemon: Daemon) -> None:
-    with AdminClient(str(daemon.admin_path)) as admin:
-        admin.drain(1 << 40, 60.0, False)
-    eventually(lambda: daemon.status()["drain"]["state"] == "left", 60)
-    assert daemon.status()["drain"]["complete"]
+    assert daemon.drain(stay=False)["complete"]
     daemon.kill()  # nothing depends on it any more

@@ -1,7 +1,5 @@
 """A page with several holders is read from the one that answers quickly."""
 
-from collections.abc import Iterator
-
 import pytest
 from harness.cluster import Cluster
 from harness.fixtures import MakeCluster
@@ -17,15 +15,6 @@ AT_ONCE = 16
 SLOW_BITS_PER_S = 10_000_000
 
 
-@pytest.fixture
-def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
-    cluster = make_cluster(3, start=False, replica_share=0)
-    network.start(cluster)
-    yield cluster
-    for daemon in cluster.daemons:
-        daemon.clean_up()
-
-
 def pages_read(cluster: Cluster) -> dict[str, int]:
     """By the third node, from the others."""
     return {peer["node_id"]: peer["pages"] for peer in cluster[2].status()["transfer"]}
@@ -37,8 +26,9 @@ def read_all(reader: Pages, keys: list[bytes]) -> None:
 
 
 def test_equal_holders_share_the_reads_and_a_slow_one_gets_few(
-    network: Network, hosts: Cluster
+    network: Network, on_hosts: MakeCluster
 ) -> None:
+    hosts = on_hosts(replica_share=0)
     keys = keys_of("held twice", PAGES)
     for holder in hosts.daemons[:2]:
         writer = holder.attach(page_bytes=PAGE)

@@ -25,11 +25,7 @@ def has_counted(daemon: Daemon, signs: int) -> bool:
 
 
 def has_members(daemon: Daemon, count: int) -> bool:
-    return len(members(daemon)) == count
-
-
-def members(daemon: Daemon) -> list[str]:
-    return [m["node_id"] for m in daemon.status()["membership"]["members"]]
+    return len(daemon.members()) == count
 
 
 def test_nodes_at_rest_send_few_heartbeats(make_cluster: MakeCluster) -> None:
@@ -65,6 +61,6 @@ def hang_and_return(daemons: Sequence[Daemon], victim: int, within_s: float = 10
     with hung_main_thread(daemons[victim].pid):
         for daemon in others:
             eventually(partial(has_members, daemon, 2), within_s, "it is out")
-            assert daemons[victim].node_id not in members(daemon)
+            assert daemons[victim].node_id not in daemon.members()
     for daemon in daemons:
         eventually(partial(has_members, daemon, 3), what="it is back")

@@ -16,6 +16,7 @@ from harness.cluster import Cluster, Daemon
 from harness.fixtures import MakeCluster
 from harness.liar import Liar
 from harness.pages import keys_of
+from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercache_client import Status
@@ -71,10 +72,7 @@ async def tell(link: Any, call: str, lie: Any) -> None:
 
 @pytest.fixture
 def trio(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
-    path = tmp_path / "secret"
-    path.write_bytes(SECRET)
-    path.chmod(0o600)
-    cluster = make_cluster(3, start=False, cluster_secret_file=str(path))
+    cluster = make_cluster(3, start=False, cluster_secret_file=secret_file(tmp_path, SECRET))
     for daemon in cluster.daemons[:2]:
         daemon.start()
     cluster.wait_complete()

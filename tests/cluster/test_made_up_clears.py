@@ -12,6 +12,7 @@ from harness.cluster import Daemon
 from harness.fixtures import MakeCluster
 from harness.links import link_from
 from harness.pages import keys_of
+from harness.secret_file import secret_file
 from harness.warm_pools import PoolFiles
 
 from peercached.directory.epochs import EPOCHS_PER_MESSAGE_MAX
@@ -49,10 +50,8 @@ async def tell_from_many_ids(daemon: Daemon) -> None:
 def test_many_node_ids_of_one_process_leave_room_for_a_first_clear(
     make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path
 ) -> None:
-    path = tmp_path / "secret"
-    path.write_bytes(SECRET)
-    path.chmod(0o600)
-    cluster = make_cluster(2, cluster_secret_file=str(path), each=pool_files.options(2))
+    secret = secret_file(tmp_path, SECRET)
+    cluster = make_cluster(2, cluster_secret_file=secret, each=pool_files.options(2))
     a, b = cluster.daemons
     asyncio.run(tell_from_many_ids(a))
     writer, reader = a.attach(namespace="honest"), b.attach(namespace="honest")

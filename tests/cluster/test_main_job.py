@@ -9,13 +9,6 @@ from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
 
-def test_pages_set_on_one_node_are_read_byte_for_byte_on_another(three_nodes: Cluster) -> None:
-    keys = keys_of("plain", 64)
-    assert all(three_nodes[0].attach().set(keys))
-    for reader in three_nodes.daemons:
-        assert reader.attach().has(keys)
-
-
 def test_a_page_is_visible_everywhere_the_moment_its_set_returns(three_nodes: Cluster) -> None:
     writers = [daemon.attach(page_bytes=4096) for daemon in three_nodes.daemons]
     for round_number in range(50):

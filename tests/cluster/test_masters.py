@@ -25,17 +25,8 @@ def with_heads(cluster: Cluster, count: int) -> None:
     cluster.start()
 
 
-def names(daemon: Daemon) -> list[str]:
-    return [m["node_id"] for m in daemon.status()["membership"]["members"]]
-
-
 def masters(daemon: Daemon) -> list[str]:
     return [m["node_id"] for m in daemon.status()["membership"]["masters"]]
-
-
-def view(daemon: Daemon) -> tuple[int, str]:
-    found = daemon.status()["membership"]
-    return found["view_number"], found["view_mark"]
 
 
 def test_a_dead_master_is_replaced_and_comes_back_to_its_place(make_hosts: MakeCluster) -> None:
@@ -51,7 +42,7 @@ def test_a_dead_master_is_replaced_and_comes_back_to_its_place(make_hosts: MakeC
         assert daemon.attach().has(keys)
     cluster.start_again(cluster[0])
     eventually(lambda: all(masters(d) == ["a", "b", "c"] for d in cluster.daemons))
-    assert len({view(daemon) for daemon in cluster.daemons}) == 1
+    assert len({daemon.view() for daemon in cluster.daemons}) == 1
 
 
 def test_a_node_can_join_while_the_configured_head_is_dead(make_hosts: MakeCluster) -> None:
@@ -105,7 +96,7 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
             assert alone.client.batch_exists(own) == 32
             assert not any(alone.get(theirs))
             assert waits_and_says_why()
-            assert names(newcomer) == ["e"]
+            assert newcomer.members() == ["e"]
         with Versions(newcomer.socket_path) as versions:
             answers = versions.remove(own[:1] + elsewhere, timeout_s=seconds(3.0))
         assert set(answers) == {Status.removing}, "it cannot ask the members"
@@ -113,10 +104,10 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     assert other.has(elsewhere)
     # Lookups in its own pool must not wait for the cluster, and absences are answered at once.
     alone.calls.check_none_waited()
-    assert names(cluster[3]) == ["c", "d"]
+    assert cluster[3].members() == ["c", "d"]
 
     cluster.start_again(cluster[1])
-    assert names(newcomer) == ["b", "c", "d", "e"]
+    assert newcomer.members() == ["b", "c", "d", "e"]
     assert alone.has(theirs)
     assert other.has(own[1:]), "what it set alone is found by all"
     eventually(lambda: not any(other.get(elsewhere + own[:1])))
@@ -136,11 +127,11 @@ def test_a_node_of_another_cluster_at_a_lost_members_address_is_left_alone(
     b.start()
     b.wait_members(["foreign"])
     a.kill()
-    eventually(lambda: names(c) == ["c"], 30)
+    eventually(lambda: c.members() == ["c"], 30)
     sent = c.status()["membership"]["heartbeats_sent"]
     # It asks the dead head and the address where b was.
     eventually(lambda: c.status()["membership"]["heartbeats_sent"] > sent + 8, 30)
-    assert (names(c), names(b)) == (["c"], ["foreign"])
+    assert (c.members(), b.members()) == (["c"], ["foreign"])
 
 
 def _answers(daemon: Daemon, members: list[str]) -> bool:
@@ -155,7 +146,7 @@ def test_when_all_masters_die_the_others_go_on_and_take_over(make_hosts: MakeClu
     with_heads(cluster, 2)
     keys = keys_of("outlive all masters", 32)
     assert all(cluster[2].attach().set(keys))
-    before = names(cluster[3])
+    before = cluster[3].members()
     reader = cluster[3].attach()
     # The last answered heartbeat may be one interval older than the masters' death.
     nobody_acts_s = TIMING.takeover_after_s - TIMING.heartbeat_interval_s
@@ -167,7 +158,7 @@ def test_when_all_masters_die_the_others_go_on_and_take_over(make_hosts: MakeClu
         nonlocal said
         assert reader.has(keys)
         said += cluster[3].sentences()
-        asked_at, members = time.monotonic(), names(cluster[3])
+        asked_at, members = time.monotonic(), cluster[3].members()
         assert members == before or asked_at > earliest, "the last view holds for a while"
         assert {"c", "d"} <= set(members)
         return members == ["c", "d"]
@@ -195,17 +186,18 @@ def test_frozen_master_removes_nobody_while_frozen_or_after_thawing(
     others = cluster.daemons[1:]
     cluster[0].freeze()
     try:
-        eventually(lambda: all(names(d) == ["b", "c", "d"] for d in others), 20)
-        steady = {view(daemon) for daemon in others}
+        eventually(lambda: all(d.members() == ["b", "c", "d"] for d in others), 20)
+        steady = {daemon.view() for daemon in others}
         until = time.monotonic() + 3 * TTL_S
         while time.monotonic() < until:
             assert reader.has(keys)
-            assert {view(daemon) for daemon in others} == steady, "the view flaps"
+            assert {daemon.view() for daemon in others} == steady, "the view flaps"
     finally:
         cluster[0].thaw()
     until = time.monotonic() + 2 * TTL_S
     while time.monotonic() < until:
-        assert all({"b", "c", "d"} <= set(names(d)) for d in others), "the awakened threw some out"
+        for daemon in others:
+            assert {"b", "c", "d"} <= set(daemon.members()), "the awakened threw some out"
     cluster.wait_complete()
     assert reader.has(keys)
     reader.calls.check_none_waited()
@@ -217,7 +209,7 @@ def test_a_node_that_ends_is_out_of_the_view_at_once(make_hosts: MakeCluster) ->
         assert cluster[victim].stop() == 0
         left = [d for d in cluster.daemons if d.alive]
         expected = [d.node_id for d in left]
-        eventually(lambda: all(names(d) == expected for d in left), 5)  # noqa: B023
+        eventually(lambda: all(d.members() == expected for d in left), 5)  # noqa: B023
 
 
 def test_a_rolling_restart_of_all_nodes_loses_no_page_of_the_others(
@@ -243,19 +235,19 @@ def test_a_rolling_restart_of_all_nodes_loses_no_page_of_the_others(
             wait_settled(cluster.daemons)
             reading.wait_rounds(3)
         assert sum(missed) == 0, f"while {daemon.node_id} restarted"
-    assert len({view(daemon) for daemon in cluster.daemons}) == 1
+    assert len({daemon.view() for daemon in cluster.daemons}) == 1
 
 
 def test_a_whole_cluster_restarts_without_its_head(make_hosts: MakeCluster) -> None:
     cluster = make_hosts(4, start=False)
     with_heads(cluster, 1)
-    number = view(cluster[1])[0]
+    number = cluster[1].view()[0]
     for daemon in cluster.daemons:
         daemon.kill()
     for daemon in cluster.daemons[1:]:
         daemon.start()
     cluster.wait_complete()
     assert masters(cluster[3]) == ["b", "c", "d"]
-    assert view(cluster[3])[0] > number
+    assert cluster[3].view()[0] > number
     cluster.start_again(cluster[0])
-    assert len({view(daemon) for daemon in cluster.daemons}) == 1
+    assert len({daemon.view() for daemon in cluster.daemons}) == 1

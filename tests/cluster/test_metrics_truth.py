@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from click.testing import CliRunner
 from harness.cluster import Daemon
+from harness.ctl import ctl
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.scrape import samples
@@ -13,7 +13,6 @@ from harness.waiting import eventually
 
 from peercache_client import Status
 from peercached.admin import status as admin
-from peercached.cli.ctl import main
 
 PAGE_BYTES = 65_536
 
@@ -84,10 +83,6 @@ class Driver:
             )
 
 
-def status_screen(daemon: Daemon) -> str:
-    return CliRunner().invoke(main, ["--socket", str(daemon.socket_path), "status"]).output
-
-
 def word(status: Status) -> str:
     return status.name.lower()
 
@@ -154,7 +149,7 @@ def test_workers_that_ask_first_and_get_what_is_there_do_not_hide_the_hit_rate(
     assert namespace.name == "test"
     assert namespace.demand.hit_rate == pytest.approx(0.089)
     shown = "8.9 % of 1,000 keys looked for (found: 89 peer), 5,696 tokens saved"
-    assert shown in status_screen(cluster[1])
+    assert shown in ctl(cluster[1], "status").output
 
 
 def test_keys_that_a_larger_pool_would_have_kept_are_counted(make_cluster: MakeCluster) -> None:
@@ -165,7 +160,9 @@ def test_keys_that_a_larger_pool_would_have_kept_are_counted(make_cluster: MakeC
     assert pages.client.batch_exists(keys[:40]) == 0
     told = samples(cluster[0])
     assert told.each("evicted_keys_total", "pool") == {"2": 40, "4": 40}
-    assert "0.0 % of 40 keys looked for, 100.0 % with 2x the pool" in status_screen(cluster[0])
+    assert (
+        "0.0 % of 40 keys looked for, 100.0 % with 2x the pool" in ctl(cluster[0], "status").output
+    )
 
 
 def test_a_pool_that_turns_over_counts_every_page_that_comes_and_goes(

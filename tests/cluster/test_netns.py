@@ -11,13 +11,6 @@ pytestmark = pytest.mark.netns
 TIMEOUT_S = 4.0
 
 
-def test_pages_travel_between_hosts(hosts: Cluster) -> None:
-    keys = keys_of("travels", 64)
-    assert all(hosts[1].attach().set(keys))
-    for daemon in hosts.daemons:
-        assert daemon.attach().has(keys)
-
-
 def test_a_cut_link_costs_misses_until_it_heals_and_never_a_stall(
     network: Network, hosts: Cluster
 ) -> None:

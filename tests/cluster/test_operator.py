@@ -11,6 +11,7 @@ from harness.cluster import Daemon
 from harness.ctl import ctl
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
+from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercached.cli import exits
@@ -85,10 +86,7 @@ def test_evicted_pages_are_gone_here_and_from_the_directory(make_cluster: MakeCl
 def test_another_node_is_steered_only_by_members_that_are_known(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(os.urandom(32))
-    secret.chmod(0o600)
-    trusted = make_cluster(2, cluster_secret_file=str(secret))
+    trusted = make_cluster(2, cluster_secret_file=secret_file(tmp_path, os.urandom(32)))
     assert document(trusted[0], "--node", "b", "status")["node"]["id"] == "b"  # type: ignore[index]
     assert ctl(trusted[0], "--node", "b", "undrain").exit_code == exits.OK
     said = "admin command undrain, requested by an operator at a"

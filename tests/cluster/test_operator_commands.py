@@ -20,6 +20,7 @@ from harness.cluster import Cluster
 from harness.ctl import ctl
 from harness.fixtures import FAST, MakeCluster, cluster_maker
 from harness.pages import keys_of
+from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercached import __version__
@@ -39,12 +40,10 @@ def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    secret = tmp_path_factory.mktemp("site") / "secret"
-    secret.write_bytes(SECRET)
-    secret.chmod(0o600)
+    secret = secret_file(tmp_path_factory.mktemp("site"), SECRET)
     with ExitStack() as stack:
         make = cluster_maker(stack, {**FAST, "member-ttl-s": 10}, 60.0)
-        yield make(3, cluster_secret_file=str(secret))
+        yield make(3, cluster_secret_file=secret)
 
 
 @pytest.fixture

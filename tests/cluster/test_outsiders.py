@@ -38,11 +38,7 @@ def joined(daemon: Daemon, at: Daemon) -> bool:
 def kill_until_out(daemon: Daemon, at: Daemon) -> None:
     """A node waits for twice its mean interval. So let that be longer than a start takes."""
     daemon.kill()
-    eventually(lambda: daemon.node_id not in names(at), 30)
-
-
-def names(daemon: Daemon) -> list[str]:
-    return [member["node_id"] for member in daemon.status()["membership"]["members"]]
+    eventually(lambda: daemon.node_id not in at.members(), 30)
 
 
 def test_damped_node_confirms_no_removal_or_clear_until_admitted(make_cluster: MakeCluster) -> None:

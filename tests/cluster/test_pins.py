@@ -195,10 +195,7 @@ def test_a_drain_hands_pinned_pages_over(make_cluster: MakeCluster) -> None:
     assert all(cluster[2].attach(page_bytes=PAGE).set(keys))
     reader = cluster[0].attach(page_bytes=PAGE)
     assert all(reader.client.pin(keys, 600))
-    with AdminClient(str(cluster[2].admin_path)) as admin:
-        admin.drain(1 << 40, 60, True)
-    eventually(lambda: cluster[2].status()["drain"]["state"] == "drained", 60)
-    assert cluster[2].status()["drain"]["handed_pages"] == 6
+    assert cluster[2].drain(stay=True)["handed_pages"] == 6
     assert pinned_pages(cluster[2]) == 0
     assert reader.has(keys)
 
@@ -318,19 +315,16 @@ def test_pages_of_a_silent_holder_are_suspect_because_it_may_have_them_pinned(
     keys = keys_of("page", 3)
     assert all(holder.attach(page_bytes=PAGE).set(keys))
     assert all(client.pin(keys, 600))
-
-    def is_suspect() -> bool:
-        members = cluster[1].status()["membership"]["members"]
-        return any(one["node_id"] == holder.node_id and one["suspect"] for one in members)
-
     holder.freeze()
     eventually(
-        lambda: client.unpin(keys) and is_suspect(), 30, "a failed call to make the node suspect"
+        lambda: client.unpin(keys) and holder.node_id in cluster[1].suspects(),
+        30,
+        "a failed call to make the node suspect",
     )
     assert client.unpin(keys) == [Status.suspect] * 3
     assert client.pin(keys, 600) == [Status.suspect] * 3
     holder.thaw()
-    eventually(lambda: not is_suspect(), 30, "the node to answer again")
+    eventually(lambda: holder.node_id not in cluster[1].suspects(), 30, "the node to answer again")
     assert client.unpin(keys) == [Status.ok] * 3
 
 

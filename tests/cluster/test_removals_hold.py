@@ -32,7 +32,6 @@ from peercached.cli import exits
 
 KEYS = keys_of("changed", 40)
 OLD, NEW = 1, 2
-GONE = (Status.ok, Status.absent)
 
 Worker = Callable[..., Versions]
 
@@ -60,18 +59,6 @@ def is_removing(at: Versions) -> None:
     assert next(each for each in answers if each != {Status.deadline}) == {Status.removing}
 
 
-def removed(at: Versions, keys: Sequence[bytes] = KEYS) -> list[Status]:
-    """Repeats the removal until it is confirmed."""
-
-    def is_sure() -> bool:
-        statuses.extend(at.remove(keys))
-        return all(status in GONE for status in statuses[-len(keys) :])
-
-    statuses: list[Status] = []
-    eventually(is_sure, 20, "a removal that is sure")
-    return statuses[-len(keys) :]
-
-
 # --- nodes that end, and return with their pages ----------------------------------------------
 
 
@@ -81,15 +68,8 @@ def stopped(daemon: Daemon) -> None:
 
 def left(daemon: Daemon) -> None:
     """Leaves as the manual describes it for an upgrade."""
-    drain(daemon, stay=False)
+    daemon.drain(stay=False)
     assert daemon.stop(30) == 0
-
-
-def drain(daemon: Daemon, *, stay: bool) -> None:
-    with AdminClient(str(daemon.admin_path)) as admin:
-        admin.drain(1 << 40, 60.0, stay)
-    final = "drained" if stay else "left"
-    eventually(lambda: daemon.status()["drain"]["state"] == final, 30)
 
 
 def stores_of(store: str, folder: Path, files: PoolFiles) -> list[dict[str, Any]]:
@@ -118,7 +98,7 @@ def test_returning_node_serves_none_of_the_pages_removed_meanwhile(
     if store != "pool file":
         wait_written(a)
     end(a)
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     cluster.start_again(a)
     all_is_new(cluster, worker)
@@ -138,7 +118,7 @@ def test_returning_node_begins_empty_when_no_member_knows_the_removals(
     wait_written(a)
     a.kill()
     b.wait_members(["b", "c"])
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     for daemon in (b, c):
         daemon.kill()
         daemon.lose_removal_state()
@@ -173,7 +153,7 @@ def test_an_old_state_dir_tells_others_nothing(
     known = cluster.folder / "removals-a.json"
     eventually(lambda: start in known.read_text(), what="a knows of this start of b")
     a.kill()
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     wait_written(b)
     stopped(b)
@@ -241,7 +221,7 @@ def test_node_restored_from_a_snapshot_serves_no_removed_pages(
     backup = tmp_path / "backup"
     backup.mkdir()
     copy_all(files, backup)
-    removed(worker(a))
+    worker(a).remove_surely(KEYS)
     assert all(worker(c).set(KEYS, NEW))
     stopped(a)
     b.kill()
@@ -267,7 +247,7 @@ def test_full_cluster_kill_keeps_pages_that_were_not_removed(
     a, b, _ = cluster.daemons
     assert all(worker(a).set([*KEYS, *others], OLD))
     wait_written(a)
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     wait_written(b)
     for daemon in cluster.daemons:
@@ -288,7 +268,7 @@ def test_pages_are_held_back_until_the_last_survivor_returns(
     wait_written(a)
     a.kill()
     b.wait_members(["b"])
-    removed(worker(b))
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     wait_written(b)
     b.kill()
@@ -323,7 +303,7 @@ def test_removal_is_not_confirmed_while_the_last_survivor_is_away(
     wait_written(b)
     a.kill()
     b.wait_members(["b"])
-    removed(worker(b), keys_of("another", 3))  # finds that a has ended
+    worker(b).remove_surely(keys_of("another", 3))  # finds that a has ended
     b.kill()
     a.start()
     a.wait_ready()
@@ -414,19 +394,18 @@ def test_a_removal_waits_for_a_host_that_is_cut_off(
     assert at_a.get(KEYS) == [OLD] * len(KEYS), "it serves its own workers"
     network.heal("a")
     hosts.wait_complete()
-    removed(at_b)
+    at_b.remove_surely(KEYS)
     assert all(at_b.set(KEYS, NEW))
     all_is_new(hosts, worker)
 
 
 @pytest.mark.netns
 def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
-    network: Network, make_cluster: MakeCluster, worker: Worker
+    network: Network, on_hosts: MakeCluster, worker: Worker
 ) -> None:
     """Old records from the holder may still reach an owner, which would name the holder to
     readers."""
-    cluster = make_cluster(3, start=False, directory_replicas=1)
-    network.start(cluster)
+    cluster = on_hosts(directory_replicas=1)
     _, b, c = cluster.daemons
     assert all(worker(b).set(KEYS, OLD))
     at_c = worker(c, timeout_s=seconds(2.0))
@@ -445,11 +424,10 @@ def test_a_removal_waits_until_all_owners_have_heard_it_of_the_holder(
 
 @pytest.mark.netns
 def test_members_are_asked_again_when_a_missing_owner_returns(
-    network: Network, make_cluster: MakeCluster, worker: Worker
+    network: Network, on_hosts: MakeCluster, worker: Worker
 ) -> None:
     """The other members' earlier answers did not cover it."""
-    cluster = make_cluster(3, start=False, directory_replicas=1)
-    network.start(cluster)
+    cluster = on_hosts(directory_replicas=1)
     a, b, _ = cluster.daemons
     assert all(worker(b).set(KEYS, OLD))
     at_a = worker(a, timeout_s=seconds(2.0))
@@ -467,11 +445,10 @@ def test_members_are_asked_again_when_a_missing_owner_returns(
 
 @pytest.mark.netns
 def test_removal_waits_for_a_node_started_behind_the_partition(
-    network: Network, make_cluster: MakeCluster, worker: Worker, tmp_path: Path
+    network: Network, on_hosts: MakeCluster, worker: Worker, tmp_path: Path
 ) -> None:
     """The member that admitted it has ended, so only its own host can report it."""
-    cluster = make_cluster(3, start=False, each=disk_options(tmp_path, "abc"))
-    network.start(cluster)
+    cluster = on_hosts(each=disk_options(tmp_path, "abc"))
     a, b, c = cluster.daemons
     network.split(["a", "b"])
     for daemon, members in ((a, "ab"), (b, "ab"), (c, "c")):
@@ -489,7 +466,7 @@ def test_removal_waits_for_a_node_started_behind_the_partition(
     assert c.status()["removals"]["missing"] == {"a": "it vanished without a goodbye"}
     network.unite(["a"])
     a.wait_members(["a", "c"])
-    removed(at_c)
+    at_c.remove_surely(KEYS)
     assert worker(a).get(KEYS) == [None] * len(KEYS)
 
 
@@ -528,7 +505,7 @@ def test_a_frozen_node_cannot_be_forgotten(make_cluster: MakeCluster, worker: Wo
     a.thaw()
     a.wait_members(["a", "b", "c"])
     assert ctl(b, "forget", "a", "--yes").exit_code == exits.FAILED, "it is a member"
-    removed(at_b)
+    at_b.remove_surely(KEYS)
     assert worker(a).get(KEYS) == [None] * len(KEYS)
 
 
@@ -544,7 +521,7 @@ def test_a_forgotten_node_that_comes_back_has_no_removed_page(
     at_b = worker(b, timeout_s=seconds(2.0))
     is_removing(at_b)
     assert ctl(b, "forget", "a", "--yes").exit_code == exits.OK
-    removed(at_b)
+    at_b.remove_surely(KEYS)
     network.heal("a")
     wait_views(a, b, c)
     for daemon in (b, c, a):
@@ -568,8 +545,8 @@ def test_a_drained_node_that_stays_is_asked(
     a, b, _ = cluster.daemons
     assert all(worker(a).set(KEYS, OLD))
     wait_written(a)
-    drain(a, stay=True)
-    removed(worker(b))
+    a.drain(stay=True)
+    worker(b).remove_surely(KEYS)
     assert all(worker(b).set(KEYS, NEW))
     all_is_new(cluster, worker)
     with AdminClient(str(a.admin_path)) as admin:
@@ -584,8 +561,8 @@ def test_a_node_that_has_left_serves_nothing_that_it_has_still(
     at_a = worker(a)
     assert all(at_a.set(KEYS, OLD))
     wait_written(a)
-    drain(a, stay=False)
-    removed(worker(b))
+    a.drain(stay=False)
+    worker(b).remove_surely(KEYS)
     assert at_a.get(KEYS) == [None] * len(KEYS)
     assert not any(at_a.client.contains(KEYS))
     assert set(at_a.remove(KEYS)) == {Status.draining}, "no member would hear of it"
@@ -604,12 +581,12 @@ def test_no_removal_is_undone_by_a_drain(make_cluster: MakeCluster, worker: Work
     def remove_some() -> None:
         some = keys[len(gone) : len(gone) + 64]
         if some:
-            removed(at_b, some)
+            at_b.remove_surely(some)
             gone.extend(some)
 
     with Background(remove_some) as removing:
         removing.wait_rounds(1)
-        drain(a, stay=True)
+        a.drain(stay=True)
         eventually(lambda: len(gone) == len(keys), 60, "all to be removed")
     for daemon in cluster.daemons:
         at = worker(daemon)

@@ -1,12 +1,11 @@
 """`peercachectl ring` with real daemons: shares, replicas, and whether records are in sync."""
 
 import json
-import subprocess
-import sys
 from functools import partial
 
 import pytest
 from harness.cluster import Cluster, Daemon
+from harness.ctl import ctl
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -18,14 +17,6 @@ from peercached.admin.ring import Ring
 def ring_of(daemon: Daemon) -> Ring:
     with AdminClient(str(daemon.admin_path)) as admin:
         return admin.ring()
-
-
-def peercachectl(daemon: Daemon, *words: str) -> str:
-    command = [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket"]
-    done = subprocess.run(
-        [*command, str(daemon.admin_path), *words], capture_output=True, text=True, check=True
-    )
-    return done.stdout
 
 
 def test_all_daemons_show_the_same_ring_with_two_owners_of_every_digest(
@@ -53,10 +44,10 @@ def test_once_the_cluster_is_complete_all_records_are_in_sync(three_nodes: Clust
 
 
 def test_the_command_prints_a_table_or_json(three_nodes: Cluster) -> None:
-    text = peercachectl(three_nodes[0], "ring")
+    text = ctl(three_nodes[0], "ring").stdout
     assert "3 of 3 nodes own records, and each digest has 2 owner(s)" in text
     assert "this node" in text
-    document = json.loads(peercachectl(three_nodes[0], "ring", "--json"))
+    document = json.loads(ctl(three_nodes[0], "ring", "--json").stdout)
     assert [node["node_id"] for node in document["nodes"]] == ["a", "b", "c"]
 
 

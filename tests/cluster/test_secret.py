@@ -145,10 +145,6 @@ def test_secret_is_replaced_in_three_steps_without_a_miss(
     assert not any(nodes[0].attach().get(keys))
 
 
-def names(daemon: Daemon) -> list[str]:
-    return [member["node_id"] for member in daemon.status()["membership"]["members"]]
-
-
 def change_without_c(
     a: Daemon, b: Daemon, c: Daemon, files: list[Path]
 ) -> tuple[list[bytes], list[bytes]]:
@@ -179,7 +175,7 @@ def test_member_that_missed_the_new_file_is_out_until_it_has_it(
     assert not any(a.attach().get(set_alone))
     write_secret(files[2], DROPPED)
     nodes.wait_complete(60)
-    assert names(c) == ["a", "b", "c"]
+    assert c.members() == ["a", "b", "c"]
     assert c.attach().has(theirs)
     eventually(lambda: a.attach().has(its_own), 20)
 
@@ -191,20 +187,15 @@ def test_with_etcd_a_member_that_missed_the_new_file_is_suspected_until_it_has_i
     a, b, c = nodes_in_etcd.daemons
     theirs, its_own = change_without_c(a, b, c, files)
     for daemon in (a, b):
-        eventually(lambda: suspects(daemon) == ["c"], 30)  # noqa: B023
+        eventually(lambda: daemon.suspects() == ["c"], 30)  # noqa: B023
         assert daemon.attach().has(theirs)
         assert not any(daemon.attach().get(its_own))
     assert not any(c.attach().get(theirs))
     write_secret(files[2], DROPPED)
     for daemon in (a, b, c):
-        eventually(lambda: not suspects(daemon), 60)  # noqa: B023
+        eventually(lambda: not daemon.suspects(), 60)  # noqa: B023
     eventually(lambda: c.attach().has(theirs), 20)
     eventually(lambda: a.attach().has(its_own), 20)
-
-
-def suspects(daemon: Daemon) -> list[str]:
-    members = daemon.status()["membership"]["members"]
-    return [member["node_id"] for member in members if member["suspect"]]
 
 
 def test_a_node_that_is_too_early_proves_the_new_secret_later(
@@ -222,7 +213,7 @@ def test_a_node_that_is_too_early_proves_the_new_secret_later(
             write_secret(files[number], step)
             eventually(partial(uses, nodes[number], step), 20)
     eventually(lambda: not any(security(d)["older_secret"] for d in nodes.daemons), 60)
-    assert [names(daemon) for daemon in nodes.daemons] == [["a", "b", "c"]] * 3
+    assert [daemon.members() for daemon in nodes.daemons] == [["a", "b", "c"]] * 3
 
 
 async def test_a_dropped_secret_ends_the_sessions_that_it_opened(
@@ -252,8 +243,7 @@ def test_a_foreign_secret_in_the_file_changes_nothing_and_is_reported(
     write_secret(files[1], ClusterSecret(NEW))
 
     def reported() -> bool:
-        codes = [entry["code"] for entry in nodes[1].status()["health"]]
-        return "secret_file_unusable" in codes
+        return "secret_file_unusable" in nodes[1].codes()
 
     eventually(reported, 20)
     assert uses(nodes[1], ONE)
@@ -263,7 +253,7 @@ def test_a_foreign_secret_in_the_file_changes_nothing_and_is_reported(
 
 
 def says_anybody_may_join(daemon: Daemon) -> bool:
-    return "unauthenticated" in [entry["code"] for entry in daemon.status()["health"]]
+    return "unauthenticated" in daemon.codes()
 
 
 def test_running_cluster_gets_its_first_secret_without_a_miss(

@@ -1,9 +1,6 @@
 """A slow or frozen node costs a get nothing but its own pages."""
 
-from collections.abc import Iterator
-
 import pytest
-from harness.cluster import Cluster
 from harness.fixtures import MakeCluster
 from harness.netns import Network
 from harness.pages import keys_of
@@ -33,20 +30,12 @@ def test_pages_of_a_frozen_node_come_from_their_other_holders(make_cluster: Make
         eventually(lambda: cluster[2].connected_members() == ["a", "b", "c"], 20)
 
 
-@pytest.fixture
-def hosts(network: Network, make_cluster: MakeCluster) -> Iterator[Cluster]:
-    cluster = make_cluster(3, start=False, pool_size=256 << 20, replica_share=0)
-    network.start(cluster)
-    yield cluster
-    for daemon in cluster.daemons:
-        daemon.clean_up()
-
-
 @pytest.mark.netns
 def test_pages_of_a_quick_node_do_not_wait_for_those_of_a_slow_one(
-    network: Network, hosts: Cluster
+    network: Network, on_hosts: MakeCluster
 ) -> None:
     """Both are read in turns, because there is so much to read."""
+    hosts = on_hosts(pool_size=256 << 20, replica_share=0)
     slow, quick = keys_of("slow", PAGES), keys_of("quick", PAGES)
     assert all(hosts[0].attach(page_bytes=LARGE_PAGE).set(slow))
     assert all(hosts[1].attach(page_bytes=LARGE_PAGE).set(quick))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import count
 
-from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
@@ -13,7 +12,6 @@ from harness.versions import Versions
 from harness.waiting import CALL_S, eventually
 
 from peercache_client import Client, Status
-from peercached.admin.client import AdminClient
 from peercached.health.kinds import EVICTED_BESIDE_ROOM
 
 CODE = EVICTED_BESIDE_ROOM.code
@@ -70,7 +68,7 @@ def test_status_says_that_a_node_evicts_while_a_peer_has_room(make_cluster: Make
 
         assert not giver.status()["pool"]["lost_bytes"]
         eventually(is_found, 30)
-    assert CODE not in [each["code"] for each in taker.status()["health"]]
+    assert CODE not in taker.codes()
 
 
 def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(
@@ -90,10 +88,7 @@ def test_a_memory_only_node_is_filled_serves_its_pages_and_leaves_by_a_drain(
     assert status["pool"]["adopted_bytes"] == status["pool"]["payload_bytes"]
     reader = cluster[1].attach(page_bytes=PAGE)
     assert count_found(reader, keys) > 0.75 * len(keys)
-    with AdminClient(str(lender.admin_path)) as admin:
-        admin.drain(1 << 40, seconds(60), False)
-    eventually(lambda: lender.status()["drain"]["state"] == "left", 90)
-    assert lender.status()["drain"]["handed_pages"] > 0
+    assert lender.drain(stay=False)["handed_pages"] > 0
 
 
 def test_equally_busy_nodes_keep_their_pages(make_cluster: MakeCluster) -> None:

@@ -88,10 +88,7 @@ def test_at_full_load_a_death_costs_only_last_copies_and_a_drain_costs_nothing(
         elsewhere = {key for key, names in holders(a, sorted(lost)).items() if names}
         assert not elsewhere, f"it had {len(at_the_dying)} pages"
 
-        with AdminClient(str(leaving.admin_path)) as admin:
-            admin.drain(1 << 40, seconds(60), False)
-        eventually(lambda: leaving.status()["drain"]["state"] == "left", 90)
-        drain = leaving.status()["drain"]
+        drain = leaving.drain(stay=False)
         assert drain["complete"], drain
         assert drain["handed_pages"] > 0
         a.wait_members(["a", "b"])

@@ -7,7 +7,7 @@ import pytest
 from harness import etcd as etcd_harness
 from harness.certificates import Certificates
 from harness.cluster import Daemon
-from harness.etcd import Etcd
+from harness.etcd import Etcd, with_etcd
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -73,26 +73,6 @@ def test_node_with_a_plaintext_data_port_is_read_and_reported(
     assert [security(daemon)["data_sealed"] for daemon in nodes.daemons] == [True, True, False]
 
 
-def test_daemon_with_a_foreign_authority_is_kept_out_and_logged(
-    make_cluster: MakeCluster, certificates: Certificates, tmp_path: Path
-) -> None:
-    foreign = Certificates(tmp_path / "foreign")
-    options = [certificates.options("a"), certificates.options("b"), foreign.options("c")]
-    nodes = make_cluster(3, start=False, each=options)
-    for daemon in nodes.daemons[:2]:
-        daemon.start()
-    nodes.wait_complete()
-    nodes[2].start()
-    nodes[2].wait_ready()
-    keys = keys_of("not for foreigners", 16)
-    assert all(nodes[0].attach().set(keys))
-    eventually(lambda: security(nodes[0])["meta_ended_silent"], 20)
-    assert "ended before its first call" in nodes[0].log_text()
-    assert nodes[1].attach().has(keys)
-    assert not any(nodes[2].attach().get(keys))
-    assert [m["node_id"] for m in nodes[2].status()["membership"]["members"]] == ["c"]
-
-
 def test_a_daemon_does_not_start_with_another_hosts_certificate(
     make_cluster: MakeCluster, certificates: Certificates
 ) -> None:
@@ -116,17 +96,8 @@ def etcd(tmp_path: Path, certificates: Certificates) -> Iterator[Etcd]:
 def test_etcd_over_tls_keeps_the_membership(
     make_cluster: MakeCluster, certificates: Certificates, etcd: Etcd
 ) -> None:
-    nodes = make_cluster(
-        2,
-        start=False,
-        membership="etcd",
-        etcd_endpoints=etcd.endpoint,
-        member_ttl_s=2.0,
-        each=[certificates.options(name) for name in "ab"],
-    )
-    for daemon in nodes.daemons:
-        daemon.heads = []
-    nodes.start()
+    each = [certificates.options(name) for name in "ab"]
+    nodes = with_etcd(make_cluster, etcd.endpoint, 2, each=each)
     keys = keys_of("met in etcd over TLS", 16)
     assert all(nodes[0].attach().set(keys))
     assert nodes[1].attach().has(keys)
@@ -136,7 +107,5 @@ def test_etcd_over_tls_keeps_the_membership(
     etcd.kill()
     etcd.start()
     nodes.wait_complete()
-    eventually(
-        lambda: not any("etcd" in h["sentence"] for h in nodes[1].status()["health"]), 20, "etcd"
-    )
+    eventually(lambda: "etcd" not in nodes[1].sentences(), 20)
     assert nodes[1].attach().has(keys)

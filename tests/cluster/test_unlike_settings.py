@@ -3,20 +3,13 @@ refused, and both sides tell both values."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster
 from harness.etcd import Etcd, with_etcd
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
 KEY = "directory-replicas"
-
-
-def members(daemon: Daemon) -> list[str]:
-    found: list[dict[str, Any]] = daemon.status()["membership"]["members"]
-    return [member["node_id"] for member in found]
 
 
 def test_node_with_other_settings_is_refused_and_both_sides_tell_both_values(
@@ -32,7 +25,7 @@ def test_node_with_other_settings_is_refused_and_both_sides_tell_both_values(
     eventually(lambda: values in other.sentences(), 20)
     eventually(lambda: any(values in daemon.sentences() for daemon in cluster.daemons[:2]), 20)
     for daemon in cluster.daemons[:2]:
-        assert other.node_id not in members(daemon)
+        assert other.node_id not in daemon.members()
     # The others find all pages: the refused node owns none of their records.
     keys = keys_of("pages of the cluster", 64)
     assert all(cluster[0].attach().set(keys))
@@ -41,7 +34,7 @@ def test_node_with_other_settings_is_refused_and_both_sides_tell_both_values(
     other.options[KEY] = 2
     other.start()
     other.wait_ready()
-    eventually(lambda: len(members(other)) == 3, 20)
+    eventually(lambda: len(other.members()) == 3, 20)
 
 
 def test_node_with_other_settings_does_not_start_in_a_cluster_kept_by_etcd(

@@ -54,4 +54,4 @@ def test_releases_without_a_common_protocol_name_both(make_cluster: MakeCluster)
     said = f"one node speaks protocol {PROTOCOL_VERSION + 1}, the other one {PROTOCOL_VERSION} to"
     eventually(lambda: said in nodes[0].log_text(), 20)
     eventually(lambda: said in nodes[1].log_text(), 20)
-    assert [m["node_id"] for m in nodes[0].status()["membership"]["members"]] == ["a"]
+    assert nodes[0].members() == ["a"]

@@ -9,6 +9,7 @@ from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
+from harness.secret_file import secret_file
 from harness.waiting import eventually
 from harness.warm_pools import PoolFiles
 
@@ -139,13 +140,10 @@ def test_pool_file_of_another_configuration_is_dropped_with_the_reason(
 def test_another_cluster_secret_begins_empty(
     make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"one secret of the cluster")
-    secret.chmod(0o600)
-    each = [{**pool_files.options(1)[0], "cluster-secret-file": str(secret)}]
-    cluster = make_cluster(1, each=each)
+    secret = secret_file(tmp_path, b"one secret of the cluster")
+    cluster = make_cluster(1, each=pool_files.options(1), cluster_secret_file=secret)
     assert all(cluster[0].attach().set(KEYS))
-    secret.write_bytes(b"another secret, after a leak")
+    secret_file(tmp_path, b"another secret, after a leak")
     again(cluster, 0)
     assert "another cluster secret" in recovery(cluster[0])["why_fresh"]
     assert held_here(cluster[0].attach()) == 0

@@ -12,6 +12,7 @@ from harness.clock import seconds
 from harness.pages import Pages
 from peercache_bench import daemons
 from peercache_bench.daemons import Options, Spawn, exec_command, wait_until
+from peercached.admin.client import AdminClient
 
 # Of the running test, which closes them (fixtures.py).
 WORKERS = ExitStack()
@@ -44,6 +45,38 @@ class Daemon(daemons.Daemon):
     def sentences(self) -> str:
         """All that its health report says."""
         return "\n".join(finding["sentence"] for finding in self.status()["health"])
+
+    def codes(self) -> set[str]:
+        """The codes of its findings."""
+        return {finding["code"] for finding in self.status()["health"]}
+
+    def members(self) -> list[str]:
+        """The node ids of its view, in order."""
+        return [member["node_id"] for member in self.status()["membership"]["members"]]
+
+    def view(self) -> tuple[int, str]:
+        """The number and the mark of its view."""
+        found = self.status()["membership"]
+        return found["view_number"], found["view_mark"]
+
+    def suspects(self) -> list[str]:
+        members = self.status()["membership"]["members"]
+        return [member["node_id"] for member in members if member["suspect"]]
+
+    def drain(
+        self, *, stay: bool, bytes_max: int = 1 << 40, seconds_max: float = 60
+    ) -> dict[str, Any]:
+        """Drains it, waits for the end, and returns `drain` of the status document."""
+        with AdminClient(str(self.admin_path)) as admin:
+            admin.drain(bytes_max, seconds_max, stay)
+        final = "drained" if stay else "left"
+        wait_until(
+            lambda: self.status()["drain"]["state"] == final,
+            (seconds_max + 30) * self.patience,
+            f"the drain of {self.node_id}",
+        )
+        found: dict[str, Any] = self.status()["drain"]
+        return found
 
     def command(self) -> list[str]:
         return [*self.launcher, *super().command()]

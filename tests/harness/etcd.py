@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from harness.clock import seconds
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 from peercache_bench.process import free_port
@@ -177,16 +177,3 @@ def with_etcd(
     if start:
         cluster.start()
     return cluster
-
-
-def names(daemon: Daemon) -> list[str]:
-    return [m["node_id"] for m in daemon.status()["membership"]["members"]]
-
-
-def view(daemon: Daemon) -> tuple[int, str]:
-    found = daemon.status()["membership"]
-    return found["view_number"], found["view_mark"]
-
-
-def sentences(daemon: Daemon) -> str:
-    return "\n".join(entry["sentence"] for entry in daemon.status()["health"])

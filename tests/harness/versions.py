@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.call_times import SLACK_S, TimedClient
-from harness.waiting import CALL_S
+from harness.waiting import CALL_S, eventually
 from peercache_client import Status
 
 WORD = 8
@@ -68,6 +68,11 @@ class Versions:
     def remove(self, keys: Sequence[bytes], timeout_s: float | None = None) -> list[Status]:
         self.statuses = self.client.remove(keys, timeout_s=timeout_s)
         return self.statuses
+
+    def remove_surely(self, keys: Sequence[bytes]) -> None:
+        """Repeats the removal until it is confirmed."""
+        gone = {Status.ok, Status.absent}
+        eventually(lambda: set(self.remove(keys)) <= gone, 20, "a sure removal")
 
     def clear(self) -> bool:
         """Clears the namespace. Returns whether all nodes have been reached."""

@@ -75,13 +75,13 @@ def _view_number(daemon: Daemon) -> int:
 
 
 def _members(daemon: Daemon) -> set[str]:
-    return {member["node_id"] for member in daemon.status()["membership"]["members"]}
+    return set(daemon.members())
 
 
 def _waits(daemon: Daemon) -> bool:
     """Whether the others let it wait before it joins."""
     with suppress(Exception):  # it is starting
-        return any(one["code"] == "not_a_member_yet" for one in daemon.status()["health"])
+        return "not_a_member_yet" in daemon.codes()
     return False
 
 

@@ -117,6 +117,9 @@ def test_demand_metrics_match_the_status_document_and_name_no_namespace() -> Non
 def test_refusal_and_quota_metrics_match_the_status_document() -> None:
     status = status_document()
     assert value(status, "refused_total", door="meta_port", reason="no_secret") == 2
+    assert value(status, "refused_total", door="meta_port", reason="no_session") == 3
+    assert value(status, "refused_total", door="meta_port", reason="wrong_certificate") == 4
+    assert value(status, "refused_total", door="data_port", reason="no_token") == 5
     assert value(status, "refused_total", door="socket", reason="wrong_user") == 0
     assert value(status, "namespace_quota_bytes", namespace="t/*") == 10
     assert value(status, "tls_remaining_seconds") == 3600
