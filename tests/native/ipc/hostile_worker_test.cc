@@ -92,7 +92,7 @@ TEST_F(HostileWorker, GarbageIsAnsweredAndTheConnectionClosed) {
 }
 
 TEST_F(HostileWorker, ACountBeyondTheLimitIsRefused) {
-  expect_refused_and_closed(worker->ask(Op::exists, "", ipc::kPagesMax + 1), "65537");
+  expect_refused_and_closed(worker->ask(Op::exists, "", ipc::kPagesMax + 1), "a count of 65537");
 }
 
 TEST_F(HostileWorker, ABodyBeyondTheLimitIsRefusedBeforeItIsSent) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <functional>
@@ -15,10 +16,14 @@
 
 namespace peercached::testing {
 
-// A connected socket with blocking transfers of whole buffers; false if the other end is gone.
+// A connected socket with blocking transfers of whole buffers; false if the other end is gone, or
+// silent for 30 s.
 class Wire {
  public:
-  explicit Wire(tcp::Socket socket) : socket_(std::move(socket)) {}
+  explicit Wire(tcp::Socket socket) : socket_(std::move(socket)) {
+    const timeval wait{30, 0};
+    setsockopt(socket_.fd(), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+  }
 
   bool send(std::span<const std::byte> bytes) const {
     while (!bytes.empty()) {
