@@ -56,7 +56,7 @@ class Provider {
 
   virtual ~Provider() = default;
   virtual Transport& transport() = 0;
-  virtual std::string offer() const { return {}; }  // its part of a handshake, at most 240 bytes
+  virtual std::string offer() const { return {}; }  // its part of a handshake, at most 256 bytes
 
   // --- memory to read pages into. Throws std::runtime_error if it cannot be registered.
   // `dma_buf_fd`: -1 for host memory.

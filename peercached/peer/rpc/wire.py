@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from peercached.membership import NodeAddress, Transports
@@ -12,7 +13,8 @@ from peercached.proto import peer_pb2 as pb
 MESSAGE_BYTES_MAX = 64 << 20
 NAME_BYTES_MAX = 255
 TRANSPORTS_MAX = 4
-TRANSPORT_BYTES_MAX = 256  # its name and what it tells its peers
+TRANSPORT_BYTES_MAX = 256  # that it tells its peers
+_TRANSPORT_NAME = re.compile("[a-z0-9_]{1,32}")
 
 
 def address_message(address: NodeAddress) -> pb.NodeAddress:
@@ -69,10 +71,13 @@ def _transports_of(message: pb.NodeAddress) -> Transports:
     if names != sorted(set(names)):
         raise ValueError(f"{whose} do not ascend: {names}")
     for name, told in transports:
-        if not name.isidentifier() or len(name.encode() + told) > TRANSPORT_BYTES_MAX:
+        if not _TRANSPORT_NAME.fullmatch(name) or name == "tcp":
             raise ValueError(
-                f"{whose} have {name[:64]!r}, with {len(told)} bytes; a name and "
-                f"{TRANSPORT_BYTES_MAX} bytes with it are the limit"
+                f"{whose} have {name[:64]!r}; 1 to 32 of a-z, 0-9 and _ are valid, without tcp"
+            )
+        if len(told) > TRANSPORT_BYTES_MAX:
+            raise ValueError(
+                f"{whose} have {name} with {len(told)} bytes; {TRANSPORT_BYTES_MAX} are the limit"
             )
     return transports
 

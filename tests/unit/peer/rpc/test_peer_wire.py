@@ -51,8 +51,9 @@ def test_a_whole_address_survives_the_wire() -> None:
         ({"data_port": 65_536}, "port 65536"),
         ({"transports": transports(*"abcde")}, "are 5; 4 are the limit"),
         ({"transports": transports("b", "a")}, "do not ascend"),
-        ({"transports": transports("a,b")}, "have 'a,b'"),
-        ({"transports": transports("ucx", told=bytes(254))}, "with 254 bytes"),
+        ({"transports": transports("a,b")}, "have 'a,b'; 1 to 32 of a-z"),
+        ({"transports": transports("tcp")}, "have 'tcp'; 1 to 32 of a-z"),
+        ({"transports": transports("ucx", told=bytes(257))}, "ucx with 257 bytes"),
     ],
 )
 def test_invalid_address_is_refused_with_the_reason(changes: dict[str, object], wrong: str) -> None:
