@@ -132,7 +132,7 @@ def _mark(member: Member, since: int) -> int:
     a = member.address
     age = f"\0{since}" if since else ""
     name = f"\0name {a.name}" if a.name else ""
-    transports = ",".join(f"{name}={told.hex()}" for name, told in a.transports)
+    transports = ",".join(f"{kind}={told.hex()}" for kind, told in a.transports)
     text = (
         f"{a.node_id}\0{a.incarnation}\0{a.host}\0{a.peer_port}\0{a.data_port}\0{a.pool_bytes}\0"
         f"{transports}\0{member.sequence}\0{int(member.state)}\0{member.head_rank}{a.key.hex()}{age}"

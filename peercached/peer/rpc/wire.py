@@ -67,9 +67,6 @@ def _transports_of(message: pb.NodeAddress) -> Transports:
     if len(message.transports) > TRANSPORTS_MAX:
         raise ValueError(f"{whose} are {len(message.transports)}; {TRANSPORTS_MAX} are the limit")
     transports = tuple((one.name, one.told) for one in message.transports)
-    names = [name for name, _ in transports]
-    if names != sorted(set(names)):
-        raise ValueError(f"{whose} do not ascend: {names}")
     for name, told in transports:
         if not _TRANSPORT_NAME.fullmatch(name) or name == "tcp":
             raise ValueError(
@@ -79,6 +76,9 @@ def _transports_of(message: pb.NodeAddress) -> Transports:
             raise ValueError(
                 f"{whose} have {name} with {len(told)} bytes; {TRANSPORT_BYTES_MAX} are the limit"
             )
+    names = [name for name, _ in transports]
+    if names != sorted(set(names)):
+        raise ValueError(f"{whose} do not ascend: {', '.join(names)}")
     return transports
 
 

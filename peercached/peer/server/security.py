@@ -214,10 +214,10 @@ class SecurityStatus(Component):
             )
 
     def _say_what_is_in_clear(self, say: Say) -> None:
-        if "rdma" in self._engine.own_transports:
+        if names := " and ".join(map(str.upper, self._engine.own_transports)):
             say(
                 kinds.RDMA_IN_CLEAR,
-                "Pages sent over RDMA are not encrypted: the daemon cannot encrypt one-sided "
+                f"Pages sent over {names} are not encrypted: the daemon cannot encrypt one-sided "
                 "READs.",
                 "Encrypt the fabric itself (MACsec or IPsec in the cards), or set protocol = "
                 '"tcp".',
