@@ -14,7 +14,8 @@ from harness.callers import stranger
 from harness.loop_node import LoopNode, eventually, free_port, in_sync
 
 from peercached.admin.status import Located, Status
-from peercached.membership import NodeAddress
+from peercached.membership import Member, NodeAddress
+from peercached.membership.view import mark_of
 from peercached.peer.membership.this_node import new_incarnation
 from peercached.peer.rpc.auth import HANDSHAKE_KEY, SESSION_KEY, AuthError, Claim, Secret
 from peercached.peer.rpc.failures import Disconnected, Refused, Unreachable
@@ -80,15 +81,19 @@ async def test_node_with_wrong_secret_is_kept_out_and_reported_on_both_sides() -
         assert "name two or three hosts" in head.remedies["alone"]
 
 
-def test_a_proof_holds_for_the_whole_address_it_was_made_for() -> None:
+MORE: dict[type, Any] = {int: 1, str: "x", bytes: b"k"}
+
+
+def test_a_proof_and_a_mark_hold_for_the_whole_address_they_were_made_for() -> None:
     secret, nonces = Secret(b"a secret"), (b"n" * 16, b"s" * 16)
     address = NodeAddress("a", 1, "h", 1, 2, 3, (("rdma", b"x"),))
     proof = secret.proof(Claim("caller", address, *nonces))
     secret.check(proof, Claim("caller", address, *nonces))
     for field in fields(address):
         old = getattr(address, field.name)
-        more = {int: 1, str: "x", bytes: b"k", tuple: (("ucx", b""),)}[type(old)]
-        other = replace(address, **{field.name: old + more})
+        new: Any = (("rdma", b"y"),) if field.name == "transports" else old + MORE[type(old)]
+        other = replace(address, **{field.name: new})
+        assert mark_of([Member(other)]) != mark_of([Member(address)])
         with pytest.raises(AuthError):
             secret.check(proof, Claim("caller", other, *nonces))
 
