@@ -41,6 +41,10 @@ class Ages:
         found = ((member.node_id, self._known(member)) for member in members)
         return {node_id: since for node_id, since in found if since is not None}
 
+    def has_seen(self, member: Member) -> bool:
+        """Whether that process was in an earlier view."""
+        return self._known(member) is not None
+
     def _known(self, member: Member) -> int | None:
         first = self._first.get(member.node_id)
         return first[1] if first is not None and first[0].same_process(member.address) else None

@@ -5,6 +5,9 @@ FREE_JOINS or more. A flapping node waits before it is a member again, and serve
 meanwhile. It must stay up for the whole wait. If it restarts or falls silent, the wait begins anew,
 and its joins regain the weight they had when the wait began.
 
+A process that was found dead and comes back is no join: the failure detector was too quick, and
+has more patience from now on (patience.py). It is a join if patience has reached its bound.
+
 The wait must exceed the node's usual uptime. Otherwise a node that restarts every few minutes would
 sit out each wait and join each time. So it is SPARE times the mean time between joins.
 """
@@ -16,6 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
+from peercached.membership.ages import Ages
+from peercached.membership.patience import Patience
 from peercached.membership.timing import Timing
 from peercached.membership.view import MEMBERS_MAX, View
 
@@ -89,17 +94,21 @@ class Flapping:
     """Counts joins in the views. Every node does, so that a new master knows them; a node that
     starts gets them with its first view. Not thread safe."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: Timing, patience: Patience) -> None:
         self._timing = timing
+        self._patience = patience
         self._joins: dict[str, Joins] = {}
         self._waiting: dict[str, _Waiting] = {}  # node ids from _joins
 
-    def saw(self, before: View, after: View, now: float) -> None:
+    def saw(self, before: View, after: View, ages: Ages, now: float) -> None:
+        """The next view. `ages` has seen the ones before it."""
         if before.number == 0:
             return  # not joins: the others were there before us
         for node_id, member in after.by_id.items():
             known = before.by_id.get(node_id)
             if known is None or known.address.incarnation != member.address.incarnation:
+                if ages.has_seen(member) and self._patience.was_short(node_id, now):
+                    continue
                 joins = self._joins.get(node_id)
                 self._joins[node_id] = (
                     joins.and_one(now, self._timing) if joins is not None else Joins.first(now)
@@ -138,7 +147,8 @@ class Flapping:
         if (
             waiting is None
             or waiting.incarnation != incarnation
-            or now - waiting.heard >= self._timing.suspect_after_s
+            or now - waiting.heard
+            >= self._timing.suspect_after_s * self._patience.times(node_id, now)
         ):
             if not joins.flapping(now, self._timing):
                 self._waiting.pop(node_id, None)

@@ -1,8 +1,9 @@
 """A master's failure detector (SWIM, Das et al. 2002).
 
 The master probes a silent member directly, and through other members, so that one broken link
-decides nothing. One answer keeps the member alive. The member is dead when its TTL is over and a
-whole round of probes since it fell silent got no answer.
+decides nothing. One answer keeps the member alive. The member is dead when its TTL is over (longer
+if it was found dead before and lived, patience.py) and a whole round of probes since it fell silent
+got no answer.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from peercached.membership.patience import Patience
 from peercached.membership.timing import Timing
 from peercached.membership.view import Member, NodeAddress
 
@@ -34,8 +36,9 @@ class _Watched:
 class Liveness:
     """Not thread safe; `now` is monotonic seconds."""
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: Timing, patience: Patience) -> None:
         self._timing = timing
+        self._patience = patience
         self._watched: dict[str, _Watched] = {}
         self._rounds = 0
 
@@ -132,11 +135,11 @@ class Liveness:
 
     def next_at(self) -> float:
         """The earliest time when due() or dead() may return more."""
-        return min(map(self._next_at_of, self._watched.values()), default=float("inf"))
+        return min((self._next_at_of(*one) for one in self._watched.items()), default=float("inf"))
 
-    def _next_at_of(self, watched: _Watched) -> float:
+    def _next_at_of(self, node_id: str, watched: _Watched) -> float:
         at = watched.ends if watched.open else watched.next_round
-        return min(at, watched.heard + self._timing.member_ttl_s) if watched.in_vain else at
+        return min(at, self._dead_at(node_id, watched, at)) if watched.in_vain else at
 
     def begin(self, node_id: str, probes: int, now: float) -> int:
         """Starts a round of so many probes. Returns its number, for probed()."""
@@ -159,10 +162,13 @@ class Liveness:
             watched.in_vain = True
 
     def dead(self, now: float) -> list[str]:
-        oldest = now - self._timing.member_ttl_s
         return [
-            n for n, watched in self._watched.items() if watched.in_vain and watched.heard <= oldest
-        ]
+            n for n, watched in self._watched.items()
+            if watched.in_vain and self._dead_at(n, watched, now) <= now
+        ]  # fmt: skip
+
+    def _dead_at(self, node_id: str, watched: _Watched, now: float) -> float:
+        return watched.heard + self._timing.member_ttl_s * self._patience.times(node_id, now)
 
     def suspects(self) -> list[str]:
         return [n for n, watched in self._watched.items() if watched.open or watched.in_vain]

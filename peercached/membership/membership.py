@@ -318,7 +318,7 @@ class Membership:
         return update if update.base else replace(update, joins=self._roster.flapping.shared(now))
 
     def _adopt(self, view: View, now: float) -> list[Action]:
-        self._roster.flapping.saw(self.latest, view, now)
+        self._roster.flapping.saw(self.latest, view, self._ages, now)
         self._former.saw(self.latest, view)
         self._has_false_ages = not self._ages.saw(view)
         self._history.add(view, self._roster.table.last_serial)

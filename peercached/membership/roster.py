@@ -12,6 +12,7 @@ from peercached.membership.flapping import Flapping, waits_because
 from peercached.membership.liveness import Liveness
 from peercached.membership.messages import Probe
 from peercached.membership.mute import Mute
+from peercached.membership.patience import Patience
 from peercached.membership.table import Table
 from peercached.membership.timing import Timing
 from peercached.membership.view import MEMBERS_MAX, Gone, Member, NodeAddress, State, Verdict, View
@@ -38,8 +39,9 @@ class Roster:
         suspected: Container[NodeAddress] = (),
     ) -> None:
         self.table = Table(timing.remember_gone_s)
-        self.flapping = Flapping(timing)
-        self.liveness = Liveness(timing)
+        self.patience = Patience(timing)
+        self.flapping = Flapping(timing, self.patience)
+        self.liveness = Liveness(timing, self.patience)
         self.mute = Mute(timing, suspected)
         self._claims = Claims(timing)
         self._own_id = own_id
@@ -51,7 +53,7 @@ class Roster:
 
     def begin(self) -> None:
         """This node becomes a master (again): forget silence from before."""
-        self.liveness = Liveness(self._timing)
+        self.liveness = Liveness(self._timing, self.patience)
         self.mute = Mute(self._timing, self._suspected)
         self._watched = -1
 
@@ -176,8 +178,11 @@ class Roster:
 
     def bury_dead(self, now: float) -> None:
         for node_id in self.liveness.dead(now):
+            silent_s = self.liveness.silence_s(now)[node_id]
             if self.mute.died(node_id, now):
                 log.warning("%s sends heartbeats but answers no call: it is put out", node_id)
+            else:
+                log.warning("%s is dead: nobody heard of it for %.1f s", node_id, silent_s)
             self._bury(node_id, now)
 
     def _bury(self, node_id: str, now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -225,6 +226,29 @@ def test_repeatedly_hanging_node_soon_stops_changing_the_view(name: str) -> None
     damped = len(watcher.views) - before
     assert damped <= 16, f"{damped} views, of which a hang makes two, for 40 of them"
     assert cluster.until_agreed(6 * TTL) <= 6 * TTL, "it stays, and is let in soon"
+
+
+@pytest.mark.parametrize("seed", some(1, 10))
+def test_an_overloaded_cluster_learns_to_wait_and_stays_together(seed: int) -> None:
+    """Every node stalls again and again, often for longer than the TTL."""
+    cluster = formed(8, heads=3, seed=seed)
+    rng = random.Random(seed)
+    next_at = {name: cluster.net.now + rng.expovariate(0.25 / TTL) for name in cluster.names}
+    apart = 0
+    for _ in range(2400):
+        cluster.run(0.5)
+        for name, at in next_at.items():
+            node = cluster.nodes[name]
+            if cluster.net.now < at:
+                continue
+            next_at[name] = cluster.net.now + TTL * (
+                rng.expovariate(0.25) if node.hung else rng.uniform(0.3, 1.6)
+            )
+            node.resume() if node.hung else setattr(node, "hung", True)
+        apart += not cluster.agreed()
+    views = cluster.changes / len(cluster.names)
+    assert views < 50, "a hundred and more without patience"
+    assert apart < 2400 / 8, "five sixths of the time without patience"
 
 
 @pytest.mark.parametrize(

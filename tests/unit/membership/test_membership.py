@@ -28,6 +28,7 @@ from peercached.membership import (
 from peercached.membership.claims import Claims
 from peercached.membership.liveness import Liveness
 from peercached.membership.order import Order, masters_of
+from peercached.membership.patience import Patience
 from peercached.membership.state import NodeState, Phase
 from peercached.membership.store import Store
 from peercached.membership.table import Table
@@ -238,7 +239,7 @@ def test_heads_come_first_in_their_order_then_the_others_by_name() -> None:
 
 
 def test_silent_member_is_probed_and_one_answer_saves_it() -> None:
-    life = Liveness(TIMING)
+    life = Liveness(TIMING, Patience(TIMING))
     life.heard("x", 1, NOW)
     assert not life.due(NOW + TIMING.suspect_after_s - 0.1, 0.0)
     now = NOW + TIMING.suspect_after_s
@@ -250,7 +251,7 @@ def test_silent_member_is_probed_and_one_answer_saves_it() -> None:
 
 
 def test_a_silent_member_is_dead_after_its_ttl_if_nobody_reached_it() -> None:
-    life = Liveness(TIMING)
+    life = Liveness(TIMING, Patience(TIMING))
     life.heard("x", 1, NOW)
     assert not life.dead(NOW + 10 * TIMING.member_ttl_s), "nobody has asked it"
     now = NOW + TIMING.suspect_after_s
@@ -262,8 +263,20 @@ def test_a_silent_member_is_dead_after_its_ttl_if_nobody_reached_it() -> None:
     assert life.dead(NOW + TIMING.member_ttl_s) == ["x"]
 
 
+def test_a_member_that_was_wrongly_found_dead_has_longer() -> None:
+    patience = Patience(TIMING)
+    patience.was_short("x", NOW)
+    life = Liveness(TIMING, patience)
+    for name in ("w", "x"):
+        life.heard(name, 1, NOW)
+        life.probed(name, life.begin(name, 1, NOW + 4.0), False, NOW + 4.0)
+    forgotten_s = 0.1  # patience becomes less as time goes by
+    assert life.dead(NOW + 2 * TIMING.member_ttl_s - forgotten_s) == ["w"]
+    assert life.dead(NOW + 2 * TIMING.member_ttl_s) == ["w", "x"]
+
+
 def test_probes_without_an_answer_end_by_themselves() -> None:
-    life = Liveness(TIMING)
+    life = Liveness(TIMING, Patience(TIMING))
     life.heard("x", 1, NOW)
     now = NOW + TIMING.suspect_after_s
     life.begin("x", 2, now)
@@ -273,7 +286,7 @@ def test_probes_without_an_answer_end_by_themselves() -> None:
 
 
 def test_late_probe_answer_of_an_older_round_is_ignored() -> None:
-    life = Liveness(TIMING)
+    life = Liveness(TIMING, Patience(TIMING))
     life.heard("x", 1, NOW)
     old = life.begin("x", 1, NOW + 4.0)
     life.begin("x", 1, NOW + 8.0)
@@ -293,7 +306,7 @@ def test_a_master_that_was_stopped_blames_nobody() -> None:
 
 def test_probes_rotate_fairly_through_many_silent_members() -> None:
     names = [f"{number:03}" for number in range(300)]
-    liveness = Liveness(TIMING)
+    liveness = Liveness(TIMING, Patience(TIMING))
     liveness.watch([member(name) for name in names], "a", NOW)
     asked: list[str] = []
     now = NOW + TIMING.suspect_after_s
@@ -352,7 +365,7 @@ def test_a_newer_process_of_a_lower_incarnation_gets_a_higher_sequence() -> None
 
 
 def test_dead_members_are_probed_once_more_after_one_returns() -> None:
-    life = Liveness(TIMING)
+    life = Liveness(TIMING, Patience(TIMING))
     for name in "xyz":
         life.heard(name, 1, NOW)
     now = NOW + TIMING.member_ttl_s
