@@ -52,7 +52,7 @@ def test_a_page_that_only_a_frozen_node_may_know_is_not_called_absent(
     make_cluster: MakeCluster,
 ) -> None:
     """Each key has one owner, and no node has copies of another's records."""
-    cluster = make_cluster(3, directory_replicas=1, directory_copies=0, member_ttl_s=60)
+    cluster = make_cluster(3, directory_replicas=1, directory_copies=0, member_ttl_s=600)
     wait_settled(cluster.daemons)
     frozen = cluster[2].node_id
     keys = [key.decode() for key in keys_of("nowhere", 32)]

@@ -10,7 +10,7 @@ timers fire before the work is done. Therefore:
   number of rounds: a quick machine finishes them before the event.
 * Limits are compared with `now_s()`, a clock that stops while other processes have the machine.
 * A test that fails while the machine stood still (harness.stalls) runs again and is reported.
-* If the machine lost speed since the start, tools/suite runs the tests that failed again.
+* If a few tests fail among many, tools/suite runs those again, with less beside them.
 
 TEST_PACE=10 tests both sides. An idle machine is then ten times as quick as the tests expect. With
 busy loops that make it ten times slower, it is just as quick as they expect.
