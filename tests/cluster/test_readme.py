@@ -82,12 +82,14 @@ def test_the_line_for_a_cluster_makes_one_of_two_hosts(tmp_path: Path) -> None:
         assert status.returncode <= 1, "nothing but what a first cluster has to be told"
 
         # The snippet's first part on one host, the second on the other.
-        first, second = snippet().split("# on another host\n")
+        first, second = re.split("# on another host.*\n", snippet())
         page = tmp_path / "page"
         page.write_bytes(os.urandom(131072))
-        given = f"kv_page = open({str(page)!r}, 'rb').read()\n"
+        kv_page = f"open({str(page)!r}, 'rb').read()"
+        filled = first.replace("= bytes(131072)", f"= {kv_page}")
+        assert filled != first
         attach = "\n".join(line for line in first.splitlines() if not line.startswith("client.b"))
-        assert a.run(sys.executable, "-c", given + first).stderr == ""
-        read = "assert hit_pages == 1\nassert region.view[131072:262144] == kv_page\n"
-        got = b.run(sys.executable, "-c", given + attach + "\n" + second + read)
+        assert a.run(sys.executable, "-c", filled).stderr == ""
+        read = f"assert hit_pages == 1\nassert region.view[131072:262144] == {kv_page}\n"
+        got = b.run(sys.executable, "-c", attach + "\n" + second + read)
         assert got.returncode == 0, got.stderr
