@@ -11,6 +11,9 @@ this package. docs/lmcache.md explains the settings, the namespace, and what is 
 - `l1_pages`: the objects in LMCache's L1 memory as pages of the daemon
 """
 
-from peercache_client.lmcache.adapter import PeerCacheAdapter
+from peercache_client.engine_fit import importing
+
+with importing("lmcache", __name__):
+    from peercache_client.lmcache.adapter import PeerCacheAdapter
 
 __all__ = ["PeerCacheAdapter"]

@@ -15,6 +15,9 @@ imports this package. docs/sglang.md explains the settings and the keys.
 - `transfer_metrics`: the transfer figures that SGLang collects
 """
 
-from peercache_client.sglang.storage import PeerCacheStorage
+from peercache_client.engine_fit import importing
+
+with importing("sglang", __name__):
+    from peercache_client.sglang.storage import PeerCacheStorage
 
 __all__ = ["PeerCacheStorage"]

@@ -17,6 +17,9 @@ package. docs/vllm.md explains the settings and the namespace.
 - `mover`: the threads that run loads and stores
 """
 
-from peercache_client.vllm.tier import PeerCacheTier
+from peercache_client.engine_fit import importing
+
+with importing("vllm", __name__):
+    from peercache_client.vllm.tier import PeerCacheTier
 
 __all__ = ["PeerCacheTier"]
