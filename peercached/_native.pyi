@@ -118,6 +118,10 @@ class Engine:
     def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
         """(holder, fraction of the digests of which it is among the first `owners` owners)"""
 
+    def same_keys(self) -> list[tuple[int, int, int]]:
+        """(holder, pages that workers here set while it had the same keys, of them with other
+        bytes), since it is in the view"""
+
     # --- prompts (native/engine/records/prefixes.h)
     def prefixes(self, digests: bytes, rows: bytes) -> tuple[int, list[tuple[int, int, int]]]:
         """(pages up to the first that no node has, [(holder index, pages up to the first that it

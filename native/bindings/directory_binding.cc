@@ -65,6 +65,17 @@ nb::object ask_owner(Engine& engine, HolderIndex owner, const nb::bytes& packed,
   return nb::make_tuple(pack(answer->first), answer->second);
 }
 
+nb::list same_keys(Engine& engine) {
+  nb::list found;
+  for (const auto& node : engine.nodes().all()) {
+    const SameKeys& keys = engine.nodes().same_keys(node.index);
+    if (const uint64_t compared = keys.compared.load(); compared != 0) {
+      found.append(nb::make_tuple(node.index, compared, keys.differed.load()));
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 void bind_directory(nb::class_<Engine>& engine) {
@@ -78,6 +89,7 @@ void bind_directory(nb::class_<Engine>& engine) {
           },
           nb::arg("positions"), nb::arg("nodes"), nb::arg("replicas"), nb::arg("view_number"))
       .def("owners", on_ring(&owners_list), nb::arg("digest"))
+      .def("same_keys", &same_keys)
       .def("ring_shares", on_ring(&shares_list), nb::arg("owners") = 1)
 
       .def("prefixes", &prefixes, nb::arg("digests"), nb::arg("rows"))

@@ -417,6 +417,9 @@ class Member(Part):
     state: str = "alive"  # or "leaving"
     is_self: bool = False
     ring_share: float = 0.0  # fraction of the digests with this node as first owner
+    # Pages that workers here set while it had the same keys, and those with other bytes.
+    keys_compared: int = 0
+    keys_differed: int = 0
 
 
 class DepartedNode(Part):
@@ -653,6 +656,9 @@ class Namespace(Part):
     pool_bytes: int = 0  # slots, with headers
     disk_bytes: int = 0
     quota_bytes: int = 0  # 0: none
+    # Pages that workers here set while another node had the same keys, and those with other bytes.
+    keys_compared: int = 0
+    keys_differed: int = 0
     demand: Demand = Field(default_factory=Demand)
 
 

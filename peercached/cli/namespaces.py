@@ -13,7 +13,8 @@ from peercached.cli.output import count, percent, print_json, print_table, size
 def namespaces(target: Target, as_json: bool) -> None:
     """Pages, memory, quota and hit rate of each namespace that workers of this node opened.
 
-    Sorted by memory, most first. Counters are since the start of the daemon.
+    Sorted by memory, most first. Counters are since the start of the daemon. "other bytes" compares
+    the pages set here with those of the same key at other nodes.
     """
     with target.admin() as admin:
         status = admin.status()
@@ -34,6 +35,7 @@ def namespaces(target: Target, as_json: bool) -> None:
             ">looked for",
             ">hit rate",
             ">2x pool",
+            ">other bytes",
             ">epoch",
             "id",
         ],
@@ -47,6 +49,9 @@ def namespaces(target: Target, as_json: bool) -> None:
                 count(one.demand.asked),
                 percent(one.demand.hit_rate),
                 percent(one.demand.hit_rate_if("2x")),
+                f"{count(one.keys_differed)} of {count(one.keys_compared)}"
+                if one.keys_compared
+                else "",
                 one.epoch,
                 one.id,
             )

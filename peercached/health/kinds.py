@@ -70,6 +70,11 @@ CORRUPT_FROM_PEERS = _PEERS.warning(
     "corrupt_from_peers",
     "Pages from peers had a wrong checksum. They were read again or became misses.",
 )
+OTHER_BYTES = _PEERS.warning(
+    "other_bytes",
+    "A node's workers set other bytes than this node's under the same keys, and those of other "
+    "nodes agree. Its engine may have other weights, scales or kernels.",
+)
 WORKER_STUCK = _PEERS.warning(
     "worker_stuck", "A worker gave up requests while the daemon still copies for them."
 )

@@ -33,6 +33,12 @@ _NAMESPACE = (
     ),
     Counter("namespace_asked_keys", "demand.asked", "Keys that workers looked for in a namespace."),
     Counter("namespace_found_keys", "demand.found_all", "Keys found in a namespace."),
+    Counter(
+        "namespace_compared_keys",
+        "keys_compared",
+        "Pages set in a namespace while another node had the same key.",
+    ),
+    Counter("namespace_differed_keys", "keys_differed", "Of these, pages with other bytes."),
 )
 
 

@@ -55,6 +55,9 @@ class NativeDirectory:
     def owners(self, digest: bytes) -> list[int]:
         return self._ring().owners(digest)
 
+    def same_keys(self) -> list[tuple[int, int, int]]:
+        return []
+
     def ring_shares(self, owners: int = 1) -> list[tuple[int, float]]:
         return self._ring().shares(owners)
 

@@ -200,6 +200,8 @@ void write_namespaces(JsonWriter& json, Storage& storage) {
     if (storage.cold().enabled()) {
       json.field("disk_bytes", storage.cold().tier().use_of(id).room_bytes);
     }
+    json.field("keys_compared", ns->same_keys().compared.load());
+    json.field("keys_differed", ns->same_keys().differed.load());
     write_demand(json, ns->demand());
     json.close('}');
   }

@@ -81,26 +81,30 @@ void SetPieces::fill(SetPages& set, Piece& piece) const {
   }
 }
 
-std::vector<uint8_t> SetPieces::present_elsewhere(const Piece& piece) const {
+std::vector<uint8_t> SetPieces::present_elsewhere(const SetPages& set, const Piece& piece) const {
   if (piece.committing.empty()) return {};
   std::vector<RecordRow> rows;
   records.find(piece.committing_digests, rows);
   if (rows.empty()) return {};
-  std::unordered_map<Digest, uint32_t, DigestHash> lengths;
-  for (const RecordRow& row : rows) {
-    if (row.flags & kRecordResident && nodes.usable(row.holder)) lengths[row.digest] = row.length;
-  }
+  std::unordered_map<Digest, size_t, DigestHash> places;
+  for (size_t k = 0; k < piece.committing.size(); ++k) places[piece.committing_digests[k]] = k;
   std::vector<uint8_t> elsewhere(piece.committing.size(), 0);
-  for (size_t k = 0; k < piece.committing.size(); ++k) {
-    const auto length = lengths.find(piece.committing_digests[k]);
-    elsewhere[k] = length != lengths.end() && length->second == piece.committing[k].length ? 1 : 0;
+  for (const RecordRow& row : rows) {
+    if (!(row.flags & kRecordResident) || !nodes.usable(row.holder)) continue;
+    const size_t k = places.at(row.digest);
+    const PinnedPage& ours = piece.committing[k];
+    const bool same_length = row.length == ours.length;
+    if (same_length) elsewhere[k] = 1;
+    const bool differs = !same_length || row.check != static_cast<uint32_t>(ours.checksum);
+    nodes.same_keys(row.holder).add(differs);
+    set.context.ns->same_keys().add(differs);
   }
   return elsewhere;
 }
 
 void SetPieces::commit(SetPages& set, Piece& piece) const {
   pool.abort(piece.aborting);
-  const std::vector<uint8_t> elsewhere = present_elsewhere(piece);
+  const std::vector<uint8_t> elsewhere = present_elsewhere(set, piece);
   const UnderWay::Work work(publisher.commits());
   std::vector<RecordRow> records_told(piece.committing.size());
   pool.commit(piece.committing, records_told, {}, elsewhere);

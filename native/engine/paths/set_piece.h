@@ -48,8 +48,9 @@ struct SetPieces {
   struct Piece;
   void reserve(SetPages& set, Piece& piece, const Digest* parent) const;
   void fill(SetPages& set, Piece& piece) const;
-  // By place in `committing`: 1 if another node has the page in its pool.
-  std::vector<uint8_t> present_elsewhere(const Piece& piece) const;
+  // By place in `committing`: 1 if another node has the page in its pool. Counts whether it has the
+  // same bytes.
+  std::vector<uint8_t> present_elsewhere(const SetPages& set, const Piece& piece) const;
   void commit(SetPages& set, Piece& piece) const;
   void drop_removed(SetPages& set, const Piece& piece) const;
 };

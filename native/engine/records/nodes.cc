@@ -25,6 +25,7 @@ HolderIndex NodeTable::add(const std::string& node_id, Incarnation incarnation) 
   ids_[free] = node_id;
   incarnations_[free] = incarnation;
   slow_until_[free] = TimePoint{};
+  same_keys_[free].reset();
   state_[free].store(kLive, std::memory_order_release);
   return static_cast<HolderIndex>(free);
 }

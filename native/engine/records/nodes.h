@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/types.h"
+#include "engine/measures/same_keys.h"
 
 namespace peercached {
 
@@ -52,6 +53,8 @@ class NodeTable {
   }
   bool readable(HolderIndex index) const { return state(index) == (kLive | kConnected); }
   bool suspect(HolderIndex index) const { return (state(index) & kSuspect) != 0; }
+  // Compares pages that workers here set with those of this node.
+  SameKeys& same_keys(HolderIndex index) const { return same_keys_[index % kNodesMax]; }
   Incarnation incarnation(HolderIndex index) const {
     return index < kNodesMax ? incarnations_[index].load(std::memory_order_acquire) : 0;
   }
@@ -78,6 +81,7 @@ class NodeTable {
   std::array<std::atomic<uint8_t>, kNodesMax> state_{};
   std::array<std::atomic<Incarnation>, kNodesMax> incarnations_{};
   std::array<std::atomic<TimePoint>, kNodesMax> slow_until_{};
+  mutable std::array<SameKeys, kNodesMax> same_keys_;
 };
 
 }  // namespace peercached

@@ -20,6 +20,7 @@
 #include "common/identity.h"
 #include "common/types.h"
 #include "engine/measures/demand.h"
+#include "engine/measures/same_keys.h"
 #include "pool/pool.h"
 
 namespace peercached {
@@ -43,6 +44,8 @@ class Namespace {
   const Digest& id() const { return id_; }
   Demand& demand() { return demand_; }
   const Demand& demand() const { return demand_; }
+  SameKeys& same_keys() { return same_keys_; }
+  const SameKeys& same_keys() const { return same_keys_; }
   NamespaceEpoch current() const {
     std::lock_guard lock(mutex_);
     return epoch_;
@@ -54,6 +57,7 @@ class Namespace {
   const Digest id_;
   const uint32_t user_;
   Demand demand_;
+  SameKeys same_keys_;
   mutable std::mutex mutex_;
   NamespaceEpoch epoch_;
 };
