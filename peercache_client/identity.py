@@ -104,13 +104,13 @@ def join_namespace(head: str, parts: Sequence[str]) -> str:
     return text
 
 
-def rank_fields(topology: Topology, *, shared_by_tp_ranks: bool, split: bool) -> list[str]:
-    """`split`: keys name heads by their number in the whole model, not by the rank that has
-    them."""
+def rank_fields(topology: Topology, *, shared_by_tp_ranks: bool, parts: int) -> list[str]:
+    """`parts`: of a rank's heads. Keys name them by their number in the whole model, not by the
+    rank that has them. 0: they do not."""
     if shared_by_tp_ranks:
         tp = "all"
-    elif split:
-        tp = f"of{topology.tp_lcm_size}"
+    elif parts:
+        tp = f"of{topology.tp_size * parts}"
     else:
         tp = f"{topology.tp_rank}of{topology.tp_size}"
     fields = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
+import threading
+import time
 from array import array
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -62,6 +64,8 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         self._buffers: HostBuffers | None = None
         self._suffixes: tuple[str, ...] = ()
         self._closed = False
+        self._counting = threading.Lock()
+        self.unheld_tokens = 0  # of found pages that did not count in a match with hold_s
 
     def register_kv_buffers(self, kv_args: Any) -> None:
         """Call it once, before any other method. From `kv_args` (SGLang's KVArgs) it reads
@@ -151,7 +155,8 @@ class RemoteKVConnector(RemoteKVConnectorBase):
 
         It looks up the request's full pages from the first one on. With `hold_s` the holders pin
         these pages for that long. It answers within `match_timeout_s`, with the pages known by
-        then. It never raises: after an error it logs a line and returns 0.
+        then. Pages that the holders do not pin do not count: `unheld_tokens` counts their tokens,
+        and the log has a line. It never raises: after an error it logs a line and returns 0.
         """
         self._ignore(kwargs)
         try:
@@ -193,7 +198,7 @@ class RemoteKVConnector(RemoteKVConnectorBase):
 
     # --- ends ------------------------------------------------------------------------------
 
-    def finish_req(self, req_id: str, *, drop_stores: bool = False) -> Future[None]:
+    def finish_req(self, req_id: str, *, drop_stores: bool = False, **kwargs: Any) -> Future[None]:
         """Ends a request. Its stores complete; its retrieves and lookups stop after the current
         chunk. With `drop_stores`, for an aborted request, its stores stop as well. The futures of
         those calls report how far they went.
@@ -201,6 +206,7 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         The returned future is done when nothing uses the request's pages any more, and the
         request's state is freed. It cannot be cancelled. The request's name can be reused at once.
         """
+        self._ignore(kwargs)
         return self._requests.finish(req_id, drop_stores=drop_stores)
 
     def close(self) -> None:
@@ -261,16 +267,39 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         return first_tokens(tokens_list, pages * size + boundary), seed_of(salt)
 
     def _match(self, call: Call, tokens: array[int], seed: str | None, timeout_s: float) -> int:
-        keys = pack_with_suffixes(call.chain.hashes(tokens, seed), self._suffixes)
-        metadata, pieces = self.metadata, len(self._suffixes)
-        present = self._client.batch_exists(
-            keys,
-            timeout_s=timeout_s,
+        end = time.monotonic() + timeout_s
+        hashes = call.chain.hashes(tokens, seed)
+        metadata = self.metadata
+        held = self._count_pages(
+            hashes,
+            timeout_s,
             hold_s=metadata.hold_s,
             page_tokens=metadata.page_size if Topology.of(metadata).is_first else 0,
-            page_keys=pieces,
         )
-        return present // pieces * metadata.page_size
+        left_s = end - time.monotonic()
+        if metadata.hold_s and held < len(hashes) and left_s > 0:
+            # The answer does not say whether a page is absent, or was found and not kept.
+            self._note_unheld(self._count_pages(hashes[held:], left_s))
+        return held * metadata.page_size
+
+    def _count_pages(self, hashes: Sequence[str], timeout_s: float, **options: Any) -> int:
+        pieces = len(self._suffixes)
+        keys = pack_with_suffixes(hashes, self._suffixes)
+        present = self._client.batch_exists(keys, timeout_s=timeout_s, page_keys=pieces, **options)
+        return present // pieces
+
+    def _note_unheld(self, pages: int) -> None:
+        if not pages:
+            return
+        tokens = pages * self.metadata.page_size
+        with self._counting:
+            self.unheld_tokens += tokens
+        self._log_rarely.say(
+            "unheld",
+            f"a match is {tokens} tokens shorter than what the cluster has, because the holders "
+            "did not keep these pages: at most a quarter of a pool is kept for hold_s. Lower "
+            "hold_s, or increase pool_size",
+        )
 
     def _ready_buffers(self) -> HostBuffers:
         if self._closed:

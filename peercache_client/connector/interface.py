@@ -74,3 +74,13 @@ class RemoteKVConnectorBase(ABC):
         **kwargs: Any,
     ) -> int:
         """Counts the tokens after the first `num_local_computed_tokens` that can be retrieved."""
+
+    @abstractmethod
+    def finish_req(self, req_id: str, **kwargs: Any) -> Future[None]:
+        """Ends a request, and frees its state. Its stores go on, its other calls stop. The future
+        is done when no call reads or writes the request's pages any more."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends all calls. When it returns, none of them reads or writes a page any more, except if
+        it was called in a callback of a future. Later calls fail."""

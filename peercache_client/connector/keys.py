@@ -16,9 +16,7 @@ def namespace_of(metadata: ConnectorMetadata) -> str:
 
 def suffixes_of(metadata: ConnectorMetadata, sizes_bytes: Sequence[int]) -> tuple[str, ...]:
     """`sizes_bytes`: of a page's piece in each buffer, in the order of the buffers."""
-    fields = rank_fields(
-        Topology.of(metadata), shared_by_tp_ranks=metadata.is_mla_model, split=False
-    )
+    fields = rank_fields(Topology.of(metadata), shared_by_tp_ranks=metadata.is_mla_model, parts=0)
     fields += [
         f"logical_dtype={metadata.kv_cache_dtype}",
         f"page_size={metadata.page_size}",

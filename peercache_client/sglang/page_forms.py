@@ -34,6 +34,28 @@ def keys_of(form: PageForm, hashes: Sequence[str]) -> PackedKeys:
     return pack_with_suffixes(hashes, form.suffixes)
 
 
+def head_groups(pool: Any) -> PieceFinder:
+    """The pieces of pages in SGLang's layout page_unified: one for each group of the pool's heads,
+    with all layers, K and V. The order of their bytes does not depend on the number of groups."""
+    layout = pool.page_unified_layout
+    spans = [
+        layout.chunk_span((0, layout.layer_num), group) for group in range(layout.head_group_num)
+    ]
+    step = int(getattr(pool, "logical_page_size", None) or pool.page_size)
+    if step != layout.page_size:  # with DCP
+        raise ValueError(f"pages of {step} tokens, but a rank has {layout.page_size} of them")
+
+    def find(indices: Any) -> tuple[list[int], list[int]]:
+        start = pool.kv_buffer.data_ptr()
+        pages = [
+            start + index // step * layout.bytes_per_page for index in indices[::step].tolist()
+        ]
+        addresses = [page + offset for page in pages for offset, _ in spans]
+        return addresses, [length for _, length in spans] * len(pages)
+
+    return find
+
+
 class InPlace:
     """Zero copy: the daemon reads and writes SGLang's own buffers."""
 

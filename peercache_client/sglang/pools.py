@@ -11,7 +11,8 @@ from sglang.srt.runtime_context import get_model, get_spec
 
 from peercache_client import identity
 from peercache_client.notes import say
-from peercache_client.sglang.page_forms import Flattened, InPlace, PageForm
+from peercache_client.sglang.page_addresses import PieceFinder
+from peercache_client.sglang.page_forms import Flattened, InPlace, PageForm, head_groups
 from peercache_client.sglang.placement import Sharing
 
 _DRAFTS: Final = frozenset({PoolName.DRAFT, PoolName.DRAFT_INDEXER, PoolName.DRAFT_SWA})
@@ -28,7 +29,7 @@ def make_form(
 
     def plain_tag(form: str, sizes_bytes: list[int]) -> str:
         fields = identity.rank_fields(
-            topology, shared_by_tp_ranks=shared_by_tp_ranks, split=False
+            topology, shared_by_tp_ranks=shared_by_tp_ranks, parts=0
         ) + identity.pool_fields(name, pool, heads, dtype)
         return identity.make_tag(form, sizes_bytes, fields)
 
@@ -40,7 +41,7 @@ def make_form(
         try:
             return InPlace(
                 name,
-                pool.get_page_buffer_meta,
+                _finder(pool),
                 indices_per_page,
                 _indices(pool),
                 lambda sizes: _numbered(plain_tag("pieces", sizes), len(sizes)),
@@ -71,6 +72,18 @@ def unwrapped(pool: Any) -> Any:
 
 def _indices_per_page(pool: Any) -> int:
     return int(getattr(pool, "logical_page_size", None) or pool.page_size)
+
+
+def _finder(pool: Any) -> PieceFinder:
+    """Finds the pieces of pages. SGLang's page_unified pools cannot find theirs."""
+    if _is_unified(pool):
+        return head_groups(pool)
+    find: PieceFinder = pool.get_page_buffer_meta
+    return find
+
+
+def _is_unified(pool: Any) -> bool:
+    return getattr(pool, "layout", "") == "page_unified"
 
 
 def _indices(pool: Any) -> int:
@@ -106,8 +119,12 @@ def _logical_dtype(name: str, pool: Any) -> str:
 def _head_parts(pool: Any, topology: identity.Topology) -> int:
     """How many parts this rank's heads are split into, so that other TP sizes find them; 0:
     none."""
+    if topology.replicated:
+        return 0
+    if _is_unified(pool):
+        return int(pool.head_group_num)
     lcm = topology.tp_lcm_size
-    if not lcm or topology.replicated or getattr(pool, "layout", "") != "page_head":
+    if not lcm or getattr(pool, "layout", "") != "page_head":
         return 0
     parts = lcm // topology.tp_size
     if pool.head_num % parts:
@@ -131,8 +148,11 @@ def _split_heads(
     dtype: str,
     sharing: Sharing,
 ) -> PageForm:
+    # The tag has the heads of a part and the number of parts of all ranks. If there are more ranks
+    # than heads, SGLang copies heads to several ranks. Then these numbers exceed the model's heads,
+    # so such ranks share with no other TP size: the pool does not say which heads are copies.
     fields = identity.rank_fields(
-        topology, shared_by_tp_ranks=False, split=True
+        topology, shared_by_tp_ranks=False, parts=parts
     ) + identity.pool_fields(name, pool, pool.head_num // parts, dtype)
 
     def suffixes(sizes: list[int]) -> tuple[str, ...]:
@@ -145,12 +165,9 @@ def _split_heads(
             for piece in range(pieces_per_part)
         )
 
-    def find(indices: Any) -> tuple[list[int], list[int]]:
-        found: tuple[list[int], list[int]] = (
-            pool.get_split_heads_page_buffer_meta(indices, parts)
-            if parts > 1
-            else pool.get_page_buffer_meta(indices)
-        )
+    def split(indices: Any) -> tuple[list[int], list[int]]:
+        found: tuple[list[int], list[int]] = pool.get_split_heads_page_buffer_meta(indices, parts)
         return found
 
+    find = _finder(pool) if parts == 1 or _is_unified(pool) else split
     return InPlace(name, find, _indices_per_page(pool), _indices(pool), suffixes, sharing)

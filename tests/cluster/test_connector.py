@@ -12,7 +12,7 @@ from harness.engine import PAGE_SIZE, Engine, future_of, mapping_of, tokens_of
 from harness.fixtures import MakeCluster
 from harness.waiting import eventually
 
-from peercache_client import memory
+from peercache_client import memory, notes
 from peercache_client.connector import ConnectorBusy, ConnectorMetadata, RemoteKVConnector
 
 MakeEngine = Callable[..., Engine]
@@ -322,6 +322,26 @@ def test_only_a_hold_keeps_matched_pages_until_the_retrieve(
     for number in range(8):
         writer.store(f"others {number}", tokens_of(f"others {number}", 16), range(16))
     assert reader.retrieve("r", tokens, range(4)) == (4 * PAGE_SIZE if hold_s else 0)
+
+
+def test_a_match_that_its_holds_made_shorter_is_counted_and_said(
+    make_cluster: MakeCluster, engine: MakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A holder keeps at most a quarter of its pool: 8 of these pages."""
+    cluster = make_cluster(2, pool_size="8MiB")
+    writer = engine(cluster[0], page_bytes=65536)
+    reader = engine(cluster[1], page_bytes=65536, hold_s=2.0).connector
+    tokens = tokens_of("shorter", 16)
+    assert writer.store("w", tokens, range(16)) == 16 * PAGE_SIZE
+    match = reader.num_external_matched_tokens
+    assert match("none", tokens_of("none", 4)) == 0
+    assert match("kept", [*tokens[: 4 * PAGE_SIZE], *tokens_of("other", 1)]) == 4 * PAGE_SIZE
+    assert reader.unheld_tokens == 0, "absent pages are not counted"
+    for counted in (8, 16):
+        assert match("r", tokens) == 8 * PAGE_SIZE
+        assert reader.unheld_tokens == counted * PAGE_SIZE
+    notes.flush()
+    assert caplog.text.count("128 tokens shorter than what the cluster has") == 1
 
 
 # --- a daemon that dies or hangs --------------------------------------------------------------

@@ -13,14 +13,17 @@ from contextlib import ExitStack
 import pytest
 from harness.cluster import Cluster
 from harness.engine import PAGE_SIZE, Engine, tokens_of
+from harness.fixtures import MakeCluster
 
 from peercache_client.connector import RemoteKVConnector, RemoteKVConnectorBase
 
-# The RFC's methods and their arguments. Each also takes **kwargs.
+# The RFC's methods and their arguments, and finish_req, which schedulers need, too. Each also takes
+# **kwargs.
 METHODS = {
     "store_kv_async": ["req_id", "page_to_tokens_mapping", "tokens_list"],
     "retrieve_kv_async": ["req_id", "page_to_tokens_mapping", "tokens_list"],
     "num_external_matched_tokens": ["req_id", "tokens", "num_local_computed_tokens"],
+    "finish_req": ["req_id"],
 }
 PAGES = [(slot, slice(i * PAGE_SIZE, (i + 1) * PAGE_SIZE)) for i, slot in enumerate([5, 2, 9, 4])]
 TOKENS = tokens_of("rfc", 4)
@@ -34,9 +37,30 @@ def test_methods_and_arguments_have_the_rfcs_names(kind: type) -> None:
         assert parameters["kwargs"].kind is inspect.Parameter.VAR_KEYWORD
     assert issubclass(kind, RemoteKVConnectorBase)
     assert issubclass(kind, ABC)
-    assert {*METHODS, "__init__", "register_kv_buffers"} == (
+    assert {*METHODS, "__init__", "register_kv_buffers", "close"} == (
         RemoteKVConnectorBase.__abstractmethods__
     )
+
+
+def test_scheduler_that_knows_only_the_interface_ends_requests_and_the_connector(
+    make_cluster: MakeCluster,
+) -> None:
+    with Engine(make_cluster(1)[0].socket_path, model_name="ends") as engine:
+        connector: RemoteKVConnectorBase = engine.register().connector
+        pages = [page for page, _ in PAGES]
+        engine.compute(TOKENS, pages)
+        stored, end = connector.store_kv_async("w", PAGES, TOKENS)
+        silent = connector.finish_req("w", reason="stop")
+        assert silent.result() is None
+        assert stored.done() and stored.result() == end, "a finished request's stores complete"
+        engine.blank()
+        assert connector.retrieve_kv_async("w", PAGES, TOKENS).result(), "the name is free again"
+        assert engine.right_pages(TOKENS, pages) == 4
+        connector.close()
+        assert isinstance(connector.retrieve_kv_async("r", PAGES, TOKENS).exception(), RuntimeError)
+        assert connector.num_external_matched_tokens("r", TOKENS) == 0
+        assert connector.finish_req("r").result() is None
+        connector.close()
 
 
 def test_scheduler_written_for_the_rfc_reuses_kv_of_another_node(three_nodes: Cluster) -> None:

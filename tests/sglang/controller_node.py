@@ -7,9 +7,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 _requests = itertools.count()
@@ -29,6 +31,7 @@ class Shape:
     tokens: int = 256  # of the device pool; the host pool has twice as many
     dtype: torch.dtype = torch.bfloat16
     kv_cache_dtype: str = "auto"
+    head_groups: int = 1  # page_unified: the groups of a rank's heads, each stored by itself
 
     def but(self, **changes: Any) -> "Shape":
         return replace(self, **changes)
@@ -114,10 +117,18 @@ def device_pool(shape: Shape) -> Any:
 
 def host_pool(shape: Shape) -> Any:
     """A host pool for the configuration of `publish`. It keeps its device pool alive."""
-    from sglang.srt.mem_cache.hybrid_cache.hybrid_pool_assembler import build_kv_host_pool
+    from sglang.srt.mem_cache.hybrid_cache import hybrid_pool_assembler as assembler
 
     device = device_pool(shape)
-    made = build_kv_host_pool(kv_pool=device, page_size=shape.page_size)
+    with pytest.MonkeyPatch.context() as patch:
+        if shape.head_groups > 1:  # no option of 0.5.23 sets it
+            made_by = assembler.get_mha_host_pool_cls
+            patch.setattr(
+                assembler,
+                "get_mha_host_pool_cls",
+                lambda info: partial(made_by(info), head_group_num=shape.head_groups),
+            )
+        made = assembler.build_kv_host_pool(kv_pool=device, page_size=shape.page_size)
     made.pin_memory = False  # scratch pages ask for pinning, and torch can pin only with CUDA
     made.kept_device_pool = device
     return made

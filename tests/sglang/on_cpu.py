@@ -1,8 +1,8 @@
 """Replaces CUDA, so that SGLang's own cache code runs on a CPU.
 
-It replaces only torchvision (SGLang needs two of its names), pinning, and the copies between
-"device" and host pools. Pools, controllers, threads, radix cache, storage factory and page hash
-are SGLang's. Call `install` before any import of sglang.
+It replaces only torchvision and datasets (SGLang and its test kit need a few of their names),
+pinning, and the copies between "device" and host pools. Pools, controllers, threads, radix cache,
+storage factory and page hash are SGLang's. Call `install` before any import of sglang.
 """
 
 import functools
@@ -21,23 +21,27 @@ pinned: list[tuple[int, int]] = []  # address and size of memory that SGLang wou
 def install() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ.pop("SGLANG_USE_CPU_ENGINE", None)
-    sys.meta_path.insert(0, _NoTorchvision())
+    sys.meta_path.insert(0, _Empty())
 
-    from sglang.srt.mem_cache.pool_host import common, mha, mla
+    from sglang.srt.mem_cache.pool_host import base, common, mamba, mha, mla
 
+    base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0  # of this machine's memory, for a server
     common._cuda_host_register = _pin
     mha.MHATokenToKVPoolHost.backup_from_device_all_layer = _backup
     mha.MHATokenToKVPoolHost.load_to_device_per_layer = _load
     mla.MLATokenToKVPoolHost.backup_from_device_all_layer = _backup
     mla.MLATokenToKVPoolHost.load_to_device_per_layer = _load
+    mamba.MambaPoolHost._copy_tensor_all_layers_lf_pf = staticmethod(_backup_states)
+    mamba.MambaPoolHost._copy_tensor_pf_lf = staticmethod(_load_states)
     logging.getLogger("sglang").setLevel(logging.ERROR)
 
 
-class _NoTorchvision:
-    """An empty torchvision for SGLang. transformers checks for torchvision and must find none."""
+class _Empty:
+    """An empty torchvision and datasets for SGLang. transformers checks for both and must find
+    none."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name.partition(".")[0] != "torchvision" or _asked_by("transformers"):
+        if name.partition(".")[0] not in ("torchvision", "datasets") or _asked_by("transformers"):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 
@@ -117,3 +121,16 @@ def _load(
     for host, layers in _components(pool):
         view, at = _rows(pool, host, layer_id, host_indices)
         layers[layer_id][device_indices] = view[at].reshape(layers[layer_id][device_indices].shape)
+
+
+def _backup_states(
+    src_layers: Any, dst: Any, src_indices: Any, dst_indices: Any, num_layers: int, **_: Any
+) -> None:
+    for layer in range(num_layers):
+        dst[dst_indices, layer, 0] = src_layers[layer][src_indices]
+
+
+def _load_states(
+    src: Any, dst: Any, src_indices: Any, dst_indices: Any, layer_id: int, **_: Any
+) -> None:
+    dst[dst_indices] = src[src_indices, layer_id, 0]

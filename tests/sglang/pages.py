@@ -9,6 +9,8 @@ import torch
 
 def page_bytes(pool: Any, index: int) -> bytes:
     """The page's bytes in SGLang's own order."""
+    if pool.layout == "page_unified":  # for which SGLang's method is missing
+        return bytes(_tensor_bytes(pool.kv_buffer[index // pool.page_size]))
     return bytes(_tensor_bytes(pool.get_data_page(index)))
 
 
@@ -20,7 +22,11 @@ def fill(pool: Any, indices: Any, seed: object) -> list[bytes]:
         flat = pool.get_dummy_flat_data_page()
         size = flat.numel() * flat.element_size()
         data = torch.frombuffer(bytearray(chosen.randbytes(size)), dtype=torch.uint8)
-        pool.set_from_flat_data_page(index, data.view(flat.dtype))
+        if pool.layout == "page_unified":
+            page = pool.kv_buffer[index // pool.page_size]
+            page.copy_(data.view(flat.dtype).view(page.shape))
+        else:
+            pool.set_from_flat_data_page(index, data.view(flat.dtype))
         pages.append(page_bytes(pool, index))
     return pages
 

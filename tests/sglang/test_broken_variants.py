@@ -6,6 +6,7 @@ import pytest
 from harness.broken_client import Variant, check
 
 IDENTITY = ["test_identity.py::test_nodes_that_differ_never_meet"]
+HEAD_GROUPS = ["test_head_groups.py::test_equal_keys_mean_equal_heads_and_are_sglangs"]
 VARIANTS = {
     "nothing is wrong": Variant("identity.py", "", "", [*IDENTITY, "test_partial.py"]),
     "TP rank and size left out of the key": Variant(
@@ -35,6 +36,24 @@ VARIANTS = {
         "sglang/page_forms.py",
         "return Place(keys, [self._region], offsets, lengths, [])",
         "return Place(keys, [self._region], offsets, [each // 2 for each in lengths], [])",
+        ["test_pages.py::test_a_page_that_one_node_sets_another_gets"],
+    ),
+    "head groups that are numbered in each rank anew": Variant(
+        "sglang/pools.py", "first = topology.tp_rank * parts", "first = 0", HEAD_GROUPS
+    ),
+    "the number of head groups left out of the key": Variant(
+        "identity.py", 'tp = f"of{topology.tp_size * parts}"', 'tp = "of all"', HEAD_GROUPS
+    ),
+    "head groups that overlap": Variant(
+        "sglang/page_forms.py",
+        "page + offset for page in pages",
+        "page + offset // 2 for page in pages",
+        ["test_head_groups.py::test_tp_sizes_read_each_others_heads"],
+    ),
+    "a page of a layout that begins a page too late": Variant(
+        "sglang/page_forms.py",
+        "start + index // step * layout.bytes_per_page",
+        "start + (index // step + 1) * layout.bytes_per_page",
         ["test_pages.py::test_a_page_that_one_node_sets_another_gets"],
     ),
     "a set that failed reported as success": Variant(

@@ -1,10 +1,13 @@
 """A transformer's KV cache crosses nodes: the same logits, to the bit, as without a cache."""
 
+import io
 from collections.abc import Iterator
 
 import pytest
 from llm.model import Architecture
+from llm.report import show
 from llm.scenario import Comparison, Scenario, Sizes, Story
+from rich.console import Console
 
 PAGE_TOKENS = 64
 ARCHITECTURE = Architecture(
@@ -54,6 +57,18 @@ def test_without_their_daemon_all_is_computed_again_at_once(story: Story) -> Non
     assert killed.reused.computed_tokens == SIZES.handed_over
     assert killed.reused.fetch_s < 2
     assert same(killed)
+
+
+def test_only_rows_with_reuse_say_how_many_times_sooner(story: Story) -> None:
+    console = Console(file=io.StringIO(), width=200, record=True)
+    show(story, console, PAGE_TOKENS)
+    rows = [line.strip()[1:-1].split("│") for line in console.export_text().splitlines()]
+    times = [row[-1].strip() for row in rows if len(row) > 8]
+    reuses = [each.reused for each in (*story.turns, *story.deaths)]
+    assert [bool(each) for each in times] == [
+        each.cached_tokens + each.fetched_tokens > 0 for each in reuses
+    ]
+    assert times[0] == times[-1] == "", "the first turn, and the dead daemon"
 
 
 def test_a_single_wrong_bit_changes_the_logits(story: Story) -> None:

@@ -7,11 +7,12 @@ import pytest
 import torch
 from controller_node import Shape
 
-MHA_LAYOUTS = ["layer_first", "page_first", "page_first_direct", "page_head"]
-MLA_LAYOUTS = ["layer_first", "page_first", "page_first_direct"]
+MHA_LAYOUTS = ["layer_first", "page_first", "page_first_direct", "page_head", "page_unified"]
+MLA_LAYOUTS = ["layer_first", "page_first", "page_first_direct", "page_unified"]
 SHAPES = {
     **{f"mha {layout}": Shape(layout=layout) for layout in MHA_LAYOUTS},
     **{f"mla {layout}": Shape(kind="mla", layout=layout) for layout in MLA_LAYOUTS},
+    "page_unified in head groups": Shape(layout="page_unified", head_groups=2),
     "asymmetric mha page_first": Shape(v_head_dim=16),
     "asymmetric mha page_first_direct": Shape(v_head_dim=16, layout="page_first_direct"),
     "fp8": Shape(dtype=torch.float8_e4m3fn, kv_cache_dtype="fp8_e4m3"),
