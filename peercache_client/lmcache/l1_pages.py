@@ -55,14 +55,11 @@ class L1Pages:
     stay mapped until `close`.
     """
 
-    def __init__(
-        self, settings: EngineSettings, name: str, memory: Memory | None, lmcache_version: str
-    ) -> None:
+    def __init__(self, settings: EngineSettings, name: str, memory: Memory | None) -> None:
         """`memory`: None if L1 is not one piece of this process's memory."""
         self._settings = settings
         self._name = name
         self._memory = memory
-        self._lmcache_version = lmcache_version
         self._log_rarely = RateLimitedLog()
         self._attaching = threading.Lock()
         self._models: dict[str, _Attached] = {}
@@ -167,7 +164,7 @@ class L1Pages:
             return self._models.get(model)
 
     def _attach_once(self, model: str) -> _Attached:
-        namespace = make_model_namespace(self._settings, model, self._lmcache_version)
+        namespace = make_model_namespace(self._settings, model)
         client = self._make_client(namespace)
         try:
             if self._memory is None:
