@@ -38,6 +38,9 @@ VARIANTS = {
         "[_ipc.view_at(each.address, each.length) for each in (pages if storing else pages[::-1])]",
         COPIED,
     ),
+    "the parts of the second client are left out": Variant(
+        "lmcache/l1_pages.py", "range(1, min(len(clients), len(parts)))", "range(0)", COPIED
+    ),
     "a chunk that is not there is a hit": Variant(
         "lmcache/adapter.py", "                if present:\n", "                if True:\n", HOLE
     ),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from harness import ipc_stand_in as ipc
 from harness.clock import seconds
+from harness.waiting import eventually
 from lmcache.v1.distributed import api
 from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
 from storage_node import CHUNK_BYTES, MODEL, StorageNode, eventually_found, keys_of, layout
@@ -37,13 +38,20 @@ def test_the_daemon_uses_l1_in_place(make_node: Any, nodes: Any) -> None:
 
 
 def test_private_l1_memory_is_copied(make_node: Any, nodes: Any) -> None:
-    first = make_node(nodes[0].socket_path, shared_memory=False)
-    second = make_node(nodes[1].socket_path)
-    keys = keys_of("private", 6)
-    first.prefill(keys)
-    eventually_found(second, keys)
-    assert first.found(keys) == 6
+    """By two clients: the second has every second part of 8 MiB."""
+    large = layout(shape=(2, 4, 16, 64 * 64))  # 1 MiB
+    first, second = (
+        make_node(nodes[place].socket_path, l1_bytes=64 << 20, shared_memory=place == 1)
+        for place in (0, 1)
+    )
+    keys = keys_of("private", 20)
+    first.prefill(keys, large)
+    assert first.counted()["store"] == {"ok": 20}
+    eventually(lambda: second.found(keys, large) == 20, 20, "the chunks of the other node")
+    assert first.found(keys, large) == 20
     assert first.adapter.report_status()["in_place"] is False
+    workers = [one for one in nodes[0].status()["workers"] if one["region_bytes"] == 256 << 20]
+    assert len(workers) == 2, "each client has staging memory"
 
 
 def test_a_page_that_goes_after_the_lookup_is_a_miss(
@@ -166,7 +174,11 @@ def test_long_prompts_travel_in_requests_of_bounded_size(make_node: Any, stand_i
 
 def test_a_page_larger_than_one_request_may_be_travels_alone() -> None:
     pages = [Page(b"%d" % number, 0, length) for number, length in enumerate([1, 300 << 20, 1, 1])]
-    assert [[page.key for page in part] for part in _parts(pages)] == [[b"0"], [b"1"], [b"2", b"3"]]
+    assert [[page.key for page in part] for part in _parts(pages, 256 << 20)] == [
+        [b"0"],
+        [b"1"],
+        [b"2", b"3"],
+    ]
 
 
 @pytest.mark.parametrize("serde", ["aesgcm", "fp8"])
