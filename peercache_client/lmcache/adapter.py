@@ -1,4 +1,5 @@
-"""The methods that LMCache calls, as `L2AdapterInterface` of lmcache 0.5.6 defines them."""
+"""The methods that LMCache calls, as `L2AdapterInterface` of lmcache 0.5.6 and 0.5.7 defines
+them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from lmcache import __version__ as lmcache_version  # type: ignore[attr-defined]  # of its package
 from lmcache.lmcache_native import Bitmap
 from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
@@ -17,7 +17,7 @@ from lmcache.v1.platform import create_event_notifier
 
 from peercache_client import Status
 from peercache_client.engine_settings import EngineSettings
-from peercache_client.lmcache.identity import make_key, make_layout_tag
+from peercache_client.lmcache.identity import FLAT, layout_of, make_key, make_layout_tag
 from peercache_client.lmcache.l1_pages import L1Pages, Memory, Page
 from peercache_client.tasks import Tasks
 
@@ -36,7 +36,7 @@ class _Move(NamedTuple):
 
 class _Lookup(NamedTuple):
     keys: Sequence[Any]
-    layouts: dict[int, Any]  # MemoryLayoutDesc of each object group
+    hints: dict[int, Any]  # MemoryLayoutDesc of some object groups
 
 
 class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where there is no lmcache
@@ -56,9 +56,9 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
         super().__init__()
         self._settings = EngineSettings.checked(params, "the adapter_params of the L2 adapter")
         memory = None if l1_memory_desc is None else Memory(l1_memory_desc.ptr, l1_memory_desc.size)
-        self._pages = L1Pages(
-            self._settings, f"lmcache pid {os.getpid()}", memory, str(lmcache_version)
-        )
+        self._pages = L1Pages(self._settings, f"lmcache pid {os.getpid()}", memory)
+        # By model and object group: of the last objects that were stored or loaded.
+        self._layouts: dict[tuple[str, int], str] = {}
         self._counting = threading.Lock()
         self._counted: Counter[tuple[str, str]] = Counter()
         self._store_notifier = create_event_notifier()
@@ -127,17 +127,24 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
         """Nothing is locked."""
 
     def _look_up(self, lookup: _Lookup) -> Any:
-        tags = {
-            group: make_layout_tag(layout.shapes, layout.dtypes)
-            for group, layout in lookup.layouts.items()
+        """In each layout that the object may have when it is loaded, so that it does not matter if
+        LMCache gives no hint, or that of objects before their serializer. A page that is found in
+        another layout is a miss when it is loaded."""
+        hints = {
+            group: make_layout_tag(hint.shapes, hint.dtypes)
+            for group, hint in lookup.hints.items()
+            if hint.shapes
         }
         found = Bitmap(len(lookup.keys))
         for model, places in _by_model(lookup.keys).items():
-            asked = [place for place in places if lookup.keys[place].object_group_id in tags]
-            keys = [
-                make_key(lookup.keys[place], tags[lookup.keys[place].object_group_id])
-                for place in asked
-            ]
+            asked: list[int] = []
+            keys: list[bytes] = []
+            for place in places:
+                key = lookup.keys[place]
+                used = self._layouts.get((model, key.object_group_id), FLAT)
+                tags = dict.fromkeys((hints.get(key.object_group_id, used), used))
+                asked += [place] * len(tags)
+                keys += [make_key(key, tag) for tag in tags]
             for place, present in zip(asked, self._pages.present(model, keys), strict=True):
                 if present:
                     found.set(place)
@@ -161,7 +168,7 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
     def _move(
         self, operation: str, move_pages: Callable[[str, Sequence[Page]], list[Status]], move: _Move
     ) -> list[Status]:
-        pages = [_page(key, each) for key, each in zip(move.keys, move.objects, strict=True)]
+        pages = [self._page(key, each) for key, each in zip(move.keys, move.objects, strict=True)]
         statuses = [Status.error] * len(pages)
         for model, places in _by_model(move.keys).items():
             moved = move_pages(model, [pages[place] for place in places])
@@ -171,7 +178,18 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
             self._counted.update((operation, status.name) for status in statuses)
         return statuses
 
+    def _page(self, key: Any, memory_object: Any) -> Page:
+        tag = layout_of(memory_object)
+        self._layouts[key.model_name, key.object_group_id] = tag
+        return Page(make_key(key, tag), memory_object.data_ptr, memory_object.get_size())
+
     # --- the rest --------------------------------------------------------------------------
+
+    def get_memory_tags(self) -> Any:
+        """Called since 0.5.7, which has these types. Other hosts share the pages."""
+        from lmcache.v1.distributed.api import MemoryResidency, MemorySegment, MemoryTags
+
+        return MemoryTags(MemorySegment.DRAM, MemoryResidency.REMOTE)
 
     def report_status(self) -> dict[str, Any]:
         """Healthy also without a daemon: LMCache goes on, and a restart of it would not help."""
@@ -200,11 +218,6 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
         self._pages.close()
         for notifier in (self._store_notifier, self._lookup_notifier, self._load_notifier):
             notifier.close()
-
-
-def _page(key: Any, memory_object: Any) -> Page:
-    tag = make_layout_tag(memory_object.get_shapes(), memory_object.get_dtypes())
-    return Page(make_key(key, tag), memory_object.data_ptr, memory_object.get_size())
 
 
 def _by_model(keys: Sequence[Any]) -> dict[str, list[int]]:

@@ -2,11 +2,13 @@
 
 LMCache's L1 is one piece of memory. If it is POSIX shared memory, it is a region of the daemon, and
 pages go from a peer's pool straight into it. If it is private memory, no other process can map it,
-so each page goes through the client's staging memory.
+so each page goes through a client's staging memory. There are two clients then: while one waits for
+the daemon, the other copies.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -22,6 +24,8 @@ _PAGES_MAX: Final = 128
 _BYTES_MAX: Final = 256 << 20
 # Where L1 is private memory. It limits the size of a page.
 _STAGING_BYTES: Final = 256 << 20
+# Of one request there: small, so that copies and requests overlap also within one task.
+_COPIED_BYTES_MAX: Final = 8 << 20
 # Each model has a connection of its own, because a connection has one namespace.
 _MODELS_MAX: Final = 16
 # After these, each further request of the same task would wait for nothing.
@@ -46,6 +50,11 @@ class Memory(NamedTuple):
 class _Attached(NamedTuple):
     client: Client
     region: Region | None  # None: pages are copied
+    copier: Client | None  # the second client, if pages are copied
+
+    @property
+    def clients(self) -> list[Client]:
+        return [self.client] if self.copier is None else [self.client, self.copier]
 
 
 class L1Pages:
@@ -55,18 +64,16 @@ class L1Pages:
     stay mapped until `close`.
     """
 
-    def __init__(
-        self, settings: EngineSettings, name: str, memory: Memory | None, lmcache_version: str
-    ) -> None:
+    def __init__(self, settings: EngineSettings, name: str, memory: Memory | None) -> None:
         """`memory`: None if L1 is not one piece of this process's memory."""
         self._settings = settings
         self._name = name
         self._memory = memory
-        self._lmcache_version = lmcache_version
         self._log_rarely = RateLimitedLog()
         self._attaching = threading.Lock()
         self._models: dict[str, _Attached] = {}
         self._ended = False
+        self._tasks = itertools.count()
 
     def present(self, model: str, keys: Sequence[bytes]) -> list[bool]:
         """Whether some node has each of these pages: one request for all. Answers within 1 s."""
@@ -101,30 +108,66 @@ class L1Pages:
         with self._attaching:
             models, self._models = self._models, {}
             self._ended = True
-        for client, region in models.values():
-            if region is not None:
-                region.close()
-            client.close()
+        for attached in models.values():
+            if attached.region is not None:
+                attached.region.close()
+            for client in attached.clients:
+                client.close()
 
     def _move(self, storing: bool, model: str, pages: Sequence[Page]) -> list[Status]:
         attached = self._attach(model)
         if attached is None:
             return [Status.no_daemon] * len(pages)
-        statuses: list[Status] = []
-        parent: bytes | None = None
-        for part in _parts(pages):
-            statuses += self._move_part(storing, attached, part, parent)
-            if statuses[-1] in _HOPELESS:
-                statuses += [statuses[-1]] * (len(pages) - len(statuses))
-                break
-            parent = part[-1].key
+        parts = _parts(pages, _BYTES_MAX if attached.region is not None else _COPIED_BYTES_MAX)
+        clients = attached.clients
+        if next(self._tasks) % 2 > 0:
+            clients.reverse()  # so that tasks of one part use both
+        moved = [[Status.error] * len(part) for part in parts]
+        workers = [
+            threading.Thread(
+                target=self._move_parts,
+                args=(storing, clients, attached.region, parts, number, moved),
+                name=f"peercache-copy-{number}",
+                daemon=True,  # a frozen daemon must not keep the interpreter from ending
+            )
+            for number in range(1, min(len(clients), len(parts)))
+        ]
+        for worker in workers:
+            worker.start()
+        self._move_parts(storing, clients, attached.region, parts, 0, moved)
+        for worker in workers:
+            worker.join()
+        statuses = [status for part in moved for status in part]
         self._explain("stored" if storing else "loaded", statuses)
         return statuses
 
+    def _move_parts(
+        self,
+        storing: bool,
+        clients: Sequence[Client],
+        region: Region | None,
+        parts: Sequence[Sequence[Page]],
+        number: int,
+        moved: list[list[Status]],
+    ) -> None:
+        """The parts of one client: every part, or every second one. Sets `moved` of them."""
+        for place in range(number, len(parts), len(clients)):
+            parent = parts[place - 1][-1].key if place > 0 else None
+            moved[place] = self._move_part(storing, clients[number], region, parts[place], parent)
+            last = moved[place][-1]
+            if last in _HOPELESS:
+                for later in range(place + len(clients), len(parts), len(clients)):
+                    moved[later] = [last] * len(parts[later])
+                return
+
     def _move_part(
-        self, storing: bool, attached: _Attached, pages: Sequence[Page], parent: bytes | None
+        self,
+        storing: bool,
+        client: Client,
+        region: Region | None,
+        pages: Sequence[Page],
+        parent: bytes | None,
     ) -> list[Status]:
-        client, region = attached
         keys = [page.key for page in pages]
         if region is None or not all(map(self._in_memory, pages)):
             views = [_ipc.view_at(page.address, page.length) for page in pages]
@@ -167,19 +210,20 @@ class L1Pages:
             return self._models.get(model)
 
     def _attach_once(self, model: str) -> _Attached:
-        namespace = make_model_namespace(self._settings, model, self._lmcache_version)
+        namespace = make_model_namespace(self._settings, model)
         client = self._make_client(namespace)
         try:
             if self._memory is None:
                 raise ValueError("LMCache's L1 is not host memory")
-            return _Attached(client, client.register_memory(*self._memory))
+            return _Attached(client, client.register_memory(*self._memory), None)
         except (OSError, ValueError) as error:
             self._log_rarely.say(
                 "copies",
                 f"each page is copied once more, through staging memory: {error}; {REMEDY}",
             )
         client.close()
-        return _Attached(self._make_client(namespace, copies=True), None)
+        first, second = (self._make_client(namespace, copies=True) for _ in range(2))
+        return _Attached(first, None, second)
 
     def _make_client(self, namespace: str, *, copies: bool = False) -> Client:
         # LMCache reuses the memory of a load as soon as it has ended, also if it failed.
@@ -195,13 +239,13 @@ class L1Pages:
         )
 
 
-def _parts(pages: Sequence[Page]) -> list[Sequence[Page]]:
+def _parts(pages: Sequence[Page], bytes_max: int) -> list[Sequence[Page]]:
     """In requests of bounded size, each with at least one page."""
     parts: list[Sequence[Page]] = []
     begin = 0
     size_bytes = 0
     for end, page in enumerate(pages):
-        if end > begin and (end - begin == _PAGES_MAX or size_bytes + page.length > _BYTES_MAX):
+        if end > begin and (end - begin == _PAGES_MAX or size_bytes + page.length > bytes_max):
             parts.append(pages[begin:end])
             begin, size_bytes = end, 0
         size_bytes += page.length

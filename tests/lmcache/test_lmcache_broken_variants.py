@@ -14,12 +14,17 @@ GONE = ["test_lmcache_contract.py::test_a_page_that_goes_after_the_lookup_is_a_m
 HOLE = [
     "test_lmcache_contract.py::test_chunks_behind_a_missing_one_are_found_where_lmcache_asks_for_them"
 ]
+HINT = ["test_lmcache_contract.py::test_a_lookup_does_not_depend_on_its_hint"]
+SERDE = ["test_lmcache_contract.py::test_servers_with_the_same_serializer_share_pages"]
 LATE = ["test_lmcache_outages.py::test_a_load_that_the_daemon_may_still_write_has_not_ended"]
 UNSTORED = ["test_lmcache_outages.py::test_chunks_that_were_not_stored_stay_in_l1"]
 
 VARIANTS = {
     "nothing is wrong": Variant(
-        "identity.py", "", "", [*CONTENT, *COPIED, *GONE, *HOLE, *LATE, *UNSTORED, *LAYOUTS]
+        "identity.py",
+        "",
+        "",
+        [*CONTENT, *COPIED, *GONE, *HOLE, *LATE, *UNSTORED, *LAYOUTS, *HINT, *SERDE],
     ),
     "pages go into each other's places": Variant(
         "lmcache/l1_pages.py",
@@ -32,6 +37,9 @@ VARIANTS = {
         "[_ipc.view_at(page.address, page.length) for page in pages]",
         "[_ipc.view_at(each.address, each.length) for each in (pages if storing else pages[::-1])]",
         COPIED,
+    ),
+    "the parts of the second client are left out": Variant(
+        "lmcache/l1_pages.py", "range(1, min(len(clients), len(parts)))", "range(0)", COPIED
     ),
     "a chunk that is not there is a hit": Variant(
         "lmcache/adapter.py", "                if present:\n", "                if True:\n", HOLE
@@ -61,10 +69,10 @@ VARIANTS = {
         "lmcache/adapter.py", "L2StoreResult(all(statuses), ", "L2StoreResult(True, ", UNSTORED
     ),
     "the model left out of the namespace": Variant(
-        "lmcache/identity.py", "            model,\n", "            '',\n", KEYS
+        "lmcache/identity.py", "(model, settings.", "('', settings.", KEYS
     ),
     "the tenant left out of the namespace": Variant(
-        "lmcache/identity.py", "            settings.tenant,\n", "            '',\n", APART
+        "lmcache/identity.py", "settings.tenant),", "''),", APART
     ),
     "the rank left out of the key": Variant(
         "lmcache/identity.py", "{object_key.kv_rank:08x}", "", KEYS
@@ -74,6 +82,18 @@ VARIANTS = {
     ),
     "the salt left out of the key": Variant(
         "lmcache/identity.py", "{object_key.cache_salt}", "", KEYS
+    ),
+    "a lookup asks only in the layout of its hint": Variant(
+        "lmcache/adapter.py",
+        "dict.fromkeys((hints.get(key.object_group_id, used), used))",
+        "(hints.get(key.object_group_id, used),)",
+        HINT,
+    ),
+    "a server that has moved no page knows no serializer": Variant(
+        "lmcache/adapter.py", "key.object_group_id), FLAT)", "key.object_group_id), '')", SERDE
+    ),
+    "all layouts count as flat bytes": Variant(
+        "lmcache/identity.py", "if dtypes == (", "if True or dtypes == (", LAYOUTS
     ),
     "the dtype left out of the key": Variant("lmcache/identity.py", ' {dtype}"', '"', LAYOUTS),
     "the shape left out of the key": Variant(

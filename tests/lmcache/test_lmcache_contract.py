@@ -1,11 +1,14 @@
 """LMCache's storage manager with our adapter: the right bytes or a miss."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import ipc_stand_in as ipc
 from harness.clock import seconds
-from lmcache.v1.distributed.api import ObjectKey
+from harness.waiting import eventually
+from lmcache.v1.distributed import api
+from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
 from storage_node import CHUNK_BYTES, MODEL, StorageNode, eventually_found, keys_of, layout
 
 from peercache_client.lmcache.identity import make_key, make_layout_tag
@@ -35,13 +38,20 @@ def test_the_daemon_uses_l1_in_place(make_node: Any, nodes: Any) -> None:
 
 
 def test_private_l1_memory_is_copied(make_node: Any, nodes: Any) -> None:
-    first = make_node(nodes[0].socket_path, shared_memory=False)
-    second = make_node(nodes[1].socket_path)
-    keys = keys_of("private", 6)
-    first.prefill(keys)
-    eventually_found(second, keys)
-    assert first.found(keys) == 6
+    """By two clients: the second has every second part of 8 MiB."""
+    large = layout(shape=(2, 4, 16, 64 * 64))  # 1 MiB
+    first, second = (
+        make_node(nodes[place].socket_path, l1_bytes=64 << 20, shared_memory=place == 1)
+        for place in (0, 1)
+    )
+    keys = keys_of("private", 20)
+    first.prefill(keys, large)
+    assert first.counted()["store"] == {"ok": 20}
+    eventually(lambda: second.found(keys, large) == 20, 20, "the chunks of the other node")
+    assert first.found(keys, large) == 20
     assert first.adapter.report_status()["in_place"] is False
+    workers = [one for one in nodes[0].status()["workers"] if one["region_bytes"] == 256 << 20]
+    assert len(workers) == 2, "each client has staging memory"
 
 
 def test_a_page_that_goes_after_the_lookup_is_a_miss(
@@ -129,10 +139,25 @@ def test_more_models_than_there_is_room_for_share_nothing(make_node: Any, nodes:
 
 
 def test_lookups_are_one_request_to_the_daemon(make_node: Any, stand_in: Any) -> None:
+    """With one key for a chunk. Before the first page, the server may also have a serializer."""
     node: StorageNode = make_node(stand_in.path)
+    assert node.found(keys_of("first", 16)) == 0
+    node.prefill(keys_of("a page", 1))
     assert node.found(keys_of("batch", 16)) == 0
-    [asked] = stand_in.asked(ipc.EXISTS)
-    assert len(asked.keys) == 16
+    assert [len(asked.keys) for asked in stand_in.asked(ipc.EXISTS)] == [32, 16]
+
+
+@pytest.mark.parametrize(
+    "hints",
+    [{}, {0: MemoryLayoutDesc([], [])}, {0: layout(shape=(1, 1, 1, 1))}, {1: layout()}],
+    ids=["none", "empty", "wrong", "of another group"],
+)
+def test_a_lookup_does_not_depend_on_its_hint(make_node: Any, nodes: Any, hints: Any) -> None:
+    """LMCache calls it advisory. Its own tools leave it empty."""
+    node: StorageNode = make_node(nodes[0].socket_path)
+    keys = keys_of("hint", 4)
+    node.prefill(keys[:3])
+    assert node.looked_up(keys, hints) == [0, 1, 2]
 
 
 def test_long_prompts_travel_in_requests_of_bounded_size(make_node: Any, stand_in: Any) -> None:
@@ -149,24 +174,40 @@ def test_long_prompts_travel_in_requests_of_bounded_size(make_node: Any, stand_i
 
 def test_a_page_larger_than_one_request_may_be_travels_alone() -> None:
     pages = [Page(b"%d" % number, 0, length) for number, length in enumerate([1, 300 << 20, 1, 1])]
-    assert [[page.key for page in part] for part in _parts(pages)] == [[b"0"], [b"1"], [b"2", b"3"]]
+    assert [[page.key for page in part] for part in _parts(pages, 256 << 20)] == [
+        [b"0"],
+        [b"1"],
+        [b"2", b"3"],
+    ]
 
 
-def test_a_server_with_a_serializer_only_misses(make_node: Any, nodes: Any) -> None:
-    """It stores pages in another layout than that of its lookups. Neither it nor a server without a
-    serializer may take the other's bytes."""
-    coded: StorageNode = make_node(nodes[0].socket_path, serde={"type": "fp8"})
+@pytest.mark.parametrize("serde", ["aesgcm", "fp8"])
+def test_servers_with_the_same_serializer_share_pages(
+    make_node: Any, nodes: Any, tmp_path: Path, serde: str
+) -> None:
+    """Neither they nor a server without a serializer take the other's bytes."""
+    master = tmp_path / "master key"
+    master.write_bytes(b"a secret of this test")
+    entry = {"type": serde, "kwargs": {"master_key_path": str(master)} if serde == "aesgcm" else {}}
+    first, second = (make_node(nodes[place].socket_path, serde=entry) for place in (0, 1))
     plain: StorageNode = make_node(nodes[0].socket_path)
-    of_coded, of_plain = keys_of("coded", 4), keys_of("plain", 4)
-    coded.prefill(of_coded)
-    assert coded.counted()["store"] == {"ok": 4}
-    assert coded.found(of_coded) == 0
+    of_coded, of_plain = keys_of(f"coded by {serde}", 4), keys_of(f"not coded by {serde}", 4)
+    first.prefill(of_coded)
+    assert first.counted()["store"] == {"ok": 4}
+    assert first.found(of_coded) == 4
+    eventually_found(second, of_coded)
     assert plain.found(of_coded) == 0
     plain.prefill(of_plain)
     assert plain.found(of_plain) == 4
     # Its lookup finds these, but its load asks for pages in the layout of its serializer.
-    assert coded.found(of_plain) == 0
-    assert coded.counted()["load"] == {"absent": 4}
+    assert first.found(of_plain) == 0
+    assert first.counted()["load"] == {"ok": 4, "absent": 4}
+
+
+@pytest.mark.skipif(not hasattr(api, "MemoryTags"), reason="LMCache asks since 0.5.7")
+def test_the_pages_are_in_memory_that_hosts_share(make_node: Any, nodes: Any) -> None:
+    tags = make_node(nodes[0].socket_path).adapter.get_memory_tags()
+    assert (tags.segment, tags.residency) == ("dram", "remote")
 
 
 def test_closing_leaves_the_pages_in_the_cache(make_node: Any, nodes: Any) -> None:
