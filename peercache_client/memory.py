@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -114,6 +115,15 @@ def is_writable_memory(address: int, size_bytes: int) -> bool:
         if mapping.start <= covered < mapping.end and mapping.writable:
             covered = mapping.end
     return covered >= end
+
+
+def pieces_by_file(address: int, size_bytes: int) -> list[tuple[int, int]]:
+    """Splits these bytes where another file, or another part of a file, begins: the address and
+    size of each piece. It checks no piece, `find_backing` does."""
+    end = address + size_bytes
+    mappings = read_mappings(address, end)
+    starts = [after.start for one, after in pairwise(mappings) if not _continues(one, after)]
+    return [(start, after - start) for start, after in pairwise([address, *starts, end])]
 
 
 class Backing(NamedTuple):

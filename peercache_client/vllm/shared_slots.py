@@ -1,19 +1,31 @@
-"""The slots of vLLM's host memory as pages of the daemon, in place: a page is one slot."""
+"""The slots of vLLM's host memory as pages of the daemon, in place: a page is one slot.
+
+The host memory is one range of addresses. vLLM may back it with several files, since the kernel
+fills one file slowly. Each file's piece is a region of its own. A slot that lies in two of them is
+not shared.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from peercache_client import Client, Region, Status
+from peercache_client import Client, Status, memory
 from peercache_client.rate_limited_log import RateLimitedLog
+from peercache_client.region import Region, RegionIndex
 from peercache_client.vllm.settings import Settings
 
 _LOOKUP_TIMEOUT_S: Final = 1.0
 # Of one request to the daemon, which has the settings' timeout.
 _PAGES_MAX: Final = 128
 _BYTES_MAX: Final = 256 << 20
+
+
+class _Attached(NamedTuple):
+    client: Client
+    regions: Sequence[Region]
+    places: RegionIndex
 
 
 class SharedSlots:
@@ -41,7 +53,7 @@ class SharedSlots:
         self._slot_bytes = slot_bytes
         self._log_rarely = RateLimitedLog()
         self._attaching = threading.Lock()
-        self._attached: tuple[Client, Region] | None = None
+        self._attached: _Attached | None = None
         self._ended = False
 
     def present(self, keys: Sequence[bytes], page_tokens: int = 0) -> list[bool]:
@@ -50,7 +62,7 @@ class SharedSlots:
         attached = self._attach()
         if attached is None:
             return [False] * len(keys)
-        return attached[0].contains(keys, timeout_s=_LOOKUP_TIMEOUT_S, page_tokens=page_tokens)
+        return attached.client.contains(keys, timeout_s=_LOOKUP_TIMEOUT_S, page_tokens=page_tokens)
 
     def store(
         self, keys: Sequence[bytes], slots: Sequence[int], parent: bytes | None
@@ -70,9 +82,9 @@ class SharedSlots:
             attached, self._attached = self._attached, None
             self._ended = True
         if attached is not None:
-            client, region = attached
-            region.close()
-            client.close()
+            for region in attached.regions:
+                region.close()
+            attached.client.close()
 
     def _move(
         self, storing: bool, keys: Sequence[bytes], slots: Sequence[int], parent: bytes | None
@@ -80,21 +92,28 @@ class SharedSlots:
         attached = self._attach()
         if attached is None:
             return [Status.no_daemon] * len(keys)
-        client, region = attached
-        move = client.batch_set if storing else client.batch_get
+        move = attached.client.batch_set if storing else attached.client.batch_get
         pages = max(1, min(_PAGES_MAX, _BYTES_MAX // self._slot_bytes))
-        statuses: list[Status] = []
-        for begin in range(0, len(keys), pages):
-            part = keys[begin : begin + pages]
-            offsets = [slot * self._slot_bytes for slot in slots[begin : begin + pages]]
-            statuses += move(part, region, offsets, self._slot_bytes, parent=parent)
-            why = next((status for status in statuses[begin:] if not status), None)
+        statuses = [Status.bad_range] * len(keys)
+        placed = []
+        for i, slot in enumerate(slots):
+            address = self._address + slot * self._slot_bytes
+            if (place := attached.places.find(address, self._slot_bytes)) is not None:
+                placed.append((i, *place))
+        for begin in range(0, len(placed), pages):
+            numbers, regions, offsets = zip(*placed[begin : begin + pages], strict=True)
+            part = [keys[i] for i in numbers]
+            moved = move(part, regions, offsets, self._slot_bytes, parent=parent)
+            for i, status in zip(numbers, moved, strict=True):
+                statuses[i] = status
+            why = next((status for status in moved if not status), None)
             if why is not None:
                 # The rest of a prompt is of little use, and each slow request costs its timeout.
-                statuses += [why] * (len(keys) - len(statuses))
+                for i, *_ in placed[begin + pages :]:
+                    statuses[i] = why
                 break
             parent = part[-1]
-        self._explain("stored" if storing else "loaded", statuses)
+        self._explain("stored" if storing else "loaded", [statuses[i] for i, *_ in placed])
         return statuses
 
     def _explain(self, done: str, statuses: Sequence[Status]) -> None:
@@ -105,7 +124,7 @@ class SharedSlots:
                 f"{done} {why}", f"{bad} of {len(statuses)} chunks were not {done}: {why}"
             )
 
-    def _attach(self) -> tuple[Client, Region] | None:
+    def _attach(self) -> _Attached | None:
         attached = self._attached
         if attached is not None:
             return attached
@@ -115,7 +134,7 @@ class SharedSlots:
                 self._ended = self._attached is None
             return self._attached
 
-    def _attach_once(self) -> tuple[Client, Region] | None:
+    def _attach_once(self) -> _Attached | None:
         client: Client | None = None
         try:
             client = Client(
@@ -126,7 +145,8 @@ class SharedSlots:
                 # vLLM reuses a slot as soon as its load has ended, also one that failed.
                 silence_timeout_s=None,
             )
-            region = client.register_memory(self._address, self._slots * self._slot_bytes)
+            pieces = memory.pieces_by_file(self._address, self._slots * self._slot_bytes)
+            regions = [client.register_memory(*piece) for piece in pieces]
         except Exception as error:
             self._log_rarely.say(
                 "attach", f"vLLM shares no KV pages with other hosts: {error}", trace=True
@@ -134,4 +154,10 @@ class SharedSlots:
             if client is not None:
                 client.close()
             return None
-        return client, region
+        starts = [address - self._address for address, _ in pieces]
+        cut = {start // self._slot_bytes for start in starts if start % self._slot_bytes}
+        if cut:
+            self._log_rarely.say(
+                "cut", f"{len(cut)} of vLLM's {self._slots} slots lie in two files: not shared"
+            )
+        return _Attached(client, regions, RegionIndex(regions))

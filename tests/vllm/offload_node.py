@@ -235,6 +235,8 @@ class OffloadNode:
     def evict_host_memory(self) -> None:
         """As a sleep or an update of the weights does."""
         self.manager.reset_cache()
+        # vllm 0.33 loads nothing until its workers have reported their jobs.
+        getattr(self.manager, "on_reset_flushed", lambda: None)()
 
     def close(self) -> None:
         if not self._closed:

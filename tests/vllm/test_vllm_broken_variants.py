@@ -6,6 +6,7 @@ import pytest
 from harness.broken_client import Variant, check_in_fork
 
 IDENTITY = ["test_vllm_namespace.py::test_engines_that_differ_never_meet"]
+CERTIFIED = ["test_vllm_namespace.py::test_certified_canonical_pages_have_no_tp_size"]
 CONTENT = ["test_vllm_contract.py::test_chunks_that_one_engine_computes_another_loads"]
 LATE = ["test_vllm_outages.py::test_a_load_that_the_daemon_may_still_write_has_not_ended"]
 RESET = ["test_vllm_outages.py::test_a_reset_waits_for_the_end_of_the_write"]
@@ -45,8 +46,11 @@ VARIANTS = {
     "the layers left out of the namespace": Variant(
         "vllm/identity.py", "{','.join(group.layer_names)}", "", IDENTITY
     ),
-    "the TP size left out of the namespace": Variant(
-        "vllm/identity.py", '        f"tp={parallel.tp_size}",\n', "", IDENTITY
+    "TP sizes share what vLLM calls agnostic": Variant(
+        "vllm/identity.py",
+        "        config.canonical_layout\n        and ",
+        "        ",
+        CERTIFIED,
     ),
 }
 

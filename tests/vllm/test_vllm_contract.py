@@ -79,8 +79,7 @@ def test_a_page_that_is_gone_is_a_miss_and_the_others_count(make_node: Any, node
     request, other = node.begin(keys), node.begin(keys)
     node.wait_answered(request, keys)
     assert {node.tier.lookup(key, other) for key in keys} == {LookupResult.HIT}
-    client, _ = node.tier._slots._attached
-    assert all(client.remove([keys[5]]))
+    assert all(node.tier._slots._attached.client.remove([keys[5]]))
     assert node.wait_found(request, keys) == 5
     assert node.read(request, keys[:5]) == [content_of(key) for key in keys[:5]]
     assert node.wait_found(other, keys) == 5

@@ -69,7 +69,7 @@ def test_killed_while_chunks_are_loaded(make_node: Any, one_daemon: Any) -> None
         assert node.read(request, keys[:found]) == [content_of(key) for key in keys[:found]]
         killer.join()
         one_daemon.start()
-        eventually(node.tier._slots._attached[0].ping, 20, "the daemon")
+        eventually(node.tier._slots._attached.client.ping, 20, "the daemon")
 
 
 def test_the_scheduler_never_waits_for_a_frozen_daemon(make_node: Any, one_daemon: Any) -> None:
