@@ -52,7 +52,8 @@ def of_source(engine: str, version: str, source: Source) -> Record:
 
 
 def answers(engine: str, base: str) -> dict[str, str]:
-    """By method of the engine's class: why ours does not have it."""
+    """By method of the engine's class: why ours does not have it. `base` "later": by name, why the
+    adapter does not need it of the recorded release."""
     told = tomllib.loads((HERE / "answers.toml").read_text())
     found: dict[str, str] = told[engine].get(base.rpartition(".")[2], {})
     return found

@@ -19,7 +19,7 @@ class Described:
 
 
 def layout(source: Path, store: Any) -> Any:
-    """What this version of the scheduler answers, with a store of this kind attached."""
+    """Asks this version of the scheduler, with a store of this kind attached."""
     method = next(
         node
         for node in ast.walk(ast.parse(source.read_text()))
