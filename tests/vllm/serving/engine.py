@@ -193,7 +193,6 @@ class _Served:
         self._llm = LLM(
             model,
             skip_tokenizer_init=True,
-            dtype="float32",
             enforce_eager=True,
             use_tqdm_on_load=False,
             kv_cache_memory_bytes=256 << 20,
@@ -201,7 +200,7 @@ class _Served:
             max_num_batched_tokens=512,
             disable_log_stats=False,
             kv_transfer_config=kv_transfer_config,
-            **options,
+            **{"dtype": "float32", **options},
         )
         self._scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
         self._counted: Counter[tuple[str, str]] = Counter()
