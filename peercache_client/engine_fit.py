@@ -18,9 +18,9 @@ from peercache_client.notes import say
 
 # The releases that the adapters were tested with, newest first (docs/engines.md).
 TESTED: Final = {
-    "lmcache": ("0.5.6",),
+    "lmcache": ("0.5.7rc2", "0.5.6"),
     "sglang": ("0.5.23",),
-    "vllm": ("0.32.0",),
+    "vllm": ("0.33.0", "0.32.0"),
 }
 
 

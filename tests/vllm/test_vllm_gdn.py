@@ -1,4 +1,4 @@
-"""Whole engines with a model whose linear layers keep a state instead of KV (Gated DeltaNet). A
+"""Whole engines with a hybrid model: its linear layers (Gated DeltaNet) keep a state, not KV. A
 prompt has one page for the state at its end, and a page for each block of its other layers."""
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""A small Qwen3-Next with random weights: half of its layers have a Gated DeltaNet, whose state is
-one page however long the prompt is. vLLM's CPU kernels of these layers need bfloat16.
+"""A small Qwen3-Next with random weights: half of its layers are a Gated DeltaNet. Its state is
+one page for a prompt of any length. vLLM's CPU kernels of these layers need bfloat16.
 """
 
 import math
