@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,7 @@ class Server(LmcacheServer):
 
     @staticmethod
     def _key(tokens: list[int], request: str, worker: int | None, end: int) -> Any:
-        return IPCCacheServerKey(
-            MODEL, 1, worker, tuple(tokens), 0, end, request_id=request, num_kv_readers=1
-        )
+        return IPCCacheServerKey.from_token_ids(MODEL, 1, worker, tokens, 0, end, request)
 
     def store(self, tokens: list[int]) -> None:
         """As a worker that has computed this prompt. LMCache stores it in L2 afterwards."""
@@ -83,7 +82,9 @@ class Server(LmcacheServer):
         assert found is not None, "LMCache waits for ever"
         if found:
             key = self._key(tokens, request, 0, found * CHUNK_TOKENS)
-            loaded = self._context.prepare_retrieve(key, _INSTANCE)
+            retrieve = self._context.prepare_retrieve
+            more = [found] if "expected_count" in signature(retrieve).parameters else []  # 0.5.7
+            loaded = retrieve(key, _INSTANCE, *more)
             assert loaded is not None
             for chunk, expected in zip(loaded, chunks_of(tokens), strict=False):
                 assert torch.equal(chunk.reshape(SHAPE), expected), "wrong bytes were loaded"
