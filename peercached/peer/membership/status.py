@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Pages compared with a node, and the shares of them that differ, before a node is named.
 COMPARED_MIN = 64
 ALIKE, OTHER = 0.1, 0.5
+NOT_COMPARED = {"keys_compared": 0, "keys_differed": 0}
 
 
 @dataclass(eq=False)
@@ -88,7 +89,7 @@ class MembershipStatus(Component):
                 "state": "leaving" if node.leaving else "alive",
                 "is_self": node is placement.own,
                 "ring_share": shares.get(node.index, 0.0),
-                **same_keys.get(node.index, {}),
+                **same_keys.get(node.index, NOT_COMPARED),
             }
             for node in sorted(placement.nodes.values(), key=lambda n: n.address.node_id)
         ]
