@@ -16,7 +16,7 @@ from typing import Final
 
 from peercache_client.notes import say
 
-# The releases that the adapters were tested with, newest first (docs/engines.md).
+# The releases that the adapters were tested with, newest first.
 TESTED: Final = {
     "lmcache": ("0.5.7rc2", "0.5.6"),
     "sglang": ("0.5.23",),

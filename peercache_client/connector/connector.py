@@ -25,6 +25,9 @@ from peercache_client.identity import Topology
 from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
 
+# A match that found fewer pages than asked for is looked up again, without a hold, this often: a
+# scheduler waits for it.
+_UNHELD_EVERY_S: Final = 1.0
 _MATCH_TIMEOUT_S: Final = 1.0  # for the async lookup: no scheduler waits for it
 
 
@@ -65,7 +68,9 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         self._suffixes: tuple[str, ...] = ()
         self._closed = False
         self._counting = threading.Lock()
-        self.unheld_tokens = 0  # of found pages that did not count in a match with hold_s
+        # Of found pages that did not count in a match with hold_s, in the matches looked up again.
+        self.unheld_tokens = 0
+        self._look_again_at = 0.0
 
     def register_kv_buffers(self, kv_args: Any) -> None:
         """Call it once, before any other method. From `kv_args` (SGLang's KVArgs) it reads
@@ -155,8 +160,9 @@ class RemoteKVConnector(RemoteKVConnectorBase):
 
         It looks up the request's full pages from the first one on. With `hold_s` the holders pin
         these pages for that long. It answers within `match_timeout_s`, with the pages known by
-        then. Pages that the holders do not pin do not count: `unheld_tokens` counts their tokens,
-        and the log has a line. It never raises: after an error it logs a line and returns 0.
+        then. Pages that the holders do not pin do not count. Once a second `unheld_tokens` counts
+        the tokens of such pages, and the log has a line. It never raises: after an error it logs a
+        line and returns 0.
         """
         self._ignore(kwargs)
         try:
@@ -276,10 +282,12 @@ class RemoteKVConnector(RemoteKVConnectorBase):
             hold_s=metadata.hold_s,
             page_tokens=metadata.page_size if Topology.of(metadata).is_first else 0,
         )
-        left_s = end - time.monotonic()
-        if metadata.hold_s and held < len(hashes) and left_s > 0:
+        now = time.monotonic()
+        is_due = self._look_again_at <= now < end
+        if metadata.hold_s and held < len(hashes) and is_due:
             # The answer does not say whether a page is absent, or was found and not kept.
-            self._note_unheld(self._count_pages(hashes[held:], left_s))
+            self._look_again_at = now + _UNHELD_EVERY_S
+            self._note_unheld(self._count_pages(hashes[held:], end - now))
         return held * metadata.page_size
 
     def _count_pages(self, hashes: Sequence[str], timeout_s: float, **options: Any) -> int:

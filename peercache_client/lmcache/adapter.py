@@ -25,6 +25,8 @@ from peercache_client.tasks import Tasks
 _LOOKUP_THREADS: Final = 2
 _LOAD_THREADS: Final = 4
 _STORE_THREADS: Final = 2
+# Layouts that are remembered for lookups without a hint.
+_LAYOUTS_MAX: Final = 1024
 # The longest wait for a transfer at the end, beyond the timeout of its requests.
 _SHUTDOWN_SLACK_S: Final = 2.0
 
@@ -180,6 +182,8 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
 
     def _page(self, key: Any, memory_object: Any) -> Page:
         tag = layout_of(memory_object)
+        if len(self._layouts) >= _LAYOUTS_MAX:
+            self._layouts.clear()
         self._layouts[key.model_name, key.object_group_id] = tag
         return Page(make_key(key, tag), memory_object.data_ptr, memory_object.get_size())
 

@@ -1,5 +1,8 @@
-"""The releases that our adapters were tested with: in ENGINE.json, what they use of the engine's
-source, and in answers.toml, why an adapter leaves a method of the engine's class as it is."""
+"""Records of the releases that our adapters were tested with.
+
+ENGINE.json has what the adapter uses of the engine's source. answers.toml has reasons: why an
+adapter does not have a method of the engine's class.
+"""
 
 from __future__ import annotations
 

@@ -3,24 +3,17 @@ prompt has one page for the state at its end, and a page for each block of its o
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from harness.waiting import eventually
 from serving.engine import Engine, transfer_config
+from serving.killed_load import Engines, check_that_a_killed_load_is_computed
 from serving.prompts import NEW_TOKENS, prompt_of
 
 # Groups of the KV cache.
 STATE, FULL = 0, 1
 # vLLM makes a block of attention as large as the state.
 BLOCK_TOKENS = 160
-
-
-class Engines(NamedTuple):
-    plain: Engine  # without any connector
-    a: Engine
-    b: Engine
-    cluster: Any
 
 
 @pytest.fixture(scope="module")
@@ -72,34 +65,7 @@ def test_the_second_engine_gets_the_state_and_the_pages(engines: Engines) -> Non
 
 
 def test_a_daemon_killed_in_the_middle_of_a_load_ends_in_a_recompute(engines: Engines) -> None:
-    """The daemon of a, which has the pages, stands still, so that the load is under way."""
-    a, b = engines.cluster.daemons
-    prompt = prompt_of("killed", 900)
-    right = engines.plain.answer(prompt, NEW_TOKENS)
-    engines.a.answer(prompt, 1)
-    engines.b.load_begun.clear()
-    a.freeze()
-    try:
-        engines.b.ask(prompt, NEW_TOKENS)
-        assert engines.b.load_begun.wait(300)
-        b.kill()
-        answer = engines.b.receive()
-    finally:
-        a.thaw()
-    assert answer.same_as(right)
-    assert answer.cached_tokens == 0
-    assert ("load", "ok") not in answer.chunks
-
-    b.start()
-    engines.cluster.wait_complete()
-
-    def loads_again() -> bool:
-        engines.b.forget()
-        again = engines.b.answer(prompt, NEW_TOKENS)
-        assert again.same_as(right)
-        return again.cached_tokens > 0
-
-    eventually(loads_again, 60, "pages after the restart of the daemon")
+    check_that_a_killed_load_is_computed(engines)
 
 
 def test_a_single_wrong_page_is_another_answer(engines: Engines) -> None:
