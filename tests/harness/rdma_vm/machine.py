@@ -16,7 +16,7 @@ from typing import BinaryIO
 from harness.rdma_vm import VmError, qemu, say, uml
 from harness.rdma_vm.options import Options
 
-_BOOT_TIMEOUT_S = 120
+_BOOT_TIMEOUT_S = 300  # a busy machine needs a minute
 # On top of the command's limit: for `timeout -k 5`, the last output and the shutdown.
 _END_TIMEOUT_S = 30
 _TIMED_OUT = 124
