@@ -160,9 +160,10 @@ class Engine:
         """What one owner knows, this node perhaps, and whether it is all. Blocks. None: it did not
         answer."""
 
-    def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
+    def begin_removal(self, digests: bytes, removal: int) -> tuple[bytes, bool]:
         """As remove_local(), and until end_removal() of the same digests nobody sets them here.
-        Several removals of one digest are counted. OverflowError: too many are under way."""
+        `removal`: its number, the same at all nodes (RemovalId.mark). Several removals of one
+        digest are counted. OverflowError: too many are under way."""
     def end_removal(self, digests: bytes) -> None: ...
     def tell_followers(self, digests: bytes) -> int:
         """Has all followers of our records told at once. From the returned position on, none names
@@ -173,9 +174,10 @@ class Engine:
         """Followers that may still name such pages: (incarnation, seconds until they cannot any
         more). After this, the event `follower_moved` comes when one has asked us again."""
 
-    def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
-        """From pool and disk: rows withdrawn here, to be published; and whether that is written
-        down, so that no restart brings them back. Waits for the file."""
+    def remove_local(self, removed: bytes) -> tuple[bytes, bool]:
+        """`removed`: rows of a digest and its removal's number. From pool and disk: rows withdrawn
+        here, to be published; and whether that is written down, so that no restart brings them
+        back. Waits for the file."""
     def drop_all(self) -> bool:
         """All pages of pool and disk are removed; False: that is not written down yet."""
     def hide_older(self) -> None:
@@ -196,7 +198,10 @@ class Engine:
     def state_is_old(self) -> bool:
         """A disk folder or pool file was used with a later state of state_dir, or with another."""
     def removals_since(self, position: int) -> bytes | None:
-        """Digests removed behind that position, in order; None if not all are known any more."""
+        """Rows of remove_local() behind that position, in order; None if not all are known any
+        more."""
+    def unknown_removals(self, removed: bytes) -> bytes:
+        """Those of another node's rows that our journal lacks."""
     def begin_offer(self, records: bytes) -> None:
         """These pages are offered to a peer that lets us drop them. Until end_offer() a peer that
         offers us the same pages does not rely on our copies."""

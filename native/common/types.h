@@ -60,6 +60,15 @@ using Generation = uint64_t;
 // (removals/journal.h).
 using Position = uint64_t;
 
+// A page, and the removal that removed it: a number that is the same at all nodes. 0: replaced
+// here, which concerns nobody else.
+struct Removed {
+  Digest digest;
+  uint64_t removal = 0;
+  friend bool operator==(const Removed&, const Removed&) = default;
+};
+static_assert(sizeof(Removed) == 24);
+
 // The journal that a file or folder of pages was last used with: its id and last position. Zero:
 // none.
 struct TierNote {

@@ -20,15 +20,20 @@ namespace peercached {
 namespace {
 
 constexpr uint64_t kMagic = 0x534c41564f4d4552;  // "REMOVALS"
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 constexpr uint64_t kHeaderBytes = 4096;
 constexpr uint64_t kReserveBytes = 1 << 20;
 constexpr size_t kPendingMax = 1 << 16;
 constexpr size_t kReadEntries = 1 << 15;
 
-void sort_unique(std::vector<Digest>& digests) {
-  std::unordered_set<Digest, DigestHash> seen;
-  std::erase_if(digests, [&](const Digest& digest) { return !seen.insert(digest).second; });
+struct RemovedHash {
+  size_t operator()(const Removed& r) const noexcept { return table_hash(r.digest) ^ r.removal; }
+};
+using RemovedSet = std::unordered_set<Removed, RemovedHash>;
+
+void keep_once(std::vector<Removed>& removed) {
+  RemovedSet seen;
+  std::erase_if(removed, [&](const Removed& one) { return !seen.insert(one).second; });
 }
 
 struct Header {
@@ -44,10 +49,10 @@ static_assert(sizeof(Header) == 56);
 
 struct Entry {
   Position position = 0;
-  Digest digest;
+  Removed removed;
   uint64_t check = 0;  // XXH3-64 of the bytes before, mixed with the journal's id
 };
-static_assert(sizeof(Entry) == 32);
+static_assert(sizeof(Entry) == 40);
 
 uint64_t check_of(const Header& header) { return checksum(&header, offsetof(Header, check)); }
 uint64_t check_of(const Entry& entry, uint64_t id) {
@@ -199,13 +204,13 @@ std::string Journal::why_not(const TierNote& tier) const {
   return "";
 }
 
-bool Journal::append(std::span<const Digest> digests) {
+bool Journal::append(std::span<const Removed> removed) {
   MutexLock lock(mutex_);
   if (config_.path.empty()) {
-    last_.store(last() + digests.size(), std::memory_order_release);
+    last_.store(last() + removed.size(), std::memory_order_release);
     return true;
   }
-  pending_.insert(pending_.end(), digests.begin(), digests.end());
+  pending_.insert(pending_.end(), removed.begin(), removed.end());
   return write_pending();
 }
 
@@ -230,7 +235,7 @@ bool Journal::write_pending() {
   if (error == 0) error = write_entries(fd_, pending_, written_);
   if (error != 0) {
     problem_ = error_text(error);
-    if (pending_.size() > kPendingMax) sort_unique(pending_);
+    if (pending_.size() > kPendingMax) keep_once(pending_);
     if (pending_.size() > kPendingMax) {
       pending_.clear();
       forgot_pending_ = true;  // the floor rises above them once the file can be written
@@ -246,11 +251,11 @@ bool Journal::write_pending() {
 }
 
 // Writes behind the first `count` entries of the file. Returns 0 or an errno.
-int Journal::write_entries(int fd, std::span<const Digest> digests, uint64_t count) const {
-  std::vector<Entry> entries(digests.size());
-  for (size_t i = 0; i < digests.size(); ++i) {
+int Journal::write_entries(int fd, std::span<const Removed> removed, uint64_t count) const {
+  std::vector<Entry> entries(removed.size());
+  for (size_t i = 0; i < removed.size(); ++i) {
     entries[i].position = floor_ + count + i + 1;
-    entries[i].digest = digests[i];
+    entries[i].removed = removed[i];
     entries[i].check = check_of(entries[i], id_);
   }
   return write_all(fd, entries.data(), entries.size() * sizeof(Entry),
@@ -333,27 +338,49 @@ Past Journal::past() const {
   if (fd_ < 0) return past;
   past.latest_.reserve(written_);
   for_each_entry(
-      fd_, id_, floor_, [&](const Entry& entry) { past.latest_[entry.digest] = entry.position; },
+      fd_, id_, floor_,
+      [&](const Entry& entry) { past.latest_[entry.removed.digest] = entry.position; },
       [&](const std::string& what) { fail(what); });
   return past;
 }
 
-std::optional<std::vector<Digest>> Journal::since(Position position) const {
+std::optional<std::vector<Removed>> Journal::since(Position position) const {
   MutexLock lock(mutex_);
   if (fd_ < 0 || position < floor_ || forgot_pending_) return std::nullopt;
-  std::vector<Digest> digests;
+  std::vector<Removed> removed;
+  const auto take = [&](const Removed& one) {
+    if (one.removal != 0) removed.push_back(one);
+  };
   try {
     for_each_entry(
         fd_, id_, floor_,
         [&](const Entry& entry) {
-          if (entry.position > position) digests.push_back(entry.digest);
+          if (entry.position > position) take(entry.removed);
         },
         [&](const std::string& what) { fail(what); });
   } catch (const std::runtime_error&) {
     return std::nullopt;
   }
-  digests.insert(digests.end(), pending_.begin(), pending_.end());
-  return digests;
+  for (const Removed& one : pending_) take(one);
+  return removed;
+}
+
+std::vector<Removed> Journal::unknown(std::span<const Removed> removed) const {
+  std::vector<Removed> in_order(removed.begin(), removed.end());
+  RemovedSet unknown(removed.begin(), removed.end());
+  {
+    MutexLock lock(mutex_);
+    for (const Removed& one : pending_) unknown.erase(one);
+    try {
+      if (fd_ >= 0 && !forgot_pending_)
+        for_each_entry(
+            fd_, id_, floor_, [&](const Entry& entry) { unknown.erase(entry.removed); },
+            [&](const std::string& what) { fail(what); });
+    } catch (const std::runtime_error&) {  // it is told again what it could not read
+    }
+  }
+  std::erase_if(in_order, [&](const Removed& one) { return unknown.erase(one) == 0; });
+  return in_order;
 }
 
 JournalStats Journal::stats() const {

@@ -11,7 +11,10 @@
 // was set after that removal, and is kept. A page that is set while it is being removed may be void
 // at the next start, which is a miss.
 //
-//   state_dir/removals-NODE.log = | header, 4 KiB | entries, 32 bytes each ... |
+// Each entry names its removal, because the same page may be removed many times: a node that is
+// told of an entry of another journal knows by that whether its own has it.
+//
+//   state_dir/removals-NODE.log = | header, 4 KiB | entries, 40 bytes each ... |
 //
 // The file is append-only. An entry torn by a power cut ends it: it was not answered, or `sync` was
 // off. When there are too many entries, the older half is forgotten and the floor rises. Copies set
@@ -86,10 +89,10 @@ class Journal {
   // allows.
   std::string why_not(const TierNote& tier) const;
 
-  // Appends an entry for each digest. The pages must be gone from pool and disk. False: the entries
+  // Appends an entry for each page. The pages must be gone from pool and disk. False: the entries
   // could not be written, so a restart may bring the pages back. The next append() or
   // write_waiting() writes them.
-  bool append(std::span<const Digest> digests);
+  bool append(std::span<const Removed> removed);
   bool write_waiting();
   // Flushes the entries appended so far to the medium, if `sync` is on. False: they may not be
   // there.
@@ -100,9 +103,11 @@ class Journal {
 
   // Reads the file. Call at start, before any older copy is served.
   Past past() const;
-  // The digests of the entries above `position`, in order. nullopt: some are forgotten, there is no
-  // file, or it cannot be read.
-  std::optional<std::vector<Digest>> since(Position position) const;
+  // The removed pages of the entries above `position`, in order. nullopt: some are forgotten, there
+  // is no file, or it cannot be read.
+  std::optional<std::vector<Removed>> since(Position position) const;
+  // Those of the entries of another journal that this one lacks, once each and in order.
+  std::vector<Removed> unknown(std::span<const Removed> removed) const;
   JournalStats stats() const;
 
  private:
@@ -111,7 +116,8 @@ class Journal {
   bool read_header() REQUIRES(mutex_);
   void read_entries() REQUIRES(mutex_);
   bool write_pending() REQUIRES(mutex_);
-  int write_entries(int fd, std::span<const Digest> digests, uint64_t count) const REQUIRES(mutex_);
+  int write_entries(int fd, std::span<const Removed> removed, uint64_t count) const
+      REQUIRES(mutex_);
   int rewrite() REQUIRES(mutex_);
   int write_header(int fd, Position floor) const;
   void reserve_room() REQUIRES(mutex_);
@@ -128,8 +134,8 @@ class Journal {
   uint64_t reserved_bytes_ GUARDED_BY(mutex_) = 0;
   Mutex sync_mutex_;  // lock order: before mutex_
   std::atomic<Position> synced_{0};
-  std::vector<Digest> pending_ GUARDED_BY(mutex_);  // the newest entries, not in the file yet
-  bool forgot_pending_ GUARDED_BY(mutex_) = false;  // more waited than can be kept
+  std::vector<Removed> pending_ GUARDED_BY(mutex_);  // the newest entries, not in the file yet
+  bool forgot_pending_ GUARDED_BY(mutex_) = false;   // more waited than can be kept
   std::string problem_ GUARDED_BY(mutex_);
 };
 

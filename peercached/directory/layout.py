@@ -10,6 +10,7 @@ from array import array
 
 DIGEST_BYTES = 16
 ROW_BYTES = 48
+REMOVED_BYTES = 24  # a digest and the mark of its removal
 SELF = 0  # this daemon's holder index
 
 RESIDENT = 1
@@ -43,6 +44,11 @@ def length_of(row: bytes) -> int:
 def is_resident(row: bytes) -> bool:
     """Whether the page is in its holder's pool, not only on its disk."""
     return bool(row[42] & RESIDENT)
+
+
+def mark_of(removed: bytes) -> int:
+    """The mark of the removal of a removed page."""
+    return int.from_bytes(removed[DIGEST_BYTES:REMOVED_BYTES], "little")
 
 
 def of_holder(rows: bytes, index: int) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 # Finished removals that we remember. A late request for a forgotten one is carried out again: pages
 # set since then become misses.
@@ -15,6 +17,12 @@ OVER_MAX = 1 << 16
 class RemovalId:
     incarnation: int  # of the process that began it
     number: int
+
+    @property
+    def mark(self) -> int:
+        """64 bits that stand for it in journals."""
+        packed = struct.pack("<QQ", self.incarnation, self.number)
+        return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
 
 
 NamespaceEpoch = tuple[bytes, int]  # namespace id, epoch

@@ -14,6 +14,7 @@ from harness.native_directory import NativeDirectory
 from harness.shared_rings import build_ring
 from peercached import _native
 from peercached.admin.status import Status
+from peercached.directory.layout import DIGEST_BYTES, REMOVED_BYTES
 
 __all__ = [
     "RESIDENT",
@@ -49,8 +50,8 @@ NATIVE_SECTIONS = (
 )
 
 
-def each(digests: bytes) -> list[bytes]:
-    return [digests[at : at + 16] for at in range(0, len(digests), 16)]
+def each(packed: bytes, stride: int = DIGEST_BYTES) -> list[bytes]:
+    return [packed[at : at + stride] for at in range(0, len(packed), stride)]
 
 
 class FakeEngine(NativeDirectory):
@@ -271,15 +272,21 @@ class FakeEngine(NativeDirectory):
 
     # --- removals
 
-    def remove_local(self, digests: bytes) -> tuple[bytes, bool]:
-        self.journal += each(digests)
-        for digest in each(digests):
-            self.hidden.pop(digest, None)
-        return self.drop_from_pool(digests), True
+    def remove_local(self, removed: bytes) -> tuple[bytes, bool]:
+        rows = each(removed, REMOVED_BYTES)
+        self.journal += rows
+        for row in rows:
+            self.hidden.pop(row[:DIGEST_BYTES], None)
+        return self.drop_from_pool(b"".join(row[:DIGEST_BYTES] for row in rows)), True
 
-    def begin_removal(self, digests: bytes) -> tuple[bytes, bool]:
+    def begin_removal(self, digests: bytes, removal: int) -> tuple[bytes, bool]:
         self.removing.update(each(digests))
-        return self.remove_local(digests)
+        mark = removal.to_bytes(8, "little")
+        return self.remove_local(b"".join(digest + mark for digest in each(digests)))
+
+    def unknown_removals(self, removed: bytes) -> bytes:
+        known = set(self.journal[self.journal_floor :])
+        return b"".join(row for row in each(removed, REMOVED_BYTES) if row not in known)
 
     def end_removal(self, digests: bytes) -> None:
         self.removing.subtract(each(digests))

@@ -378,18 +378,15 @@ def begin_empty(w: World, node: Node) -> None:
 
 def take(w: World, node: Node, told_by: int, reply: Reply) -> None:
     for number in reply.removed:
-        here = node.journal.entries[max(node.began_at - node.journal.floor, 0) :]
-        if number not in here:
-            position = node.journal.last + 1
-            for process in list(node.table):
-                knows = process[0] == told_by and not is_silent(node, process)
-                is_here = process in node.view
-                if not knows and not (
-                    is_here and (not node.was_told or process in reply.up_to_date)
-                ):
-                    owe(node, process, position, position)
-        if number not in here or node.page:
-            w.write(node, number)
+        if number in node.journal.entries:
+            continue
+        position = node.journal.last + 1
+        for process in list(node.table):
+            knows = process[0] == told_by and not is_silent(node, process)
+            is_here = process in node.view
+            if not knows and not (is_here and (not node.was_told or process in reply.up_to_date)):
+                owe(node, process, position, position)
+        w.write(node, number)
 
 
 def ask_all(w: World, node: Node, lost: Node | None) -> Replies:
@@ -419,7 +416,7 @@ def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
     believed = not met
     processes = may_come_back(m, node)
     claim(node, m.process, processes)
-    names = tuple(dict.fromkeys(n for n in numbers or () if n))
+    names = tuple(dict.fromkeys(n for n in numbers or () if n not in (0, m.running)))
     return Reply(
         vouches=m.sure and believed,
         known=numbers is not None and believed,

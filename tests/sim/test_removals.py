@@ -98,6 +98,30 @@ def test_member_does_not_tell_of_unknown_missed_removals() -> None:
         assert [answer.known for answer in answers] == [False, True, False]
 
 
+def test_a_removal_that_an_earlier_start_knew_is_no_news() -> None:
+    """Or one node after the other would say that members may have missed it."""
+    with settled(1, 4) as cluster:
+        cluster.remove(cluster.nodes["n0001"], KEYS[0])
+        cluster.run(2.0)
+        for name in ("n0001", "n0002"):
+            cluster.crash(name)
+            cluster.until_agreed(20 * TTL_S)
+            cluster.start(name)
+            cluster.until_agreed(20 * TTL_S)
+        cluster.run(5.0)
+        assert cluster.set(cluster.nodes["n0001"], KEYS[0])
+        cluster.run(1.0)
+        last = {name: node.engine.removals_last for name, node in cluster.nodes.items()}
+        ours = cluster.nodes["n0000"].daemon.removals
+        for process in ours.processes:  # as if it had joined just now, with an old journal
+            process.missed_from = process.missed_last = 1
+            process.heard_upto = 0
+        cluster.run(5.0)
+        assert not any(process.owes for process in ours.processes if process.here)
+        assert last == {name: node.engine.removals_last for name, node in cluster.nodes.items()}
+        assert list(cluster.nodes["n0001"].engine.pool) == [KEYS[0]], "it was set afterwards"
+
+
 def test_claims_of_two_members_on_each_other_end_when_neither_has_any() -> None:
     with settled(1, 3) as cluster:
         ours = cluster.nodes["n0000"].daemon.removals

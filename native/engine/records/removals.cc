@@ -2,9 +2,13 @@
 
 namespace peercached {
 
-Removals::Begun Removals::begin(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+Removals::Begun Removals::begin(std::span<const Digest> digests, uint64_t removal,
+                                std::vector<RecordRow>& rows) {
   if (!running.begin(digests)) return Begun::too_many;
-  return remove(digests, rows) ? Begun::in_journal : Begun::not_in_journal;
+  std::vector<Removed> removed;
+  removed.reserve(digests.size());
+  for (const Digest& digest : digests) removed.push_back({digest, removal});
+  return remove(removed, rows) ? Begun::in_journal : Begun::not_in_journal;
 }
 
 void Removals::end(std::span<const Digest> digests) {
@@ -13,9 +17,9 @@ void Removals::end(std::span<const Digest> digests) {
   for (const Digest& digest : digests) locations.forget(digest);
 }
 
-bool Removals::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
-  for (const Digest& digest : digests) locations.forget(digest);
-  const bool in_journal = cold.remove(digests, rows);
+bool Removals::remove(std::span<const Removed> removed, std::vector<RecordRow>& rows) {
+  for (const Removed& one : removed) locations.forget(one.digest);
+  const bool in_journal = cold.remove(removed, rows);
   // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
   publisher.commits().wait();
   publisher.append(rows);

@@ -33,11 +33,11 @@ struct Removals {
     not_in_journal,
     too_many
   };  // not_in_journal: see remove()
-  Begun begin(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  Begun begin(std::span<const Digest> digests, uint64_t removal, std::vector<RecordRow>& rows);
   void end(std::span<const Digest> digests);
   // For removals that are over: drops only the pages that are here, and appends as begin() does.
   // False: the journal could not take it, so a restart may bring them back.
-  bool remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  bool remove(std::span<const Removed> removed, std::vector<RecordRow>& rows);
   // Drops all that is here. False: as for remove().
   bool drop_all();
   // Drops pages from our pool that were given away, not pages set later under the same keys, and

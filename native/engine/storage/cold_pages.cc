@@ -83,7 +83,8 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
       const auto older = gone ? std::nullopt : tier_->find(on_disk.digest);
       if (older && !same_content(*older, rows[i])) {
         tier_->remove({&on_disk.digest, 1});
-        write_down({&on_disk.digest, 1});
+        const Removed replaced{on_disk.digest};
+        write_down({&replaced, 1});
       }
       on_disk.set_at = journal_.last();
       const auto done = [this, page](bool ok) { written(page, ok); };
@@ -243,18 +244,18 @@ void ColdPages::note_removals() {
   if (tier_) tier_->note_removals(note);
 }
 
-bool ColdPages::write_down(std::span<const Digest> digests) {
-  const bool written = journal_.append(digests);
+bool ColdPages::write_down(std::span<const Removed> removed) {
+  const bool written = journal_.append(removed);
   note_removals();
   return written;
 }
 
-bool ColdPages::remove(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+bool ColdPages::remove(std::span<const Removed> removed, std::vector<RecordRow>& rows) {
   {
     std::lock_guard lock(mutex_);
-    remove_both(digests, rows);
+    remove_both(digests_of(removed), rows);
   }
-  return write_down(digests) && journal_.sync();
+  return write_down(removed) && journal_.sync();
 }
 
 void ColdPages::drop(std::span<const Digest> digests) {
@@ -280,7 +281,7 @@ bool ColdPages::hide_older(std::vector<RecordRow>& rows) {
                            [&](const auto& found) { pool_.remove(digests_of(found), rows); });
   const Position carried = journal_.last();
   // An entry of no page gives a position that no page carries.
-  const Digest none{};
+  const Removed none{};
   const bool written = write_down({&none, 1});
   // If the entry could not be written, pages that are set now are hidden as well: misses, not old
   // pages.

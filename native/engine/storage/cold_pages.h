@@ -95,7 +95,7 @@ class ColdPages {
   // Removes pages from pool and disk for good. Appends the withdrawals of pages that were here, for
   // the caller to send. False: the journal could not be written, so a restart may bring the pages
   // back.
-  bool remove(std::span<const Digest> digests, std::vector<RecordRow>& rows);
+  bool remove(std::span<const Removed> removed, std::vector<RecordRow>& rows);
   // Removes pages that were set while they were being removed. The journal gets no entry: such a
   // copy may come back after a restart, as after a removal that was not answered.
   void drop(std::span<const Digest> digests);
@@ -128,7 +128,7 @@ class ColdPages {
 
  private:
   // Journals the removals. The pages must be gone from pool and disk.
-  bool write_down(std::span<const Digest> digests);
+  bool write_down(std::span<const Removed> removed);
   // Requires mutex_.
   void remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // Sends them; a page on disk gets a non-resident record instead. Requires mutex_.

@@ -19,12 +19,12 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from peercached.directory.layout import DIGEST_BYTES, check_packed
+from peercached.directory.layout import DIGEST_BYTES, REMOVED_BYTES, check_packed, mark_of
 from peercached.directory.placement import Change, Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.membership.cluster import Cluster
@@ -35,7 +35,6 @@ from peercached.peer.removals.member import (
     process_of,
     remove_request,
 )
-from peercached.peer.removals.open import split
 from peercached.peer.removals.replies import Answers, Replies
 from peercached.peer.rpc import pings, wire
 from peercached.peer.rpc.client import PeerLink, Peers
@@ -50,7 +49,7 @@ log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 0.1
 ASK_AGAIN_MAX_S = 2.0
-STEP_DIGESTS = 4096
+STEP_PAGES = 4096
 POSITION_MAX = (1 << 64) - 1
 
 
@@ -82,7 +81,6 @@ class RemovalCatchUp:
         self._removals = removals
         self._timeout_s = timeout_s
         self._wait_s = wait_s
-        self._journal_from = engine.removals_last  # position before our entries of this start
         # Our last start that owed nobody, and our journal's position when it ended.
         self._ended, self._ended_at = removals.last_settled, removals.ended_at
         self._state_is_old = False  # another node knows more of our earlier starts than state_dir
@@ -116,7 +114,7 @@ class RemovalCatchUp:
         self._task = asyncio.ensure_future(self._go_on())
 
     async def _hide_older(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._engine.hide_older)
+        await asyncio.to_thread(self._engine.hide_older)
         self._is_held_back = True
         await self._confirm(await self._ask_all())  # nothing of before is served from now on
 
@@ -339,16 +337,18 @@ class RemovalCatchUp:
             await self._begin_empty()
             self._removals.note_epochs(used)
             return
-        known: defaultdict[bytes, set[str]] = defaultdict(set)  # digest -> nodes that know of it
+        told = b"".join(reply.removed for reply in replies.values())
+        news = set(_rows(await asyncio.to_thread(self._engine.unknown_removals, told)))
+        known: defaultdict[bytes, set[str]] = defaultdict(set)  # row -> nodes that know of it
         for node_id, reply in replies.items():
-            for digest in split(reply.digests):
-                known[digest].add(node_id)
+            for row in news.intersection(_rows(reply.removed)):
+                known[row].add(node_id)
         alike: defaultdict[frozenset[str], list[bytes]] = defaultdict(list)
-        for digest, node_ids in known.items():
-            alike[frozenset(node_ids)].append(digest)
-        for told_by, digests in alike.items():
+        for row, node_ids in known.items():
+            alike[frozenset(node_ids)].append(row)
+        for told_by, rows in alike.items():
             up_to_date = {process for name in told_by for process in replies[name].up_to_date}
-            await self._remove(digests, told_by, up_to_date)
+            await self._remove(rows, told_by, up_to_date)
         self._removals.note_epochs(used)
 
     def _is_ahead(self, replies: Replies) -> bool:
@@ -363,28 +363,25 @@ class RemovalCatchUp:
         return self._knew_a_clear
 
     async def _remove(
-        self, digests: list[bytes], told_by: Collection[str], up_to_date: Collection[int]
+        self, removed: list[bytes], told_by: Collection[str], up_to_date: Collection[int]
     ) -> None:
-        """Removes these pages, even if they were set in this start while it waited: nobody knows
-        whether the removal was later."""
-        loop = asyncio.get_running_loop()
-        # Processes that are away may have missed these removals, too. So may members that were away
-        # together with us. Tell them once, or nodes would tell each other for ever.
-        journal = await loop.run_in_executor(None, self._engine.removals_since, self._journal_from)
-        is_known_here = self._removals.starts or set(split(journal or b"")).issuperset(digests)
+        """Carries out removals that our journal lacks, even of pages that were set in this start
+        while it waited: nobody knows whether the removal was later."""
+        # Processes that are away may have missed them, too. So may members that were away together
+        # with us. If one knows a removal, its journal does, and it tells nobody in turn.
         self._removals.processes.removed(
             self._engine.removals_last + 1,
             told_by,
-            None if is_known_here else up_to_date,
+            None if self._removals.starts else up_to_date,
         )
         self._removals.persist_changes()
         log.info(
             "%d pages were removed while this node was down or disconnected: dropping them",
-            len(digests),
+            len(removed),
         )
-        for at in range(0, len(digests), STEP_DIGESTS):
-            packed = b"".join(digests[at : at + STEP_DIGESTS])
-            await loop.run_in_executor(None, self._engine.remove_local, packed)
+        for at in range(0, len(removed), STEP_PAGES):
+            packed = b"".join(removed[at : at + STEP_PAGES])
+            await asyncio.to_thread(self._engine.remove_local, packed)
 
     async def _begin_empty(self) -> None:
         log.log(
@@ -394,14 +391,13 @@ class RemovalCatchUp:
         )
         self._is_emptying = True  # until then nobody may rely on what we remember
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._engine.drop_all)
+            await asyncio.to_thread(self._engine.drop_all)
         finally:
             self._is_emptying = False
         self._removals.has_nothing_of_before()
         self._state_is_old = self._knew_a_clear = False
         self._ended_at = POSITION_MAX
-        self._journal_from = self._engine.removals_last
-        self._removals.processes.forget_all(self._journal_from)
+        self._removals.processes.forget_all(self._engine.removals_last)
 
     async def _carry_out_running(self, replies: Replies) -> None:
         for reply in replies.values():
@@ -453,7 +449,7 @@ class RemovalCatchUp:
             reply: pb.MissedRemovalsReply = await link.call(
                 "MissedRemovals", request, self._timeout_s, expect=node.address
             )
-            check_packed(reply.digests, DIGEST_BYTES, "digests")
+            check_packed(reply.removed, REMOVED_BYTES, "removed")
             for running in reply.running:
                 check_packed(running.digests, DIGEST_BYTES, "digests")
                 id_of(running.id)
@@ -525,7 +521,6 @@ class RemovalCatchUp:
             position=self._ended_at,
             ended=self._ended,
             reached=self._engine.removals_last,
-            running=running_of(removals),
             away=removals.may_come_back(),
             up_to_date=processes.up_to_date(),
         )
@@ -538,6 +533,7 @@ class RemovalCatchUp:
             processes.heard(caller_now, request.heard, removals.ledger.running.values())
         removals.persist_changes()
         reply.owes = caller_now is None or caller_now.owes
+        reply.running.extend(running_of(removals))
         is_old = newest > request.before or reached > request.position
         is_unsure = self._state_is_old or self._is_emptying
         process = (
@@ -547,21 +543,25 @@ class RemovalCatchUp:
             return reply  # if it was never away from us, it has missed what we have missed
         if process.is_unclear and request.starts:
             return reply
-        digests: bytes | None = b""
+        removed: bytes | None = b""
         if process.missed_from:
-            digests = await self._since(process.missed_from)
-        used = removals.epochs_missed(process.missed_from) if digests else []
-        if digests is not None and used is not None:
-            reply.known, reply.digests = True, digests
+            removed = await self._since(process.missed_from)
+        used = removals.epochs_missed(process.missed_from) if removed else []
+        if removed is not None and used is not None:
+            reply.known, reply.removed = True, removed
             reply.epochs.extend(wire.epoch_messages(used))
         return reply
 
     async def _since(self, position: int) -> bytes | None:
-        """The digests of removals from that position of our journal on; None: not known."""
+        """The rows of removals from that position of our journal on; None: not known. Without
+        those under way: nobody has missed them yet, and `running` names them."""
         if position == NOT_KNOWN:
             return None
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, self._engine.removals_since, position - 1)
+        running = self._removals.ledger.running
+        under_way = {id.mark for id in running}
+        removed = await asyncio.to_thread(self._engine.removals_since, position - 1)
+        under_way |= {id.mark for id in running}
+        return removed and b"".join(row for row in _rows(removed) if mark_of(row) not in under_way)
 
 
 def running_of(removals: Removals) -> Sequence[pb.RemoveRequest]:
@@ -569,3 +569,7 @@ def running_of(removals: Removals) -> Sequence[pb.RemoveRequest]:
         remove_request(entry.id, entry.digests, entry.epoch)
         for entry in removals.ledger.running.values()
     ]
+
+
+def _rows(removed: bytes) -> Iterator[bytes]:
+    return (removed[at : at + REMOVED_BYTES] for at in range(0, len(removed), REMOVED_BYTES))

@@ -272,7 +272,7 @@ class Removals:
             self.ledger.running[id] = entry
             try:
                 rows, entry.kept = await loop.run_in_executor(
-                    None, self._engine.begin_removal, digests
+                    None, self._engine.begin_removal, digests, id.mark
                 )
             except OverflowError as error:
                 self.ledger.running.pop(id, None)

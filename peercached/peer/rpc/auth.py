@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 
 # Two nodes speak the newest version that both know. A release knows its own version and the one
 # before it, so that a cluster can be upgraded node by node (docs/operations.md, "Upgrade").
-PROTOCOL_VERSION = 17
-PROTOCOL_OLDEST = 17
+PROTOCOL_VERSION = 18
+PROTOCOL_OLDEST = 18
 NONCE_BYTES = 16
 TOKEN_BYTES = 32
 MAC_BYTES = 32

@@ -251,7 +251,7 @@ class EnginePair : public ::testing::Test {
     std::memcpy(digests.data(), payload.data(), payload.size());
     std::vector<RecordRow> rows;
     RemovalAnswer head{0, 0};
-    if (side.engine.removals().begin(digests, rows) != Removals::Begun::in_journal)
+    if (side.engine.removals().begin(digests, 1, rows) != Removals::Begun::in_journal)
       head.status = static_cast<uint32_t>(PageStatus::error);
     RecordFeed& feed = side.engine.publisher().feed();
     const uint64_t position = feed.tell_now(digests);

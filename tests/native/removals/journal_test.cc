@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kEntryBytes = 40;
+
 Digest digest_for(uint64_t number) { return {number * 0x9e3779b97f4a7c15 + 1, ~number}; }
 
 class JournalFile : public ::testing::Test {
@@ -40,8 +42,8 @@ class JournalFile : public ::testing::Test {
     journal = std::make_unique<Journal>(config);
   }
   bool remove(uint64_t number) {
-    const Digest digest = digest_for(number);
-    return journal->append({&digest, 1});
+    const Removed removed{digest_for(number), 1};
+    return journal->append({&removed, 1});
   }
   bool is_void(uint64_t number, Position set_at) const {
     return journal->past().is_void(digest_for(number), set_at);
@@ -74,8 +76,8 @@ TEST_F(JournalFile, OutlivesAProcessThatIsKilledAfterTheAppend) {
   const pid_t child = ::fork();
   if (child == 0) {
     Journal killed(config);
-    const Digest digest = digest_for(1);
-    killed.append({&digest, 1});
+    const Removed removed{digest_for(1), 1};
+    killed.append({&removed, 1});
     ::raise(SIGKILL);
   }
   int status = 0;
@@ -105,7 +107,7 @@ TEST_F(JournalFile, DamagedEntryHidesAllLaterEntries) {
   const TierNote tier = journal->note();
   journal.reset();
   std::fstream file(config.path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(4096 + 5 * 32 + 9);
+  file.seekp(4096 + 5 * kEntryBytes + 9);
   file.put('x');
   file.close();
   open();
@@ -151,13 +153,13 @@ TEST_F(JournalFile, FullJournalForgetsItsOlderHalfAndVoidsOlderPages) {
     EXPECT_TRUE(is_void(101, 50));
     open();
   }
-  EXPECT_TRUE(fs::file_size(config.path) < 4096 + 100 * 32);
+  EXPECT_TRUE(fs::file_size(config.path) < 4096 + 100 * kEntryBytes);
 }
 
 TEST_F(JournalFile, UnwrittenRemovalsAreWrittenLater) {
   open();
   remove(1);
-  auto full = std::make_unique<NoRoom>(4096 + 32);
+  auto full = std::make_unique<NoRoom>(4096 + kEntryBytes);
   EXPECT_FALSE(remove(2));
   EXPECT_FALSE(remove(3));
   EXPECT_EQ(journal->last(), 1u) << "pages set now are void once the removals are written";
@@ -175,9 +177,9 @@ TEST_F(JournalFile, UnwrittenRemovalsAreWrittenLater) {
 TEST_F(JournalFile, RepeatedWaitingRemovalsAreQueuedOnce) {
   open();
   remove(1);
-  std::vector<Digest> many;
-  for (uint64_t number = 0; number < 20'000; ++number) many.push_back(digest_for(number));
-  auto full = std::make_unique<NoRoom>(4096 + 32);
+  std::vector<Removed> many;
+  for (uint64_t number = 0; number < 20'000; ++number) many.push_back({digest_for(number), 1});
+  auto full = std::make_unique<NoRoom>(4096 + kEntryBytes);
   for (int round = 0; round < 10; ++round) EXPECT_FALSE(journal->append(many));
   full.reset();
   EXPECT_TRUE(journal->write_waiting());
@@ -188,9 +190,9 @@ TEST_F(JournalFile, RepeatedWaitingRemovalsAreQueuedOnce) {
 TEST_F(JournalFile, TooManyWaitingRemovalsRaiseTheFloor) {
   open();
   remove(1);
-  auto full = std::make_unique<NoRoom>(4096 + 32);
-  std::vector<Digest> many;
-  for (uint64_t number = 0; number < 70'000; ++number) many.push_back(digest_for(number));
+  auto full = std::make_unique<NoRoom>(4096 + kEntryBytes);
+  std::vector<Removed> many;
+  for (uint64_t number = 0; number < 70'000; ++number) many.push_back({digest_for(number), 1});
   EXPECT_FALSE(journal->append(many));
   full.reset();
   EXPECT_TRUE(remove(5));
@@ -200,6 +202,23 @@ TEST_F(JournalFile, TooManyWaitingRemovalsRaiseTheFloor) {
   EXPECT_TRUE(is_void(123'456, 1)) << "it may have been among them";
   EXPECT_TRUE(is_void(5, 2));
   EXPECT_FALSE(is_void(123'456, 2));
+}
+
+TEST_F(JournalFile, KnowsWhichRemovalsItHas) {
+  open();
+  const Digest page = digest_for(1);
+  const std::vector<Removed> ours = {{page, 7}, {digest_for(2), 7}, {Digest{}, 0}};
+  EXPECT_TRUE(journal->append(ours));
+  const Removed again{page, 8}, other{digest_for(3), 7};
+  const std::vector<Removed> told = {other, ours[0], again, other};
+  for (const char* when : {"this start", "the next"}) {
+    EXPECT_EQ(journal->unknown(told), (std::vector<Removed>{other, again})) << when;
+    EXPECT_EQ(journal->since(0), (std::vector<Removed>{ours[0], ours[1]}))
+        << "an entry of no page is no removal, " << when;
+    open();
+  }
+  EXPECT_TRUE(journal->forget());
+  EXPECT_EQ(journal->unknown(ours).size(), 3u);
 }
 
 TEST_F(JournalFile, ForeignOrDamagedFileStartsEmpty) {
@@ -230,8 +249,8 @@ TEST_F(JournalFile, ReturnsRemovalsSinceAPosition) {
   open();
   for (const uint64_t number : {1, 2, 1, 3}) remove(number);
   for (int round = 0; round < 2; ++round) {
-    EXPECT_EQ(journal->since(2), (std::vector{digest_for(1), digest_for(3)}));
-    EXPECT_EQ(journal->since(4), std::vector<Digest>{});
+    EXPECT_EQ(journal->since(2), (std::vector<Removed>{{digest_for(1), 1}, {digest_for(3), 1}}));
+    EXPECT_EQ(journal->since(4), std::vector<Removed>{});
     EXPECT_EQ(journal->since(0)->size(), 4u);
     open();
   }
@@ -287,8 +306,8 @@ TEST_F(JournalFile, ManyThreadsLoseNothing) {
 
 TEST(JournalWithoutAFile, CountsAndKeepsNothing) {
   Journal journal{JournalConfig{}};
-  const Digest digest = digest_for(1);
-  EXPECT_TRUE(journal.append({&digest, 1}));
+  const Removed removed{digest_for(1), 1};
+  EXPECT_TRUE(journal.append({&removed, 1}));
   EXPECT_EQ(journal.last(), 1u);
   EXPECT_TRUE(journal.sync());
   EXPECT_EQ(journal.note().journal, 0u);

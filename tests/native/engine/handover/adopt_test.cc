@@ -42,9 +42,11 @@ TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
     const Adopted adopted = adopt(part);
     EXPECT_EQ(adopted.why_not, "");
     held += adopted.taken.size();
-    std::vector<RecordRow> removed;
-    EXPECT_TRUE(a_->engine.removals().remove(adopted.taken, removed));
-    EXPECT_EQ(removed.size(), adopted.taken.size());
+    std::vector<Removed> removed;
+    for (const Digest& digest : adopted.taken) removed.push_back({digest, 1});
+    std::vector<RecordRow> rows;
+    EXPECT_TRUE(a_->engine.removals().remove(removed, rows));
+    EXPECT_EQ(rows.size(), adopted.taken.size());
   }
   EXPECT_EQ(held, 40u);
   Pages in("k", 40, 700'001);
@@ -120,7 +122,7 @@ TEST_F(Adopt, PageUnderRemovalIsNeitherAdoptedNorSet) {
   const Handover part = offered().at(0);
   const Digest one[] = {part.rows[0].digest};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::in_journal);
+  ASSERT_EQ(b_->engine.removals().begin(one, 1, rows), Removals::Begun::in_journal);
   EXPECT_EQ(adopt(part).taken, std::vector{part.rows[1].digest});
   EXPECT_EQ(std::ranges::count(b_->set(out), PageStatus::removing), 1);
   b_->engine.removals().end(one);
@@ -183,7 +185,7 @@ TEST_F(Adopt, NoReplicaIsMadeOfARecordThatIsOlderThanARemoval) {
   ASSERT_TRUE(b_->engine.hot().any());
   const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, "k1")};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::in_journal);
+  ASSERT_EQ(b_->engine.removals().begin(one, 1, rows), Removals::Begun::in_journal);
   b_->engine.removals().end(one);
   EXPECT_EQ(replicas_at_b(1 << 30), 0u);
 }
@@ -195,7 +197,7 @@ TEST_F(Adopt, PagesFetchedForSomebodyAreReplicasBeyondTheirShareUnlessARemovalCa
   part.learnt_at = b_->engine.adopter().removal_changes();
   const Digest one[] = {digest_of(a_->engine.open_namespace("ns", 0)->current().key, "another")};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(one, rows), Removals::Begun::in_journal);
+  ASSERT_EQ(b_->engine.removals().begin(one, 1, rows), Removals::Begun::in_journal);
   b_->engine.removals().end(one);
   const Deadline deadline = Deadline::after_ms(kPatienceMs);
   const Adopted late = b_->engine.adopter().fetch(b_->peer_index, part, deadline);

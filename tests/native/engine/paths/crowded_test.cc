@@ -128,7 +128,7 @@ TEST_F(Crowded, NothingIsKeptIfARemovalCameAfterTheRecordsWereLearnt) {
   Landed pages = landed(in);
   const Digest removed[] = {pages.part.rows.at(1).digest};
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(removed, rows), Removals::Begun::in_journal);
+  ASSERT_EQ(b_->engine.removals().begin(removed, 1, rows), Removals::Begun::in_journal);
   keep(pages);
   EXPECT_EQ(replicas(), 0u);
   // It began before the records were learnt, and has not ended.

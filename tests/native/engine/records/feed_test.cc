@@ -64,9 +64,9 @@ TEST_F(FollowedRecords, PagesUnderRemovalAreNotFound) {
     digests.push_back(digest_of(b_->context(1).ns->current().key, key));
   }
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin(digests, rows), Removals::Begun::in_journal);
+  ASSERT_EQ(b_->engine.removals().begin(digests, 1, rows), Removals::Begun::in_journal);
   EXPECT_FALSE(b_finds_any(in)) << "a has them still, and has told so";
-  ASSERT_EQ(a_->engine.removals().begin(digests, rows), Removals::Begun::in_journal);
+  ASSERT_EQ(a_->engine.removals().begin(digests, 1, rows), Removals::Begun::in_journal);
   RecordFeed& feed = a_->engine.publisher().feed();
   const uint64_t position = feed.tell_now(digests);
   EXPECT_TRUE(eventually([&] { return feed.behind(position).empty(); }));
@@ -111,7 +111,7 @@ TEST_F(FollowedRecords, APageWhoseRemovalIsUnderWayIsNotFoundAnywhere) {
   owns_all(*a_, kFirstView + 1);
   const Digest digest = digest_of(b_->context(1).ns->current().key, page.keys[0]);
   std::vector<RecordRow> rows;
-  ASSERT_EQ(b_->engine.removals().begin({&digest, 1}, rows), Removals::Begun::in_journal);
+  ASSERT_EQ(b_->engine.removals().begin({&digest, 1}, 1, rows), Removals::Begun::in_journal);
   // `a` has not heard of the removal yet, and answers as the owner.
   EXPECT_EQ(b_->get(page), std::vector(1, PageStatus::absent));
   b_->engine.removals().end({&digest, 1});

@@ -95,7 +95,8 @@ class ColdTest : public ::testing::Test {
   }
   void remove(const Digest& digest) {
     std::vector<RecordRow> rows;
-    cold_->remove({&digest, 1}, rows);
+    const Removed removed{digest, 1};
+    cold_->remove({&removed, 1}, rows);
     tell(rows);
   }
   bool in_pool(const Digest& digest) {

@@ -87,7 +87,8 @@ TEST_F(JanitorTest, WaitingJournalEntriesAreWrittenOnceThereIsRoom) {
   {
     const NoRoom full(4096);
     std::vector<RecordRow> rows;
-    ASSERT_FALSE(cold_->remove({&digest, 1}, rows));
+    const Removed removed{digest, 1};
+    ASSERT_FALSE(cold_->remove({&removed, 1}, rows));
     start();
     janitor_.write_removals();
   }
