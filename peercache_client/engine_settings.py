@@ -22,6 +22,7 @@ class EngineSettings:
     model_revision: str = ""
     namespace: str = ""
     tenant: str = ""
+    stores_only: bool = False  # finds no page, so that the engine computes and stores all
 
     TIMEOUT_MAX_S: ClassVar[float] = 60.0
 
@@ -35,8 +36,11 @@ class EngineSettings:
         for key in given:
             if key not in known:
                 raise ValueError(_unknown(key, where, known | others))
-        for key in known - {"timeout_s"}:
+        for key in known - {"timeout_s", "stores_only"}:
             check_text(key, given.get(key, ""))
+        stores_only = given.get("stores_only", cls.stores_only)
+        if not isinstance(stores_only, bool):
+            raise ValueError(f"stores_only is {stores_only!r}: true or false")
         timeout_s = given.get("timeout_s", cls.timeout_s)
         if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= cls.TIMEOUT_MAX_S:
             raise ValueError(

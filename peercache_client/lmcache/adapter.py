@@ -138,6 +138,8 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
             if hint.shapes
         }
         found = Bitmap(len(lookup.keys))
+        if self._settings.stores_only:
+            return found
         for model, places in _by_model(lookup.keys).items():
             asked: list[int] = []
             keys: list[bytes] = []

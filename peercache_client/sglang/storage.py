@@ -50,6 +50,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         settings = Settings.parse(config.extra_config)
         self._topology = Topology.of(config)
         self._zero_copy = settings.zero_copy
+        self._stores_only = settings.stores_only
         self._with_metrics = bool(config.enable_storage_metrics)
         self._log_rarely = RateLimitedLog()
         self._metrics = TransferMetrics()
@@ -106,7 +107,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
     ) -> int:
         """Counts the pages before the first missing one. On the scheduler's thread it pins them for
         5 s."""
-        if PoolName.KV not in self._forms:
+        if self._stores_only or PoolName.KV not in self._forms:
             return 0
         form = self._forms[PoolName.KV]
         return leading_pages(
@@ -131,7 +132,8 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         """The longest prefix that all pools can restore, and all other restorable lengths. On the
         scheduler's thread it pins the pages for 5 s."""
         transfers = pool_transfers or []
-        if any(name not in self._forms for name in (PoolName.KV, *(t.name for t in transfers))):
+        asked_for = (PoolName.KV, *(transfer.name for transfer in transfers))
+        if self._stores_only or any(name not in self._forms for name in asked_for):
             return PoolTransferResult(0, {}, [])
         form = self._forms[PoolName.KV]
         asked = [Asked(form, keys)]

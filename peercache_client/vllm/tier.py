@@ -139,6 +139,8 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         the same request has loaded before, and the request would wait for ever. So a request loads
         no more chunks than there are slots, and none of them twice, until vLLM has scheduled it.
         """
+        if self._settings.stores_only:
+            return LookupResult.MISS
         found = self._lookups.lookup(key, req_context)
         if found is None:
             return LookupResult.RETRY

@@ -181,6 +181,17 @@ def test_a_page_larger_than_one_request_may_be_travels_alone() -> None:
     ]
 
 
+def test_a_server_that_only_stores_finds_nothing(make_node: Any, nodes: Any) -> None:
+    """So its engine computes all chunks, and the daemon compares their bytes with those of
+    others."""
+    plain: StorageNode = make_node(nodes[0].socket_path)
+    canary: StorageNode = make_node(nodes[1].socket_path, params={"stores_only": True})
+    keys = keys_of("canary", 4)
+    canary.prefill(keys)
+    assert canary.looked_up(keys, {0: layout()}) == []
+    assert plain.looked_up(keys, {0: layout()}) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("serde", ["aesgcm", "fp8"])
 def test_servers_with_the_same_serializer_share_pages(
     make_node: Any, nodes: Any, tmp_path: Path, serde: str
@@ -235,6 +246,7 @@ def test_lmcache_can_drop_the_adapter_and_take_another(make_node: Any, nodes: An
         ({"tennant": "acme"}, "did you mean 'tenant'"),
         ({"tenant": "a\nb"}, "tenant is 'a\\\\nb': printable text"),
         ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"stores_only": 1}, "stores_only is 1: true or false"),
     ],
     ids=str,
 )

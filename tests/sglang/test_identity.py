@@ -172,6 +172,19 @@ def test_ranks_of_data_and_context_parallelism(
         backend.close()
 
 
+def test_a_backend_that_only_stores_finds_nothing(make_node: Any) -> None:
+    """So it computes all pages, and the daemon compares their bytes with those of others."""
+    plain = node_of(make_node, 0, {**BASE})
+    canary = node_of(make_node, 1, {**BASE, "extra": {"stores_only": True}})
+    hashes = pages.hashes("canary", 3)
+    source = pages.alloc(canary.pool, 3)
+    pages.fill(canary.pool, source, "identity")
+    assert canary.backend.batch_set_v1(hashes, source) == [True] * 3
+    assert canary.backend.batch_exists(hashes) == 0
+    assert canary.backend.batch_exists_v2(hashes).kv_hit_pages == 0
+    assert plain.backend.batch_exists(hashes) == 3
+
+
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
@@ -179,6 +192,7 @@ def test_ranks_of_data_and_context_parallelism(
         ("allocater", "shm", "did you mean 'allocator'"),
         ("timeout_s", 60, "at most 8 seconds"),
         ("tenant", 7, "printable text"),
+        ("stores_only", "yes", "true or false"),
     ],
 )
 def test_invalid_config_fails_the_start_with_a_hint(

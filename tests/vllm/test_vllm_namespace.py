@@ -58,6 +58,16 @@ def test_engines_that_differ_never_meet(nodes: Any, make_node: Any, options: Any
     assert make_node(nodes[0].socket_path, **options).found(KEYS) == 0
 
 
+def test_an_engine_that_only_stores_finds_nothing(nodes: Any, make_node: Any) -> None:
+    """So it computes all chunks, and the daemon compares their bytes with those of others."""
+    canary: OffloadNode = make_node(nodes[1].socket_path, tier={"stores_only": True})
+    assert canary.found(KEYS) == 0
+    canary.prefill(KEYS)
+    assert canary.counted()["store", "ok"] == len(KEYS)
+    canary.evict_host_memory()
+    assert canary.found(KEYS) == 0
+
+
 def test_engines_with_another_seed_never_meet(
     nodes: Any, make_node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
