@@ -20,9 +20,9 @@ class RemovalId:
 
     @property
     def mark(self) -> int:
-        """64 bits that stand for it in journals."""
+        """64 bits that stand for it in journals; never 0."""
         packed = struct.pack("<QQ", self.incarnation, self.number)
-        return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+        return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") or 1
 
 
 NamespaceEpoch = tuple[bytes, int]  # namespace id, epoch
