@@ -37,6 +37,7 @@ def is_story(item: Any) -> bool:
 
 def test_python_tests_keep_to_the_budget_of_their_room(request: pytest.FixtureRequest) -> None:
     """Counts the collected tests, so only a run of all tests checks every folder."""
+    assert not request.config.getoption("lf", False), "only the first run counts all tests"
     if "not slow" not in request.config.getoption("-m"):
         pytest.skip("this run has tests that are not for every run")
     items = request.session.items
