@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from peercached.directory.layout import DIGEST_BYTES
 from peercached.peer.removals.calls import RemovalCalls
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.removals.member import ORPHANED_S
 from peercached.peer.rpc.wire import address_message
 from peercached.proto import peer_pb2 as pb
+from peercached.removals.ledger import RemovalId
 from peercached.removals.processes import NOT_KNOWN
 from sim import removals
 from sim.removals import KEYS, TTL_S, RemovalsCluster
@@ -81,21 +83,42 @@ def test_page_set_after_its_removal_survives_a_full_cluster_start(
         assert list(cluster.nodes["n0001"].engine.pool) == [KEYS[0]]
 
 
-def test_member_does_not_tell_of_unknown_missed_removals() -> None:
+def test_a_member_tells_of_missed_removals_that_it_knows_and_that_are_over() -> None:
     with settled(1, 2) as cluster:
-        ours, other = cluster.nodes["n0000"].daemon, cluster.nodes["n0001"].address
+        node, other = cluster.nodes["n0000"], cluster.nodes["n0001"].address
+        ours = node.daemon
         process = ours.removals.processes.find(other.node_id, other.incarnation)
         assert process is not None
         answers = []
+        id = RemovalId(other.incarnation, 1)
 
         async def ask() -> None:
             request = pb.MissedRemovalsRequest(last_settled=other.incarnation)
             answers.append(await ours.removal_catch_up.answer(other, request))
 
+        async def carry_out() -> None:
+            await ours.removals.carry_out(id, KEYS[0], (bytes(16), 1))
+
+        async def end() -> None:
+            ours.removals.over([id], {})
+
+        def do(*works: Any) -> None:
+            for work in works:
+                node.process.do(partial(cluster.loop.create_task, work()))
+                cluster.run(0.5)
+
         for process.missed_from in (0, 1, NOT_KNOWN):
-            cluster.nodes["n0000"].process.do(lambda: cluster.loop.create_task(ask()))
-            cluster.run(1.0)
+            do(ask)
         assert [answer.known for answer in answers] == [False, True, False]
+
+        for work in (carry_out, end):
+            do(work)
+            process.missed_from = process.missed_last = 1  # it may have paid meanwhile
+            do(ask)
+        under_way, over = answers[3:]
+        assert [one.digests for one in under_way.running] == [KEYS[0]]
+        assert (under_way.removed, over.removed[:DIGEST_BYTES]) == (b"", KEYS[0])
+        assert not over.running
 
 
 def test_a_removal_that_an_earlier_start_knew_is_no_news() -> None:
