@@ -124,7 +124,7 @@ def overlay(engine: str, version: str) -> tuple[Path, str]:
 
 def _python_of(version: str, folder: Path) -> None:
     """The Python of vLLM's wheel for CUDA, and the compiled code of the environment's."""
-    wheel = drift.wheel_of("vllm", version, BUILD / "wheels")
+    wheel = drift.wheel_of("vllm", version, BUILD / f"wheel-{version}")
     with zipfile.ZipFile(wheel) as packed:
         for name in packed.namelist():
             if not name.endswith((".so", ".a", ".cubin")):

@@ -1,26 +1,20 @@
 """The adapters fit the recorded releases of their engines, and a release that differs is seen."""
 
-import re
 from pathlib import Path
 
 import pytest
-from engines import record, rules, touched
+from engines import matrix, record, rules, touched
 from engines.drift import differences
 from engines.signatures import COMPILED, MODULE, VALUE, Gone, Source
 
 from peercache_client.engine_fit import TESTED
 
-TESTS = Path(record.__file__).parent.parent
-
 
 @pytest.mark.parametrize("engine", record.ENGINES)
 def test_the_pinned_release_is_recorded_and_the_adapter_fits_it(engine: str) -> None:
-    pins = (TESTS / engine / "requirements.txt").read_text()
-    pinned = re.search(rf"^{engine}(?:-cpu)?==(.+)$", pins, re.MULTILINE)
-    recorded = record.read(engine)
-    assert pinned is not None
-    assert recorded.version == pinned[1], f"tools/engine_drift {engine} {pinned[1]} --record"
-    assert pinned[1] in TESTED[engine]
+    pinned, recorded = matrix.pinned(engine), record.read(engine)
+    assert recorded.version == pinned, f"tools/engine_drift {engine} {pinned} --record"
+    assert pinned in TESTED[engine]
     assert rules.broken(engine, recorded) == []
     assert touched.adapters(engine), "nothing would be compared"
 
