@@ -92,7 +92,6 @@ void Engine::make_paths() {
 
 Engine::~Engine() {
   stop();
-  peers_.reset();  // its thread writes into the records
   janitor_.stop();
   storage_.end();
 }
@@ -127,7 +126,7 @@ void Engine::stop() {
   // Requests in flight end now and not at their deadlines: nobody answers them any more.
   control_.close();
   publisher_->feed().close();
-  peers_->disconnect_all();
+  peers_->stop();
   workers_.close();
   readers_.close();
   storage_.flush();

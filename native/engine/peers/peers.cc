@@ -49,7 +49,8 @@ void Peers::ring_changed(bool store_all) {
   follower_.follow_at_most(follows_ ? kNodesMax : 0);
 }
 
-void Peers::disconnect_all() {
+void Peers::stop() {
+  follower_.stop();
   for (const auto& node : parts_.nodes.all()) parts_.transports.engine().drop_peer(node.index);
 }
 

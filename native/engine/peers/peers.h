@@ -43,7 +43,8 @@ class Peers {
   void connect(HolderIndex index, const PeerEndpoint& endpoint);
   // Ends all reads in flight. connect() connects again.
   void disconnect(HolderIndex index);
-  void disconnect_all();
+  // Also ends the thread that follows them, which must not live when the process exits.
+  void stop();
 
   // With few nodes, we keep the records of all. With more, an owner keeps the records that it owns,
   // and other nodes keep none.

@@ -183,19 +183,24 @@ Follower::Follower(RecordTable& table, LifeSigns& signs, PeerWatcher& watcher,
   });
 }
 
-Follower::~Follower() {
+Follower::~Follower() { stop(); }
+
+void Follower::stop() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
   ring(wake_.get());
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  MutexLock lock(mutex_);
+  lanes_.clear();
 }
 
 void Follower::follow(HolderIndex holder, const PeerEndpoint& endpoint) {
   Dial dial = dial_.to(endpoint);
   {
     MutexLock lock(mutex_);
+    if (stopping_) return;
     std::unique_ptr<Lane>& lane = lanes_[holder];
     if (lane && same(lane->dial(), dial)) return;
     lane = std::make_unique<Lane>(holder, std::move(dial), *this);

@@ -36,6 +36,8 @@ class Follower {
   void follow_at_most(unsigned holders);
   // The table hears nothing of the holder after this returns.
   void leave(HolderIndex holder);
+  // Joins the thread, and closes all channels. Only one thread may call it.
+  void stop();
 
  private:
   class Lane;

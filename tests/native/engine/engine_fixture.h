@@ -10,8 +10,10 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "engine/engine.h"
@@ -167,9 +169,25 @@ class EnginePair : public ::testing::Test {
     for (auto* side : {&a_, &b_}) {
       if (*side) (*side)->engine.stop();
     }
+    expect_silence();
     a_.reset();
     b_.reset();
     std::filesystem::remove_all(folder_);
+  }
+
+  // A thread that signs messages while the process exits crashes in OpenSSL, which ended before.
+  static void expect_silence() {
+    static const std::set<std::string> talk{"follow", "followers",      "accept peers",
+                                            "peer",   "accept workers", "worker"};
+    std::string name;
+    const auto is_silent = [&] {  // a thread is listed for a moment after its join
+      for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::getline(std::ifstream(task.path() / "comm"), name);
+        if (talk.contains(name)) return false;
+      }
+      return true;
+    };
+    EXPECT_TRUE(eventually(is_silent)) << name << " goes on after the stop";
   }
 
   const char* name_of(const Side& side) const { return &side == a_.get() ? "a" : "b"; }
