@@ -12,17 +12,12 @@ constexpr uint64_t kAloneBytes = 2 << 20;
 }
 
 struct CopyCrew::Job {
-  Job(const std::function<void(size_t)>& body, size_t tasks) : task(body), count(tasks) {}
-
+  const CopyFor use;
   const std::function<void(size_t)>& task;
   const size_t count;
   std::atomic<size_t> next{0};
   unsigned helpers = 0;  // threads inside work(); under the crew's mutex
-  std::condition_variable left;
-
-  void work() {
-    for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) task(i);
-  }
+  std::condition_variable left{};
 };
 
 CopyCrew::CopyCrew(unsigned helpers) {
@@ -38,21 +33,42 @@ CopyCrew::~CopyCrew() {
   for (auto& thread : threads_) thread.join();
 }
 
-void CopyCrew::run(size_t count, uint64_t bytes, const std::function<void(size_t)>& task) {
+void CopyCrew::run(CopyFor use, size_t count, uint64_t bytes,
+                   const std::function<void(size_t)>& task) {
   if (threads_.empty() || count < 2 || bytes < kAloneBytes) {
     for (size_t i = 0; i < count; ++i) task(i);
     return;
   }
-  Job job(task, count);
+  Job job{.use = use, .task = task, .count = count};
   {
     std::lock_guard lock(mutex_);
+    if (use == CopyFor::get) ++gets_;
     jobs_.push_back(&job);
   }
   wake_.notify_all();
-  job.work();
+  work(job, false);
   std::unique_lock lock(mutex_);
   jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &job));
   job.left.wait(lock, [&] { return job.helpers == 0; });
+}
+
+bool CopyCrew::comes_first(const Job& job) const {
+  return job.use == CopyFor::get || gets_.load() == 0;
+}
+
+void CopyCrew::work(Job& job, bool helps) {
+  while (!helps || comes_first(job)) {
+    const size_t i = job.next.fetch_add(1);
+    if (i >= job.count) return;
+    if (i + 1 == job.count && job.use == CopyFor::get) {
+      {
+        std::lock_guard lock(mutex_);
+        --gets_;
+      }
+      wake_.notify_all();  // for the sets
+    }
+    job.task(i);
+  }
 }
 
 void CopyCrew::help() {
@@ -62,14 +78,14 @@ void CopyCrew::help() {
     Job* job = nullptr;
     wake_.wait(lock, [&] {
       for (Job* candidate : jobs_) {
-        if (candidate->next.load() < candidate->count) job = candidate;
+        if (candidate->next.load() < candidate->count && comes_first(*candidate)) job = candidate;
       }
       return stopping_ || job != nullptr;
     });
     if (stopping_) return;
     ++job->helpers;
     lock.unlock();
-    job->work();
+    work(*job, true);
     lock.lock();
     if (--job->helpers == 0) job->left.notify_one();
   }

@@ -57,7 +57,7 @@ void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
   }
   if (found.empty()) return;
   TraceStep step(get.context.trace, "copy", found.size());
-  crew.run(found.size(), bytes, [&](size_t j) {
+  crew.run(CopyFor::get, found.size(), bytes, [&](size_t j) {
     const PinnedPage& pin = pins[found[j]];
     PageRef& page = get.pages[index[found[j]]];
     const GatedCopy copied = copy_gated(page.memory, pin.payload(), pin.length, page.memory,

@@ -58,7 +58,7 @@ void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const
 void SetPieces::fill(SetPages& set, Piece& piece) const {
   uint64_t bytes = 0;
   for (const auto& [i, slot] : piece.reserved) bytes += set.pages[i].length;
-  crew.run(piece.reserved.size(), bytes, [&](size_t k) {
+  crew.run(CopyFor::set, piece.reserved.size(), bytes, [&](size_t k) {
     auto& [i, slot] = piece.reserved[k];
     PageRef& page = set.pages[i];
     const GatedCopy copy = copy_gated(slot.payload(), page.memory, page.length, page.memory,
