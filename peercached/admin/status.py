@@ -417,7 +417,8 @@ class Member(Part):
     state: str = "alive"  # or "leaving"
     is_self: bool = False
     ring_share: float = 0.0  # fraction of the digests with this node as first owner
-    # Pages that workers here set while it had the same keys, and those with other bytes.
+    # Pages that workers here set while it had the same keys, and those with other bytes. Of those
+    # that this node had, one in 17 is compared.
     keys_compared: int = 0
     keys_differed: int = 0
 
@@ -656,7 +657,7 @@ class Namespace(Part):
     pool_bytes: int = 0  # slots, with headers
     disk_bytes: int = 0
     quota_bytes: int = 0  # 0: none
-    # Pages that workers here set while another node had the same keys, and those with other bytes.
+    # Pages that workers here set while a node had the same keys, and those with other bytes.
     keys_compared: int = 0
     keys_differed: int = 0
     demand: Demand = Field(default_factory=Demand)

@@ -36,7 +36,7 @@ _NAMESPACE = (
     Counter(
         "namespace_compared_keys",
         "keys_compared",
-        "Pages set in a namespace while another node had the same key.",
+        "Pages set in a namespace while a node had the same key (of this node's own, one in 17).",
     ),
     Counter("namespace_differed_keys", "keys_differed", "Of these, pages with other bytes."),
 )

@@ -56,7 +56,7 @@ def test_a_node_whose_workers_set_other_bytes_is_named_by_those_that_agree(
     assert told("namespace_differed_keys_total", namespace_id=namespace.id) == PAGES
 
 
-def test_another_length_is_other_bytes_and_a_page_here_is_not_compared(
+def test_another_length_is_other_bytes_and_workers_of_one_node_are_compared(
     make_cluster: MakeCluster,
 ) -> None:
     a, b = make_cluster(2, replica_share=0, spill_bytes_per_s=0, member_ttl_s=30).daemons
@@ -65,5 +65,12 @@ def test_another_length_is_other_bytes_and_a_page_here_is_not_compared(
     eventually(lambda: status(b).copies.records >= len(keys))
     sets(b, keys, 1, PAGE // 2)
     assert compared(b) == {"a": (8, 8)}
-    sets(a, keys, 2)
+    turns = 130
+    for _ in range(turns):
+        sets(a, keys, 2)
     assert compared(a) == {"b": (0, 0)}
+    (me,) = [one for one in status(a).membership.members if one.is_self]
+    of_those = -(-turns * len(keys) // 17)
+    assert (me.keys_compared, me.keys_differed) == (of_those, of_those)
+    assert not [one for one in status(a).health if one.code == "other_bytes"]
+    assert f"{of_those} of {of_those}" in ctl_process(a, "namespaces").stdout

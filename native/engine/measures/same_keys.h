@@ -1,5 +1,5 @@
-// Pages that a worker here set and another node has, too, under the same key: whether their bytes
-// are the same. A node with other weights, scales or kernels sets other bytes.
+// Pages that a worker here set and a node had under the same key: whether their bytes are the same.
+// An engine with other weights, scales or kernels sets other bytes.
 #pragma once
 
 #include "common/counter.h"

@@ -5,6 +5,13 @@
 #include "common/gated_copy.h"
 
 namespace peercached {
+namespace {
+
+// Of the pages that this node has already, one in so many is compared. It is odd, because engines
+// often have an even number of pages for the same tokens, such as one of K and one of V.
+constexpr uint64_t kHeldPerCompared = 17;
+
+}  // namespace
 
 struct SetPieces::Piece {
   std::span<const size_t> chosen;
@@ -12,7 +19,7 @@ struct SetPieces::Piece {
     size_t page;
     PinnedPage slot;
   };
-  std::vector<Slot> reserved{};
+  std::vector<Slot> reserved{}, compared{};
   std::vector<PinnedPage> committing{}, aborting{}, pinned{};
   std::vector<Digest> committing_digests{};
 };
@@ -22,6 +29,7 @@ void SetPieces::store(SetPages& set, std::span<const size_t> chosen, const Diges
   reserve(set, piece, parent);
   fill(set, piece);
   commit(set, piece);
+  compare_held(set, piece);
 }
 
 void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const {
@@ -40,7 +48,9 @@ void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const
       case ReserveOutcome::present:
         set.pages[i].status = PageStatus::ok;
         piece.pinned.push_back(reservations[k].page);
-        counters.set_held.add();
+        if (counters.set_held.fetch_add(1) % kHeldPerCompared == 0) {
+          piece.compared.push_back({i, reservations[k].page});
+        }
         break;
       case ReserveOutcome::busy:
         set.busy.push_back(i);
@@ -52,6 +62,18 @@ void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const
         set.pages[i].status = PageStatus::too_large;
         break;
     }
+  }
+}
+
+void SetPieces::compare_held(const SetPages& set, const Piece& piece) const {
+  for (const auto& [i, held] : piece.compared) {
+    const PageRef& page = set.pages[i];
+    const GatedCopy copy = copy_gated(nullptr, page.memory, page.length, page.memory,
+                                      *set.context.gate, set.context.deadline);
+    if (copy.status != PageStatus::ok || set.context.gate->fenced()) continue;
+    const bool differs = copy.checksum != held.checksum;
+    nodes.same_keys(kSelfHolder).add(differs);
+    set.context.ns->same_keys().add(differs);
   }
 }
 

@@ -47,6 +47,7 @@ struct SetPieces {
  private:
   struct Piece;
   void reserve(SetPages& set, Piece& piece, const Digest* parent) const;
+  void compare_held(const SetPages& set, const Piece& piece) const;
   void fill(SetPages& set, Piece& piece) const;
   // By place in `committing`: 1 if another node has the page in its pool. Counts whether it has the
   // same bytes.

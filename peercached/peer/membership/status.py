@@ -48,11 +48,12 @@ class MembershipStatus(Component):
         """Names members with other bytes than ours under the same keys, if as many members have the
         same. With some kernels the bytes depend on the batch, so all differ: no fault of a node."""
         counts = {index: (c, d) for index, c, d in self._engine.same_keys() if c >= COMPARED_MIN}
+        counts.pop(self._placement.own.index, None)
         alike = [index for index, (c, d) in counts.items() if d <= ALIKE * c]
         others = [index for index, (c, d) in counts.items() if d >= OTHER * c]
         if len(others) > len(alike):
             return
-        for node in self._placement.nodes.values():
+        for node in self._placement.others:
             if node.index in others:
                 compared, differed = counts[node.index]
                 name = node.address.node_id
