@@ -1,7 +1,7 @@
 #include "directory/record_table.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace peercached {
 
@@ -63,17 +63,22 @@ bool RecordTable::store(Holder& holder, const FeedPart& part, size_t known) {
   std::vector<RecordRow> some;
   const bool may_repeat = part.from != 0 && !part.is_whole();
   if (wanted || may_repeat) {
-    // Of each digest only the last change: what is known already must not be undone, even for a
-    // moment.
-    std::unordered_set<Digest, DigestHash> later;
-    for (size_t i = rows.size(); i > 0; --i) {
-      const RecordRow& row = rows[i - 1];
+    // Of each digest only the newest change: what is known already must not be undone, even for a
+    // moment. The withdrawal of an earlier page may come behind the record of a later one.
+    std::unordered_map<Digest, size_t, DigestHash> places;
+    for (const RecordRow& row : rows) {
       // A record that is not stored does not hide the withdrawal of an earlier one.
       if (wanted && (row.flags & kRecordWithdraw) == 0 && !wanted(row.digest)) continue;
-      if (may_repeat && !later.insert(row.digest).second) continue;
+      if (may_repeat) {
+        const auto [known_at, is_first] = places.try_emplace(row.digest, some.size());
+        if (!is_first) {
+          RecordRow& newest = some[known_at->second];
+          if (row.generation >= newest.generation) newest = row;
+          continue;
+        }
+      }
       some.push_back(row);
     }
-    std::ranges::reverse(some);  // a withdrawal comes behind its record
     rows = some;
   }
   if (shard_.apply(holder.number, rows).full == 0) return true;
@@ -92,12 +97,12 @@ void RecordTable::store_only(Feed::Wanted wanted, uint64_t ring) {
   for (Number& number : numbers_) number.has_all = false;  // until the scan for this ring
 }
 
-void RecordTable::store_all_or(Feed::Wanted owned, uint64_t ring) {
+void RecordTable::store_all_or(Feed::Wanted owned, uint64_t ring, size_t members) {
   {
     std::lock_guard lock(mutex_);
     owned_ = owned;
     owned_ring_ = ring;
-    if (members_.size() < too_many_) too_many_ = SIZE_MAX;
+    if (members < too_many_) too_many_ = SIZE_MAX;
     if (too_many_ == SIZE_MAX) {
       owned = nullptr;
       ring = 0;

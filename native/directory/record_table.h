@@ -59,8 +59,9 @@ class RecordTable {
   // From now on only records of these digests are stored, those that we own in that ring
   // (Ring::print()). Null and 0: all.
   void store_only(Feed::Wanted wanted, uint64_t ring);
-  // All records are stored, or only these, once there is no room for all.
-  void store_all_or(Feed::Wanted owned, uint64_t ring);
+  // All records are stored, or only these, once there is no room for all. `members`: the others in
+  // the view. With fewer than did not fit, all are tried again.
+  void store_all_or(Feed::Wanted owned, uint64_t ring, size_t members);
   // The other members of our view: all may have pages.
   void set_view(uint64_t number, std::span<const HolderIndex> members);
 

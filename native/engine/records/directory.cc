@@ -44,7 +44,8 @@ void Directory::set_ring(std::shared_ptr<const Ring> ring, bool store_all) {
   const auto owned = [ring = ring_](const Digest& digest) {
     return ring->owned_by(digest, kSelfHolder);
   };
-  store_all ? records_.store_all_or(owned, print_) : records_.store_only(owned, print_);
+  store_all ? records_.store_all_or(owned, print_, others.size())
+            : records_.store_only(owned, print_);
   // Only now: what is stored from now on counts for this view.
   records_.set_view(ring_->view_number(), others);
   former_until_ = Clock::now() + kFormerFor;

@@ -290,6 +290,12 @@ TEST_F(SomeRecords, PartWithoutSomeChangesDoesNotBringAWithdrawnRecordBack) {
   EXPECT_EQ(table.push(kA, {.rows = rows, .from = 7, .to = 11}), 11u);
   EXPECT_EQ(holders_of(1), Holders{});
   EXPECT_EQ(holders_of(3), Holders{kA});
+
+  RecordRow earlier = row_of(5, 4);
+  earlier.flags = kRecordWithdraw;
+  const std::vector<RecordRow> late{row_of(5, 9), earlier};
+  EXPECT_EQ(table.push(kA, {.rows = late, .from = 11, .to = 14}), 14u);
+  EXPECT_EQ(holders_of(5), Holders{kA}) << "the page was set again before that";
 }
 
 TEST_F(SomeRecords, AnotherChoiceIsFinalOnlyAfterAScanBesideThem) {
@@ -345,7 +351,7 @@ TEST_F(TheRecords, OnceThereIsNoRoomForAllOnlyOwnRecordsAreStored) {
   const auto is_odd = [](const Digest& digest) { return digest.hi % 2 == 1; };
   const Holders members{kA, kB};
   table.set_view(1, members);
-  table.store_all_or(is_odd, 7);
+  table.store_all_or(is_odd, 7, 2);
   tell(kA, {row_of(1), row_of(2)});
   EXPECT_EQ(holders_of(2), Holders{kA});
   std::vector<RecordRow> many;
@@ -357,11 +363,11 @@ TEST_F(TheRecords, OnceThereIsNoRoomForAllOnlyOwnRecordsAreStored) {
   tell(kA, {row_of(1), row_of(2)});
   EXPECT_EQ(holders_of(1), Holders{kA});
   EXPECT_EQ(holders_of(2), Holders{});
+  table.store_all_or(is_odd, 8, 2);
   table.set_view(2, members);
-  table.store_all_or(is_odd, 8);
   EXPECT_EQ(table.ask(kA, Clock::now()).ring, 8u) << "so many would not fit again";
+  table.store_all_or(is_odd, 9, 1);
   table.set_view(3, {&kA, 1});
-  table.store_all_or(is_odd, 9);
   EXPECT_EQ(table.ask(kA, Clock::now()).ring, 0u) << "all of fewer members may";
 }
 
