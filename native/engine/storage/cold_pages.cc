@@ -267,25 +267,38 @@ void ColdPages::drop(std::span<const Digest> digests) {
 
 bool ColdPages::drop_all() {
   release();
-  Scan at = begin_scan();
-  for_each_part<RecordRow>([&](auto& rows) { return scan(at, rows); },
-                           [&](const auto& rows) { drop(digests_of(rows)); });
+  const auto drop_those = [&](const auto& some) { drop(digests_of(some)); };
+  const auto drop_pool = [&] {
+    uint32_t slot = 0;
+    for_each_part<RecordRow>([&](auto& rows) { return pool_.scan(slot, rows); }, drop_those);
+  };
+  drop_pool();
+  if (tier_) {
+    uint64_t at = 0;
+    for_each_part<DiskPage>([&](auto& pages) { return tier_->scan(at, pages); }, drop_those);
+    drop_pool();  // pages that came from the disk meanwhile
+  }
   const bool written = journal_.forget();
   note_removals();
   return written && journal_.sync();
 }
 
 bool ColdPages::hide_older(std::vector<RecordRow>& rows) {
+  bool written = false;
+  {
+    // First: no page comes from the disk behind the scan of the pool.
+    std::lock_guard lock(mutex_);
+    const Position carried = journal_.last();
+    // An entry of no page gives a position that no page carries.
+    const Removed none{};
+    written = write_down({&none, 1});
+    // If the entry could not be written, pages that are set now are hidden as well: misses, not old
+    // pages.
+    hidden_below_.store(std::max(journal_.last(), carried + 1), std::memory_order_release);
+  }
   uint32_t slot = 0;
   for_each_part<RecordRow>([&](auto& found) { return pool_.scan(slot, found); },
                            [&](const auto& found) { pool_.remove(digests_of(found), rows); });
-  const Position carried = journal_.last();
-  // An entry of no page gives a position that no page carries.
-  const Removed none{};
-  const bool written = write_down({&none, 1});
-  // If the entry could not be written, pages that are set now are hidden as well: misses, not old
-  // pages.
-  hidden_below_.store(std::max(journal_.last(), carried + 1), std::memory_order_release);
   return written;
 }
 
