@@ -45,7 +45,7 @@ bool Publisher::wait_told(std::span<const Digest> digests, Deadline deadline) {
     std::erase_if(asked, [&](HolderIndex owner) {
       return !parts_.nodes.readable(owner) || parts_.nodes.slow(owner, now);
     });
-    if (!asked.empty()) push(asked);
+    if (!asked.empty()) push(asked, until);
     // Nobody has moved: an owner may not follow us yet, be slow, or be suspect soon.
     if (!feed_.wait_moved(seen, std::min(until, now + kLookAgain))) return false;
   }
@@ -73,18 +73,25 @@ std::vector<HolderIndex> Publisher::owners_of(const Ring* ring,
   return all;
 }
 
-// Returns when these owners have answered, here or to another thread.
-void Publisher::push(std::span<const HolderIndex> owners) {
+// Returns when these owners have answered, here or to another thread, or at `until`.
+void Publisher::push(std::span<const HolderIndex> owners, TimePoint until) {
   std::vector<HolderIndex> targets;
   {
     std::unique_lock lock(mutex_);
     wanted_.insert(wanted_.end(), owners.begin(), owners.end());
     const uint64_t ours = rounds_ + 1;
-    pushed_.wait(lock, [&] { return rounds_done_ == rounds_ || rounds_done_ >= ours; });
-    if (rounds_done_ >= ours) return;
+    const bool over = pushed_.wait_until(
+        lock, until, [&] { return rounds_done_ == rounds_ || rounds_done_ >= ours; });
+    if (!over || rounds_done_ >= ours) return;
     ++rounds_;
     targets = std::exchange(wanted_, {});
   }
+  // Also after an exception, or all later sets would wait.
+  const std::unique_ptr<Publisher, void (*)(Publisher*)> round(this, [](Publisher* self) {
+    std::lock_guard lock(self->mutex_);
+    self->rounds_done_ = self->rounds_;
+    self->pushed_.notify_all();
+  });
   std::ranges::sort(targets);
   targets.erase(std::ranges::unique(targets).begin(), targets.end());
   std::deque<std::vector<RecordRow>> changes;
@@ -97,7 +104,7 @@ void Publisher::push(std::span<const HolderIndex> owners) {
     if (part && !rows.empty()) batches.push_back({owner, incarnation, part->from, part->to, rows});
   }
   const TimePoint late = Clock::now() + kFramePatience;
-  parts_.transfer.push(batches, Deadline{late});
+  parts_.transfer.push(batches, Deadline{std::min(until, late)});
   parts_.counters.publish_frames.add(batches.size());
   for (const PushBatch& batch : batches) {
     if (batch.answered) {
@@ -106,9 +113,6 @@ void Publisher::push(std::span<const HolderIndex> owners) {
       parts_.nodes.set_slow(batch.peer, Clock::now() + kSlowFor);
     }
   }
-  std::lock_guard lock(mutex_);
-  rounds_done_ = rounds_;
-  pushed_.notify_all();
 }
 
 }  // namespace peercached

@@ -59,7 +59,7 @@ class Publisher {
   static constexpr size_t kFeedChanges = 1 << 16;
 
   std::vector<HolderIndex> owners_of(const Ring* ring, std::span<const Digest> digests) const;
-  void push(std::span<const HolderIndex> owners);
+  void push(std::span<const HolderIndex> owners, TimePoint until);
 
   const Parts parts_;
   std::atomic<std::chrono::milliseconds> patience_{std::chrono::milliseconds(1000)};
