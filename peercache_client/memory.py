@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import fcntl
 import os
 from collections.abc import Sequence
 from itertools import pairwise
@@ -171,7 +172,9 @@ def _open_mapped_file(mapping: Mapping) -> Segment:
             fd = int(entry.name)
             status = os.fstat(fd)
             device = (os.major(status.st_dev), os.minor(status.st_dev))
-            if status.st_ino == mapping.inode and device == mapping.device:
+            is_it = status.st_ino == mapping.inode and device == mapping.device
+            # The daemon writes there.
+            if is_it and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR:
                 segment = Segment.duplicate(fd)
                 # Another thread may have reused the number since fstat.
                 if segment.identity == (status.st_dev, status.st_ino):

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "common/error_text.h"
@@ -44,33 +45,37 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
-// The start of a process, in ticks since boot; 0: there is no such process.
-uint64_t start_of_process(pid_t pid) {
+// The start of a process, in ticks since boot; 0: there is no such process. Nothing: it is not
+// known, for example because this process has no descriptor left.
+std::optional<uint64_t> start_of_process(pid_t pid) {
   char text[1024];
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
+  if (fd < 0) return errno == ENOENT ? std::optional<uint64_t>(0) : std::nullopt;
   const ssize_t got = ::read(fd, text, sizeof(text) - 1);
+  const bool is_gone = got < 0 && errno == ESRCH;
   ::close(fd);
-  text[std::max<ssize_t>(got, 0)] = 0;
+  if (got <= 0) return is_gone ? std::optional<uint64_t>(0) : std::nullopt;
+  text[got] = 0;
   // Field 22. Field 2 is a name in brackets, which may hold anything. Field 3, behind it, is Z for
   // a process that has ended and was not waited for.
   const char* at = std::strrchr(text, ')');
-  if (at != nullptr && (at[1] == 0 || at[2] == 'Z' || at[2] == 'X')) return 0;
+  if (at != nullptr && at[1] != 0 && (at[2] == 'Z' || at[2] == 'X')) return 0;
   for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
-  return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
+  if (at == nullptr) return std::nullopt;
+  return std::strtoull(at, nullptr, 10);
 }
 
 // Whether all threads of that process are gone and all its files are closed.
 bool has_ended(pid_t pid, uint64_t started) {
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0 && errno == ESRCH) return true;
-  const uint64_t now = start_of_process(pid);
-  if (fd < 0) return now != started;  // the kernel has no such call
+  const std::optional<uint64_t> now = start_of_process(pid);
+  if (fd < 0) return now && *now != started;  // the kernel has no such call, or refuses it
   pollfd end{fd, POLLIN, 0};
   const bool ended = ::poll(&end, 1, 0) == 1;
   ::close(fd);
-  return ended || (now != 0 && now != started);
+  return ended || (now && *now != 0 && *now != started);
 }
 
 // The longest body of a reply to this request. A longer one is not believed.
@@ -112,7 +117,7 @@ Connection::Connection(const std::string& path, const Token& token, const std::s
   socklen_t peer_bytes = sizeof(peer);
   if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0) {
     daemon_ = peer.pid;
-    daemon_started_ = daemon_ > 0 ? start_of_process(daemon_) : 0;
+    daemon_started_ = daemon_ > 0 ? start_of_process(daemon_).value_or(0) : 0;
   }
   ipc::HelloHead head;
   head.protocol_version = ipc::kProtocolVersion;

@@ -79,6 +79,7 @@ class Connection {
   // of a SET in progress, and a GET writes at most the piece that it is writing. When silent()
   // returns true, that piece is written, too.
   void give_up();
+  bool given_up() const { return given_up_; }
   bool silent() const;
 
   // Closes all connections, in a forked child. They belong to the parent. If the child kept them

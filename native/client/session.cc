@@ -254,8 +254,11 @@ Answer Session::ask(const Request& request, Waits& waits) {
       // Perhaps the daemon has restarted since the last call. Every request can be repeated.
       if (answer.outcome != Outcome::lost || attempt == 2) return answer;
     } catch (...) {
-      // Interrupted: the next call would read this reply, and the daemon may still be writing.
-      if (!lease.connection->idle()) give_up(lease, request, waits);
+      // Interrupted: the next call would read this reply, and the daemon may still be writing. The
+      // exception does not wait without limit.
+      if (!lease.connection->idle() && !lease.connection->given_up()) {
+        give_up(lease, request, request.silence.value_or(kUninterrupted), waits);
+      }
       throw;
     }
   }
@@ -299,7 +302,7 @@ Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
   } else if (lease.attachment == attachment_) {
     lose(kNoAnswer, 0us);  // from now on no other call waits for it, until a probe is answered
   }
-  give_up(lease, request, waits);
+  give_up(lease, request, request.silence, waits);
   return {.outcome = answer.outcome};
 }
 
@@ -336,7 +339,8 @@ bool Session::forget_unknown_ids(Attachment& attachment, const Request& request,
   return forgotten;
 }
 
-void Session::give_up(Lease& lease, const Request& request, Waits& waits) {
+void Session::give_up(Lease& lease, const Request& request, std::optional<microseconds> silence,
+                      Waits& waits) {
   const std::shared_ptr<Connection> connection = lease.connection;
   connection->give_up();
   if (request.op != Op::get) return;
@@ -346,7 +350,7 @@ void Session::give_up(Lease& lease, const Request& request, Waits& waits) {
   while (!connection->silent()) {
     if (!in_this_process()) return;  // a handler has forked: the request is the parent's
     const auto waited = Clock::now() - began;
-    if (request.silence && waited >= *request.silence) break;
+    if (silence && waited >= *silence) break;
     try {
       if (waited < kUninterrupted) {
         waits.pause(200us);

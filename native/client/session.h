@@ -114,7 +114,9 @@ class Session {
   static bool forget_unknown_ids(Attachment& attachment, const Request& request,
                                  const std::vector<uint32_t>& ids, const std::string& statuses);
   Outcome sweep_with(Lease& lease, TimePoint end, Waits& waits);
-  void give_up(Lease& lease, const Request& request, Waits& waits);
+  // `silence`: the longest wait for the daemon's writes to end; nothing: without limit.
+  void give_up(Lease& lease, const Request& request,
+               std::optional<std::chrono::microseconds> silence, Waits& waits);
   void note(bool loud, std::string text);
   bool in_this_process() const { return pid_ == ::getpid(); }
 

@@ -47,6 +47,18 @@ while region.segment.quarantined:
     time.sleep(0.01)
 print(time.monotonic() - began, flush=True)
 """
+# Prints the status of a get of a daemon that hangs in its write, without a free descriptor.
+OUT_OF_FILES = """
+import os, resource, sys
+from peercache_client import Client
+client = Client(sys.argv[1], "s", timeout_s=0.5, silence_timeout_s=0.5)
+region = client.alloc(4096)
+assert all(client.batch_set(["k"], region, [0], 4, timeout_s=10))
+free = os.dup(0)
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+print(client.batch_get(["k"], region, [0], 4)[0].name, flush=True)
+"""
 
 
 @pytest.fixture
@@ -182,6 +194,13 @@ def test_region_is_quarantined_until_the_write_ends(
     eventually(lambda: client.stats()["quarantined"] == 0)
     assert client.batch_get(["k"], stuck, [0], 4, timeout_s=seconds(10)) == [Status.ok]
     assert bytes(stuck.view[:4]) == b"page"
+
+
+def test_without_a_free_descriptor_a_daemon_is_not_taken_for_dead(daemon: IpcStandIn) -> None:
+    daemon.hang_on, daemon.writing = {ipc.GET}, True
+    command = [sys.executable, "-c", OUT_OF_FILES, str(daemon.path)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert ended.stdout == "region_lost\n"
 
 
 @pytest.fixture
