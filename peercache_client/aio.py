@@ -129,6 +129,7 @@ class AsyncClient(NotCopied):
     remove = _on_a_thread(Client.remove)
     pin = _on_a_thread(Client.pin)
     unpin = _on_a_thread(Client.unpin)
+    touch = _on_a_thread(Client.touch)
     clear = _on_a_thread(Client.clear)
     stats = _on_a_thread(Client.stats)
     ping = _on_a_thread(Client.ping)

@@ -432,6 +432,13 @@ class Client(NotCopied):
         """Ends pins at all holders. `absent`: the page was not pinned."""
         return unpin_pages(self._session(), keys, self._end(timeout_s))
 
+    def touch(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> None:
+        """Pages that the caller used from a copy of its own: the daemon evicts those in its pool
+        later, as after a get. Nothing is moved, and no other node is asked."""
+        end, session = self._end(timeout_s), self._session()
+        for frame in key_frames(keys, None):
+            session.ask(Op.exists, frame.flags | Flag.here, frame.keys, end, frame.body)
+
     # --- everything else -------------------------------------------------------------------
 
     def clear(self, *, timeout_s: float | None = None) -> bool:

@@ -71,6 +71,11 @@ class Tasks(Generic[T, R]):
             self._lock.wait_for(lambda: self._ended == self._submitted)
 
     @property
+    def unfinished(self) -> int:
+        with self._lock:
+            return self._submitted - self._ended
+
+    @property
     def alive(self) -> bool:
         return all(thread.is_alive() for thread in self._threads)
 

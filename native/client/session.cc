@@ -48,6 +48,13 @@ bool is_mounted(const std::string& path) {
   return false;
 }
 
+// Names the ability that an older daemon lacks for this request; null if it can serve it.
+const char* unknown_to(const Connection& connection, const Request& request) {
+  if (request.op == Op::pin && !connection.has(ipc::kFeaturePins)) return "pins";
+  const bool touches = request.op == Op::exists && request.flags & ipc::kFlagHere;
+  return touches && !connection.has(ipc::kFeatureHere) ? "touches" : nullptr;
+}
+
 // Work for the end of a scope, also when it ends with an exception.
 template <class Work>
 struct Finally {
@@ -271,10 +278,10 @@ Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
     if (answer.outcome == Outcome::reply) answer.outcome = register_all(lease, request, waits);
     if (answer.outcome != Outcome::reply) break;
     if (Clock::now() >= request.end) return {.outcome = Outcome::late};
-    if (request.op == Op::pin && !lease.connection->has(ipc::kFeaturePins)) {
+    if (const char* unknown = unknown_to(*lease.connection, request)) {
       return {Outcome::refused, ErrorCode::unknown_op, 0,
-              "the daemon of version " + lease.connection->daemon_version() +
-                  " knows no pins: update it to a version that does"};
+              "the daemon of version " + lease.connection->daemon_version() + " knows no " +
+                  unknown + ": update it to a version that does"};
     }
     Frame frame{request.op, request.flags, request.count, 0, request.body};
     if (!lease.connection->has(ipc::kFeatureTook)) took_.clear();

@@ -195,10 +195,10 @@ Connection::Answer Connection::pages(const Frame& frame) {
   RequestContext context = context_of(frame.header);
   context.parent_key = columns.parent_key;
   context.hold_ms = columns.hold_ms;
-  context.pin = {columns.pin_ms, (frame.header.flags & kFlagPrefix) != 0,
-                 (frame.header.flags & kFlagHere) != 0};
+  context.here = (frame.header.flags & kFlagHere) != 0;
+  context.pin = {columns.pin_ms, (frame.header.flags & kFlagPrefix) != 0, context.here};
   context.page = {columns.page_tokens, columns.page_keys};
-  if (op == Op::exists) attachment_->asks_exists = true;
+  if (op == Op::exists && !context.here) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
   context.caller = columns.caller ? &*columns.caller : nullptr;
 

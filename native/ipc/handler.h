@@ -58,6 +58,7 @@ struct RequestContext {
   PageTokens page{};                   // exists: see PageTokens
   bool gets_only = false;              // get: the worker has never called exists
   bool lengths = false;                // exists: fill ExistsAnswer::lengths
+  bool here = false;                   // exists: see kFlagHere
   Trace* trace = nullptr;              // get: records its steps here
   const CallerSpan* caller = nullptr;  // get: the span that it is part of; null: not recorded
 };

@@ -36,8 +36,9 @@ bool is_page_op(Op op) {
 }
 
 uint32_t features_of(const RequestHeader& header) {
-  return (header.flags & kFlagSpan ? kFeatureSpan : 0u) |
-         (static_cast<Op>(header.op) == Op::pin ? kFeaturePins : 0u) |
+  const auto op = static_cast<Op>(header.op);
+  return (header.flags & kFlagSpan ? kFeatureSpan : 0u) | (op == Op::pin ? kFeaturePins : 0u) |
+         (op == Op::exists && header.flags & kFlagHere ? kFeatureHere : 0u) |
          (header.took != 0 ? kFeatureTook : 0u);
 }
 
@@ -60,7 +61,10 @@ void check_header(const RequestHeader& header) {
               std::to_string(header.count) + ": it has no pages, so it must be 0");
   }
   unsigned known = is_page_op(op) ? kFlagParent : 0;
-  if (op == Op::exists) known |= kFlagBitmap | kFlagHold | kFlagPage | kFlagLengths;
+  if (op == Op::exists) {
+    known |= kFlagBitmap;
+    known |= header.flags & kFlagHere ? kFlagHere : kFlagHold | kFlagPage | kFlagLengths;
+  }
   if (op == Op::get) known |= kFlagSpan;
   if (op == Op::pin) known |= kFlagPrefix | kFlagHere;
   if ((header.flags & ~known) != 0) {

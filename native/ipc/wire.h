@@ -49,6 +49,7 @@ enum RequestFlags : uint16_t {
   kFlagSpan = 32,     // GET: the body ends with the caller's span (CallerSpan, common/trace.h)
   kFlagPrefix = 64,   // PIN: only the keys before the first one that is nowhere
   kFlagHere = 128,    // PIN: bring the pages to this node, and pin them here
+                      // EXISTS: of the pages in this node's pool, which the client has used
 };
 
 // Abilities of a client or daemon beyond the first version of this protocol. A daemon closes the
@@ -58,8 +59,9 @@ enum Features : uint32_t {
   kFeatureSpan = 1,  // kFlagSpan
   kFeaturePins = 2,  // Op::pin
   kFeatureTook = 4,  // RequestHeader::took
+  kFeatureHere = 8,  // kFlagHere in EXISTS
 };
-inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins | kFeatureTook;
+inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere;
 
 enum class ErrorCode : uint16_t {
   none = 0,

@@ -25,6 +25,7 @@ from peercache_client.tasks import Tasks
 _LOOKUP_THREADS: Final = 2
 _LOAD_THREADS: Final = 4
 _STORE_THREADS: Final = 2
+_TOUCHES_MAX: Final = 64
 # Layouts that are remembered for lookups without a hint.
 _LAYOUTS_MAX: Final = 1024
 # The longest wait for a transfer at the end, beyond the timeout of its requests.
@@ -80,6 +81,9 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
             lambda lookup: Bitmap(len(lookup.keys)),
             self._lookup_notifier.notify,
         )
+        self._touches: Tasks[Sequence[Any], None] = Tasks(
+            "peercache-touch", 1, self._touch, lambda _: None
+        )
         self._loads: Tasks[_Move, Any] = Tasks(
             "peercache-load",
             _LOAD_THREADS,
@@ -127,6 +131,21 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
 
     def submit_unlock(self, keys: list[Any]) -> None:
         """Nothing is locked."""
+
+    def submit_touch(self, keys: list[Any]) -> None:
+        """Called since 0.5.7: chunks that LMCache or the engine had already. Dropped if many wait,
+        since nothing depends on it."""
+        self._touches.take_all()  # nobody asks for these results
+        if self._touches.unfinished < _TOUCHES_MAX:
+            self._touches.submit(keys)
+
+    def _touch(self, keys: Sequence[Any]) -> None:
+        for model, places in _by_model(keys).items():
+            asked = [
+                make_key(key, self._layouts.get((model, key.object_group_id), FLAT))
+                for key in map(keys.__getitem__, places)
+            ]
+            self._pages.touch(model, asked)
 
     def _look_up(self, lookup: _Lookup) -> Any:
         """In each layout that the object may have when it is loaded, so that it does not matter if
@@ -218,7 +237,8 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
         threads and their descriptors are left to the end of the process. The daemon then writes
         into shared memory that LMCache has unmapped, and nothing else has."""
         end_s = time.monotonic() + self._settings.timeout_s + _SHUTDOWN_SLACK_S
-        ended = [tasks.close(end_s) for tasks in (self._lookups, self._loads, self._stores)]
+        every = (self._lookups, self._touches, self._loads, self._stores)
+        ended = [tasks.close(end_s) for tasks in every]
         if not all(ended):
             return
         self._pages.close()

@@ -17,6 +17,7 @@ from peercache_client import Client, Region, Status, _ipc
 from peercache_client.engine_settings import EngineSettings
 from peercache_client.lmcache.identity import make_model_namespace
 from peercache_client.rate_limited_log import RateLimitedLog
+from peercache_client.wire import KEY_BYTES_MAX
 
 _LOOKUP_TIMEOUT_S: Final = 1.0
 # Of one request to the daemon, which has the settings' timeout.
@@ -82,6 +83,11 @@ class L1Pages:
             return [False] * len(keys)
         return attached.client.contains(keys, timeout_s=_LOOKUP_TIMEOUT_S)
 
+    def touch(self, model: str, keys: Sequence[bytes]) -> None:
+        """The pages of this node's pool among these were used."""
+        if (attached := self._attach(model)) is not None:
+            attached.client.touch(keys, timeout_s=_LOOKUP_TIMEOUT_S)
+
     def store(self, model: str, pages: Sequence[Page]) -> list[Status]:
         """Sets each page from its place in L1."""
         return self._move(True, model, pages)
@@ -134,9 +140,11 @@ class L1Pages:
         ]
         for worker in workers:
             worker.start()
-        self._move_parts(storing, clients, attached.region, parts, 0, moved)
-        for worker in workers:
-            worker.join()
+        try:
+            self._move_parts(storing, clients, attached.region, parts, 0, moved)
+        finally:  # nothing may move when this returns
+            for worker in workers:
+                worker.join()
         statuses = [status for part in moved for status in part]
         self._explain("stored" if storing else "loaded", statuses)
         return statuses
@@ -152,7 +160,8 @@ class L1Pages:
     ) -> None:
         """The parts of one client: every part, or every second one. Sets `moved` of them."""
         for place in range(number, len(parts), len(clients)):
-            parent = parts[place - 1][-1].key if place > 0 else None
+            before = parts[place - 1][-1].key if place > 0 else b""
+            parent = before if 0 < len(before) <= KEY_BYTES_MAX else None
             moved[place] = self._move_part(storing, clients[number], region, parts[place], parent)
             last = moved[place][-1]
             if last in _HOPELESS:

@@ -151,6 +151,10 @@ def test_evicted_pages_miss_everywhere_and_can_be_set_again(make_cluster: MakeCl
     eventually(lambda: reader.client.batch_exists(first) == 0, what="owners to be told")
     assert all(writer.set(first))
     assert reader.has(first)
+    for number in range(16):  # pages that were read outlive some that were not
+        writer.client.touch(first[:8])
+        assert all(writer.set(keys_of(f"more {number}", 16)))
+    assert writer.client.contains(first) == [True] * 8 + [False] * 24, "only touched pages stay"
 
 
 def test_late_joiner_reads_pages_set_before_it_joined(make_cluster: MakeCluster) -> None:

@@ -75,6 +75,23 @@ def test_a_page_that_goes_after_the_lookup_is_a_miss(
     assert node.found(keys, policy="full") == 7, "those behind it are still there"
 
 
+def test_a_touched_page_outlives_others(make_node: Any, one_daemon: Any) -> None:
+    """LMCache 0.5.7 tells of chunks that its L1 serves."""
+    one_daemon.start()
+    node: StorageNode = make_node(one_daemon[0].socket_path, l1_bytes=64 << 20)
+    large = layout(shape=(2, 4, 16, 64 * 64))  # 1 MiB, and the pool has 64
+    touched, others = keys_of("touched", 4), keys_of("others", 4)
+    node.prefill(touched, large)
+    node.prefill(others, large)
+    for turn in range(6):
+        node.adapter.submit_touch(touched)
+        node.adapter._touches.wait_idle()
+        node.forget_l1()
+        node.prefill(keys_of(f"more {turn}", 16), large)
+    assert node.found(others, large) == 0
+    assert node.found(touched, large) == 4
+
+
 def test_a_page_of_another_length_is_a_miss(make_node: Any, nodes: Any) -> None:
     node: StorageNode = make_node(nodes[0].socket_path)
     keys = keys_of("short page", 4)

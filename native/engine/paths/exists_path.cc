@@ -157,6 +157,12 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
   const NamespaceEpoch ns = context.ns->current();
   const std::vector<Digest> digests = digests_of(ns.key, keys);
   ExistsKeys asked{context, keys, digests, all};
+  if (context.here) {  // no question of a user, so it counts in no hit rate
+    asked.present.assign(keys.size(), 0);
+    look.pool.contains(digests, true, asked.present);
+    asked.count_prefix();
+    return {asked.prefix, std::move(asked.present)};
+  }
   look.in_our_pool_and_disk(asked);
   look.elsewhere(asked);
   asked.count_prefix();

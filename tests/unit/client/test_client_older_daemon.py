@@ -23,7 +23,8 @@ def test_an_older_daemon_gets_no_pins(
         assert client.pin(["a", "b"], 60) == [Status.error] * 2
         assert client.pin(["a"], 60, prefix=True, here=True) == [Status.error]
         assert client.unpin(["a"]) == [Status.error]
-    assert daemon.asked(ipc.PIN) == []
+        client.touch(["a"])
+    assert daemon.asked(ipc.PIN) == daemon.asked(ipc.EXISTS) == []
     notes.flush()
     refusals = [each.message for each in caplog.records if "refuses" in each.message]
     assert len(refusals) == 1
