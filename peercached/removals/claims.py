@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Iterator
 from peercached.removals.processes import Process
 
 Name = tuple[str, int]  # node id, incarnation
+# Of one member: more nodes than a cluster has are made up.
+CLAIMED_MAX = 4096
 
 
 class Claims:
@@ -29,7 +31,7 @@ class Claims:
         """The member `by` names these processes, and no others any more. Returns whether that is
         news."""
         before = self._by.pop(by, [])
-        now = [process for process in away if process.node_id != self._own_id]
+        now = [process for process in away if process.node_id != self._own_id][:CLAIMED_MAX]
         if now:
             self._by[by] = now
         return {process.name for process in before} != {process.name for process in now}

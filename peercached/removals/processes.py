@@ -225,6 +225,7 @@ class Processes:
         processes.append(away)
         processes.sort(key=lambda process: process.incarnation)
         del processes[:-STARTS_PER_NODE_MAX]
+        self._trim()
         self.changed = True
 
     def may_come_back(self, has_left: HasLeft) -> list[Process]:
@@ -272,11 +273,11 @@ class Processes:
         process.waits = Waits.NEVER
         self.changed = True
 
-    def found_nobody(self, answered: Collection[int]) -> None:
-        """A removal has found that every process it waited for looks ended. It did not wait for
-        those that have `answered` it (incarnations), but other removals do."""
+    def found_nobody(self, asked: Collection[tuple[str, int]], answered: Collection[int]) -> None:
+        """A removal has found that all these processes (node id, incarnation) look ended. It did
+        not wait for those that have `answered` it (incarnations), but other removals do."""
         for process in self:
-            if process.is_silent and process.incarnation not in answered:
+            if process.is_silent and process.name in asked and process.incarnation not in answered:
                 self.end(process)
 
     # --- debts

@@ -38,7 +38,7 @@ from peercached.peer.removals.member import (
 from peercached.peer.removals.replies import Answers, Replies
 from peercached.peer.rpc import pings, wire
 from peercached.peer.rpc.client import PeerLink, Peers
-from peercached.peer.rpc.failures import CallFailed, Refused
+from peercached.peer.rpc.failures import CallFailed, Refused, Unable
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.processes import NOT_KNOWN
 
@@ -125,7 +125,7 @@ class RemovalCatchUp:
             await self._hide_older()
             await asyncio.sleep(self._timeout_s)  # or each call of a member would begin this again
         finally:
-            self._engine.set_paused(False)
+            self._engine.set_paused(bool(self._creditors))  # a later debt may have begun
 
     def must_compare(self, by: NodeAddress) -> None:
         """A peer says that this node owes. Serves nothing until both have compared."""
@@ -163,16 +163,21 @@ class RemovalCatchUp:
         self._knew_a_clear = False
 
     async def _pay(self) -> None:
-        try:
-            until = time.monotonic() + self._wait_s
-            if not (await self._try_until(until) or self._were_strangers()):
-                await self._begin_empty()
-            self._removals.owes_nobody()
-            await self._removals.persisted()
-        finally:
-            self._creditors.clear()
-            self.is_held_out = False
-            self._engine.set_paused(False)
+        until = time.monotonic() + self._wait_s
+        while True:
+            try:
+                if not (await self._try_until(until) or self._were_strangers()):
+                    await self._begin_empty()
+                break
+            except Exception:  # it owes still, so it serves nothing
+                log.exception("asking for missed removals failed: trying again")
+                await asyncio.sleep(ASK_AGAIN_MAX_S)
+        self._removals.owes_nobody()
+        # At once: from here on another member may say that this node owes, which pauses it again.
+        self._creditors.clear()
+        self.is_held_out = False
+        self._engine.set_paused(False)
+        await self._removals.persisted()
 
     def session_begun(self, link: PeerLink) -> None:
         """After each handshake."""
@@ -319,7 +324,11 @@ class RemovalCatchUp:
             await self._begin_empty()
         else:
             return False
-        await self._carry_out_running(replies)
+        try:
+            await self._carry_out_running(replies)
+        except Unable as error:  # too many at a time: some end soon
+            log.info("cannot carry out the removals that are under way: %s", error)
+            return False
         return True
 
     @property

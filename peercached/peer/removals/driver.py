@@ -43,6 +43,7 @@ from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, NamespaceEpoch, RemovalId, Told, Wanted
 from peercached.removals.processes import Process
 from peercached.removals.sentences import say_removals
+from peercached.timeout import within
 
 log = logging.getLogger(__name__)
 
@@ -222,7 +223,7 @@ class RemovalDriver(Component):
             ):
                 return  # the process that began it is back
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(one.news.wait(), pause_s)
+                await within(pause_s, one.news.wait())
             one.news.clear()
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         if one.missing:
@@ -412,9 +413,12 @@ class RemovalDriver(Component):
         missing = await self._ask_for_silent(one.silent, one.answered)
         if missing or not one.silent:
             return missing
+        processes = self._member.processes
+        # Not those that vanish while the others are asked.
+        asked = {process.name for process in processes if process.is_silent}
         missing = await self._ask_for_silent(one.silent, one.answered)
         if not missing:
-            self._member.processes.found_nobody(one.answered)
+            processes.found_nobody(asked, one.answered)
             self._member.persist_changes()
         return missing
 
@@ -475,17 +479,17 @@ class RemovalDriver(Component):
         known = self._member.forget(node_id) or any(
             process.node_id == node_id for process in self._member.processes
         )
+        if not known:  # nor can it tell whether that node is gone
+            raise ValueError(
+                f"no node {node_id} was ever in a view with this one: say so at a member that has "
+                "met it"
+            )
         await self._member.persisted()
         request = pb.ForgetNodeRequest(node_id=node_id)
         others = self._placement.others
         answers = await asyncio.gather(
             *(self._calls.call(n, "ForgetNode", request) for n in others)
         )
-        if not known:
-            raise ValueError(
-                f"no node {node_id} was ever in a view with this one; the other members were asked "
-                "to forget it"
-            )
         return [
             node.address.node_id
             for node, answer in zip(others, answers, strict=True)

@@ -16,6 +16,7 @@ from peercached.background_writer import BackgroundWriter
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
 from peercached.directory.placement import Change, Placement
 from peercached.membership import NodeAddress, View
+from peercached.membership.view import MEMBERS_MAX
 from peercached.news import Event, News
 from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.directory.shared_epochs import SharedEpochs
@@ -333,6 +334,8 @@ class Removals:
             raise ValueError(
                 f"{len(request.positions)} positions of {len(request.answered)} members"
             )
+        if len(request.answered) > MEMBERS_MAX:
+            raise ValueError(f"{len(request.answered)} members: at most {MEMBERS_MAX} can be")
         answered = dict(zip(request.answered, request.positions, strict=True))
         others, ended, foreign = self._other_members(caller), [], 0
         for id in map(id_of, request.ids):

@@ -19,6 +19,7 @@ from peercached.peer.rpc.auth import AuthError
 from peercached.peer.rpc.client import Peers
 from peercached.peer.rpc.failures import CallFailed
 from peercached.removals.processes import Process
+from peercached.timeout import within
 
 # Removals that wait for the same process share one question for so many seconds.
 ASK_AGAIN_S = 0.5
@@ -61,8 +62,8 @@ class Ended:
 
     async def _ask(self, process: Process) -> Found:
         try:
-            reader, writer = await asyncio.wait_for(
-                asyncio.open_connection(process.host, process.peer_port), self._timeout_s
+            reader, writer = await within(
+                self._timeout_s, asyncio.open_connection(process.host, process.peer_port)
             )
         except ConnectionRefusedError:
             return Found.ENDED
@@ -78,7 +79,7 @@ class Ended:
         link = self._peers.link(join_host_port(process.host, process.peer_port))
         link.forget_session()  # it may be of the process that we ask for
         try:
-            await asyncio.wait_for(link.ready(), self._timeout_s)
+            await within(self._timeout_s, link.ready())
         except AuthError:
             is_another = link.claimed is not None and link.claimed.node_id != process.node_id
             return Found.ENDED if is_another else Found.LISTENING
@@ -97,7 +98,7 @@ class Ended:
         SETTINGS. With TLS it answers with an alert, or closes the connection."""
         writer.write(HTTP2_HELLO)
         try:
-            first = await asyncio.wait_for(reader.readexactly(FRAME_HEAD), self._timeout_s)
+            first = await within(self._timeout_s, reader.readexactly(FRAME_HEAD))
         except asyncio.IncompleteReadError as error:
             first = error.partial
         except (OSError, asyncio.TimeoutError):

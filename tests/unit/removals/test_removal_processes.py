@@ -116,10 +116,13 @@ def test_all_absent_lives_are_asked_for_while_one_is_silent() -> None:
     assert {process.node_id for process in processes.to_ask_for(nobody_left)} == {"a", "b"}
     assert processes.may_have_outlived_us() == {"a", "b"}
     assert processes.ended() == set()
-    processes.found_nobody(answered={11})
+    both = seen(view(A1, B1), view())
+    both.found_nobody({("b", 11)}, answered=())
+    assert [one.node_id for one in both.silent(nobody_left)] == ["a"], "it vanished meanwhile"
+    processes.found_nobody({("a", 1), ("b", 11)}, answered={11})
     silent = [process.node_id for process in processes.silent(nobody_left)]
     assert silent == ["b"], "that removal did not ask b, which had answered it before it vanished"
-    processes.found_nobody(answered=())
+    processes.found_nobody({("a", 1), ("b", 11)}, answered=())
     assert processes.to_ask_for(nobody_left) == []
     assert processes.may_have_outlived_us() == set()
     assert processes.ended() == {("a", 1), ("b", 11)}
@@ -142,7 +145,7 @@ def test_nothing_that_ends_the_wait_ends_the_debt(how: str) -> None:
     if how == "forgotten":
         processes.forget(a)
     elif how == "looks ended":
-        processes.found_nobody(answered=())
+        processes.found_nobody({("a", 1)}, answered=())
     elif how == "address taken":
         processes.see(view(B1, address("c", 3, port=ord("a"))), nobody_left, (), 0)
     else:
