@@ -28,6 +28,8 @@ from peercached.membership.view import MEMBERS_MAX, View
 FREE_JOINS = 6.0
 # Lighter joins (a single one, long ago) are not worth sending to a new node.
 WORTH_TELLING = 0.5
+# The most that another node is believed.
+TOLD_MAX = 2 * FREE_JOINS
 # Wait, as a multiple of the mean gap: a fairly regular flapper never stays up that long.
 SPARE = 2.0
 
@@ -126,9 +128,11 @@ class Flapping:
         )
 
     def learn(self, told: Iterable[SharedJoins], now: float) -> None:
-        """Keeps what this node counted itself; adds joins of other node ids."""
+        """Keeps what this node counted itself; adds joins of other node ids. A member may lie: no
+        node waits for longer than a flapping one does."""
         for one in told:
-            joins = Joins(one.weight, one.gap_s, now - one.age_s, now)
+            weight, gap_s = min(one.weight, TOLD_MAX), min(one.gap_s, self._timing.flap_wait_max_s)
+            joins = Joins(weight, gap_s, now - one.age_s, now)
             self._joins.setdefault(one.node_id, joins)
         self._keep_within_bounds()
 

@@ -332,7 +332,8 @@ class Membership:
         if view is None:
             return []
         roster = self._roster
-        roster.flapping.learn(update.joins, now)
+        if asked:
+            roster.flapping.learn(update.joins, now)
         is_master = self.is_master(now)
         if is_master:
             self._take_lead(now)
