@@ -48,6 +48,7 @@ class Settings(Component):
         self._read = read
         self.news = News()
         self._last = Reloaded()
+        self._one_at_a_time = asyncio.Lock()
 
     def settle_host(self) -> None:
         """Finds the address that peers are told, once for this start. Blocks (own_host.py)."""
@@ -61,6 +62,10 @@ class Settings(Component):
 
     async def reload(self) -> Reloaded:
         """Reads all sources again. When it returns, changed `live` keys are in force."""
+        async with self._one_at_a_time:  # or what was read earlier might be applied later
+            return await self._reload()
+
+    async def _reload(self) -> Reloaded:
         loop = asyncio.get_running_loop()
         try:
             # Reading files may block.
