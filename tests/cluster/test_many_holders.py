@@ -1,8 +1,11 @@
 """Pages with more holders than a lookup names."""
 
+from harness.cluster import Cluster
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
+
+from peercached.admin.client import AdminClient
 
 NODES = "abcdef"
 
@@ -21,10 +24,34 @@ def test_the_last_of_many_holders_is_found(make_cluster: MakeCluster) -> None:
         assert reader.has(keys), f"with {left}"
 
 
+def a_page_of_this_node_is_located_without_its_owners(cluster: Cluster) -> None:
+    keys = keys_of("here", 64)
+    worker = cluster[0].attach()
+    assert all(worker.set(keys))
+    with AdminClient(str(cluster[0].admin_path)) as admin:
+        for key in keys:
+            owners = [NODES.index(owner.node_id) for owner in admin.locate("test", key).owners]
+            if 0 not in owners:
+                break
+        else:
+            raise AssertionError("this node owns all digests")
+        for owner in owners:
+            cluster[owner].freeze()
+        try:
+            found = admin.locate("test", key)
+        finally:
+            for owner in owners:
+                cluster[owner].thaw()
+    assert not any(owner.answered for owner in found.owners)
+    assert [holder.node_id for holder in found.holders] == ["a"]
+    assert all(worker.client.remove(keys))
+
+
 def test_removed_page_is_gone_at_all_its_holders(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(len(NODES))
-    keys = keys_of("removed", 64)
+    cluster = make_cluster(len(NODES), member_ttl_s=30)
+    a_page_of_this_node_is_located_without_its_owners(cluster)
     workers = [cluster[at].attach() for at in range(len(NODES))]
+    keys = keys_of("removed", 64)
     for worker in workers[1:]:
         assert all(worker.set(keys))
     eventually(lambda: workers[0].has(keys), 10)

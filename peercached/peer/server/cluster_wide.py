@@ -104,17 +104,20 @@ class ClusterWide:
             return _NOT_YET if is_early else None
 
     async def locate(self, namespace: str, key: bytes) -> dict[str, Any]:
-        """Asks the key's owners for its holders. Returns the fields of admin.status.Located. Raises
-        ValueError for an empty key."""
+        """Asks the key's owners for its holders, and this node, which knows its own pages. Returns
+        the fields of admin.status.Located. Raises ValueError for an empty key."""
         if not key:
             raise ValueError("an empty key names no page")
         digest = self._engine.digest(namespace, key)
         namespace_id = self._engine.namespace_id(namespace)
         nodes = self._placement.nodes
         owners = [nodes[i] for i in self._engine.owners(digest) if i in nodes]
-        answers = await asyncio.gather(*(self._records_at(node, digest) for node in owners))
+        own, *answers = await asyncio.gather(
+            *(self._records_at(node, digest) for node in (self._placement.own, *owners))
+        )
+        here = [record for record in own[0] if record["is_self"]]
         holders: dict[tuple[str, int], dict[str, Any]] = {}
-        for records, _, _ in answers:
+        for records in (here, *(records for records, _, _ in answers)):
             for record in records:
                 holders.setdefault((record["node_id"], record["generation"]), record)
         return {
