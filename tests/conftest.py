@@ -7,6 +7,7 @@ import os
 import pytest
 import uvloop
 from harness import clock, stalls
+from harness.room import Room
 
 # Python exits with 120 if output that is left in a buffer cannot be written. Users have the buffer.
 os.environ.pop("PYTHONUNBUFFERED", None)
@@ -14,6 +15,10 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 # Workers of pytest-xdist look for free ports at the same time. Each has a range of its own, and
 # the demos that it starts inherit it.
 _PORTS = range(20_000, 32_000)
+
+_WITH_CLUSTERS = ("cluster", "deploy")
+# The first worker always goes on.
+_ROOM = Room() if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" else None
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw"):
     workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
@@ -31,7 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if _ROOM and item.path.parent.name in _WITH_CLUSTERS:
+        _ROOM.wait()
     stalls.watch()
 
 
