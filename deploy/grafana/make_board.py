@@ -254,8 +254,9 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
                 [
                     ("sum by (instance) (peercached_peer_channels{WHERE})", "{{instance}} out"),
                     (
-                        "sum by (instance) (peercached_rail_responders{WHERE})"
-                        " + sum by (instance) (peercached_tcp_served_channels{WHERE})",
+                        "sum by (instance) (peercached_tcp_served_channels{WHERE})"
+                        " + (sum by (instance) (peercached_rail_responders{WHERE})"
+                        " or 0 * sum by (instance) (peercached_tcp_served_channels{WHERE}))",
                         "{{instance}} in",
                     ),
                 ],
@@ -347,7 +348,13 @@ def _annotations() -> list[dict[str, Any]]:
             "textFormat": "{{instance}}",
         }
         for name, colour, expression in (
-            ("restart", "red", "changes(process_start_time_seconds{WHERE}[1m]) > 0"),
+            # A large pool keeps the port closed for minutes.
+            (
+                "restart",
+                "red",
+                "changes(process_start_time_seconds{WHERE}[15m]) > 0"
+                " unless changes(process_start_time_seconds{WHERE}[15m] offset 1m) > 0",
+            ),
             ("new view", "blue", "changes(peercached_view_number{WHERE}[1m]) > 0"),
             ("drain", "orange", "peercached_draining{WHERE} > 0"),
         )

@@ -60,7 +60,9 @@ def test_the_engines_open_the_workers_socket_and_are_configured_as_the_commands_
     ):
         assert spec["securityContext"]["supplementalGroups"] == group
         (engine,) = spec["containers"]
-        assert {"name": "peercached", "mountPath": run} in engine["volumeMounts"]
+        # Read-only: an engine must not put another socket in its place.
+        mount = {"name": "peercached", "mountPath": run, "readOnly": True}
+        assert mount in engine["volumeMounts"]
         (folder,) = (each for each in spec["volumes"] if each["name"] == "peercached")
         assert folder["hostPath"] == {"path": run, "type": "Directory"}
         (written,) = (each for each in engine["args"] if each.startswith(options))
