@@ -1,5 +1,5 @@
-"""Whole engines with two ranks (TP 2). Each rank is a process. Their bytes lie side by side in a
-chunk.
+"""Whole engines with two ranks: of TP, or of PP, where each has half of the layers. Each rank is a
+process. Their bytes lie side by side in a chunk.
 
 Slow, because each engine has three processes: `make test-vllm-slow`.
 """
@@ -16,24 +16,27 @@ from serving.tiny_model import Architecture, write_model
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ARCHITECTURE = Architecture()
-TP_2: Any = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
 
 
 class Engines(NamedTuple):
-    plain: Engine  # TP 2, without any connector
-    a: Engine  # TP 2
-    b: Engine  # TP 2
-    one_rank: Engine  # TP 1, beside the daemon of a
+    kind: str  # of ranks
+    plain: Engine  # two ranks, without any connector
+    a: Engine  # two ranks
+    b: Engine  # two ranks
+    one_rank: Engine  # beside the daemon of a
 
 
-@pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory, nodes: Any) -> Iterator[Engines]:
+@pytest.fixture(scope="module", params=["tensor", "pipeline"])
+def engines(
+    tmp_path_factory: pytest.TempPathFactory, nodes: Any, request: pytest.FixtureRequest
+) -> Iterator[Engines]:
     model = tmp_path_factory.mktemp("model")
     write_model(model, ARCHITECTURE)
     tiers = [
         transfer_config({"socket_path": str(nodes[place].socket_path)}, 64 << 20)
         for place in (0, 1, 0)
     ]
+    two: Any = {f"{request.param}_parallel_size": 2, "distributed_executor_backend": "mp"}
     with ExitStack() as stack:
 
         def start(name: str, config: Any, **options: Any) -> Engine:
@@ -43,9 +46,10 @@ def engines(tmp_path_factory: pytest.TempPathFactory, nodes: Any) -> Iterator[En
             return engine
 
         yield Engines(
-            start("plain", None, **TP_2),
-            start("a", tiers[0], **TP_2),
-            start("b", tiers[1], **TP_2),
+            request.param,
+            start("plain", None, **two),
+            start("a", tiers[0], **two),
+            start("b", tiers[1], **two),
             start("one rank", tiers[2]),
         )
 
@@ -65,7 +69,7 @@ def test_the_second_engine_gets_the_bytes_of_both_ranks(engines: Engines) -> Non
 
 def test_an_engine_with_one_rank_takes_none_of_the_pages(engines: Engines) -> None:
     """Its chunks have the same keys and the same number of bytes."""
-    prompt = prompt_of("one rank", 500)
+    prompt = prompt_of(f"{engines.kind}: one rank", 500)
     first = engines.a.answer(prompt, NEW_TOKENS)
     answer = engines.one_rank.answer(prompt, NEW_TOKENS)
     assert answer.cached_tokens == 0
