@@ -106,7 +106,7 @@ class Config(BaseModel):
     meta_port: Port = _key(
         31998,
         _IDENTITY,
-        "TCP port for the gRPC calls of peers: membership and directory.",
+        "TCP port for the gRPC calls of peers: membership, removals, pins and moves.",
         "Change it if the port is taken. For a head, change `discovery_addr` as well.",
         ge=1,
         le=65535,
@@ -114,7 +114,8 @@ class Config(BaseModel):
     data_port: Port = _key(
         31999,
         _IDENTITY,
-        "TCP port for peers that read pages. 0: any free port, and peers learn it.",
+        "TCP port for lookups, records, and pages over TCP. Peers need it with RDMA, too. 0: any "
+        "free port, and peers learn it.",
         "Change it if the port is taken or a firewall blocks it.",
         ge=0,
         le=65535,
@@ -240,8 +241,9 @@ class Config(BaseModel):
         _WORKERS,
         "Unix socket for the workers of this host, 107 bytes at most.",
         "Set it for several daemons on one host, or if containers share another folder.",
-        default_text="`/run/peercached/peercached.sock` if that folder is writable, else "
-        "`$XDG_RUNTIME_DIR/peercached/peercached.sock`",
+        default_text="`/run/peercached/peercached.sock` for root and if that folder is writable, "
+        "else `$XDG_RUNTIME_DIR/peercached/peercached.sock`, or "
+        "`/tmp/peercached-UID/peercached.sock` without that variable",
     )
     socket_mode: Mode = _key(
         "0660",
@@ -285,7 +287,8 @@ class Config(BaseModel):
     workers_max: Count = _key(
         64,
         _WORKERS,
-        "Worker processes that can be attached at once. The daemon refuses more.",
+        "Clients that can be attached at once. A process may have half of them; LMCache has one or "
+        "two for each model. The daemon refuses more.",
         "Raise it for more ranks on one host.",
         ge=1,
         le=4096,
@@ -445,7 +448,7 @@ class Config(BaseModel):
         "Further space, for the records that this node does not own. With the records of all "
         "nodes (128 others at most) it finds pages without asking. If they do not fit, or with 0, "
         "it keeps only the records that it owns.",
-        "Raise it if `peercached_copies_without_room_total` grows and memory is free.",
+        "Raise it if `peercached_copies_only_owned` is 1 and memory is free.",
         unit="records",
         ge=0,
         le=1_000_000_000,

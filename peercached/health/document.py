@@ -19,7 +19,7 @@ with values, and says what to do.
 
 The code of a finding never changes its meaning, so scripts and alerts can rely on it.
 `peercachectl status` shows it in brackets, `--json` has it in `health`, and Prometheus in
-`peercached_health_sentences{severity, code}`. `peercachectl doctor` repeats the errors.
+`peercached_health_sentences{severity, code}`. `peercachectl doctor` repeats the findings.
 
 An *error* stops a function of this node. A *warning* costs pages, speed or safety in part. An
 *info* explains a number, or can wait. While `status` shows the cause of a finding for the same

@@ -59,6 +59,11 @@ _SINGLES = (
         "operations.publishes_answered",
         "Batches of other nodes' records taken on data channels.",
     ),
+    Gauge(
+        "copies_only_owned",
+        "copies.only_owned",
+        "1 while the node stores only the records that it owns: those of all nodes do not fit.",
+    ),
     Counter(
         "unpublished",
         "operations.unpublished",
