@@ -51,7 +51,8 @@ class Running {
     const std::vector<Digest> digests_;
   };
 
-  static constexpr size_t kDigestsMax = 1 << 16;
+  // Of all drivers together. Each has room of its own (peercached/removals/ledger.py).
+  static constexpr size_t kDigestsMax = 1 << 20;
 
  private:
   struct Taken {

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from peercached.directory.layout import DIGEST_BYTES
+
+# Keys of the removals under way that one process has begun. It begins no more at itself, so no
+# member refuses it because of other drivers. Else drivers could wait for each other for ever.
+KEYS_OF_DRIVER_MAX = 1 << 16
 # Finished removals that we remember. A late request for a forgotten one is carried out again: pages
 # set since then become misses.
 OVER_MAX = 1 << 16
@@ -66,6 +71,9 @@ class Entry:
 class Ledger:
     def __init__(self) -> None:
         self.running: dict[RemovalId, Entry] = {}
+        self._keys: Counter[int] = (
+            Counter()
+        )  # of removals that run, by the incarnation that began them
         self._over: OrderedDict[RemovalId, None] = OrderedDict()
         # Ends that came before the removal, with the positions of those that have answered.
         self._early: OrderedDict[RemovalId, Mapping[int, int]] = OrderedDict()
@@ -73,9 +81,27 @@ class Ledger:
     def is_over(self, id: RemovalId) -> bool:
         return id in self._over
 
+    def begin(self, entry: Entry) -> None:
+        """OverflowError if too many of that driver are under way."""
+        keys = self._keys[entry.id.incarnation] + len(entry.digests) // DIGEST_BYTES
+        if keys > KEYS_OF_DRIVER_MAX:
+            raise OverflowError(
+                f"{keys} keys: one node removes at most {KEYS_OF_DRIVER_MAX} at a time"
+            )
+        self._keys[entry.id.incarnation] = keys
+        self.running[entry.id] = entry
+
+    def withdraw(self, id: RemovalId) -> Entry | None:
+        """As if it had never begun."""
+        entry = self.running.pop(id, None)
+        if entry is not None:
+            self._keys[id.incarnation] -= len(entry.digests) // DIGEST_BYTES
+            self._keys += Counter()  # forgets drivers without any
+        return entry
+
     def end(self, id: RemovalId) -> Entry | None:
         """Marks the removal as over. Returns its entry, or None if it does not run here."""
-        entry = self.running.pop(id, None)
+        entry = self.withdraw(id)
         if entry is not None:
             self._over[id] = None
             if len(self._over) > OVER_MAX:

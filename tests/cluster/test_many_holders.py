@@ -1,10 +1,13 @@
 """Pages with more holders than a lookup names."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from harness.cluster import Cluster
 from harness.fixtures import MakeCluster
-from harness.pages import keys_of
+from harness.pages import Pages, keys_of
 from harness.waiting import eventually
 
+from peercache_client import Status
 from peercached.admin.client import AdminClient
 
 NODES = "abcdef"
@@ -59,3 +62,15 @@ def test_removed_page_is_gone_at_all_its_holders(make_cluster: MakeCluster) -> N
     for worker in workers:
         assert not any(worker.get(keys))
     assert [daemon.status()["pool"]["keys"] for daemon in cluster.daemons] == [0] * len(NODES)
+    large_removals_of_several_nodes_end(workers[:3])
+
+
+def large_removals_of_several_nodes_end(workers: list[Pages]) -> None:
+    """Together they have more keys than a member once took. Each refused the others' for ever."""
+
+    def remove(number: int) -> list[Status]:
+        return workers[number].client.remove(keys_of(f"large {number}", 40_000), timeout_s=60)
+
+    with ThreadPoolExecutor(len(workers)) as threads:
+        for statuses in threads.map(remove, range(len(workers))):
+            assert set(statuses) == {Status.absent}

@@ -270,13 +270,13 @@ class Removals:
                 self.processes.changed = True
             # Enter it first: a process that leaves our view during the removal is owed it
             # (Processes.see).
-            self.ledger.running[id] = entry
             try:
+                self.ledger.begin(entry)
                 rows, entry.kept = await loop.run_in_executor(
                     None, self._engine.begin_removal, digests, id.mark
                 )
             except OverflowError as error:
-                self.ledger.running.pop(id, None)
+                self.ledger.withdraw(id)
                 raise Unable(f"{error} here") from error
             if self.ledger.running.get(id) is entry:
                 entry.begun = True
