@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -294,6 +295,33 @@ def test_get_without_silence_timeout_waits_for_the_write(
         thread.join()
         assert statuses == [Status.deadline]
         assert not region.segment.quarantined
+
+
+def test_a_handlers_exception_ends_a_get_without_silence_timeout(daemon: IpcStandIn) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    daemon.hang_on, daemon.writing = {ipc.GET}, True
+    with Client(daemon.path, "s", timeout_s=seconds(0.05), silence_timeout_s=None) as client:
+        region = client.alloc(4096)
+        client.ping(timeout_s=seconds(10))
+        former = signal.signal(signal.SIGALRM, interrupt)
+        late = threading.Timer(seconds(20), daemon.go_on.set)  # it would wait for ever
+        late.start()
+        # Handlers run when the get has waited for a second.
+        signal.setitimer(signal.ITIMER_REAL, seconds(0.05) + 1.5)
+        try:
+            with pytest.raises(Interrupted):
+                client.batch_get(["k"], region, [0], 4)
+            assert not daemon.go_on.is_set() and region.segment.quarantined
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, former)
+            late.cancel()
+            daemon.go_on.set()
 
 
 def test_buffers_go_on_through_a_new_region_after_a_stuck_write(

@@ -150,6 +150,11 @@ TEST_F(PublisherTest, ConcurrentSetsShareTheirRounds) {
   }
   for (auto& one : sets) EXPECT_TRUE(one.get());
   EXPECT_LT(transfer_.rounds, kSets - 2) << "one pushes for all that wait meanwhile";
+
+  transfer_.on_push = [](PushBatch&, Deadline) { throw std::bad_alloc(); };
+  EXPECT_THROW(set(kSets + 1), std::bad_alloc);
+  transfer_.on_push = [](PushBatch& batch, Deadline) { answer(batch, batch.to); };
+  EXPECT_TRUE(set(kSets + 2)) << "that round is over";
 }
 
 TEST_F(PublisherTest, SilentOwnerIsSlowAndThenInTrouble) {
@@ -157,6 +162,12 @@ TEST_F(PublisherTest, SilentOwnerIsSlowAndThenInTrouble) {
   EXPECT_FALSE(set(1, 50));
   EXPECT_FALSE(nodes_.slow(owner_, Clock::now())) << "it has answered in time: it has no records";
   EXPECT_TRUE(watcher_.troubles().empty()) << "the worker was impatient";
+  TimePoint pushed_until{};
+  transfer_.on_push = [&](PushBatch&, Deadline deadline) { pushed_until = deadline.at; };
+  const Digest one{1, 1};
+  const Deadline soon = Deadline::after_ms(10);
+  EXPECT_FALSE(publisher_.wait_told({&one, 1}, soon));
+  EXPECT_LE(pushed_until, soon.at);
   transfer_.rounds = 0;
   publisher_.set_patience(std::chrono::milliseconds(300));
   transfer_.on_push = [](PushBatch&, Deadline deadline) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "common/copy.h"
 #include "disk/disk_tier.h"
@@ -92,6 +93,7 @@ class MemoryTier final : public ColdTier {
   void set_quota(const Digest&, uint64_t) override {}
   DiskNamespaceUse use_of(const Digest&) const override { return {}; }
   bool scan(uint64_t&, std::vector<DiskPage>& pages) const override {
+    if (const auto first = std::exchange(before_scan, nullptr)) first();
     std::lock_guard lock(mutex_);
     for (const auto& [digest, stored] : pages_) pages.push_back(stored.page);
     return false;
@@ -154,7 +156,8 @@ class MemoryTier final : public ColdTier {
   }
 
   std::function<void()> before_read;
-  const std::byte* read_into = nullptr;  // destination of the last page read
+  mutable std::function<void()> before_scan;  // once
+  const std::byte* read_into = nullptr;       // destination of the last page read
   size_t queue_max = 1'000'000;
   bool hangs = false;
   std::atomic<uint64_t> reads{0};

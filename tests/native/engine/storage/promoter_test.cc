@@ -119,6 +119,12 @@ TEST_F(PromoterTest, PageRemovedDuringItsReadDoesNotComeBack) {
   EXPECT_FALSE(pages[0]);
   EXPECT_FALSE(in_pool(digest));
   EXPECT_EQ(record(digest), '-');
+  // All pages are dropped, and one comes from the disk when the pool's are gone.
+  store(0, 1);
+  tier_->before_scan = [&] { EXPECT_EQ(promote(digest), PromoteStatus::in_pool); };
+  cold_->drop_all();
+  EXPECT_FALSE(in_pool(digest));
+  EXPECT_FALSE(cold_->find(digest));
 }
 
 TEST_F(PromoterTest, WarmingStartsAtTheFirstPageAndIsBounded) {
