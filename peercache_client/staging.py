@@ -130,7 +130,7 @@ class Staging:
                     statuses[k] = status
                 refused = any(statuses[page] is Status.bad_region for page, _ in staged)
                 # The next round continues the chain after the last key of this one.
-                parent = _possible_parent(keys[chosen[-1]])
+                parent = possible_parent(keys[chosen[-1]])
             if op == Op.get:
                 for page, offset in staged:
                     if statuses[page]:
@@ -153,5 +153,6 @@ def _usable(region: Region) -> bool:
     return not region.segment.quarantined and not region.segment.lost
 
 
-def _possible_parent(key: Key) -> Key | None:
+def possible_parent(key: Key) -> Key | None:
+    """None for a key that no page can have."""
     return key if 1 <= len(key_bytes(key)) <= KEY_BYTES_MAX else None

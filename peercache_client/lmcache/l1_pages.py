@@ -17,7 +17,8 @@ from peercache_client import Client, Region, Status, _ipc
 from peercache_client.engine_settings import EngineSettings
 from peercache_client.lmcache.identity import make_model_namespace
 from peercache_client.rate_limited_log import RateLimitedLog
-from peercache_client.wire import KEY_BYTES_MAX
+from peercache_client.staging import possible_parent
+from peercache_client.wire import Key
 
 _LOOKUP_TIMEOUT_S: Final = 1.0
 # Of one request to the daemon, which has the settings' timeout.
@@ -160,8 +161,7 @@ class L1Pages:
     ) -> None:
         """The parts of one client: every part, or every second one. Sets `moved` of them."""
         for place in range(number, len(parts), len(clients)):
-            before = parts[place - 1][-1].key if place > 0 else b""
-            parent = before if 0 < len(before) <= KEY_BYTES_MAX else None
+            parent = possible_parent(parts[place - 1][-1].key) if place > 0 else None
             moved[place] = self._move_part(storing, clients[number], region, parts[place], parent)
             last = moved[place][-1]
             if last in _HOPELESS:
@@ -175,7 +175,7 @@ class L1Pages:
         client: Client,
         region: Region | None,
         pages: Sequence[Page],
-        parent: bytes | None,
+        parent: Key | None,
     ) -> list[Status]:
         keys = [page.key for page in pages]
         if region is None or not all(map(self._in_memory, pages)):

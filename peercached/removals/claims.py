@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from peercached.membership.view import MEMBERS_MAX
 from peercached.removals.processes import Process
 
 Name = tuple[str, int]  # node id, incarnation
-# Of one member: more nodes than a cluster has are made up.
-CLAIMED_MAX = 4096
 
 
 class Claims:
@@ -29,9 +28,9 @@ class Claims:
 
     def say(self, by: Name, away: Iterable[Process]) -> bool:
         """The member `by` names these processes, and no others any more. Returns whether that is
-        news."""
+        news. More than a cluster can have are made up."""
         before = self._by.pop(by, [])
-        now = [process for process in away if process.node_id != self._own_id][:CLAIMED_MAX]
+        now = [process for process in away if process.node_id != self._own_id][:MEMBERS_MAX]
         if now:
             self._by[by] = now
         return {process.name for process in before} != {process.name for process in now}

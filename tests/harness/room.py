@@ -8,7 +8,6 @@ the machine wait for a processor, and on a busy machine one test begins at a tim
 
 import fcntl
 import os
-import tempfile
 import threading
 from pathlib import Path
 from time import monotonic, sleep
@@ -29,9 +28,8 @@ class Room:
         self._cores = len(os.sched_getaffinity(0))
         self._runnable = 0.0
         self._waits = True
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
-        turn = Path(tempfile.gettempdir(), f"peercached-tests-{run}.turn")
-        self._turn = os.open(turn, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        # All workers lock this file here.
+        self._turn = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
         threading.Thread(target=self._run, daemon=True, name="room").start()
 
     def wait(self) -> None:

@@ -95,7 +95,7 @@ class Drain(Component):
         self._silent: dict[Node, str] = {}  # peers that gave no answer lately -> why
         self._rests = Rests(REST_MAX_S)
         self._task: asyncio.Task[None] | None = None
-        self._ends = False  # undo() is under way
+        self._is_undoing = False
         self.progress = Progress()
 
     @property
@@ -113,7 +113,7 @@ class Drain(Component):
     def start(self, limits: Limits) -> None:
         """Starts the drain; sets are refused from now on. Raises ValueError if the node already
         drains or has left."""
-        if self._ends or (self._task is not None and not self._task.done()):
+        if self._is_undoing or (self._task is not None and not self._task.done()):
             raise ValueError("it drains already: see peercachectl status")
         if self.progress.state == "left":
             raise ValueError("it has left the cluster: stop it, or restart it to bring it back")
@@ -131,11 +131,11 @@ class Drain(Component):
         left."""
         if self.progress.state in ("leaving", "left"):
             raise ValueError("it has left the cluster: restart the daemon to bring it back")
-        self._ends = True
+        self._is_undoing = True
         try:
             await self._undo()
         finally:
-            self._ends = False
+            self._is_undoing = False
 
     async def _undo(self) -> None:
         await self.stop()
@@ -147,7 +147,7 @@ class Drain(Component):
 
     async def before_stop(self, seconds: float) -> None:
         """Hands pages over for about `seconds` at most, because the process is about to end."""
-        if self._ends:
+        if self._is_undoing:
             return
         if self._task is None or self._task.done():
             if seconds <= 0 or self.progress.state == "left" or not self._takers():
