@@ -23,7 +23,7 @@ from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.heads import Heads
 from peercached.peer.rpc.node_key import NodeKey
 from peercached.peer.rpc.tls import Tls
-from peercached.service.settings import Settings
+from peercached.service.settings import ConfigChanged, Settings
 from peercached.service.signals import Stop
 from peercached.service.stopping import STOP_S, end_all
 from peercached.service.supervised import Supervised
@@ -98,6 +98,8 @@ async def run(
         remembered,
         name,
     )
+    if settings.config is not config:  # reloaded meanwhile
+        settings.news.post(ConfigChanged(settings.config))
     admin = AdminServer(config.admin_socket, daemon.operations, daemon.relay)
     try:
         # Before joining: a node that joins and then fails changes the ring twice for nothing.
