@@ -31,6 +31,7 @@ from peercache_client.rate_limited_log import RateLimitedLog, never_raises
 from peercache_client.vllm.identity import make_engine_namespace
 from peercache_client.vllm.lookups import Lookups
 from peercache_client.vllm.mover import Outcome, Transfer, make_mover
+from peercache_client.vllm.pipeline import check_pipeline
 from peercache_client.vllm.settings import Settings
 from peercache_client.vllm.shared_slots import SharedSlots
 
@@ -76,7 +77,8 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         locality: str | None = None,
         **ours: Any,
     ) -> None:
-        """Works without a daemon. `ours`: see `Settings`. ValueError for an invalid entry."""
+        """Works without a daemon. `ours`: see `Settings`. ValueError for an invalid entry, and for
+        ranks that vLLM mixes up."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self._settings = Settings.parse(ours)
         self.locality = None if locality is None else Locality(locality)
@@ -87,6 +89,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         self._requests: dict[str, _Request] = {}
         self._slot_count: int = primary_kv_view.shape[0]  # type: ignore[index]
         config = offloading_spec.config
+        check_pipeline(config)
         self._slots = SharedSlots(
             self._settings,
             f"vllm dp{config.parallel.data_parallel_index} pid {os.getpid()}",

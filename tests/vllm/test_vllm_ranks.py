@@ -6,16 +6,24 @@ Slow, because each engine has three processes: `make test-vllm-slow`.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from serving.engine import Engine, transfer_config
+from serving.engine import Engine, EngineDied, transfer_config
 from serving.prompts import BLOCK_TOKENS, NEW_TOKENS, prompt_of, whole_blocks
 from serving.tiny_model import Architecture, write_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-ARCHITECTURE = Architecture()
+ARCHITECTURE = Architecture(layers=4)
+
+TENSOR: Any = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+PIPELINE: Any = {
+    "pipeline_parallel_size": 2,
+    "distributed_executor_backend": "mp",
+    "worker_cls": "serving.pipeline_worker.PipelineWorker",
+}
 
 
 class Engines(NamedTuple):
@@ -36,7 +44,7 @@ def engines(
         transfer_config({"socket_path": str(nodes[place].socket_path)}, 64 << 20)
         for place in (0, 1, 0)
     ]
-    two: Any = {f"{request.param}_parallel_size": 2, "distributed_executor_backend": "mp"}
+    two = PIPELINE if request.param == "pipeline" else TENSOR
     with ExitStack() as stack:
 
         def start(name: str, config: Any, **options: Any) -> Engine:
@@ -88,3 +96,14 @@ def test_wrong_bytes_of_one_rank_are_another_answer(engines: Engines, rank: int)
     engines.b.spoil_loads(None)
     assert spoilt.cached_tokens == whole_blocks(700)
     assert not spoilt.same_as(right)
+
+
+def test_ranks_with_different_numbers_of_layers_are_refused(tmp_path: Path, nodes: Any) -> None:
+    """vLLM mixes their bytes in its host memory, so the answers would be wrong."""
+    write_model(tmp_path, Architecture(layers=3))
+    config = transfer_config({"socket_path": str(nodes[0].socket_path)}, 64 << 20)
+    with (
+        Engine("uneven", tmp_path, config, max_model_len=1024, **PIPELINE) as engine,
+        pytest.raises(EngineDied, match=r"first rank has 2 layers .* the model 3 layers"),
+    ):
+        engine.wait_ready()
