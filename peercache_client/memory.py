@@ -42,11 +42,12 @@ class Mapping(NamedTuple):
     path: str
 
 
-def read_mappings(begin: int = 0, behind: int = 1 << 64) -> list[Mapping]:
-    """This process's mappings that overlap addresses `begin` to `behind`, sorted by address."""
+def read_mappings(begin: int = 0, behind: int = 1 << 64, pid: int | None = None) -> list[Mapping]:
+    """The mappings of this or that process that overlap addresses `begin` to `behind`, sorted by
+    address. OSError."""
     mappings = []
     # A process with CUDA has thousands of lines, so lines outside the range are not parsed.
-    for line in Path("/proc/self/maps").read_bytes().splitlines():
+    for line in Path(f"/proc/{pid or 'self'}/maps").read_bytes().splitlines():
         start, _, rest = line.partition(b"-")
         if int(start, 16) >= behind:
             break

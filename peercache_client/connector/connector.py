@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import threading
 import time
 from array import array
 from collections.abc import Sequence
@@ -67,7 +66,6 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         self._buffers: HostBuffers | None = None
         self._suffixes: tuple[str, ...] = ()
         self._closed = False
-        self._counting = threading.Lock()
         # Of found pages that did not count in a match with hold_s, in the matches looked up again.
         self.unheld_tokens = 0
         self._look_again_at = 0.0
@@ -300,8 +298,7 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         if not pages:
             return
         tokens = pages * self.metadata.page_size
-        with self._counting:
-            self.unheld_tokens += tokens
+        self.unheld_tokens += tokens
         self._log_rarely.say(
             "unheld",
             f"a match is {tokens} tokens shorter than what the cluster has, because the holders "

@@ -31,7 +31,7 @@ from peercache_client.rate_limited_log import RateLimitedLog, never_raises
 from peercache_client.vllm.identity import make_engine_namespace
 from peercache_client.vllm.lookups import Lookups
 from peercache_client.vllm.mover import Outcome, Transfer, make_mover
-from peercache_client.vllm.pipeline import check_pipeline
+from peercache_client.vllm.ranks import check_ranks
 from peercache_client.vllm.settings import Settings
 from peercache_client.vllm.shared_slots import SharedSlots
 
@@ -78,7 +78,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         **ours: Any,
     ) -> None:
         """Works without a daemon. `ours`: see `Settings`. ValueError for an invalid entry, and for
-        ranks that vLLM mixes up."""
+        ranks that do not write into this memory."""
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self._settings = Settings.parse(ours)
         self.locality = None if locality is None else Locality(locality)
@@ -89,12 +89,13 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         self._requests: dict[str, _Request] = {}
         self._slot_count: int = primary_kv_view.shape[0]  # type: ignore[index]
         config = offloading_spec.config
-        check_pipeline(config)
+        address = _ipc.address_of(memory.byte_view(primary_kv_view))
+        check_ranks(config, address)
         self._slots = SharedSlots(
             self._settings,
             f"vllm dp{config.parallel.data_parallel_index} pid {os.getpid()}",
             self._make_namespace,
-            _ipc.address_of(memory.byte_view(primary_kv_view)),
+            address,
             self._slot_count,
             self.block_size_bytes,
         )

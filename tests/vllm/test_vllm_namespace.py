@@ -19,6 +19,13 @@ TP_2: Any = {
 }
 
 
+@pytest.fixture(autouse=True)
+def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from peercache_client.vllm import tier
+
+    monkeypatch.setattr(tier, "check_ranks", lambda *_: None)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def first(nodes: Any) -> Any:
     node = OffloadNode(nodes[0].socket_path)
