@@ -33,8 +33,10 @@ const CopyKernel best_kernel = copy_kernels().front();
 
 uint64_t copy_and_checksum(void* dest, const void* source, size_t bytes) {
   if (bytes <= kShortBytes) {
-    if (bytes > 0) std::memcpy(dest, source, bytes);
-    return checksum(source, bytes);
+    std::byte once[kShortBytes];  // a worker may change its memory meanwhile
+    if (bytes > 0) std::memcpy(once, source, bytes);
+    if (bytes > 0) std::memcpy(dest, once, bytes);
+    return checksum(once, bytes);
   }
   return run_kernel(best_kernel, static_cast<std::byte*>(dest),
                     static_cast<const std::byte*>(source), bytes);

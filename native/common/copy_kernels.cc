@@ -57,10 +57,13 @@ uint64_t finish_sum(const CopyKernel& kernel, uint64_t acc[8], std::byte* dest,
                     const std::byte* source, size_t mixed_bytes, size_t bytes) {
   const size_t stripes = (bytes - mixed_bytes - 1) / kStripeBytes;
   kernel.mix(acc, dest == nullptr ? nullptr : dest + mixed_bytes, source + mixed_bytes, stripes);
-  mix_last_stripe(acc, source + bytes - kStripeBytes);
+  // A worker may change its memory meanwhile, so these bytes are read once for both.
+  std::byte last[kStripeBytes];
+  std::memcpy(last, source + bytes - kStripeBytes, sizeof last);
+  mix_last_stripe(acc, last);
   if (dest != nullptr) {
-    const size_t done = mixed_bytes + stripes * kStripeBytes;
-    std::memcpy(dest + done, source + done, bytes - done);
+    const size_t left = bytes - mixed_bytes - stripes * kStripeBytes;
+    std::memcpy(dest + bytes - left, last + sizeof last - left, left);
     fence_copied_bytes();
   }
   return merged(acc, bytes);

@@ -69,20 +69,26 @@ File take_lock(Io& io, const Folder& folder) {
   return file;
 }
 
-void write_superblock(Io& io, const Folder& folder, const Identity& identity) {
-  const std::string &path = folder.path, &inside = folder.inside;
-  Superblock block;
-  block.identity = identity;
-  seal(block);
-  const std::string name = inside + "/" + kFormatName, new_name = inside + "/" + kNewFormatName;
+// Makes a file that a power cut leaves whole or does not leave at all.
+template <typename Block>
+int create(Io& io, const std::string& inside, const std::string& name, const Block& block) {
+  const std::string new_name = inside + "/" + kNewFormatName;
   const int fd = io.open(new_name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  if (fd < 0) refuse(path, "the daemon cannot write there", fd);
+  if (fd < 0) return fd;
   File file(io, fd);
   int error = write_all(io, fd, reinterpret_cast<const std::byte*>(&block), sizeof block, 0);
   if (error == 0) error = io.fdatasync(fd);
   if (error == 0) error = io.rename(new_name, name);
   if (error == 0) error = io.sync_directory(inside);
-  if (error != 0) refuse(path, "the daemon cannot write there", error);
+  return error;
+}
+
+void write_superblock(Io& io, const Folder& folder, const Identity& identity) {
+  Superblock block;
+  block.identity = identity;
+  seal(block);
+  const int error = create(io, folder.inside, folder.inside + "/" + kFormatName, block);
+  if (error != 0) refuse(folder.path, "the daemon cannot write there", error);
 }
 
 // False: there is no such file. Refuses the folder if the file is damaged.
@@ -188,7 +194,9 @@ void empty(Io& io, Folder& folder) {
 int write_note(Io& io, const std::string& inside, const TierNote& note) {
   RemovalsNote block{note, 0};
   seal(block);
-  const int fd = io.open(inside + "/" + kRemovalsName, O_WRONLY | O_CREAT, 0600);
+  const std::string name = inside + "/" + kRemovalsName;
+  const int fd = io.open(name, O_WRONLY, 0600);
+  if (fd == -ENOENT) return create(io, inside, name, block);
   if (fd < 0) return fd;
   File file(io, fd);
   return write_all(io, fd, reinterpret_cast<const std::byte*>(&block), sizeof block, 0);

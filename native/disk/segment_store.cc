@@ -62,9 +62,6 @@ class SegmentStore final : public ColdTier {
                     config.identity},
         log_(io_, log_config_, segments_, index_, health_, recovered_.next_number,
              [this] { maintenance_.wake(); }),
-        reader_(
-            io_, health_,
-            [this](const IndexEntry& entry) { lose(entry.digest, entry.sequence, entry.segment); }),
         maintenance_(
             io_, log_config_, config.carry, folder_, log_, segments_, index_, health_, on_evicted_,
             [this](const Digest& digest, uint64_t sequence, uint32_t segment) {
@@ -72,7 +69,10 @@ class SegmentStore final : public ColdTier {
             },
             [this] { write_behind_.writable_again(); }),
         write_behind_(log_, index_, namespaces_, health_, config, segment_bytes_,
-                      recovered_.last_sequence) {
+                      recovered_.last_sequence),
+        reader_(io_, health_, [this](const IndexEntry& entry) {
+          lose(entry.digest, entry.sequence, entry.segment);
+        }) {
     maintenance_.start();
   }
 
@@ -186,10 +186,11 @@ class SegmentStore final : public ColdTier {
   const LogConfig log_config_;
   Log log_;
   std::atomic<uint64_t> reads_absent_{0}, reads_late_{0};
-  // Declaration order matters: their threads end in the reverse order.
-  Reader reader_;
+  // Declaration order matters: their threads end in the reverse order. A read that fails late tells
+  // the write-behind.
   Maintenance maintenance_;
   WriteBehind write_behind_;
+  Reader reader_;
 };
 
 DiskStats SegmentStore::stats() const {

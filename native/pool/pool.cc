@@ -112,14 +112,15 @@ void Pool::Impl::unpin(uint32_t id) {
 }
 
 ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t parent,
-                                       const PageNamespace& ns, std::vector<RecordRow>& evicted,
-                                       uint32_t& id) {
+                                       const PageNamespace& ns, Replace replace,
+                                       std::vector<RecordRow>& evicted, uint32_t& id) {
   const uint64_t stride = space.stride_of(request.length);
   id = slots.find(request.digest);
   if (id != kNoSlot) {
     if (slots[id].state == SlotState::reserved) return ReserveOutcome::busy;
     if (slots[id].length == request.length) return ReserveOutcome::present;
     // Same key, another length: the old page is wrong for everyone who asks now.
+    if (replace == Replace::no) return ReserveOutcome::newer;
     if (is_in_use(slots[id])) return ReserveOutcome::busy;
   }
   if (request.length > kPageBytesMax || stride > space.capacity_bytes())
@@ -198,7 +199,7 @@ uint64_t Pool::size_bytes() const { return impl_->memory.size_bytes(); }
 Generation Pool::next_generation() { return impl_->next_generation(); }
 
 void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
-                   const PageNamespace& ns, std::span<Reservation> out) {
+                   const PageNamespace& ns, std::span<Reservation> out, Replace replace) {
   assert(out.size() >= requests.size());
   std::vector<RecordRow> evicted;
   {
@@ -209,7 +210,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
       if (i + 1 < requests.size()) impl_->slots.prefetch(requests[i + 1].digest);
       uint32_t id = kNoSlot;
       out[i] = {};
-      out[i].outcome = impl_->reserve_one(requests[i], before, ns, evicted, id);
+      out[i].outcome = impl_->reserve_one(requests[i], before, ns, replace, evicted, id);
       if (out[i].outcome == ReserveOutcome::present) {
         impl_->use(id, before, now_ms);
         impl_->pin(id);

@@ -81,6 +81,10 @@ struct KeptPage {
   explicit operator bool() const { return generation != 0; }
 };
 
+// Whether a page of the same key with another length is dropped: by a set, not by a copy of a page
+// that was set earlier.
+enum class Replace : uint8_t { yes, no };
+
 // A page in the result of hottest().
 struct HotPage {
   Digest digest;
@@ -95,6 +99,7 @@ enum class ReserveOutcome : uint8_t {
   present,    // already committed here with this length; pinned for the caller
   busy,       // another thread has it reserved, or it is pinned with another length: call
               // wait_settled and wait_replaceable, then retry
+  newer,      // Replace::no, and the pool has a page of this key with another length
   no_space,   // nothing more can be evicted
   too_large,  // larger than the pool
 };
@@ -201,10 +206,10 @@ class Pool {
   // Fills one Reservation per request, in order. `parent`: the key just before the first request's
   // key in the chain, or nullptr. If background eviction could not keep up, evicts pages in this
   // call. If the pool holds a page of the same key with another length, drops it and reserves a new
-  // slot (but while the old page is pinned, the outcome is `busy`). The sink gets the withdrawals
-  // of all pages that were evicted or dropped.
+  // slot, with Replace::yes (but while the old page is pinned, the outcome is `busy`). The sink
+  // gets the withdrawals of all pages that were evicted or dropped.
   void reserve(std::span<const PageRequest> requests, const Digest* parent, const PageNamespace& ns,
-               std::span<Reservation> out);
+               std::span<Reservation> out, Replace replace = Replace::yes);
   // `checksum` must be set. Writes the header last, in release order, and fills rows[i] with the
   // record to publish. The slots stay pinned for the caller, so that no withdrawal can overtake the
   // publication. Give `idle_ms` if the pages were last used elsewhere, that long ago; without it

@@ -40,7 +40,8 @@ struct Pool::Impl {
   // Reserves a slot for this page; otherwise the outcome says why not. `parent` is a slot or
   // kNoSlot. `id` becomes the slot found or made for the digest, or kNoSlot.
   ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, const PageNamespace& ns,
-                             std::vector<RecordRow>& evicted, uint32_t& id) REQUIRES(mutex);
+                             Replace replace, std::vector<RecordRow>& evicted, uint32_t& id)
+      REQUIRES(mutex);
   // Counts a committed page by its origin.
   void set_origin(Slot& slot, Origin origin) REQUIRES(mutex);
   // Until eviction starts.

@@ -51,9 +51,10 @@ ControlQueue::Question::Question(ControlQueue& queue, EventKind kind,
     : queue_(queue), deadline_(deadline) {
   std::lock_guard lock(queue_.mutex_);
   if (queue_.closed_ || queue_.refuse(payload.size())) return;
-  ticket_ = queue_.next_ticket_++;
-  queue_.questions_.emplace(ticket_, this);
-  queue_.push(kind, ticket_, deadline.at, payload);
+  const uint64_t ticket = queue_.next_ticket_++;
+  queue_.push(kind, ticket, deadline.at, payload);  // it may throw
+  queue_.questions_.emplace(ticket, this);
+  ticket_ = ticket;
   queue_.wake();
 }
 

@@ -79,7 +79,7 @@ void Adopter::Intake::commit(std::span<const ReadOp> landed, WriteGate& gate) {
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
   parts.pool.reserve(requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
-                     reservations);
+                     reservations, Replace::no);
 
   std::vector<PinnedPage> committing, aborting, pinned;
   std::vector<Digest> digests;

@@ -52,6 +52,7 @@ void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const
           piece.compared.push_back({i, reservations[k].page});
         }
         break;
+      case ReserveOutcome::newer:  // not for a set
       case ReserveOutcome::busy:
         set.busy.push_back(i);
         break;

@@ -1,6 +1,8 @@
 #include "engine/records/directory.h"
 
 #include <algorithm>
+#include <iterator>
+#include <unordered_set>
 #include <utility>
 
 namespace peercached {
@@ -63,12 +65,16 @@ bool Directory::is_owner() const { return owns_in(ring()); }
 bool Directory::was_owner() const { return owns_in(former_ring()); }
 
 void Directory::lookup(std::span<const Digest> digests, uint64_t view_number, Located& located) {
-  // Ours twice: a page may move from here to another node meanwhile, or back.
   std::vector<RecordRow> rows = own_records_(digests);
-  const bool none = rows.empty();
+  std::unordered_set<Digest, DigestHash> ours;
+  for (const RecordRow& row : rows) ours.insert(row.digest);
   const uint64_t final_view = records_.find(digests, rows);
-  if (none) {
-    for (const RecordRow& row : own_records_(digests)) rows.push_back(row);
+  // Ours twice: a page may move from another node to here meanwhile.
+  std::vector<Digest> others;
+  std::ranges::copy_if(digests, std::back_inserter(others),
+                       [&](const Digest& digest) { return !ours.contains(digest); });
+  if (!others.empty()) {
+    for (const RecordRow& row : own_records_(others)) rows.push_back(row);
   }
   const auto ring = this->ring();
   located.final = final_view != 0 && final_view == view_number && ring &&

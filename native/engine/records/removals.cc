@@ -43,6 +43,8 @@ void Removals::hide_older() {
   std::vector<RecordRow> rows;
   if (!cold.hide_older(rows)) janitor.write_removals();
   publisher.append(rows);
+  // Followers may have records of pages that are on the disk only.
+  publisher.feed().forget();
 }
 
 void Removals::show_older() {

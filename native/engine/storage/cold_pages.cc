@@ -87,7 +87,7 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
         write_down({&replaced, 1});
       }
       on_disk.set_at = journal_.last();
-      const auto done = [this, page](bool ok) { written(page, ok); };
+      const auto done = [this, page, drops = drops_](bool ok) { written(page, ok, drops); };
       if (gone || tier_->put(on_disk, page.payload(), done) != PutOutcome::queued)
         done_with.push_back(page);
     }
@@ -95,7 +95,7 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
   pool_.unpin(done_with);
 }
 
-void ColdPages::written(const PinnedPage& page, bool on_disk) {
+void ColdPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
   std::vector<RecordRow> dropped;
   pool_.withdrawals_of({&page, 1}, dropped);
   pool_.unpin({&page, 1});
@@ -104,6 +104,7 @@ void ColdPages::written(const PinnedPage& page, bool on_disk) {
   RecordRow row = dropped[0];
   std::lock_guard lock(mutex_);
   if (ended_) return;
+  if (drops != drops_) return tier_->remove({&row.digest, 1});  // drop_all() could not see it
   row.generation = pool_.next_generation();
   uint8_t in_pool = 0;
   pool_.contains({&row.digest, 1}, false, {&in_pool, 1});
@@ -266,7 +267,6 @@ void ColdPages::drop(std::span<const Digest> digests) {
 }
 
 bool ColdPages::drop_all() {
-  release();
   const auto drop_those = [&](const auto& some) { drop(digests_of(some)); };
   const auto drop_pool = [&] {
     uint32_t slot = 0;
@@ -274,10 +274,15 @@ bool ColdPages::drop_all() {
   };
   drop_pool();
   if (tier_) {
+    {
+      std::lock_guard lock(mutex_);
+      ++drops_;
+    }
     uint64_t at = 0;
     for_each_part<DiskPage>([&](auto& pages) { return tier_->scan(at, pages); }, drop_those);
     drop_pool();  // pages that came from the disk meanwhile
   }
+  release();  // not before: pages that are hidden may have been removed elsewhere
   const bool written = journal_.forget();
   note_removals();
   return written && journal_.sync();

@@ -133,8 +133,8 @@ class ColdPages {
   void remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows);
   // Sends them; a page on disk gets a non-resident record instead. Requires mutex_.
   void withdraw_of_disk(std::span<RecordRow> withdrawals);
-  // A page's write has ended: releases our pin.
-  void written(const PinnedPage& page, bool on_disk);
+  // A page's write has ended: releases our pin. `drops`: drops_ when it was queued.
+  void written(const PinnedPage& page, bool on_disk, uint64_t drops);
   bool hidden(const DiskPage& page) const {
     return page.set_at < hidden_below_.load(std::memory_order_acquire);
   }
@@ -146,6 +146,7 @@ class ColdPages {
   std::atomic<Position> hidden_below_{0};  // disk pages set before this position are hidden
   // See the top of the file. Lock order: before the pool's and the tier's.
   std::mutex mutex_;
+  uint64_t drops_ = 0;  // calls of drop_all()
   bool ended_ = false;
   std::unique_ptr<ColdTier> tier_;
 };

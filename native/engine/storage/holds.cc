@@ -118,7 +118,9 @@ std::string HoldTable::pin(std::span<const Digest> digests, TimePoint until, uin
     if (!is_pinned && !why.empty()) {
       ++pins_refused_;
       statuses[i] = PageStatus::no_space;
-      if (known == held_.end()) unneeded.push_back(pages[i]);
+      // It may be a newer page than the one that is held.
+      if (known == held_.end() || known->second.page.generation != pages[i].generation)
+        unneeded.push_back(pages[i]);
       continue;
     }
     put(digests[i],

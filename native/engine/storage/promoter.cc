@@ -126,8 +126,8 @@ void Promoter::Batch::reserve(std::span<const size_t> wanted) {
     for (size_t k : positions) requests.push_back({on_disk[k].digest, on_disk[k].length});
     std::vector<Reservation> reservations(requests.size());
     const DiskPage& first = on_disk[positions[0]];
-    promoter.pool_.reserve(requests, nullptr, {slot, first.namespace_id, first.epoch},
-                           reservations);
+    promoter.pool_.reserve(requests, nullptr, {slot, first.namespace_id, first.epoch}, reservations,
+                           Replace::no);
     for (size_t r = 0; r < positions.size(); ++r) {
       const size_t k = positions[r], i = missing[k];
       switch (reservations[r].outcome) {
@@ -141,6 +141,9 @@ void Promoter::Batch::reserve(std::span<const size_t> wanted) {
           break;
         case ReserveOutcome::busy:
           busy.push_back(k);
+          break;
+        case ReserveOutcome::newer:
+          out.statuses[i] = PromoteStatus::absent;
           break;
         case ReserveOutcome::no_space:
         case ReserveOutcome::too_large:

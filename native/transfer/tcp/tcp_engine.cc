@@ -41,6 +41,7 @@ struct Share {
 // Counts the movers that still work for one call.
 class Helpers {
  public:
+  ~Helpers() { wait(); }  // also after an exception: they use the caller's stack and memory
   void joins() {
     MutexLock lock(mutex_);
     ++working_;

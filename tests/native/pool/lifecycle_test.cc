@@ -116,6 +116,13 @@ TEST_F(PoolLifecycle, PageOfAnotherLengthReplacesTheOldOne) {
   const PinnedPage page = pin(1);
   EXPECT_EQ(page.length, 9000u);
   unpin(page);
+  // A copy of a page that was set earlier replaces nothing.
+  const PageRequest copied{digest_for(1), 4096};
+  Reservation copy;
+  pool->reserve({&copied, 1}, nullptr, namespace_slot, {&copy, 1}, Replace::no);
+  EXPECT_EQ(copy.outcome, ReserveOutcome::newer);
+  EXPECT_FALSE(copy.page);
+  EXPECT_TRUE(held(1));
 }
 
 TEST_F(PoolLifecycle, PinnedPageOfAnotherLengthIsNotReplaced) {

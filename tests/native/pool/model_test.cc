@@ -77,6 +77,8 @@ class PoolModel : public PageFixture, public ::testing::WithParamInterface<int> 
           EXPECT_NE(page->second.row.length, requests[i].length);
           EXPECT_TRUE(pinned(numbers[i]));
           break;
+        case ReserveOutcome::newer:
+          FAIL() << "only for copies of other nodes";
         case ReserveOutcome::no_space:
           EXPECT_FALSE(pins.empty()) << "an unpinned pool always has room";
           break;

@@ -125,6 +125,13 @@ TEST_F(ColdPagesTest, RemovedPageIsGoneEvenWithItsWritePending) {
   tier_->write_all();
   EXPECT_FALSE(tier_->find(digest));
   EXPECT_EQ(record(digest), '-');
+  // All pages are dropped while it is neither in the pool nor on the disk yet.
+  ASSERT_TRUE(set(digest));
+  evict(digest);
+  cold_->drop_all();
+  tier_->write_all();
+  EXPECT_FALSE(cold_->find(digest));
+  EXPECT_EQ(record(digest), '-');
   ASSERT_TRUE(set(digest));
   tier_->write_all();
   evict(digest);

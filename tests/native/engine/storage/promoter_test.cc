@@ -125,6 +125,13 @@ TEST_F(PromoterTest, PageRemovedDuringItsReadDoesNotComeBack) {
   cold_->drop_all();
   EXPECT_FALSE(in_pool(digest));
   EXPECT_FALSE(cold_->find(digest));
+  // Pages that may have been removed elsewhere stay hidden until they are dropped.
+  store(0, 1);
+  std::vector<RecordRow> rows;
+  cold_->hide_older(rows);
+  tier_->before_scan = [&] { EXPECT_EQ(promote(digest), PromoteStatus::absent); };
+  cold_->drop_all();
+  EXPECT_FALSE(in_pool(digest));
 }
 
 TEST_F(PromoterTest, WarmingStartsAtTheFirstPageAndIsBounded) {
