@@ -52,7 +52,8 @@ class Running {
   };
 
   // Of all drivers together. Each has room of its own (peercached/removals/ledger.py).
-  static constexpr size_t kDigestsMax = 1 << 20;
+  static constexpr size_t kDigestsMax = 1
+                                        << 22;  // of 64 nodes that each remove all they may at once
 
  private:
   struct Taken {
