@@ -33,18 +33,37 @@ def open_to_others(folder: Path) -> int:
     return mode if mode & 0o077 else 0
 
 
-def readers(config: Config, user: int) -> dict[str, str]:
-    """The keys of private files that somebody beside root and the uid `user` may read, and who."""
-    groups = [config.socket_group] * bool(config.socket_group) + config.worker_groups
-    workers = [group_number(name) for name in groups]
-    found = {}
-    for key in PRIVATE_KEYS:
-        group = reading_group(getattr(config, key))
-        if group is None:
-            continue
-        if others := others_in(group, user) or ["the workers"] * (group in workers):
-            found[key] = f"{', '.join(others)}, through the group {group_name(group)}"
-    return found
+class Readers:
+    """Finds users, beside root and the uid `user`, that may read private files.
+
+    Each group is looked up once: with LDAP a lookup may block or fail, and the daemon asks on its
+    event loop. A change of a group's members is seen after a restart."""
+
+    def __init__(self, config: Config, user: int) -> None:
+        """Looks up the groups of the files as they are now. ValueError if a group of the
+        configuration is unknown."""
+        self._config = config
+        self._user = user
+        groups = [config.socket_group] * bool(config.socket_group) + config.worker_groups
+        self._workers = {group_number(name) for name in groups}
+        self._known: dict[int, str] = {}  # by gid; empty: nobody
+        self.now()
+
+    def now(self) -> dict[str, str]:
+        """The keys of files that somebody may read, and who."""
+        found = {}
+        for key in PRIVATE_KEYS:
+            group = reading_group(getattr(self._config, key))
+            if group is not None and (who := self._who(group)):
+                found[key] = who
+        return found
+
+    def _who(self, group: int) -> str:
+        if group not in self._known:
+            others = others_in(group, self._user) or ["the workers"] * (group in self._workers)
+            through = f", through the group {group_name(group)}"
+            self._known[group] = ", ".join(others) + through if others else ""
+        return self._known[group]
 
 
 def reading_group(path: str) -> int | None:

@@ -69,7 +69,7 @@ def _access(config: Config, status: Status | None) -> list[Finding]:
         others = users.union(group.gr_mem) - {"root", private.DAEMON_GROUP}
         findings += access.check_members(sorted(others))
     if status is None:  # else its health names the readers
-        return findings + access.check_readers(private.readers(config, _daemons_user()))
+        return findings + access.check_readers(private.Readers(config, _daemons_user()).now())
     for key in private.PRIVATE_KEYS:
         gid = private.reading_group(getattr(config, key))
         if gid is not None:

@@ -68,7 +68,7 @@ class Heart:
                 status = self.status.line()
             except Exception:
                 log.exception("cannot compose the status line for the service manager")
-                return
+                continue
             if status != told:
                 self._notifier.status(status)
                 told = status

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
 from peercached.config import Config
-from peercached.config.private import WORKERS_GROUP, readers, remedy
+from peercached.config.private import WORKERS_GROUP, Readers, remedy
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
 from peercached.health.recent_growth import Lately
@@ -50,6 +50,9 @@ class SecurityStatus(Component):
     _interceptor: AuthInterceptor
     _peers: Peers
     _lately: Lately = field(default_factory=Lately, init=False)
+
+    def __post_init__(self) -> None:
+        self._readers = Readers(self._config, os.geteuid())
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
@@ -178,7 +181,7 @@ class SecurityStatus(Component):
             )
 
     def _say_readers(self, say: Say) -> None:
-        for key, who in readers(self._config, os.geteuid()).items():
+        for key, who in self._readers.now().items():
             say(
                 kinds.PRIVATE_FILE_OPEN,
                 f"{key} can be read by {who}. With it they can join as members.",

@@ -104,14 +104,19 @@ async def test_the_heart_beats_with_the_loop_and_not_without_it(manager: socket.
     heart.stop()
 
 
-async def test_status_line_is_sent_only_when_it_changes(
+async def test_status_line_is_sent_when_it_changes_and_after_a_failure(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peercached.service.heart.STATUS_EVERY_S", 0.01)
-    lines = iter(["one", "one", "two", *["two"] * 1000])
+    lines = iter(["one", "one", "", "two", *["two"] * 1000])
+
+    def line() -> str:
+        if found := next(lines):
+            return found
+        raise OSError("broken")
 
     heart = Heart(of(manager))
-    heart.status = cast(Any, SimpleNamespace(line=lambda: next(lines)))
+    heart.status = cast(Any, SimpleNamespace(line=line))
     heart.start()
     await asyncio.sleep(0.01)
     loop = asyncio.get_running_loop()
