@@ -133,6 +133,7 @@ class Pool(Part):
 class Quota(Part):
     """A namespace's use of the pool and its limit; counters since its last clear."""
 
+    id: Hex128 = ""  # of the namespace
     namespace: str = ""
     bytes: int = 0  # slots, including their headers
     quota_bytes: int = 0

@@ -26,7 +26,10 @@ class DataPlaneStatus(Component):
     def sections(self, stats: Stats) -> dict[str, Any]:
         return {
             **{name: stats.get(name, {}) for name in _SECTIONS},
-            "quotas": stats.get("quotas", []),
+            "quotas": [
+                {"id": self._engine.namespace_id(one["namespace"]), **one}
+                for one in stats.get("quotas", [])
+            ],
             "workers": [dict(worker) for worker in self._engine.workers()],
             "namespaces": [
                 {"id": self._engine.namespace_id(one["name"]), **one}

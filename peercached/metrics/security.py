@@ -80,5 +80,6 @@ def families(status: Status) -> Iterator[Metric]:
 
 
 def _by_namespace(quotas: Sequence[Quota], table: Sequence[Gauge]) -> Iterator[Metric]:
-    first = {quota.namespace: [quota] for quota in quotas[:_NAMESPACES_MAX]}
-    yield from labelled(first, "namespace", table)
+    """By id, as in demand.py: a name may contain a tenant's salt."""
+    first = {quota.id: [quota] for quota in quotas[:_NAMESPACES_MAX]}
+    yield from labelled(first, "namespace_id", table)

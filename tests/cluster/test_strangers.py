@@ -344,6 +344,7 @@ def test_a_page_beyond_its_namespaces_quota_is_refused_counted_and_logged(
     greedy = nodes[0].attach(namespace="greedy", page_bytes=8 << 20, room_pages=2)
     assert not any(greedy.set(keys_of("far too large", 2)))
     told = samples(nodes[0])
-    assert told("namespace_quota_refused_total", namespace="greedy") == 2
+    (found,) = nodes[0].status()["quotas"]
+    assert told("namespace_quota_refused_total", namespace_id=found["id"]) == 2
     eventually(lambda: "refused 2 pages of namespace 'greedy'" in nodes[0].log_text(), 15)
     assert modest.has(KEYS)

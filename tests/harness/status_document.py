@@ -85,6 +85,8 @@ def status_document() -> dict[str, Any]:
     status["security"] |= {"tls": True, "tls_seconds_left": 3600, "refused_handshakes": 2}
     status["security"] |= {"unauthenticated_calls": 3, "misfit_certificates": 4}
     status["tcp_server"]["unauthorised"] = 5
-    status["quotas"] = [{"namespace": "t/*", "bytes": 5, "quota_bytes": 10, "evictions": 1}]
+    status["quotas"] = [
+        {"id": "0b" * 16, "namespace": "tenant", "bytes": 5, "quota_bytes": 10, "evictions": 1}
+    ]
     status["workers"] = [{"regions": 2, "region_bytes": 2 << 20, "connections": 1}]
     return status
