@@ -178,7 +178,7 @@ class Roster:
 
     def bury_dead(self, now: float) -> None:
         for node_id in self.liveness.dead(now):
-            silent_s = self.liveness.silence_s(now)[node_id]
+            silent_s = now - self.liveness.last_heard(node_id)
             if self.mute.died(node_id, now):
                 log.warning("%s sends heartbeats but answers no call: it is put out", node_id)
             else:
