@@ -292,7 +292,7 @@ class Daemon:
         )
         self.server = server = PeerServer(servicer, interceptor, limits, secret, tls, news)
         latencies = Latencies(engine, placement)
-        pages, posts = routes(operations, latencies), {}
+        pages, posts = routes(operations, latencies, phase, intake), {}
         if config.metrics_dashboard:
             shows_names = config.metrics_namespace_names
             pages |= api_routes(operations, latencies, overview, relay, shows_names)

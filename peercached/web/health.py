@@ -4,25 +4,24 @@ and accepts sets."""
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
 
+from peercached.peer.handover.intake import Intake
+from peercached.phase import Phase
 from peercached.web.message import Request, Response, text
 from peercached.web.server import Handler
 
 
-def health_routes(source: Any) -> dict[str, Handler]:
+def health_routes(phase: Phase, intake: Intake) -> dict[str, Handler]:
     async def healthz(_: Request) -> Response:
         return text("ok")
 
     async def readyz(_: Request) -> Response:
-        now = source.status()
-        if now["node"]["starting"]:
-            return text("it starts", HTTPStatus.SERVICE_UNAVAILABLE)
-        if now["node"]["stopping"]:
-            return text("it stops", HTTPStatus.SERVICE_UNAVAILABLE)
-        drain = now["drain"]["state"]
-        if drain == "no":
-            return text("ok")
-        return text(f"it drains: {drain}", HTTPStatus.SERVICE_UNAVAILABLE)
+        if phase.starting:
+            why_not = "it starts"
+        elif phase.stops_since is not None:
+            why_not = "it stops"
+        else:
+            why_not = intake.refusal
+        return text(why_not, HTTPStatus.SERVICE_UNAVAILABLE) if why_not else text("ok")
 
     return {"/healthz": healthz, "/readyz": readyz}

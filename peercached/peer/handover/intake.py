@@ -22,9 +22,18 @@ class Intake:
     _catch_up: RemovalCatchUp
     _drain: Drain
 
+    @property
+    def refusal(self) -> str:
+        """Why this node takes no sets; empty if it takes them. Removals do not reach a node that is
+        out, so a page set here meanwhile could be read after its removal."""
+        if not self._drain.takes_sets:
+            return f"it drains: {self._drain.progress.state}"
+        if reason := self._cluster.waits:
+            return f"it waits to join the cluster: {reason}"
+        if self._catch_up.is_held_out:
+            return "it may have missed removals, and has yet to ask other nodes"
+        return ""
+
     def tend(self, now: float) -> None:
-        """Removals do not reach a node that is out, so a page set here meanwhile could be read
-        after its removal."""
         del now
-        is_out = bool(self._cluster.waits) or self._catch_up.is_held_out
-        self._engine.set_taking(self._drain.takes_sets and not is_out)
+        self._engine.set_taking(not self.refusal)
