@@ -299,7 +299,7 @@ class Daemon:
             pages |= dashboard_routes()
             posts = prefix_routes(Prefixes(engine, placement, records))
         self.web = web = WebServer(
-            config.metrics_host, config.metrics_port, pages, posts, {config.host}
+            config.metrics_host, config.metrics_port, pages, posts, {name or config.host}
         )
 
         # Whoever looks at all parts from time to time, or acts on what they tell.

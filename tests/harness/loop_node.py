@@ -50,6 +50,7 @@ class LoopNode:
         transports: dict[str, bytes] | None = None,
         member_ttl_s: float = 1.2,
         tls: Tls | None = None,
+        name: str = "",
         **settings: Any,
     ) -> None:
         self.port = port or free_port()
@@ -79,6 +80,7 @@ class LoopNode:
             incarnation or new_incarnation(),
             Heads(self.config.discovery_addr, self.config.host, self.port),
             build_ring,
+            name=name,
         )
         self.engine.runs_as(self.daemon.placement.own.address.incarnation)
 

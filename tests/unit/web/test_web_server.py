@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from harness.clock import seconds
+from harness.loop_node import LoopNode
 
 from peercached.web import server as web
 from peercached.web.message import Request, Response, json_document, text
@@ -397,6 +398,15 @@ async def test_only_addresses_and_own_names_are_answered() -> None:
         asked = get("/hello").replace(b"localhost", host.encode())
         status = b"200" if host in own else b"421"
         assert (await exchange(server, asked)).split()[1] == status, host
+    await server.stop()
+
+
+async def test_the_name_in_the_key_host_is_answered_though_peers_are_told_an_address() -> None:
+    node = LoopNode("a", name="kv1.example", metrics_host="127.0.0.1", metrics_port=0)
+    server = node.daemon.web
+    await server.start()
+    answer = await exchange(server, get("/readyz").replace(b"localhost", b"kv1.example"))
+    assert answer.endswith(b"it starts\n")
     await server.stop()
 
 
