@@ -61,7 +61,7 @@ def api_routes(
         return json_document(shown)
 
     async def whole(_: Request) -> Response:
-        return json_document(await overview.document())
+        return Response(await overview.json_for_web(), JSON)
 
     async def look_up(request: Request) -> Response:
         asked = request.arguments

@@ -1,11 +1,16 @@
-"""A node's summary of itself, and how receivers handle malformed summaries."""
+"""A node's summary of itself, and how receivers handle malformed or numerous summaries."""
 
+import asyncio
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from peercached.admin.status import Status
-from peercached.overview.overview import _report
+from peercached.membership import Member, NodeAddress
+from peercached.overview import overview
+from peercached.overview.overview import Overview, _report
 from peercached.overview.summary import HEALTH_MAX, Summary, summary_of
 from peercached.proto import peer_pb2 as pb
 
@@ -55,3 +60,56 @@ def test_a_report_is_checked_before_it_is_believed() -> None:
         _report(pb.NodeReport(node_id="a", summary='{"workers": "many"}'), 0.0)
     silent = _report(pb.NodeReport(node_id="a", incarnation=5, problem="gone"), 9.0)
     assert (silent.summary, silent.problem) == (None, "gone")
+
+
+def overview_of(nodes: int, asked: list[str]) -> Overview:
+    """The overview at a node that is no master. `asked`: methods called at the master."""
+    reports = [
+        pb.NodeReport(node_id=f"n{i}", incarnation=i + 1, summary=f'{{"pool_keys": {i}}}')
+        for i in range(nodes)
+    ]
+    members = [
+        {"node_id": f"n{i}", "incarnation": i + 1, "host": "h", "state": "alive",
+         "is_self": False, "suspect": False, "ring_share": 0.5}
+        for i in range(nodes)
+    ]  # fmt: skip
+
+    async def call(method: str, *_: Any, **__: Any) -> pb.OverviewReply:
+        asked.append(method)
+        await asyncio.sleep(0)
+        return pb.OverviewReply(reports=reports)
+
+    master = Member(NodeAddress("n0", 1, "10.0.0.1", 1, 2))
+    placement: Any = SimpleNamespace(
+        own=SimpleNamespace(address=NodeAddress("me", 9, "10.0.0.9", 1, 2)),
+        view=SimpleNamespace(members=[master], counter=3),
+    )
+    peers: Any = SimpleNamespace(link=lambda _: SimpleNamespace(call_within=call))
+    membership: Any = SimpleNamespace(members=lambda: members)
+    departures: Any = SimpleNamespace(document=lambda: [])
+    return Overview(placement, peers, None, membership, departures, 1)  # type: ignore[arg-type]
+
+
+async def test_web_readers_share_one_call_to_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    found = overview_of(2, asked)
+    first, second = await asyncio.gather(found.json_for_web(), found.json_for_web())
+    third = await found.json_for_web()
+    assert first is second is third
+    assert asked == ["Overview"]
+    document = json.loads(first)
+    assert (document["gathered_by"], document["view_number"]) == ("n0", 3)
+    assert [node["summary"]["pool_keys"] for node in document["nodes"]] == [0, 1]
+    monkeypatch.setattr(overview, "FRESH_S", 0.0)
+    assert await found.json_for_web() is not first
+    assert len(asked) == 2
+
+
+async def test_the_loop_runs_on_while_many_summaries_are_read() -> None:
+    making = asyncio.ensure_future(overview_of(100, []).json_for_web())
+    turns = 0
+    while not making.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 200
+    assert len(json.loads(await making)["nodes"]) == 100
