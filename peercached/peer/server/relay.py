@@ -65,7 +65,8 @@ class Relay:
 
     async def ask_for_web(self, node_id: str, method: str, left_s: float) -> bytes:
         """Like ask(), for strangers. They share the calls that are under way, and answers that are
-        not older than WEB_FRESH_S. So a flood of them costs each member one call a second."""
+        not older than WEB_FRESH_S. So a flood of them costs each member one call a second for each
+        method."""
         node = self._member(node_id)
         now = time.monotonic()
         begun_at, call = self._for_web.get((node_id, method), (0.0, None))
