@@ -75,7 +75,8 @@ class Security(Part):
     """Refused access to the meta port, and TLS state; counters since the start of the daemon."""
 
     cluster_secret: bool = False
-    secret: str = ""  # name of the secret that this node proves (config/cluster_secret.py)
+    # Name of the secret that this node proves; "none": it has none (config/cluster_secret.py).
+    secret: str = ""
     secrets_also_accepted: list[str] = Field(default_factory=list)  # their names
     older_secret: list[str] = Field(default_factory=list)  # callers that proved another one last
     tls: bool = False

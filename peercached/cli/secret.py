@@ -66,15 +66,19 @@ def secret(target: Target, as_json: bool, step: str, file: Path) -> None:
     except (SecretProblem, OSError) as error:
         remedy = f": {error.remedy}" if isinstance(error, SecretProblem) else ""
         raise exits.Failure(f"{file}: {error}{remedy}") from error
-    also = [name_of(other) if other else "no secret" for other in found.others]
-    proved = f"secret {name_of(found.value)}" if found.value else "no secret"
     if as_json:
+        also = list(map(name_of, found.others))
         print_json({"file": str(file), "secret": name_of(found.value), "also": also})
         return
-    click.echo(f"{file}: nodes prove {proved}", nl=False)
-    click.echo(f" and also accept {', '.join(also)}." if also else ".")
+    others = ", ".join(map(_words, found.others))
+    click.echo(f"{file}: nodes prove {_words(found.value)}", nl=False)
+    click.echo(f" and also accept {others}." if others else ".")
     if next_step:
         click.echo(next_step)
+
+
+def _words(secret: bytes) -> str:
+    return f"secret {name_of(secret)}" if secret else "no secret"
 
 
 def _done(step: str, file: Path) -> tuple[ClusterSecret, str]:

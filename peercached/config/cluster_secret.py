@@ -44,7 +44,9 @@ class SecretProblem(ValueError):
 
 
 def name_of(secret: bytes) -> str:
-    """Eight hexadecimal digits that tell secrets apart for people."""
+    """Eight hexadecimal digits that tell secrets apart for people; "none" for no secret."""
+    if not secret:
+        return "none"
     return hashlib.blake2b(secret, digest_size=4, person=b"peercached name").hexdigest()
 
 

@@ -194,8 +194,7 @@ class Secret:
 
     def names(self) -> tuple[str, list[str]]:
         """The name of the secret that this node proves, and of others that it accepts."""
-        others = (name_of(one) if one else "none" for one in self.cluster.others)
-        return name_of(self.value) if self.value else "none", list(others)
+        return name_of(self.value), list(map(name_of, self.cluster.others))
 
     def cluster_key(self) -> bytes:
         """The 16-byte key of the page digests: equal on all nodes, secret outside the cluster."""

@@ -60,7 +60,7 @@ class SecurityStatus(Component):
         return {
             "security": {
                 "cluster_secret": self._secret.present,
-                "secret": proved if self._secret.present else "",
+                "secret": proved,
                 "secrets_also_accepted": also,
                 "older_secret": self._sessions.older()[:OLDER_MAX],
                 **(self._tls.document() if self._tls is not None else {"tls_mode": ""}),

@@ -18,6 +18,8 @@ from peercache_client import Status
 from peercached.cli import exits
 from peercached.cli.connection import Target
 from peercached.cli.ctl import main
+from peercached.config.cluster_secret import read_secret
+from peercached.peer.rpc.auth import Secret
 
 DOCUMENT = {
     "node": {"id": "a", "incarnation": 5, "version": "0.1.0", "host": "10.0.0.1",
@@ -368,6 +370,16 @@ def test_a_file_that_cannot_be_read_is_wrong_usage(folder: Path) -> None:
     result = CliRunner().invoke(main, ["status", "--config", str(folder / "absent.toml")])
     assert result.exit_code == exits.USAGE
     assert "absent.toml" in result.output
+
+
+def test_secret_names_no_secret_as_the_status_document_does(folder: Path) -> None:
+    file = folder / "cluster.secret"
+    result = CliRunner().invoke(main, ["secret", "first", str(file), "--json"])
+    found = json.loads(result.output)
+    assert (found["secret"], found["also"]) == Secret(read_secret(file)).names()
+    assert found["secret"] == "none"
+    shown = CliRunner().invoke(main, ["secret", "use", str(file)]).output
+    assert f"nodes prove secret {found['also'][0]} and also accept no secret." in shown
 
 
 def test_help_of_every_command_explains_the_exit_codes() -> None:
