@@ -86,7 +86,7 @@ class Epochs:
         known = self.of(namespace_id)
         if not 0 < epoch < EPOCH_MAX:
             raise ValueError(f"epoch {epoch} of a namespace is not within 1..{EPOCH_MAX - 1}")
-        if not asked and epoch > max(EPOCH_TOLD_MAX, known + EPOCH_STEP):
+        if not asked and not self.is_credible(namespace_id, epoch):
             raise EpochTooHigh(f"epoch {epoch} of a namespace is far above {known}, the one here")
         if by and known == 0 and not self._first_clears.take(by):
             raise TooManyNamespaces(
@@ -102,6 +102,12 @@ class Epochs:
                 "too many namespaces have been cleared: the table of them is full, on all nodes"
             )
         return known
+
+    def is_credible(self, namespace_id: bytes, epoch: int) -> bool:
+        """Whether a peer can know of this epoch. It is 0 before the first clear."""
+        if len(namespace_id) != DIGEST_BYTES:
+            return False
+        return 0 <= epoch <= max(EPOCH_TOLD_MAX, self.of(namespace_id) + EPOCH_STEP)
 
     def next_of(self, namespace_id: bytes, now_us: int) -> int:
         """The epoch for a clear. Uses the wall clock: a node that was cut off, and has ended since,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from peercached.directory.layout import DIGEST_BYTES, REMOVED_BYTES, check_packed, mark_of
+from peercached.directory.layout import REMOVED_BYTES, check_packed, mark_of
 from peercached.directory.placement import Change, Node, Placement
 from peercached.membership import NodeAddress
 from peercached.peer.membership.cluster import Cluster
@@ -460,12 +460,11 @@ class RemovalCatchUp:
             )
             check_packed(reply.removed, REMOVED_BYTES, "removed")
             for running in reply.running:
-                check_packed(running.digests, DIGEST_BYTES, "digests")
-                id_of(running.id)
+                removals.check(running)
             for away in reply.away:
                 wire.address_of(away)
             for used in reply.epochs:
-                check_packed(used.namespace_id, DIGEST_BYTES, "namespace id")
+                removals.check_used(used)
         except (CallFailed, ValueError) as error:
             if isinstance(error, Refused) and error.code is grpc.StatusCode.FAILED_PRECONDITION:
                 self._is_outside = True

@@ -86,7 +86,7 @@ class Removals:
         self.epochs_before = dict(engine.namespace_epochs())
         unknown = remembered.epochs_unknown_upto
         self.epochs_used = EpochsUsed(
-            remembered.epochs_used,
+            [used for used in remembered.epochs_used if epochs.is_credible(*used)],
             engine.removals_last if unknown is None else unknown,
             engine.removals_last,
         )
@@ -359,20 +359,34 @@ class Removals:
         members = (node.address for node in self._placement.nodes.values())
         return {member.incarnation for member in members if not member.same_process(caller)}
 
-    async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
-        """Serves a Remove call of a member. Raises ValueError if the request is malformed or its
-        epoch cannot be taken, Unable if too many removals are in progress here, and LookupError if
-        the removal is not the caller's."""
+    def check(self, request: pb.RemoveRequest) -> RemovalId:
+        """Raises ValueError unless all members can carry this removal out."""
         check_packed(request.digests, DIGEST_BYTES, "digests")
-        if not request.digests and not request.HasField("id"):
-            told = await self.tell_followers()
-            return pb.RemoveReply(view_number=told.view, untold=told.untold)
-        id = id_of(request.id)
         if not 0 < len(request.digests) <= DIGESTS_MAX * DIGEST_BYTES:
             raise ValueError(
                 f"{len(request.digests) // DIGEST_BYTES} digests in one removal; 1 to {DIGESTS_MAX}"
                 " can be"
             )
+        if request.HasField("epoch"):
+            self.check_used(request.epoch)
+        return id_of(request.id)
+
+    def check_used(self, used: pb.NamespaceEpoch) -> None:
+        """Raises ValueError if no removal can have been made in this epoch."""
+        if not self._epochs.is_credible(used.namespace_id, used.epoch):
+            raise ValueError(
+                f"no removal can be made in epoch {used.epoch} of the namespace id "
+                f"{used.namespace_id[:DIGEST_BYTES].hex()} ({len(used.namespace_id)} bytes)"
+            )
+
+    async def answer(self, caller: NodeAddress, request: pb.RemoveRequest) -> pb.RemoveReply:
+        """Serves a Remove call of a member. Raises ValueError if the request is malformed or its
+        epoch cannot be taken, Unable if too many removals are in progress here, and LookupError if
+        the removal is not the caller's."""
+        if not request.digests and not request.HasField("id"):
+            told = await self.tell_followers()
+            return pb.RemoveReply(view_number=told.view, untold=told.untold)
+        id = self.check(request)
         if id.incarnation == self._own.incarnation:  # a member asks how it ended
             return pb.RemoveReply(over=id not in self.driven)
         if id.incarnation in self._other_members(caller):
