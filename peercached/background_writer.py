@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 State = TypeVar("State")
@@ -11,12 +12,14 @@ State = TypeVar("State")
 
 class BackgroundWriter(Generic[State]):
     """Use it on the event loop's thread. `state` returns a copy of the present state there, and
-    `write` writes it on another thread, one write at a time. `write` deals with its own failures.
-    All changes made during a write share the next one."""
+    `write` writes it on a thread of its own, one write at a time. A disk that hangs takes no thread
+    of other work. `write` deals with its own failures. All changes made during a write share the
+    next one."""
 
     def __init__(self, state: Callable[[], State], write: Callable[[State], object]) -> None:
         self._state = state
         self._write = write
+        self._thread = ThreadPoolExecutor(1, "background-writer")
         self._wanted = 0  # changes until now
         self._done = 0  # changes that `write` has seen
         self._task: asyncio.Task[None] | None = None
@@ -37,5 +40,5 @@ class BackgroundWriter(Generic[State]):
     async def _run(self) -> None:
         while self._done < (wanted := self._wanted):
             state = self._state()
-            await asyncio.get_running_loop().run_in_executor(None, self._write, state)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._write, state)
             self._done = wanted

@@ -114,7 +114,7 @@ class RemovalCatchUp:
         self._task = asyncio.ensure_future(self._go_on())
 
     async def _hide_older(self) -> None:
-        await asyncio.to_thread(self._engine.hide_older)
+        await self._removals.in_thread(self._engine.hide_older)
         self._is_held_back = True
         await self._confirm(await self._ask_all())  # nothing of before is served from now on
 
@@ -347,7 +347,7 @@ class RemovalCatchUp:
             self._removals.note_epochs(used)
             return
         told = b"".join(reply.removed for reply in replies.values())
-        news = set(_rows(await asyncio.to_thread(self._engine.unknown_removals, told)))
+        news = set(_rows(await self._removals.in_thread(self._engine.unknown_removals, told)))
         known: defaultdict[bytes, set[str]] = defaultdict(set)  # row -> nodes that know of it
         for node_id, reply in replies.items():
             for row in news.intersection(_rows(reply.removed)):
@@ -390,7 +390,7 @@ class RemovalCatchUp:
         )
         for at in range(0, len(removed), STEP_PAGES):
             packed = b"".join(removed[at : at + STEP_PAGES])
-            await asyncio.to_thread(self._engine.remove_local, packed)
+            await self._removals.in_thread(self._engine.remove_local, packed)
 
     async def _begin_empty(self) -> None:
         log.log(
@@ -400,7 +400,7 @@ class RemovalCatchUp:
         )
         self._is_emptying = True  # until then nobody may rely on what we remember
         try:
-            await asyncio.to_thread(self._engine.drop_all)
+            await self._removals.in_thread(self._engine.drop_all)
         finally:
             self._is_emptying = False
         self._removals.has_nothing_of_before()
@@ -567,7 +567,7 @@ class RemovalCatchUp:
             return None
         running = self._removals.ledger.running
         under_way = {id.mark for id in running}
-        removed = await asyncio.to_thread(self._engine.removals_since, position - 1)
+        removed = await self._removals.in_thread(self._engine.removals_since, position - 1)
         under_way |= {id.mark for id in running}
         return removed and b"".join(row for row in _rows(removed) if mark_of(row) not in under_way)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from peercached.background_writer import BackgroundWriter
 from peercached.directory.layout import DIGEST_BYTES, check_packed, digests_of
@@ -34,7 +35,11 @@ from peercached.removals.store import Remembered, RemovalStore
 if TYPE_CHECKING:
     from peercached._native import Engine
 
+T = TypeVar("T")
+
 DIGESTS_MAX = 1 << 16
+# Calls at a time that may wait for the journal.
+THREADS = 8
 # Seconds until another member takes over a removal after its driver is gone.
 ORPHANED_S = 10.0
 
@@ -107,6 +112,7 @@ class Removals:
         self.unsure = remembered.open
         self._carrying: dict[RemovalId, asyncio.Task[Entry]] = {}
         self._tasks = Tasks()
+        self._threads = ThreadPoolExecutor(THREADS, "removals")
         self._writer = BackgroundWriter(self._state, store.save)
         store.save(self._state())  # record this start
 
@@ -123,6 +129,9 @@ class Removals:
     async def stop(self) -> None:
         await self._tasks.stop()
         await self.persisted()
+        await asyncio.get_running_loop().run_in_executor(
+            None, lambda: self._threads.shutdown(wait=True, cancel_futures=True)
+        )
 
     def view_changed(self, change: Change) -> None:
         """Takes the view that is in force from now on."""
@@ -238,6 +247,11 @@ class Removals:
 
     # --- removals
 
+    async def in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        """Runs a call that may wait for the journal. It takes no thread of other work: if state_dir
+        hangs, only removals do."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+
     async def carry_out(
         self, id: RemovalId, digests: bytes, epoch: NamespaceEpoch | None
     ) -> Entry | None:
@@ -255,7 +269,6 @@ class Removals:
     async def _carry_out(
         self, id: RemovalId, digests: bytes, epoch: NamespaceEpoch | None
     ) -> Entry:
-        loop = asyncio.get_running_loop()
         entry = self.ledger.running.get(id)
         if entry is not None and entry.kept:
             return entry
@@ -272,8 +285,8 @@ class Removals:
             # (Processes.see).
             try:
                 self.ledger.begin(entry)
-                rows, entry.kept = await loop.run_in_executor(
-                    None, self._engine.begin_removal, digests, id.mark
+                rows, entry.kept = await self.in_thread(
+                    self._engine.begin_removal, digests, id.mark
                 )
             except OverflowError as error:
                 self.ledger.withdraw(id)
@@ -287,7 +300,7 @@ class Removals:
             self.persist_changes()
         else:
             # The pages are gone already: only retry the journal write that failed.
-            rows, entry.kept = await loop.run_in_executor(None, self._engine.remove_local, b"")
+            rows, entry.kept = await self.in_thread(self._engine.remove_local, b"")
         if entry.kept:
             entry.reached = self._engine.removals_last
         # Even without rows: a page may have just been evicted, and others may not know that yet.

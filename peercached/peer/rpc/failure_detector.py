@@ -181,20 +181,27 @@ class FailureDetector(Component):
 
     async def _prove(self) -> None:
         """All at once, because a proof takes a thread for a while."""
-        loop = asyncio.get_running_loop()
-        while nodes := self._unproved:
-            self._unproved = []
-            indices = [node.index for node in nodes]
-            proved = await loop.run_in_executor(
+        try:
+            while nodes := self._unproved:
+                self._unproved = []
+                proved = await self._proofs([node.index for node in nodes])
+                for node, proves in zip(nodes, proved, strict=True):
+                    if proves:
+                        self._answered(node, True)
+                    else:
+                        self.suspects.silent(node, time.monotonic(), lives=True)
+                self._schedule()
+        finally:
+            self._proving = False
+
+    async def _proofs(self, indices: list[int]) -> list[bool]:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
                 None, self._engine.prove_paths, indices, PING_TIMEOUT_S
             )
-            for node, proves in zip(nodes, proved, strict=True):
-                if proves:
-                    self._answered(node, True)
-                else:
-                    self.suspects.silent(node, time.monotonic(), lives=True)
-            self._schedule()
-        self._proving = False
+        except Exception:  # without an answer these nodes would never be pinged again
+            log.exception("cannot prove that pages come from suspects")
+            return [False for _ in indices]
 
     def _answered(self, node: Node, pages_can_come: bool = False) -> None:
         if self.suspects.answered(node, time.monotonic(), pages_can_come):

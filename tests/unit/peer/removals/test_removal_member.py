@@ -1,12 +1,17 @@
-"""Removals of one node "a" with the fake data plane: what members may tell it of them."""
+"""Removals of one node "a" with the fake data plane: what members may tell it of them, and a
+state_dir that hangs."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from harness.clock import seconds
 from harness.fake_engine import FakeEngine, digest_of
 
 from peercached.directory.epochs import EPOCH_MAX, EPOCH_TOLD_MAX, Epochs
@@ -27,18 +32,24 @@ NOBODY = cast(Any, None)
 
 
 def removals_of(engine: FakeEngine, store: RemovalStore) -> Removals:
-    placement = SimpleNamespace(own=OWN, nodes={0: OWN, 1: OTHER}, others=[OTHER])
+    placement = SimpleNamespace(
+        own=OWN, nodes={0: OWN, 1: OTHER}, others=[OTHER], view=SimpleNamespace(number=1)
+    )
     return Removals(
         cast(Any, engine),
         cast(Any, placement),
         Debts(OWN.address, store, False, 0),
         store,
-        NOBODY,
+        cast(Any, SimpleNamespace(told=told)),
         NOBODY,
         cast(Any, Epochs(cast(Any, engine))),
         None,
         News(),
     )
+
+
+async def told(digests: bytes) -> set[str]:
+    return set()
 
 
 async def is_taken(reply: pb.MissedRemovalsReply) -> bool:
@@ -86,3 +97,36 @@ async def test_epochs_used_that_make_no_sense_are_forgotten_at_the_start(tmp_pat
     engine = FakeEngine()
     engine.begin_removal(digest_of("page"), 1)
     assert removals_of(engine, store).epochs_missed(1) == [(NAMESPACE, 0), (NAMESPACE, 3)]
+
+
+class HangingDisk(RemovalStore):
+    """The journal and the file of a state_dir. Writes end when `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__("", "a")
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def save(self, state: Remembered) -> bool:
+        return self.goes_on.wait(seconds(20))
+
+    def begin_removal(self, digests: bytes, removal: int) -> tuple[bytes, bool]:
+        return b"", self.goes_on.wait(seconds(20))
+
+
+async def test_a_state_dir_that_hangs_takes_no_thread_of_other_work() -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    engine, disk = FakeEngine(), HangingDisk()
+    cast(Any, engine).begin_removal = disk.begin_removal
+    removals = removals_of(engine, disk)
+    disk.goes_on.clear()
+    removals.persist_unsure()
+    entry = asyncio.ensure_future(removals.carry_out(RemovalId(1, 1), digest_of("page"), None))
+    await asyncio.sleep(0)
+    try:
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "well"), seconds(5)) == "well"
+        assert not entry.done()
+    finally:
+        disk.goes_on.set()
+    assert cast(Any, await entry).kept
+    await removals.stop()

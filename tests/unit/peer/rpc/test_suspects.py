@@ -1,18 +1,21 @@
 """Suspicion of peers, and the backoff of pings to a suspect."""
 
+import asyncio
 import time
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
+from harness.waiting import eventually
 
 from peercached.directory.placement import Node
 from peercached.events import Events
 from peercached.membership import NodeAddress
 from peercached.news import News
+from peercached.peer.rpc import suspects as of_suspects
 from peercached.peer.rpc.failure_detector import FAIR_S, FailureDetector
-from peercached.peer.rpc.failures import Disconnected, TimedOut
+from peercached.peer.rpc.failures import Disconnected, ReadFailed, TimedOut
 from peercached.peer.rpc.suspects import PING_FIRST_S, PING_MAX_S, RELAPSE_S, Suspects
 
 
@@ -51,6 +54,23 @@ def test_peer_whose_pages_did_not_come_stays_suspect_until_they_can() -> None:
     assert not suspects.answered(peer, 1.0)
     assert suspects.answered(peer, 1.1, pages_can_come=True)
     assert not peer.suspect
+
+
+async def test_a_proof_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_suspects, "PING_FIRST_S", 0.001)
+    peer, pinged = node(), AsyncMock()
+    engine = Mock()
+    engine.prove_paths.side_effect = [RuntimeError("no thread is left"), [True]]
+    failures = FailureDetector(
+        engine,
+        cast(Any, SimpleNamespace(nodes={peer.index: peer}, own=None)),
+        cast(Any, SimpleNamespace(link=lambda _: SimpleNamespace(call_within=pinged))),
+        News(),
+        1.0,
+    )
+    failures.failed(peer, ReadFailed("its pages do not come"))
+    await asyncio.to_thread(eventually, lambda: not peer.suspect)
+    assert pinged.await_count == engine.prove_paths.call_count == 2
 
 
 def test_silent_peer_is_pinged_with_backoff_up_to_a_limit() -> None:
