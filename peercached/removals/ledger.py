@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -75,8 +75,6 @@ class Ledger:
             Counter()
         )  # of removals that run, by the incarnation that began them
         self._over: OrderedDict[RemovalId, None] = OrderedDict()
-        # Ends that came before the removal, with the positions of those that have answered.
-        self._early: OrderedDict[RemovalId, Mapping[int, int]] = OrderedDict()
 
     def is_over(self, id: RemovalId) -> bool:
         return id in self._over
@@ -107,16 +105,6 @@ class Ledger:
             if len(self._over) > OVER_MAX:
                 self._over.popitem(last=False)
         return entry
-
-    def note_end(self, id: RemovalId, answered: Mapping[int, int]) -> None:
-        """A removal is over that does not run here yet. It may still come (catch_up.py)."""
-        if id not in self._over:
-            self._early[id] = answered
-            if len(self._early) > OVER_MAX:
-                self._early.popitem(last=False)
-
-    def early_end(self, id: RemovalId) -> Mapping[int, int] | None:
-        return self._early.pop(id, None)
 
     def may_be_missed(self, driven: Container[RemovalId]) -> dict[int, int]:
         """By incarnation: position of the first removal under way that this process may miss. Those

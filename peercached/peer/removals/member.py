@@ -27,6 +27,7 @@ from peercached.peer.rpc.failures import Unable
 from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.debts import Debts
+from peercached.removals.early_ends import EarlyEnds
 from peercached.removals.epochs_used import EpochsUsed
 from peercached.removals.ledger import Entry, Ledger, NamespaceEpoch, RemovalId, Told
 from peercached.removals.processes import Process
@@ -107,6 +108,7 @@ class Removals:
         self.absent: set[str] = set()  # nodes that have not answered catch_up.py yet
         self.hides_older = False  # older pages are held back as long as we owe
         self.ledger = Ledger()
+        self._early = EarlyEnds()
         self.driven = OpenRemovals()
         # Removals begun here that were incomplete when the worker was answered.
         self.unsure = remembered.open
@@ -142,6 +144,7 @@ class Removals:
             self._engine.removals_last,
         )
         self._owing -= {node.index for node in (*change.added, *change.removed)}
+        self._early.keep_only({node.address.incarnation for node in self._placement.others})
         self._take_over_claims()
         self.persist_changes()
 
@@ -305,7 +308,7 @@ class Removals:
             entry.reached = self._engine.removals_last
         # Even without rows: a page may have just been evicted, and others may not know that yet.
         entry.told = await self.tell_followers(entry.digests)
-        if (answered := self.ledger.early_end(id)) is not None:
+        if (answered := self._early.take(id)) is not None:
             self.over([id], answered)
         return entry
 
@@ -357,8 +360,8 @@ class Removals:
                 foreign += is_running
             elif is_running:
                 ended.append(id)
-            else:
-                self.ledger.note_end(id, answered)
+            elif not self.ledger.is_over(id):
+                self._early.note(id, answered, caller.incarnation)
         self.over(ended, answered)
         if foreign:
             raise LookupError(
