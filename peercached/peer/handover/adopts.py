@@ -65,22 +65,22 @@ class Adopts(Component):
             raise Unable(f"{self._running} parts are being taken over already")
         if offer.epoch > 0:
             self._epochs.raise_for(caller, offer.namespace_id, offer.epoch)
+        work = asyncio.get_running_loop().run_in_executor(
+            None,
+            self._engine.adopt,
+            node.index,
+            offer.namespace_id,
+            offer.epoch,
+            offer.idle_ms,
+            min(offer.moves, MOVES_MAX),
+            offer.spilled,
+            offer.rows,
+            min(offer.timeout_ms, round(1000 * self._timeout_s)),
+        )
         self._running += 1
-        try:
-            found = await asyncio.get_running_loop().run_in_executor(
-                None,
-                self._engine.adopt,
-                node.index,
-                offer.namespace_id,
-                offer.epoch,
-                offer.idle_ms,
-                min(offer.moves, MOVES_MAX),
-                offer.spilled,
-                offer.rows,
-                min(offer.timeout_ms, round(1000 * self._timeout_s)),
-            )
-        finally:
-            self._running -= 1
+        work.add_done_callback(self._ended)
+        # If the caller gives up, the thread goes on, and counts until it ends.
+        found = await asyncio.shield(work)
         digests, why_not, full, free_bytes, coldest_idle_ms = found
         self._count(caller.node_id, digests, offer.rows)
         return pb.AdoptReply(
@@ -90,6 +90,9 @@ class Adopts(Component):
             free_bytes=free_bytes,
             coldest_idle_ms=coldest_idle_ms,
         )
+
+    def _ended(self, _: object) -> None:
+        self._running -= 1
 
     def _count(self, giver: str, digests: bytes, rows: bytes) -> None:
         named = set(digests_in(digests))
