@@ -59,9 +59,14 @@ def _ask(host: str) -> Future[list[str]]:
             future = _asking[host] = Future()
             future.set_running_or_notify_cancel()  # nobody who waits can cancel it for the others
             # A daemon thread: the process must be able to end before the resolver answers.
-            threading.Thread(
+            thread = threading.Thread(
                 target=_look_up, args=(host, future), name="resolve", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                del _asking[host]  # or all later callers would wait for this answer
+                raise OSError(f"no thread can ask the resolver: {error}") from error
     return future
 
 
@@ -72,7 +77,7 @@ def _look_up(host: str, future: Future[list[str]]) -> None:
         )
         found = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
         error = None
-    except (OSError, UnicodeError) as wrong:
+    except Exception as wrong:
         found, error = [], OSError(getattr(wrong, "strerror", None) or str(wrong))
     with _lock:
         del _asking[host]

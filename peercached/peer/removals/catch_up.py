@@ -20,6 +20,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -39,6 +40,7 @@ from peercached.peer.removals.replies import Answers, Replies
 from peercached.peer.rpc import pings, wire
 from peercached.peer.rpc.client import PeerLink, Peers
 from peercached.peer.rpc.failures import CallFailed, Refused, Unable
+from peercached.peer.rpc.tasks import retried
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.processes import NOT_KNOWN
 
@@ -164,14 +166,13 @@ class RemovalCatchUp:
 
     async def _pay(self) -> None:
         until = time.monotonic() + self._wait_s
-        while True:
-            try:
-                if not (await self._try_until(until) or self._were_strangers()):
-                    await self._begin_empty()
-                break
-            except Exception:  # it owes still, so it serves nothing
-                log.exception("asking for missed removals failed: trying again")
-                await asyncio.sleep(ASK_AGAIN_MAX_S)
+
+        async def ask() -> None:
+            if not (await self._try_until(until) or self._were_strangers()):
+                await self._begin_empty()
+
+        # Until it succeeds, this node owes and serves nothing.
+        await retried("asking for missed removals", ask, ASK_AGAIN_MAX_S)
         self._removals.owes_nobody()
         # At once: from here on another member may say that this node owes, which pauses it again.
         self._creditors.clear()
@@ -263,7 +264,8 @@ class RemovalCatchUp:
             self._removals.persist_changes()
 
     async def _go_on(self) -> None:
-        await self._try_until(float("inf"))
+        ask = partial(self._try_until, float("inf"))
+        await retried("asking for missed removals", ask, ASK_AGAIN_MAX_S)
         self._is_held_back = False
         self._engine.show_older()
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from peercached.config.values import split_address
 from peercached.membership.view import join_host_port
 from peercached.names import is_here, is_literal, is_loopback, look_up
-from peercached.peer.rpc.tasks import Tasks
+from peercached.peer.rpc.tasks import Tasks, retried
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ class Heads:
     def start(self) -> None:
         for name in dict.fromkeys(host for host, _ in self._entries):
             if name not in self._found:
-                self._tasks.spawn(self._follow(name))
+                follow = partial(self._follow, name)
+                self._tasks.spawn(retried(f"looking up {name}", follow, UNKNOWN_AGAIN_S))
 
     def stop(self) -> None:
         self._tasks.cancel()

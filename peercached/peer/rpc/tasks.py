@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+
+async def retried(what: str, work: Callable[[], Awaitable[T]], pause_s: float) -> T:
+    """Begins `work` again, after a pause, each time it fails. The log calls it `what`. For a
+    background task that must go on: nobody looks at its exception."""
+    while True:
+        try:
+            return await work()
+        except Exception:
+            log.exception("%s failed; will retry", what)
+            await asyncio.sleep(pause_s)
 
 
 class Tasks:

@@ -51,14 +51,15 @@ class WatchedFiles(Generic[_T]):
             return False
         try:
             found = self._read()
-        except FileProblem as error:
-            if str(error) != self.problem:
+        except Exception as error:  # parsers of broken contents may raise anything
+            problem = str(error) or type(error).__name__
+            if problem != self.problem:
                 log.warning(
                     "%s changed but cannot be used: %s (the old contents stay in use)",
                     self._what,
-                    error,
+                    problem,
                 )
-            self.problem = str(error)
+            self.problem = problem
             return False
         self._seen, self.problem = signature, ""
         if found == self.current:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from peercached.observe.port_holder import port_holder
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.connection_limits import ConnectionLimits
+from peercached.peer.rpc.tasks import retried
 from peercached.peer.rpc.tls import Tls
 from peercached.peer.server.auth_interceptor import AuthInterceptor
 from peercached.peer.server.servicer import PeerServicer
@@ -26,6 +28,7 @@ CONNECTIONS_MAX = 8192
 # When tls_mode changes: how long open calls may go on, and the pause after a failed attempt.
 CHANGE_GRACE_S = 0.2
 LISTEN_AGAIN_S = 1.0
+WATCH_AGAIN_S = 1.0
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", wire.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", wire.MESSAGE_BYTES_MAX),
@@ -68,12 +71,16 @@ class PeerServer:
 
     async def start(self, host: str, port: int) -> int:
         port = await self._listen(host, port)
-        self._watches.append(asyncio.ensure_future(self._limits.watch(port)))
-        self._watches.append(asyncio.ensure_future(self._secret.watch(self._news)))
+        self._watch("the connections to meta_port", lambda: self._limits.watch(port))
+        self._watch("the cluster secret's file", lambda: self._secret.watch(self._news))
         if self._tls is not None:
-            self._watches.append(asyncio.ensure_future(self._tls.watch()))
+            self._watch("the TLS files", self._tls.watch)
         self._host, self._port = host, port
         return port
+
+    def _watch(self, what: str, watch: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        work = retried(f"watching {what}", watch, WATCH_AGAIN_S)
+        self._watches.append(asyncio.ensure_future(work))
 
     def tls_mode_changed(self) -> None:
         """Listens with TLS, or without, as the mode says now. Open calls end, and peers repeat

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from unittest.mock import AsyncMock
+
+import pytest
+from harness.clock import seconds
 
 from peercached.membership import (
     Heartbeat,
@@ -14,6 +19,7 @@ from peercached.membership import (
     Verdict,
 )
 from peercached.membership.membership import Membership
+from peercached.peer.rpc import heads
 
 TIMING = Timing(1.0, 5.0)
 NOW = 1000.0
@@ -68,3 +74,16 @@ def test_an_address_that_leads_home_makes_a_head_and_is_asked_again() -> None:
     x.answered("forwarder:1", HeartbeatAnswer(Verdict.ACCEPTED, responder="b"), NOW + 1)
     assert x.is_master(NOW + 1)
     assert beats(x, NOW + 3) == ["forwarder:1"]
+
+
+async def test_a_name_is_asked_for_again_after_an_unexpected_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look_up = AsyncMock(side_effect=[RuntimeError("no thread is left"), ["10.0.0.9"]])
+    monkeypatch.setattr(heads, "look_up", look_up)
+    monkeypatch.setattr(heads, "UNKNOWN_AGAIN_S", 0.001)
+    known = heads.Heads(["heads:1"], "10.0.0.1", 1)
+    known.start()
+    await asyncio.wait_for(known.changed(), seconds(10))
+    known.stop()
+    assert known.places() == {"10.0.0.9:1": 0}

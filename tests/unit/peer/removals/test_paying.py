@@ -20,8 +20,12 @@ class Paying(RemovalCatchUp):
         debts = SimpleNamespace(owes=False)
         self.saved, self.answers = asyncio.Event(), asyncio.Event()
         self.said: list[bool] = []  # each call of set_paused()
+        self.shown = asyncio.Event()
         engine = SimpleNamespace(
-            set_paused=self.said.append, set_taking=lambda _: None, namespace_epochs=dict
+            set_paused=self.said.append,
+            set_taking=lambda _: None,
+            namespace_epochs=dict,
+            show_older=self.shown.set,
         )
         removals = SimpleNamespace(
             debts=debts, waits_for=set(), persisted=self.saved.wait, epochs_before={}
@@ -80,6 +84,16 @@ async def test_after_a_failure_it_stays_paused_and_asks_again(
     assert node.said == [True] and node.debts.owes
     await cast(Any, node._task)
     assert node.said == [True, False] and not node.debts.owes
+
+
+async def test_a_node_that_holds_pages_back_asks_again_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catch_up, "ASK_AGAIN_MAX_S", 0.0)
+    node = Paying([RuntimeError("no thread is left"), True])
+    node.answers.set()
+    await node._go_on()
+    assert node.shown.is_set()
 
 
 async def test_a_debt_that_has_ended_does_not_end_the_pause_of_the_next() -> None:

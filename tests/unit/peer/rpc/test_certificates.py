@@ -2,10 +2,12 @@
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from harness.said import said as findings
 
+from peercached.peer.rpc import tls as of_tls
 from peercached.peer.rpc.authority import Authority, files_of
 from peercached.peer.rpc.certificates import CertificateProblem, Files, covers, misfit, read
 from peercached.peer.rpc.tls import Tls
@@ -136,6 +138,19 @@ def test_new_files_are_taken_up(authority: Authority, files: Files, tmp_path: Pa
     assert tls.generation == 2
     assert tls.current.not_after > before.not_after
     assert said(tls) == []
+
+
+def test_files_that_a_library_fails_at_unexpectedly_keep_the_old_ones_and_are_reported(
+    authority: Authority, files: Files, tmp_path: Path
+) -> None:
+    loaded = Tls(files, "a", HOST)
+    issue(authority, tmp_path, lifetime=timedelta(days=60))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(of_tls, "read", Mock(side_effect=RuntimeError("no such curve")))
+        assert not loaded.look()
+        assert "no such curve" in said(loaded)[0][1]
+    assert loaded.look()
+    assert said(loaded) == []
 
 
 def test_broken_new_certificate_keeps_the_old_one_and_is_reported(
