@@ -9,7 +9,6 @@ The tier has the file of the scheduler's host. vLLM (0.32) does not check that
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from typing import Any
 from vllm.transformers_utils.config import get_config
 
 from peercache_client.memory import Mapping, read_mappings
-
-log = logging.getLogger(__name__)
 
 
 def check_ranks(config: Any, address: int) -> None:
@@ -50,8 +47,8 @@ def _check_hosts(ranks: int, address: int) -> None:
 
 
 def _other_processes() -> list[int]:
-    numbers = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return [pid for pid in numbers if pid != os.getpid()]
+    names = (path.name for path in Path("/proc").iterdir())
+    return [int(name) for name in names if name.isdigit() and int(name) != os.getpid()]
 
 
 def _size_in(pid: int, memory: Mapping) -> int:
@@ -76,21 +73,22 @@ def _mapped_size(memory: Mapping, mappings: list[Mapping]) -> int:
 def _check_layers(config: Any) -> None:
     ranks = config.parallel.pp_size
     first = sum(len(group.layer_names) for group in config.groups)
-    layers = _layers_of(config.model.name)
+    layers, problem = _layers_of(config.model.name)
     same = layers == first * ranks and len(config.groups) == 1
     if same and not os.environ.get("VLLM_PP_LAYER_PARTITION"):
         return
     raise ValueError(
         f"pipeline_parallel_size={ranks}: the first rank has {first} layers with a KV cache, the "
-        f"model {layers or 'an unknown number of'} layers. If not all ranks have the same layers, "
+        f"model {problem or layers} layers. If not all ranks have the same layers, "
         "vLLM mixes their bytes in the host memory (vllm#50821). Take a pipeline_parallel_size "
         "that divides the number of layers, and one kind of layers"
     )
 
 
-def _layers_of(model: str) -> int | None:
+def _layers_of(model: str) -> tuple[int, str]:
+    """The layers of the model, and why they are not known."""
     try:
-        return int(get_config(model, trust_remote_code=False).get_text_config().num_hidden_layers)
+        text = get_config(model, trust_remote_code=False).get_text_config()
+        return int(text.num_hidden_layers), ""
     except Exception as error:
-        log.warning("peercached: cannot read the configuration of %s: %s", model, error)
-        return None
+        return 0, f"an unknown number ({error}) of"

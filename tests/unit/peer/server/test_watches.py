@@ -1,4 +1,4 @@
-"""What the server on the meta port watches goes on after an unexpected error."""
+"""The watches of the meta port's server go on after an unexpected error."""
 
 from __future__ import annotations
 
