@@ -1,4 +1,4 @@
-"""Refuses engines whose ranks do not all write into the host memory that the tier has.
+"""Refuses an engine if some of its ranks do not write into the tier's host memory.
 
 The tier has the file of the scheduler's host. vLLM (0.32) does not check that
 
