@@ -42,6 +42,10 @@ class Claims:
         """The incarnations of the processes that owe somebody."""
         return {process.incarnation for _, process in self}
 
+    def creditors_of(self, incarnation: int) -> set[str]:
+        """The node ids of the members that this process owes."""
+        return {by[0] for by, process in self if process.incarnation == incarnation}
+
     def without(self, here: Collection[Name]) -> list[Process]:
         """Takes out the claims of processes that are not among the members `here`, and returns the
         processes that they named."""

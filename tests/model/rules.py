@@ -403,7 +403,8 @@ def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
     reach(w, m, node.process, node.journal.last)
     if m.sure and m.state_is_old:
         begin_empty(w, m)
-    entry = m.table.get((node.name, node.start if node.was_told else node.vouched))
+    process = (node.name, node.start if node.was_told else node.vouched)
+    entry = m.table.get(process)
     numbers: tuple[int, ...] | None = None
     is_old = m.state_is_old or (met_us and not node.was_told)
     if entry is not None and entry.missed_from != NOT_KNOWN and not is_old:
@@ -414,16 +415,20 @@ def ask(w: World, node: Node, m: Node, lost: bool) -> Reply | None:
     node.state_is_old |= met_us
     reach(w, node, m.process, m.journal.last)
     believed = not met
+    creditors = frozenset(by[0] for by, debtor, _ in m.claims if debtor == process)
     processes = may_come_back(m, node)
     claim(node, m.process, processes)
+    owing = entry is not None and entry.missed_from != 0
+    # A start asks one member, so that one must know all. Others ask those that they owe as well.
+    can_tell = owing or node.was_told or not creditors
     names = tuple(dict.fromkeys(n for n in numbers or () if n not in (0, m.running)))
     return Reply(
         vouches=m.sure and believed,
-        known=numbers is not None and believed,
-        owing=entry is not None and entry.missed_from != 0,
+        known=numbers is not None and believed and can_tell,
+        owing=owing,
         removed=names,
         running=m.running,
-        companions=m.waits_for,
+        companions=m.waits_for | creditors if node.was_told else m.waits_for,
         last_settled=m.vouched,
         upto=upto,
         processes=processes,

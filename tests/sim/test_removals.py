@@ -158,6 +158,28 @@ def test_claims_of_two_members_on_each_other_end_when_neither_has_any() -> None:
         assert not (ours.debts.must_tell(b) or ours.debts.must_tell(c))
 
 
+def test_a_debt_that_a_third_node_told_us_of_is_not_paid_without_the_creditor() -> None:
+    with settled(1, 3) as cluster:
+        debtor, third, creditor = (cluster.nodes[name] for name in ("n0000", "n0001", "n0002"))
+        cluster.remove(creditor, KEYS[1])
+        cluster.run(1.0)
+        cluster.cut(["n0000"], ["n0002"])
+        who = debtor.address
+        process = creditor.daemon.removals.processes.find(who.node_id, who.incarnation)
+        assert process is not None
+        process.heard_upto, process.missed_from, process.missed_last = 0, 1, 1
+        third.daemon.removals.claimed(creditor.address, [process])
+        while not debtor.daemon.removals.owes:
+            cluster.run(0.01)
+        for _ in range(200):  # its call of the creditor fails meanwhile
+            cluster.run(0.02)
+            assert debtor.engine.paused
+        cluster.net.cuts.clear()
+        cluster.run(2 * TTL_S)
+        assert not (debtor.engine.paused or debtor.daemon.removals.owes)
+        assert not (process.owes or third.daemon.removals.debts.has_debt(who))
+
+
 def test_nothing_is_known_while_pages_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is gone before the node has forgotten which processes it would tell what."""
     with settled(1, 2) as cluster:

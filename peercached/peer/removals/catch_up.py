@@ -308,17 +308,13 @@ class RemovalCatchUp:
             self._greeted.add(node)
 
     async def _try(self, replies: Replies) -> bool:
-        creditors = self._creditors.keys()
-        is_paid = not any(reply.owes for reply in replies.values())
-        if creditors and creditors <= replies.keys() and is_paid:
-            return True  # they had told us before they heard, or others had, that we have paid
         remembers = self._remembers
         answers = Answers(
             replies,
             self._removals,
             self._placement.own.address.node_id,
             {node.address.node_id for node in self._placement.others},
-            creditors,
+            self._creditors,
         )
         if remembers and (found := answers.enough()) is not None:
             await self._take(found)
@@ -543,6 +539,9 @@ class RemovalCatchUp:
             processes.heard(caller_now, request.heard, removals.ledger.running.values())
         removals.persist_changes()
         reply.owes = caller_now is None or caller_now.owes
+        creditors = removals.claims.creditors_of(request.last_settled)
+        if not request.starts:
+            reply.companions.extend(sorted(creditors - set(reply.companions)))
         reply.running.extend(running_of(removals))
         is_old = newest > request.before or reached > request.position
         is_unsure = self._state_is_old or self._is_emptying
@@ -551,6 +550,8 @@ class RemovalCatchUp:
         )
         if process is None or not (process.missed_from or process.was_away or request.starts):
             return reply  # if it was never away from us, it has missed what we have missed
+        if creditors and not process.owes:
+            return reply  # it has missed what we do not know of
         if process.is_unclear and request.starts:
             return reply
         removed: bytes | None = b""

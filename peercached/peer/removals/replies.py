@@ -33,9 +33,10 @@ class Answers:
         """The replies that together tell what we missed; None if they do not suffice yet."""
         if not self._members & self._creditors <= self._replies.keys():
             return None
-        if self._settled:
-            is_known = any(reply.known for reply in self._settled)
-            return _known(self._replies) if is_known else None
+        if any(map(self._is_enough, self._settled)):
+            return _known(self._replies)
+        if self._removals.starts and self._settled:
+            return None
         if self._removals.last_settled == 0 and self.others_wait():
             return None
         together = self._who_ended_together()
@@ -43,13 +44,20 @@ class Answers:
 
     def is_unknown(self) -> bool:
         """Whether no settled member and no node that ended with us can tell what we missed."""
-        if any(reply.known for reply in self._settled):
+        if any(map(self._is_enough, self._settled)):
             return False
-        if not self._settled:
-            together = self._who_ended_together()
-            return together is not None and not self._had_our_life(together)
-        all_of_them = self._members | self._creditors
-        return all_of_them <= self._replies.keys() or self._removals.last_settled == 0
+        have_all = self._members | self._creditors <= self._replies.keys()
+        if self._removals.starts and self._settled:
+            return have_all or self._removals.last_settled == 0
+        if not (self._removals.starts or have_all):
+            return False
+        together = self._who_ended_together()
+        return together is not None and not self._had_our_life(together)
+
+    def _is_enough(self, reply: pb.MissedRemovalsReply) -> bool:
+        """Whether this member, which is settled, can tell alone. If we were told that we owe, one
+        that saw us miss nothing may not know of that debt."""
+        return reply.known and (self._removals.starts or reply.owes)
 
     def others_wait(self) -> bool:
         """Whether other nodes wait for companions of their last process. A new node must not be
@@ -58,7 +66,8 @@ class Answers:
 
     def _who_ended_together(self) -> Replies | None:
         """Replies of the nodes that may have outlived us, of the nodes that may have outlived
-        those, and so on. None if one of them has not answered; sets Removals.absent."""
+        those, and so on. Or, if we were told that we owe, of those that told us, and of those that
+        we owe as they say. None if one of them has not answered; sets Removals.absent."""
         together: Replies = {}
         absent: set[str] = set()
         waiting = set(self._removals.waits_for)
@@ -73,7 +82,11 @@ class Answers:
         return None if absent else together
 
     def _had_our_life(self, replies: Replies) -> bool:
-        """Whether all these nodes can tell what we missed, or ended before us."""
+        """Whether all these nodes can tell what we missed, or ended before us. If we were told that
+        we owe, some may have heard meanwhile that we have paid."""
+        if not self._removals.starts:
+            told = (*replies.values(), *self._settled)
+            return all(reply.known or not reply.owes for reply in told)
         return all(
             reply.known or (node_id, reply.last_settled) in self._removals.ended_before_us
             for node_id, reply in replies.items()

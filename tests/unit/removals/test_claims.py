@@ -17,6 +17,7 @@ def test_a_member_s_last_word_counts() -> None:
     assert claims.say(MEMBER, [process("a", 11), process("b", 12), process("self", 13)])
     assert claims.say(OTHER, [process("b", 12)])
     assert claims.owing() == {11, 12}
+    assert claims.creditors_of(12) == {"m", "o"} and not claims.creditors_of(1)
     assert not claims.say(MEMBER, [process("b", 12), process("a", 11)]), "that is no news"
     assert claims.say(MEMBER, [])
     assert claims.owing() == {12} and not claims.are_of(MEMBER)
