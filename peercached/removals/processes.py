@@ -51,7 +51,7 @@ class Process:
     here: bool = True  # in our view
     waits: Waits = Waits.YES
     # Position in our journal of the first complete removal that it may have missed; 0: none. Or
-    # NOT_KNOWN: a member that is gone said that it has missed some.
+    # NOT_KNOWN: it has missed some, but only a member that is gone, or a journal, knew which.
     missed_from: int = 0
     is_unclear: bool = False  # Whether it may have missed removals from before our journal began.
     reached: int = 0  # The last position of its own journal that we heard of.
@@ -368,10 +368,11 @@ class Processes:
 
     def forget_all(self, began_at: int) -> None:
         """Call this if this node may have missed removals: then it cannot tell what other
-        processes missed. Those in our view stay as they are. `began_at`: where our journal begins
-        anew."""
+        processes missed. It still knows which of them did. Those in our view stay as they are.
+        `began_at`: where our journal begins anew."""
         self._began_at = began_at
         for process in self:
             if not process.here:
-                process.missed_from, process.is_unclear = 0, True
+                process.missed_from = NOT_KNOWN if process.owes else 0
+                process.is_unclear = True
         self.changed = True

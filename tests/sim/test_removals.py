@@ -121,6 +121,46 @@ def test_a_member_tells_of_missed_removals_that_it_knows_and_that_are_over() -> 
         assert not over.running
 
 
+def test_a_debt_whose_removals_nobody_knows_costs_all_pages() -> None:
+    """The younger node greets the older one, which has begun empty while the other was away."""
+    with settled(1, 2) as cluster:
+        older, younger = sorted(cluster.nodes.values(), key=lambda node: node.address.incarnation)
+        assert cluster.set(younger, KEYS[0])
+        cluster.remove(older, KEYS[1])
+        cluster.run(1.0)
+        process = older.daemon.removals.processes.find(younger.name, younger.address.incarnation)
+        assert process is not None
+        process.missed_from = process.missed_last = 1
+        process.heard_upto, process.here = 0, False
+        older.daemon.removals.processes.forget_all(1)
+        process.here, process.was_away = True, True
+        catch_up = younger.daemon.removal_catch_up
+        greeted = next(iter(younger.daemon.placement.others))
+        younger.process.do(partial(cluster.loop.create_task, catch_up._greet(greeted)))
+        cluster.run(5.0)
+        assert not process.owes and not younger.daemon.removals.owes
+        assert not younger.engine.pool
+
+
+def test_a_node_that_began_empty_is_not_enough_for_a_process_that_was_away() -> None:
+    with settled(1, 2) as cluster:
+        ours, other = cluster.nodes["n0000"], cluster.nodes["n0001"].address
+        process = ours.daemon.removals.processes.find(other.node_id, other.incarnation)
+        assert process is not None
+        answers = []
+
+        async def ask() -> None:
+            request = pb.MissedRemovalsRequest(last_settled=other.incarnation)
+            answers.append(await ours.daemon.removal_catch_up.answer(other, request))
+
+        for process.is_unclear in (False, True):
+            process.missed_from = process.missed_last = 1
+            process.heard_upto = 0
+            ours.process.do(partial(cluster.loop.create_task, ask()))
+            cluster.run(0.1)
+        assert [(answer.owes, answer.known) for answer in answers] == [(True, True), (True, False)]
+
+
 def test_a_removal_that_an_earlier_start_knew_is_no_news() -> None:
     """Or one node after the other would say that members may have missed it."""
     with settled(1, 4) as cluster:

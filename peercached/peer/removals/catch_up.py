@@ -253,6 +253,8 @@ class RemovalCatchUp:
             await self._begin_empty()
         elif reply.known:
             await self._take({name: reply})
+        elif reply.owes and reply.settled:  # it cannot say what we have missed
+            return self.must_compare(node.address)
         await self._carry_out_running({name: reply})
         self._accept(node, reply)
         await self._confirm({name: reply})
@@ -552,7 +554,7 @@ class RemovalCatchUp:
             return reply  # if it was never away from us, it has missed what we have missed
         if creditors and not process.owes:
             return reply  # it has missed what we do not know of
-        if process.is_unclear and request.starts:
+        if process.is_unclear and (request.starts or not process.is_new):
             return reply
         removed: bytes | None = b""
         if process.missed_from:

@@ -252,6 +252,20 @@ def test_empty_start_waits_for_silent_lives_with_unknown_missed_removals() -> No
     assert missed(processes) == {"a": 9, "b": 0}, "we know what it misses from now on"
 
 
+def test_a_debt_outlives_an_empty_start() -> None:
+    processes = asked(view(A1, B1), view(B1))
+    processes.over(begun(processes, 5), answered={11})
+    processes.forget_all(6)
+    assert missed(processes) == {"a": NOT_KNOWN, "b": 0}
+    processes.over(begun(processes, 9), answered={11})
+    assert missed(processes) == {"a": NOT_KNOWN, "b": 0}
+    processes.see(view(A1, B1), nobody_left, (), 9)
+    a = processes.find("a", 1)
+    assert a is not None and a.owes and not a.is_new, "so it is told"
+    processes.heard(a, 9)
+    assert not a.owes
+
+
 def test_a_node_that_told_of_a_removal_has_not_missed_it() -> None:
     processes = asked(view(A1, B1), view())
     processes.removed(5, told_by={"a"})
