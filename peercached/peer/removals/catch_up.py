@@ -103,6 +103,10 @@ class RemovalCatchUp:
         if await self._try_until(time.monotonic() + self._wait_s):
             return
         removals = self._removals
+        if not self._remembers:
+            # _try() would drop them, too. And their positions are of a journal that is gone, so the
+            # engine cannot tell which of them are older.
+            await asyncio.to_thread(self._engine.drop_all)
         if self.is_needed:
             removals.hides_older = True
             log.warning(
