@@ -303,8 +303,7 @@ class RemovalCatchUp:
     async def _confirm(self, replies: Replies) -> None:
         """Tells the members that we have heard all that they had to tell. From then on they use our
         records, so the owners hear first which pages are gone."""
-        if not self._removals.starts:  # else nobody has a record of this start yet
-            await self._removals.tell_followers()
+        await self._removals.tell_followers()  # before this node serves it has none: no wait
         nodes = {node.address.node_id: node for node in self._placement.others}
         confirmed = [(nodes[name], reply) for name, reply in replies.items() if name in nodes]
         await asyncio.gather(*(self._ask(node, heard=reply.reached) for node, reply in confirmed))

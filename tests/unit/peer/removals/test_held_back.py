@@ -104,3 +104,13 @@ async def test_older_pages_are_dropped_if_nothing_tells_which_are_older() -> Non
         if not is_known:
             assert node.did.index("drop") < node.did.index("hide")
         await node.stop()
+
+
+async def test_followers_hear_what_was_hidden_again_before_members_use_its_records() -> None:
+    node = Starting()
+    await node.run()
+    node.did.clear()
+    await node._hide_older_again()
+    await node.stop()
+    hidden = node.did.index("hide")
+    assert node.did[hidden + 1 : hidden + 3] == ["tell followers", "heard"]
