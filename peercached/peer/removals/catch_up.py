@@ -91,7 +91,8 @@ class RemovalCatchUp:
         self._task: asyncio.Task[None] | None = None
         # By node id: processes that have told us, while we ran, that we owe.
         self._creditors: dict[str, NodeAddress] = {}
-        self._confirmed: dict[int, float] = {}  # by incarnation: when it heard that we have paid
+        # By incarnation: when we told it that we have paid, or serve nothing of before.
+        self._confirmed: dict[int, float] = {}
         self._greeted: set[Node] = set()  # members with whom we have compared since they came
         self._talking: dict[Node, asyncio.Task[None]] = {}
 
@@ -106,7 +107,7 @@ class RemovalCatchUp:
         if not self._remembers:
             # _try() would drop them, too. And their positions are of a journal that is gone, so the
             # engine cannot tell which of them are older.
-            await asyncio.to_thread(self._engine.drop_all)
+            await self._removals.in_thread(self._engine.drop_all)
         if self.is_needed:
             removals.hides_older = True
             log.warning(
@@ -133,6 +134,10 @@ class RemovalCatchUp:
         finally:
             self._engine.set_paused(bool(self._creditors))  # a later debt may have begun
 
+    def _begin_again(self) -> None:
+        if self._task_again is None or self._task_again.done():
+            self._task_again = asyncio.ensure_future(self._hide_older_again())
+
     def must_compare(self, by: NodeAddress) -> None:
         """A peer says that this node owes. Serves nothing until both have compared."""
         removals = self._removals
@@ -145,9 +150,8 @@ class RemovalCatchUp:
             return  # it may have said so before it heard us; if not, it says so again
         if removals.owes and not self._creditors:
             # It starts, and asks all members anyway.
-            is_again = self._task_again is not None and not self._task_again.done()
-            if self._is_held_back and not is_again:
-                self._task_again = asyncio.ensure_future(self._hide_older_again())
+            if self._is_held_back:
+                self._begin_again()
             return
         self._creditors[by.node_id] = by
         removals.waits_for.add(by.node_id)
@@ -272,7 +276,6 @@ class RemovalCatchUp:
     async def _go_on(self) -> None:
         ask = partial(self._try_until, float("inf"))
         await retried("asking for missed removals", ask, ASK_AGAIN_MAX_S)
-        self._is_held_back = False
         self._engine.show_older()
 
     async def _try_until(self, deadline: float) -> bool:
@@ -284,13 +287,22 @@ class RemovalCatchUp:
                 self.is_held_out, pause_s = True, ASK_AGAIN_S
             else:
                 self._is_outside = False
+                if (again := self._task_again) is not None:
+                    await asyncio.wait([again])
                 replies = await self._ask_all()
                 is_paid = await self._try(replies)
-                if is_paid or self._is_held_back:
+                if is_paid:
                     await self._confirm(replies)
+                elif self._is_held_back and self._was_away_since(replies):
+                    self._begin_again()
+                elif self._is_held_back:
+                    await self._confirm(replies)
+                if self._task_again is not again:
+                    continue  # it was away meanwhile, so these answers may lack what it missed
                 self.is_held_out = not (is_paid or self._removals.starts)
                 if is_paid:
                     self._removals.owes_nobody()
+                    self._is_held_back = False
                     await self._removals.persisted()
                     return True
             # A process that was away waits until the members have taken it in again.
@@ -299,6 +311,14 @@ class RemovalCatchUp:
                 return False
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, ASK_AGAIN_MAX_S)
+
+    def _was_away_since(self, replies: Replies) -> bool:
+        """Whether a member that had heard us says that we owe: it means pages of this start."""
+        owed = {name for name, reply in replies.items() if reply.owes}
+        return any(
+            node.address.node_id in owed and node.address.incarnation in self._confirmed
+            for node in self._placement.others
+        )
 
     async def _confirm(self, replies: Replies) -> None:
         """Tells the members that we have heard all that they had to tell. From then on they use our

@@ -51,7 +51,7 @@ class Starting(RemovalCatchUp):
     def __init__(self, is_known: bool = True) -> None:
         self.did: list[str] = []
         self.reply, self.suffices = pb.MissedRemovalsReply(), asyncio.Event()
-        self.rounds = 0
+        self.tried = asyncio.Event()
         engine = SimpleNamespace(
             drop_all=lambda: self.did.append("drop"),
             hide_older=lambda: self.did.append("hide"),
@@ -78,16 +78,17 @@ class Starting(RemovalCatchUp):
 
     async def _ask(self, node: Node, heard: int | None = None) -> pb.MissedRemovalsReply:
         self.did.append("heard")
+        self.reply.owes &= heard != self.reply.reached
         return self.reply
 
     async def _try(self, replies: Any) -> bool:
-        self.rounds += 1
+        self.tried.set()
         return self.suffices.is_set()
 
     async def more_rounds(self, number: int = 2) -> None:
-        upto = self.rounds + number
-        while self.rounds < upto:
-            await asyncio.sleep(0.001)
+        for _ in range(number):
+            self.tried.clear()
+            await asyncio.wait_for(self.tried.wait(), 10)
 
 
 @pytest.fixture(autouse=True)
@@ -109,8 +110,48 @@ async def test_older_pages_are_dropped_if_nothing_tells_which_are_older() -> Non
 async def test_followers_hear_what_was_hidden_again_before_members_use_its_records() -> None:
     node = Starting()
     await node.run()
+    await node.stop()
     node.did.clear()
     await node._hide_older_again()
-    await node.stop()
     hidden = node.did.index("hide")
     assert node.did[hidden + 1 : hidden + 3] == ["tell followers", "heard"]
+
+
+async def test_pages_of_this_start_are_hidden_if_it_owes_anew_while_it_is_held_back() -> None:
+    node = Starting()
+    node.reply.owes = True  # as each start does until it has told
+    await node.run()
+    await node.more_rounds()
+    assert node.did.count("hide") == 1 and not node.reply.owes
+    node.reply.owes, node.reply.reached = True, 7
+    await node.more_rounds(3)
+    await node.stop()
+    assert node.did.count("hide") == 2 and not node.reply.owes
+
+
+async def test_a_start_that_was_away_while_it_compared_compares_again() -> None:
+    """Hiding takes long, and the answers suffice meanwhile: they may lack what was removed then."""
+    node, hidden = Starting(), asyncio.Event()
+    await node.run()
+    await node.more_rounds()
+    hide_older = node._hide_older
+
+    async def late() -> None:
+        await hidden.wait()
+        await hide_older()
+
+    node._hide_older = late
+    node.did.clear()
+    node._confirmed.clear()  # or its word may be from before
+    node.must_compare(MEMBER.address)
+    node.suffices.set()
+    await asyncio.sleep(0.05)
+    assert "paid" not in node.did and "show" not in node.did
+    hidden.set()
+    await asyncio.wait_for(cast(Any, node._task), 10)
+    assert [what for what in node.did if what in ("hide", "paid", "show")] == [
+        "hide",
+        "paid",
+        "show",
+    ]
+    assert not node._is_held_back
