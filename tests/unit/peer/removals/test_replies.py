@@ -1,4 +1,4 @@
-"""Which answers tell a node that owes what it missed."""
+"""Whether answers tell a node that owes all that it missed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from peercached.proto import peer_pb2 as pb
 
 
 def answers(starts: bool = False, **replies: pb.MissedRemovalsReply) -> Answers:
-    """For node "a", to which "m" has said that it owes. Members are "m" and "x"."""
+    """For node "a". "m" has said that it owes. Members are "m" and "x"."""
     removals = SimpleNamespace(
         starts=starts, last_settled=1, waits_for={"m"}, ended_before_us=set(), absent=set()
     )
