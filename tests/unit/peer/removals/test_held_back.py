@@ -36,6 +36,9 @@ class Owing:
     async def persisted(self) -> None:
         pass
 
+    async def in_thread(self, call: Any, *args: Any) -> Any:
+        return await asyncio.to_thread(call, *args)
+
     async def tell_followers(self) -> None:
         self._did.append("tell followers")
 
