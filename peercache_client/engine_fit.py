@@ -20,7 +20,7 @@ from peercache_client.notes import say
 TESTED: Final = {
     "lmcache": ("0.5.7rc2", "0.5.6"),
     "sglang": ("0.5.23",),
-    "vllm": ("0.33.0", "0.32.0"),
+    "vllm": ("0.33.0", "0.32.0", "0.31.0"),
 }
 
 

@@ -23,7 +23,6 @@ from vllm.v1.kv_offload.base import (
     RequestOffloadingContext,
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.version import __version__ as vllm_version
 
 from peercache_client import _ipc, memory
@@ -34,6 +33,13 @@ from peercache_client.vllm.mover import Outcome, Transfer, make_mover
 from peercache_client.vllm.ranks import check_ranks
 from peercache_client.vllm.settings import Settings
 from peercache_client.vllm.shared_slots import SharedSlots
+
+try:
+    from vllm.v1.metrics.cache_hit_source import CacheHitSource
+except ImportError:  # vllm 0.31
+    EXTERNAL = None
+else:
+    EXTERNAL = CacheHitSource.EXTERNAL_UNSPECIFIED
 
 # Requests wait for loads, so these must not queue behind stores.
 _LOAD_THREADS: Final = 4
@@ -64,7 +70,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
 
     medium = Medium.STORAGE
     # vLLM has no word for "another host's memory, or its disk, or this host's".
-    cache_hit_source = CacheHitSource.EXTERNAL_UNSPECIFIED
+    cache_hit_source = EXTERNAL
 
     def __init__(
         self,
