@@ -80,7 +80,11 @@ def test_a_page_that_only_a_frozen_node_may_know_is_not_called_absent(
 
 
 def test_output_on_a_full_disk_is_one_sentence(make_cluster: MakeCluster) -> None:
-    (daemon,) = make_cluster(1).daemons
+    (daemon,) = make_cluster(1, start=False).daemons
+    daemon.heads = []
+    daemon.start()
+    for word in ("exists", "get", "locate"):  # a node without peers knows
+        assert ctl(daemon, word, KEY)[0] == exits.ABSENT, word
     for words in (["exists", KEY], ["status"], ["status", "--json"], ["nodes"]):
         code, _, said = ctl(daemon, *words, output=Path("/dev/full"))
         full_disk = "peercachectl: standard output: No space left on device\n"

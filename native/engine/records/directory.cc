@@ -77,8 +77,8 @@ void Directory::lookup(std::span<const Digest> digests, uint64_t view_number, Lo
     for (const RecordRow& row : own_records_(others)) rows.push_back(row);
   }
   const auto ring = this->ring();
-  located.final = final_view != 0 && final_view == view_number && ring &&
-                  std::ranges::all_of(digests, [&](const Digest& digest) {
+  const bool knows_all = alone() || (final_view != 0 && final_view == view_number);
+  located.final = knows_all && ring && std::ranges::all_of(digests, [&](const Digest& digest) {
                     return ring->owned_by(digest, kSelfHolder);
                   });
   if (running_.any()) {
