@@ -74,8 +74,8 @@ class Topology(NamedTuple):
             config.pp_size,
             config.attn_cp_rank,
             config.attn_cp_size,
-            config.dcp_rank,
-            config.dcp_size,
+            getattr(config, "dcp_rank", 0),  # sglang 0.5.22 has no DCP
+            getattr(config, "dcp_size", 1),
             bool(config.is_mla_model),
             int(config.tp_lcm_size or 0),
         )
