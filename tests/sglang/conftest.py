@@ -3,6 +3,18 @@
 Types are not checked in this file (pyproject.toml), but they are in fixtures.py.
 """
 
-from fixtures import collect_ignore_glob, compiled_page_hash, make_node, nodes
+from fixtures import (
+    collect_ignore_glob,
+    compiled_page_hash,
+    make_node,
+    nodes,
+    pytest_collection_modifyitems,
+)
 
-__all__ = ["collect_ignore_glob", "compiled_page_hash", "make_node", "nodes"]
+__all__ = [
+    "collect_ignore_glob",
+    "compiled_page_hash",
+    "make_node",
+    "nodes",
+    "pytest_collection_modifyitems",
+]
