@@ -52,7 +52,9 @@ class Mute:
         case = self._cases.get(node_id)
         if case is None:
             return False
-        case.is_out = now - case.heard_at < self._timing.member_ttl_s
+        # A process that was killed may have sent its last one after the first call that failed.
+        ttl_s = self._timing.member_ttl_s
+        case.is_out = now - case.heard_at < ttl_s < case.heard_at - case.since
         if not case.is_out:
             del self._cases[node_id]
         elif len(self._cases) > MEMBERS_MAX:

@@ -32,6 +32,7 @@ else:
 _NEW_IN_0_5_23: Final = (
     *("page_unified", "test_head_groups.py", "head groups", "dcp_size", "1099511627776"),
     *("test_unshareable_pool", "test_config_file_works", "test_sglang_s_own_faults"),
+    "a page of a layout that begins",
     "test_layout_patch.py",
 )
 

@@ -15,6 +15,7 @@ from peercached.membership import (
     Timing,
     Verdict,
 )
+from peercached.membership.mute import Mute
 from peercached.membership.roster import Roster
 from peercached.membership.view import Gone, State
 
@@ -90,6 +91,16 @@ def test_a_mute_member_is_put_out_and_let_in_again_once_it_answers() -> None:
     master.run(2.0)
     assert master.inside() == {"b", "c", "d"}
     assert master.node.mute(master.now) == []
+
+
+def test_a_member_that_is_killed_soon_after_a_failed_call_is_not_mute() -> None:
+    """Its death may be found before its last sign of life is as old as a TTL."""
+    killed = member("d").address
+    mute = Mute(TIMING, {killed})
+    for now in (NOW, NOW + 0.5):
+        assert not mute.is_mute(killed, now)
+    assert not mute.died("d", NOW + 0.9 * TIMING.member_ttl_s)
+    assert not mute.out(NOW + TIMING.member_ttl_s)
 
 
 def test_a_member_that_only_this_master_does_not_reach_stays() -> None:
