@@ -9,7 +9,6 @@ the machine wait for a processor, and on a busy machine one test begins at a tim
 import fcntl
 import os
 import threading
-from pathlib import Path
 from time import monotonic, sleep
 
 # Threads that run or want to, for each processor.
@@ -30,6 +29,8 @@ class Room:
         self._waits = True
         # All workers lock this file here.
         self._turn = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
+        # Stays open: some tests leave no free descriptor.
+        self._load = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
         threading.Thread(target=self._run, daemon=True, name="room").start()
 
     def wait(self) -> None:
@@ -56,6 +57,6 @@ class Room:
 
     def _run(self) -> None:
         while True:
-            now = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+            now = int(os.pread(self._load, 128, 0).split()[3].partition(b"/")[0])
             self._runnable += (now - self._runnable) / _REMEMBERED
             sleep(_SAMPLE_S)
