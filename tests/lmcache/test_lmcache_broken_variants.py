@@ -90,7 +90,10 @@ VARIANTS = {
         HINT,
     ),
     "a server that has moved no page knows no serializer": Variant(
-        "lmcache/adapter.py", "key.object_group_id), FLAT)", "key.object_group_id), '')", SERDE
+        "lmcache/adapter.py",
+        "used = self._layouts.get((model, key.object_group_id), FLAT)",
+        "used = self._layouts.get((model, key.object_group_id), '')",
+        SERDE,
     ),
     "all layouts count as flat bytes": Variant(
         "lmcache/identity.py", "if dtypes == (", "if True or dtypes == (", LAYOUTS
