@@ -43,8 +43,8 @@ class Mapping(NamedTuple):
 
 
 def read_mappings(begin: int = 0, behind: int = 1 << 64, pid: int | None = None) -> list[Mapping]:
-    """The mappings of this or that process that overlap addresses `begin` to `behind`, sorted by
-    address. OSError."""
+    """The mappings of this process, or of process `pid`, that overlap addresses `begin` to
+    `behind`, sorted by address. OSError."""
     mappings = []
     # A process with CUDA has thousands of lines, so lines outside the range are not parsed.
     for line in Path(f"/proc/{pid or 'self'}/maps").read_bytes().splitlines():

@@ -248,7 +248,7 @@ class Daemon:
 
         # What workers, operators, peers and dashboards ask of this node.
         self.cluster_wide = cluster_wide = ClusterWide(
-            engine, placement, records, failures, epochs, removal_driver, timeout_s
+            engine, placement, records, failures, goodbye, epochs, removal_driver, timeout_s
         )
         self.events = Events(
             engine,
@@ -302,7 +302,7 @@ class Daemon:
             config.metrics_host, config.metrics_port, pages, posts, {name or config.host}
         )
 
-        # Whoever looks at all parts from time to time, or acts on what they tell.
+        # What looks at all parts from time to time, or acts on their events.
         finding_events = FindingEvents(history, status)
         self.tickers = (
             Periodic(TICK_S, [intake, handover]),

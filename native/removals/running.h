@@ -51,9 +51,9 @@ class Running {
     const std::vector<Digest> digests_;
   };
 
-  // Of all drivers together. Each has room of its own (peercached/removals/ledger.py).
-  static constexpr size_t kDigestsMax = 1
-                                        << 22;  // of 64 nodes that each remove all they may at once
+  // Of all drivers together. Each has room of its own (peercached/removals/ledger.py), and this is
+  // that of 64.
+  static constexpr size_t kDigestsMax = 1 << 22;
 
  private:
   struct Taken {

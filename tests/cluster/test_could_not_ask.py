@@ -10,6 +10,7 @@ from harness.directory import wait_settled
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 
+from peercache_bench.process import free_port
 from peercached.cli import exits
 from peercached.cli.daemon import EXIT_START_FAILED
 
@@ -80,11 +81,14 @@ def test_a_page_that_only_a_frozen_node_may_know_is_not_called_absent(
 
 
 def test_output_on_a_full_disk_is_one_sentence(make_cluster: MakeCluster) -> None:
-    (daemon,) = make_cluster(1, start=False).daemons
-    daemon.heads = []
+    daemon, lost = make_cluster(2, start=False).daemons
+    daemon.heads, lost.heads = [], [f"127.0.0.1:{free_port('127.0.0.1')}"]
     daemon.start()
-    for word in ("exists", "get", "locate"):  # a node without peers knows
+    lost.start()
+    for word in ("exists", "get", "locate"):  # a node without peers knows, one without a head not
         assert ctl(daemon, word, KEY)[0] == exits.ABSENT, word
+        assert ctl(lost, word, KEY)[0] == exits.UNREACHABLE, word
+    lost.stop()
     for words in (["exists", KEY], ["status"], ["status", "--json"], ["nodes"]):
         code, _, said = ctl(daemon, *words, output=Path("/dev/full"))
         full_disk = "peercachectl: standard output: No space left on device\n"

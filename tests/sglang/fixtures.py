@@ -27,8 +27,8 @@ else:
     collect_ignore_glob.append("test_*.py")
 
 
-# Words of the ids of tests that need what is new in sglang 0.5.23: head groups, DCP, token ids of
-# more than 32 bits, private host memory, injected faults, and the scheduler of our patch.
+# Tests with one of these words in their ids need sglang 0.5.23. New there are head groups, DCP,
+# long token ids, private host memory, injected faults, and the scheduler that our patch changes.
 _NEW_IN_0_5_23: Final = (
     *("page_unified", "test_head_groups.py", "head groups", "dcp_size", "1099511627776"),
     *("test_unshareable_pool", "test_config_file_works", "test_sglang_s_own_faults"),

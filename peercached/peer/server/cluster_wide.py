@@ -13,6 +13,7 @@ from peercached.directory.layout import ROW_BYTES, SELF, holder_of, is_resident,
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.records import Records
 from peercached.peer.directory.shared_epochs import NotPersisted, SharedEpochs
+from peercached.peer.membership.goodbye import Goodbye
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.rpc.failure_detector import FailureDetector
 from peercached.peer.rpc.failures import CallFailed, Refused
@@ -35,6 +36,7 @@ class ClusterWide:
     _placement: Placement
     _records: Records
     _failures: FailureDetector
+    _goodbye: Goodbye
     _epochs: SharedEpochs
     _removal_driver: RemovalDriver
     _timeout_s: float
@@ -116,6 +118,7 @@ class ClusterWide:
             *(self._records_at(node, digest) for node in (self._placement.own, *owners))
         )
         here = [record for record in own[0] if record["is_self"]]
+        is_outside = bool(self._goodbye.why_outside)  # then the owners are this node alone
         holders: dict[tuple[str, int], dict[str, Any]] = {}
         for records in (here, *(records for records, _, _ in answers)):
             for record in records:
@@ -131,7 +134,7 @@ class ClusterWide:
                     "is_self": node.index == SELF,
                     "suspect": node.suspect,
                     "answered": not error,
-                    "final": final,
+                    "final": final and not is_outside,
                     "error": error,
                 }
                 for node, (_, final, error) in zip(owners, answers, strict=True)

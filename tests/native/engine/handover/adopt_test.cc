@@ -75,6 +75,12 @@ TEST_F(Adopt, PageRemovedMeanwhileIsNotAdopted) {
   EXPECT_TRUE(adopt(part).taken.empty());
   a_->set(out);  // perhaps in the same slots, but with new generations
   EXPECT_TRUE(adopt(part).taken.empty());
+  // A page that was set at the taker, with another length.
+  Pages newer = b_->stored("k", 1, 30'000);
+  EXPECT_EQ(adopt(offered().at(0)).taken.size(), 1u) << "only the other page";
+  Pages in("k", 1, 30'000);
+  EXPECT_EQ(b_->get(in), std::vector{PageStatus::ok});
+  EXPECT_EQ(in.memory, newer.memory);
 }
 
 TEST_F(Adopt, OversizedPageIsCountedButNotOffered) {

@@ -4,18 +4,23 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace peercached {
 namespace {
 
 constexpr uint64_t kOwnView = 3;
 constexpr Incarnation kHolder = 'b';
-constexpr Digest kPage{5, 6};
+constexpr Digest kPage{5, 6}, kOurs{7, 8};  // ours: always in our pool
 
 class DirectoryTest : public ::testing::Test {
  protected:
   DirectoryTest() : holder_(nodes_.add("b", kHolder)) {
-    directory_.set_own_records([this](std::span<const Digest>) {
+    directory_.set_own_records([this](std::span<const Digest> digests) {
       std::vector<RecordRow> rows;
+      for (const Digest& digest : digests) {
+        if (digest == kOurs) rows.emplace_back(row_of(9)).digest = kOurs;
+      }
       if (own_after_ == 0) rows.push_back(row_of(9));
       if (own_after_ >= 0) --own_after_;
       return rows;
@@ -107,6 +112,10 @@ TEST_F(DirectoryTest, OurOwnPageIsNamedEvenIfItComesMeanwhile) {
   EXPECT_FALSE(knows_it());
   own_after_ = 1;
   EXPECT_EQ(look().holders, std::vector<Incarnation>{'a'}) << "it has moved here during the lookup";
+  own_after_ = 1;
+  Located beside;
+  directory_.lookup(std::array{kOurs, kPage}, kOwnView, beside);
+  EXPECT_EQ(beside.rows.size(), 2u) << "and so it has beside a page that was here before";
 }
 
 TEST_F(DirectoryTest, ARingTellsWhetherWeAreAloneAndRemembersTheOneBefore) {
@@ -117,6 +126,7 @@ TEST_F(DirectoryTest, ARingTellsWhetherWeAreAloneAndRemembersTheOneBefore) {
   EXPECT_EQ(directory_.former_ring(), nullptr);
   set_ring(kSelfHolder, kSelfHolder);
   EXPECT_TRUE(directory_.alone());
+  EXPECT_TRUE(look(0).final) << "nobody else can have the page";
   EXPECT_EQ(directory_.former_ring(), before);
 }
 

@@ -50,6 +50,7 @@ class Cleared:
             cast(Any, self.placement),
             cast(Any, None),
             cast(Any, SimpleNamespace(call=self.call)),
+            cast(Any, SimpleNamespace(why_outside="")),
             cast(Any, epochs),
             cast(Any, SimpleNamespace(still_silent=still_silent)),
             TIMEOUT_S,
