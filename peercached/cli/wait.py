@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import click
 
@@ -11,28 +12,24 @@ from peercached.admin.status import Status
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.exits import Failure
-from peercached.cli.number import Number
 from peercached.cli.output import plural, print_json
 
+WAIT_S = 60.0
 _POLL_S = 0.25
 
 
 @ctl_command("wait")
 @click.option("--healthy", is_flag=True, help="Also wait until status has no errors.")
 @click.option("--nodes", type=click.IntRange(1), help="Also wait until so many nodes are alive.")
-@click.option(
-    "--for",
-    "patience_s",
-    type=Number(0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait.",
-)
-def wait(
-    target: Target, as_json: bool, healthy: bool, nodes: int | None, patience_s: float
-) -> None:
-    """Waits until the daemon serves workers. If it does not in time: exit code 4 and the reason."""
+def wait(target: Target, as_json: bool, healthy: bool, nodes: int | None) -> None:
+    """Waits until the daemon serves workers. If it does not within --timeout (by default 60
+    seconds): exit code 4 and the reason.
+
+    A node serves its workers before it has joined the cluster, too. With --nodes 2 or more it waits
+    for that as well.
+    """
+    patience_s = target.timeout_s or WAIT_S
+    target = replace(target, timeout_s=0.0)  # no answer alone takes all of it
     began = time.monotonic()
     while True:
         left_s = began + patience_s - time.monotonic()

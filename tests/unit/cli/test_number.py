@@ -11,7 +11,8 @@ from peercached.cli.ctl import main
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-1", "much"])
 @pytest.mark.parametrize(
-    "command", [("--timeout", "{}", "status"), ("wait", "--for", "{}"), ("events", "--since", "{}")]
+    "command",
+    [("--timeout", "{}", "status"), ("wait", "--timeout", "{}"), ("events", "--since", "{}")],
 )
 def test_only_finite_numbers_in_the_range_are_accepted(
     command: tuple[str, ...], number: str

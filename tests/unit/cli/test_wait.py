@@ -41,11 +41,14 @@ def test_the_first_condition_that_is_not_met_is_named(
     assert unmet(document, healthy, nodes) == why
 
 
-def test_a_frozen_daemon_gets_no_more_time_than_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [("--timeout", "0.1", "wait"), ("wait", "--timeout", "0.1")])
+def test_a_frozen_daemon_gets_no_more_time_than_is_left(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     path = str(tmp_path / "admin.sock")
     with socket.socket(socket.AF_UNIX) as frozen:
         frozen.bind(path)
         frozen.listen()
-        result = CliRunner().invoke(main, ["--admin-socket", path, "wait", "--for", "0"])
+        result = CliRunner().invoke(main, ["--admin-socket", path, *words])
     assert result.exit_code == exits.FAILED
     assert "did not answer within 0.2 s" in result.output
