@@ -13,7 +13,9 @@ from peercached.metrics.bounded import by_peer
 from peercached.metrics.table import Counter, Gauge, gauge, labelled, singles
 
 _SINGLES = (
-    Gauge("view_number", "membership.view_number", "Number of the view."),
+    Gauge(
+        "view_number", "membership.view_number", "Number of the view; 0: this node has joined none."
+    ),
     Gauge("is_master", "membership.is_master", "1 if this node is a master."),
     Counter("heartbeats_sent", "membership.heartbeats_sent", "Heartbeats sent to masters."),
     Counter(

@@ -1,5 +1,5 @@
-"""For probes: `/healthz`, whether the event loop runs; `/readyz`, whether this node serves workers
-and accepts sets."""
+"""For probes: `/healthz`, whether the event loop runs; `/readyz`, whether this node serves its
+workers and accepts their sets. That says nothing of other nodes: it may have joined no cluster."""
 
 from __future__ import annotations
 
