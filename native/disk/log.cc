@@ -33,7 +33,11 @@ size_t Log::append(std::span<LogItem> items, Kind kind, AlignedBuffer& buffer, I
   }
 
   items = items.first(batch.items);
-  const int error = write(*open, batch, items, buffer, clock);
+  // A carried page counts as written only when its copy is synced: its original was on the medium,
+  // and is deleted next.
+  const bool sync =
+      kind == Kind::carried ? config_.sync != SyncPolicy::never : config_.sync == SyncPolicy::batch;
+  const int error = write(*open, batch, items, sync, buffer, clock);
   settle(items, error);
 
   bool last = false;
@@ -195,7 +199,7 @@ Log::Batch Log::place(Open& open, std::span<LogItem> items) {
   return batch;
 }
 
-int Log::write(const Open& open, const Batch& batch, std::span<const LogItem> items,
+int Log::write(const Open& open, const Batch& batch, std::span<const LogItem> items, bool sync,
                AlignedBuffer& buffer, IoClock& clock) {
   buffer.reserve(batch.bytes);
   std::byte* header_to = buffer.data();
@@ -220,7 +224,7 @@ int Log::write(const Open& open, const Batch& batch, std::span<const LogItem> it
   InIo in_io(clock);
   const int fd = open.segment->file.fd();
   int error = write_all(io_, fd, buffer.data(), batch.bytes, batch.offset);
-  if (error == 0 && config_.sync == SyncPolicy::batch) error = io_.fdatasync(fd);
+  if (error == 0 && sync) error = io_.fdatasync(fd);
   if (error == 0) counters_.disk_bytes_written += batch.bytes;
   return error;
 }

@@ -102,7 +102,7 @@ class Log {
   bool fits(const Open& open, uint64_t end) const REQUIRES(mutex_);
   bool wanted(const LogItem& item);
   Batch place(Open& open, std::span<LogItem> items) REQUIRES(mutex_);
-  int write(const Open& open, const Batch& batch, std::span<const LogItem> items,
+  int write(const Open& open, const Batch& batch, std::span<const LogItem> items, bool sync,
             AlignedBuffer& buffer, IoClock& clock);
   void settle(std::span<LogItem> items, int error);
   void seal_segment(Open& open, IoClock& clock);

@@ -204,7 +204,6 @@ std::vector<DiskPage> Maintenance::forget(const Segment& segment) {
 // no room, as after a start with a smaller size. The index names the new segment for a copied page.
 void Maintenance::carry(const Segment& segment, std::span<const IndexedPage> pages) {
   AlignedBuffer payloads, buffer;
-  std::vector<std::shared_ptr<Segment>> written_to;
   for (bool room = true; !pages.empty();) {
     std::vector<LogItem> items;
     const size_t loaded = load(segment, pages, payloads, items);
@@ -214,22 +213,11 @@ void Maintenance::carry(const Segment& segment, std::span<const IndexedPage> pag
       left = left.subspan(settled);
     }
     for (const LogItem& item : items) {
-      if (item.outcome == LogItem::Outcome::written &&
-          (written_to.empty() || written_to.back() != item.segment)) {
-        written_to.push_back(item.segment);
-      }
       // The copy may be on disk all the same, in a segment that outlives this one.
       if (item.outcome == LogItem::Outcome::failed)
         give_up_(item.entry.digest, item.entry.sequence, segment.number);
     }
     pages = pages.subspan(loaded);
-  }
-  // Sync the copies before the originals are deleted: those were on the medium.
-  if (config_.sync != SyncPolicy::segment) return;
-  for (const auto& one : written_to) {
-    InIo in_io(clock_);
-    const int error = io_.fdatasync(one->file.fd());
-    if (error != 0) health_.write_failed("syncing segment " + std::to_string(one->number), -error);
   }
 }
 

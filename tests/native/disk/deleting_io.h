@@ -65,15 +65,22 @@ class DeletingIo final : public ForwardingIo {
     }
     return ForwardingIo::pread(fd, to, bytes, offset);
   }
-  // The carried page reaches the disk, but the write reports failure, and its segment is not
-  // sealed.
+  // The carried page reaches the disk, but its write or the sync behind it reports failure, and its
+  // segment is not sealed.
   ssize_t pwrite(int fd, const std::byte* from, size_t bytes, uint64_t offset) override {
     const ssize_t written = ForwardingIo::pwrite(fd, from, bytes, offset);
     if (failing_carry == Digest{} || !holds(from, bytes, failing_carry)) return written;
     std::lock_guard lock(mutex_);
     if (fd == first_fd_) return written;
     failed_fd_ = fd;
-    return -EIO;
+    return carry_fails_at_sync ? written : -EIO;
+  }
+  int fdatasync(int fd) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (fd == failed_fd_) return -EIO;
+    }
+    return ForwardingIo::fdatasync(fd);
   }
   int truncate(int fd, uint64_t bytes) override {
     {
@@ -107,6 +114,7 @@ class DeletingIo final : public ForwardingIo {
 
   unsigned failing_syncs = 0;  // the first directory syncs after a deletion
   Digest failing_carry{};
+  bool carry_fails_at_sync = false;
   int open_error = 0;                               // of the first segment
   uint64_t unreadable_from = 0, unreadable_to = 0;  // bytes of the first segment
 

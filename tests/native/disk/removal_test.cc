@@ -40,6 +40,20 @@ class DiskRemoval : public DiskFixture {
       flush();
     }
   }
+  // Page 1 is carried to another segment, but its write or its sync fails.
+  void fail_to_carry(bool at_sync) {
+    io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
+    io->carry_fails_at_sync = at_sync;
+    open(*io);
+    store(0, kLength);
+    store(1, kLength);
+    io->failing_carry = digest_for(1);
+    touch(1);
+    fill(2);
+    ASSERT_TRUE(eventually([&] { return evicted_digests().contains(digest_for(1)); }))
+        << "its original is deleted, and the copy may get lost";
+    EXPECT_FALSE(holds(1));
+  }
   void remove_for_ever(uint64_t number) {
     remove(number);
     flush();
@@ -103,19 +117,21 @@ TEST_F(DiskRemoval, UnsyncedDeletionIsRetriedAndCountedOnce) {
 }
 
 TEST_F(DiskRemoval, LastsForAPageThatFailedToCarryForward) {
-  io = std::make_unique<DeletingIo>(attic.path(), DeletingIo::Hold::nothing);
-  open(*io);
-  store(0, kLength);
-  store(1, kLength);
-  io->failing_carry = digest_for(1);
-  touch(1);
-  fill(2);
-  ASSERT_TRUE(eventually([&] { return evicted_digests().contains(digest_for(1)); }));
-  EXPECT_FALSE(holds(1));
+  fail_to_carry(/*at_sync=*/false);
   remove_for_ever(1);
   reopen();
   EXPECT_GT(tier->stats().recovery.walked, 0u) << "the segment with the copy was not sealed";
   EXPECT_FALSE(holds(1));
+}
+
+TEST_F(DiskRemoval, PageIsNotHeldWhoseCarriedCopyWasNotSynced) {
+  for (const SyncPolicy sync : {SyncPolicy::segment, SyncPolicy::batch}) {
+    config.sync = sync;
+    fail_to_carry(/*at_sync=*/true);
+    close();
+    evicted.clear();
+    std::filesystem::remove_all(config.path);
+  }
 }
 
 TEST_F(DiskRemoval, LastsForAPageUnreadableAtTheStartBefore) {
