@@ -62,6 +62,10 @@ class Operations:
         self.curves = self._curves.document
         self.undrain = self._handover.drain.undo
 
+    @property
+    def _own_id(self) -> str:
+        return self._placement.own.address.node_id
+
     # --- reads
 
     def ring(self) -> Mapping[str, Any]:
@@ -78,7 +82,7 @@ class Operations:
 
     async def process(self) -> Mapping[str, Any]:
         document = await asyncio.get_running_loop().run_in_executor(None, process_document)
-        return {"node_id": self._placement.own.address.node_id, **document}
+        return {"node_id": self._own_id, **document}
 
     async def trace(self, namespace: str, key: bytes, seconds: float) -> Mapping[str, Any]:
         return await trace.follow_get(
@@ -118,11 +122,11 @@ class Operations:
         for page in pages:
             page["namespace"] = names.get(page["namespace_id"], "")
             page["holders"] = holders[page["digest"]]
-        return {"order": order, "pages": pages}
+        return {"node_id": self._own_id, "order": order, "pages": pages}
 
     async def _holders(self, digests: list[bytes]) -> dict[bytes, list[str]]:
         nodes = self._placement.nodes
-        holders = {digest: {self._placement.own.address.node_id} for digest in digests}
+        holders = {digest: {self._own_id} for digest in digests}
         for digest, row in rows_in(await self._records.find(b"".join(digests), LOOKUP_S)):
             node = nodes.get(holder_of(row))
             if node is not None:
@@ -169,7 +173,8 @@ class Operations:
         self, namespace: str, keys: list[bytes], to: str, timeout_s: float
     ) -> Mapping[str, Any]:
         digests = self._digests(namespace, keys)
-        return asdict(await self._handover.move.move(digests, to, _checked_timeout(timeout_s)))
+        moved = await self._handover.move.move(digests, to, _checked_timeout(timeout_s))
+        return {"node_id": self._own_id, **asdict(moved)}
 
     def _digests(self, namespace: str, keys: list[bytes]) -> list[bytes]:
         if not keys or not all(keys):
@@ -205,7 +210,7 @@ class Operations:
             wanted = 2**63 if everything else coldest_bytes
             loop = asyncio.get_running_loop()
             pages, evicted = await loop.run_in_executor(None, self._engine.evict_coldest, wanted)
-        return {"pages": pages, "bytes": evicted}
+        return {"node_id": self._own_id, "pages": pages, "bytes": evicted}
 
     async def reload(self) -> Mapping[str, Any]:
         return asdict(await self._settings.reload())

@@ -117,16 +117,17 @@ class AdminClient:
         reached. `listening`: even if something takes connections at its address."""
         return list(self._call("ForgetNode", node_id=node_id, listening=listening).unreached)
 
-    def evict(self, namespace: str, keys: list[bytes]) -> tuple[int, int]:
-        """Returns (pages, bytes) evicted from the node's pool."""
-        reply = self._call("Evict", namespace=namespace, keys=keys)
-        return reply.pages, reply.bytes
+    def evict(self, namespace: str, keys: list[bytes]) -> pb.EvictReply:
+        """Evicts these pages from the node's pool."""
+        reply: pb.EvictReply = self._call("Evict", namespace=namespace, keys=keys)
+        return reply
 
-    def evict_coldest(self, bytes_wanted: int | None) -> tuple[int, int]:
+    def evict_coldest(self, bytes_wanted: int | None) -> pb.EvictReply:
         """Like evict(), for the coldest pages. None: all pages."""
-        everything = bytes_wanted is None
-        reply = self._call("Evict", coldest_bytes=bytes_wanted or 0, everything=everything)
-        return reply.pages, reply.bytes
+        reply: pb.EvictReply = self._call(
+            "Evict", coldest_bytes=bytes_wanted or 0, everything=bytes_wanted is None
+        )
+        return reply
 
     def pages(self, order: str, limit: int, namespace: str = "") -> Pages:
         """Pages of the node's pool, of one namespace or of all: "hot", or "pinned"."""

@@ -23,5 +23,6 @@ class ListedPage(Part):
 class Pages(Document):
     """The whole document."""
 
+    node_id: str = ""  # whose pool
     order: str = ""  # "hot": most reads first; "pinned": those that end first
     pages: list[ListedPage] = Field(default_factory=list)

@@ -36,7 +36,7 @@ _COMMANDS = {
     "pin": "Keeps KEYS from eviction for a while, at a node that holds them or here.",
     "unpin": "Ends the pins of KEYS at all nodes that hold them.",
     "move": "Hands the pages of KEYS in this node's pool to NODE, as a drain does.",
-    "evict": "Drops pages from the node's pool as if there were no room: KEYS, or the coldest "
+    "evict": "Drops pages from this node's pool as if there were no room: KEYS, or the coldest "
     "ones.",
     "clear": "Makes all pages of a namespace vanish, on every node, at once.",
     "forget": "Says that a vanished node has ended: its host is off, or gone.",

@@ -28,10 +28,11 @@ def evict(
     everything: bool,
     yes: bool,
 ) -> None:
-    """Drops pages from the node's pool as if there were no room: KEYS, or the coldest ones.
+    """Drops pages from this node's pool as if there were no room: KEYS, or the coldest ones.
 
-    Copies at other nodes stay, and so do copies on disk; `remove` drops a page everywhere. Pages
-    that are being read or are held stay. Exit code 1 if none of KEYS was dropped.
+    Copies on disk stay, and so do those at other nodes: `locate KEY` names them, and --node evicts
+    there. `remove` drops a page everywhere. Pages that are being read or are held stay. Exit code 1
+    if none of KEYS was dropped.
     """
     if (bool(keys), wanted is not None, everything).count(True) != 1:
         raise exits.Failure(
@@ -43,11 +44,14 @@ def evict(
         )
     with target.admin() as admin:
         if keys:
-            pages, dropped_bytes = admin.evict(namespace, [key_bytes(key) for key in keys])
+            done = admin.evict(namespace, [key_bytes(key) for key in keys])
         else:
-            pages, dropped_bytes = admin.evict_coldest(wanted)
+            done = admin.evict_coldest(wanted)
     if as_json:
-        print_json({"pages": pages, "bytes": dropped_bytes})
+        print_json({"node_id": done.node_id, "pages": done.pages, "bytes": done.bytes})
     else:
-        click.echo(f"Evicted {plural(pages, 'page')} ({size(dropped_bytes)}).")
-    sys.exit(exits.ABSENT if keys and not pages else exits.OK)
+        click.echo(
+            f"Evicted {plural(done.pages, 'page')} ({size(done.bytes)}) from the pool of "
+            f"{done.node_id}."
+        )
+    sys.exit(exits.ABSENT if keys and not done.pages else exits.OK)

@@ -19,14 +19,16 @@ from peercached.cli.output import plural, print_json, size
 def move(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str, to: str) -> None:
     """Hands the pages of KEYS in this node's pool to NODE, as a drain does.
 
-    NODE reads and publishes the pages first; only then they leave this node. Exit code 1 if one of
-    KEYS was not in the pool here, 4 if NODE did not take one.
+    For pages of another holder (`locate KEY`), give --node. NODE reads and publishes the pages
+    first; only then they leave this node. Exit code 1 if one of KEYS was not in the pool here, 4 if
+    NODE did not take one.
     """
     with target.admin() as admin:
         moved = admin.move(namespace, [key_bytes(key) for key in keys], to)
     if as_json:
         print_json(
             {
+                "node_id": moved.node_id,
                 "pages": moved.pages,
                 "bytes": moved.bytes,
                 "absent": moved.absent,
@@ -35,9 +37,12 @@ def move(target: Target, as_json: bool, keys: tuple[str, ...], namespace: str, t
             }
         )
     else:
-        click.echo(f"Moved {plural(moved.pages, 'page')} ({size(moved.bytes)}) to {to}.")
+        click.echo(
+            f"Moved {plural(moved.pages, 'page')} ({size(moved.bytes)}) from {moved.node_id} to "
+            f"{to}."
+        )
         if moved.absent:
-            click.echo(f"{plural(moved.absent, 'page')} not in the pool of this node.")
+            click.echo(f"{plural(moved.absent, 'page')} not in the pool of {moved.node_id}.")
     if moved.refused:
         raise exits.Failure(
             f"{to} did not take {plural(moved.refused, 'page')}: {moved.why_not}", exits.FAILED

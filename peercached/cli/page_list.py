@@ -28,7 +28,8 @@ def pages(
 ) -> None:
     """The hot or the pinned pages of this node's pool, and the nodes that hold them.
 
-    Pages are named by the digests of their keys, as `locate KEY` gives them.
+    Other nodes have lists of their own: ask them with --node. Pages are named by the digests of
+    their keys, as `locate KEY` gives them.
     """
     if hot == pinned:
         raise exits.Failure("say which pages: --hot or --pinned", exits.USAGE)
@@ -37,9 +38,11 @@ def pages(
     if as_json:
         print_json(found.model_dump(mode="json"))
         return
+    where = f"in the pool of {found.node_id} (other nodes: --node NAME)"
     if not found.pages:
-        click.echo("No page was read lately." if hot else "No page is pinned.")
+        click.echo(f"No page was read lately {where}." if hot else f"No page is pinned {where}.")
         return
+    click.echo(f"{'Hot' if hot else 'Pinned'} pages {where}:")
     print_table(
         [
             "digest",

@@ -37,7 +37,7 @@ def test_a_page_that_another_node_has_too_goes_before_younger_ones(
     assert all(mine.set(both))
     assert here.status()["pool"]["keys"] == 3 * PAGES
     with AdminClient(str(here.admin_path)) as admin:
-        assert admin.evict_coldest(2 * PAGES * PAGE)[0] == 2 * PAGES
+        assert admin.evict_coldest(2 * PAGES * PAGE).pages == 2 * PAGES
     assert here.status()["pool"]["keys"] == PAGES
     assert is_here(here, mine, older)
     assert not is_here(here, mine, both), "only the other node has them now"

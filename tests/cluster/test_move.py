@@ -110,8 +110,8 @@ def test_pages_that_are_not_here_are_counted(make_cluster: MakeCluster) -> None:
     )
     assert said.returncode == 1
     assert said.stdout.splitlines() == [
-        f"Moved 1 page (64 KiB) to {cluster[1].node_id}.",
-        "2 pages not in the pool of this node.",
+        f"Moved 1 page (64 KiB) from {cluster[0].node_id} to {cluster[1].node_id}.",
+        f"2 pages not in the pool of {cluster[0].node_id}.",
     ]
 
 

@@ -119,7 +119,7 @@ def test_pages_on_disk_are_counted_apart(make_cluster: MakeCluster, tmp_path: Pa
     assert all(cluster[0].attach().set(keys))
     eventually(lambda: cluster[0].status()["disk"]["pages"] == 8, 15)
     with AdminClient(str(cluster[0].admin_path)) as admin:
-        assert admin.evict("test", keys[2:5])[0] == 3
+        assert admin.evict("test", keys[2:5]).pages == 3
     names = [key.decode() for key in keys]
 
     def counted(daemon: Daemon) -> Any:
@@ -140,7 +140,7 @@ def test_asking_is_no_use_of_pages_and_opens_no_namespace(make_cluster: MakeClus
     everywhere(cluster, keys, {"present": 16, "a": 16})
     post(cluster[1], {"namespace": "never heard of", "keys": ["k"]})
     with AdminClient(str(cluster[0].admin_path)) as admin:
-        assert admin.evict_coldest(16 * 65_536)[0] == 16
+        assert admin.evict_coldest(16 * 65_536).pages == 16
     everywhere(cluster, keys, {"present": 0})
     for then, daemon in zip(before, cluster.daemons, strict=True):
         now = daemon.status()

@@ -82,11 +82,11 @@ class FakeSource:
         self, namespace: str, keys: list[bytes], coldest_bytes: int, everything: bool
     ) -> dict[str, Any]:
         self.asked.append(("evict", namespace, keys, coldest_bytes, everything))
-        return dict(zip(("pages", "bytes"), self.evicted, strict=True))
+        return dict(zip(("pages", "bytes"), self.evicted, strict=True), node_id="here")
 
     async def pages(self, order: str, limit: int, namespace: str) -> dict[str, Any]:
         self.asked.append(("pages", order, limit, namespace))
-        return {"order": order, "pages": self.listed}
+        return {"node_id": "here", "order": order, "pages": self.listed}
 
     async def pin(
         self,
@@ -108,7 +108,7 @@ class FakeSource:
         self, namespace: str, keys: list[bytes], to: str, timeout_s: float
     ) -> dict[str, Any]:
         self.asked.append(("move", namespace, keys, to))
-        return self.moved
+        return {"node_id": "here", **self.moved}
 
     def reload(self) -> dict[str, Any]:
         self.asked.append(("reload",))

@@ -80,8 +80,10 @@ def test_local_commands_refuse_another_node(ctl: Bench) -> None:
 
 def test_evict_takes_keys_or_bytes_or_all_and_nothing_else(ctl: Bench) -> None:
     ctl.source.evicted = (3, 3 << 20)
-    assert ctl("evict", "a", "b", "-n", "ns").output == "Evicted 3 pages (3 MiB).\n"
-    assert json.loads(ctl("evict", "--bytes", "1MiB", "--json").output)["pages"] == 3
+    said = "Evicted 3 pages (3 MiB) from the pool of here.\n"
+    assert ctl("evict", "a", "b", "-n", "ns").output == said
+    document = json.loads(ctl("evict", "--bytes", "1MiB", "--json").output)
+    assert document == {"node_id": "here", "pages": 3, "bytes": 3 << 20}
     assert ctl("evict", "--all", "--yes").exit_code == exits.OK
     assert ctl.source.asked == [
         ("evict", "ns", [b"a", b"b"], 0, False),

@@ -72,7 +72,10 @@ def test_unpin_says_which_pages_were_pinned(ctl: Bench) -> None:
     assert "1 page not unpinned: c did not answer in time" in result.output
 
 
-def test_pages_takes_one_list(ctl: Bench) -> None:
+def test_pages_takes_one_list_and_names_the_node(ctl: Bench) -> None:
+    nothing = "No page is pinned in the pool of here (other nodes: --node NAME).\n"
+    assert ctl("pages", "--pinned").output == nothing
+    ctl.source.asked.clear()
     ctl.source.listed = [
         {
             "digest": bytes(16),
@@ -85,18 +88,23 @@ def test_pages_takes_one_list(ctl: Bench) -> None:
     assert ctl("pages").exit_code == exits.USAGE
     assert ctl("pages", "--hot", "--pinned").exit_code == exits.USAGE
     table = ctl("pages", "--hot", "-n", "ns", "--limit", "7").output
+    assert table.startswith("Hot pages in the pool of here ")
     assert "4 KiB" in table and f"id {'0' * 32}" in table
     assert ctl.source.asked == [("pages", "hot", 7, "ns")]
-    assert json.loads(ctl("pages", "--pinned", "--json").output)["order"] == "pinned"
+    assert json.loads(ctl("pages", "--pinned", "--json").output)["node_id"] == "here"
 
 
 def test_move_fails_if_a_page_was_not_taken(ctl: Bench) -> None:
     ctl.source.moved = {"pages": 2, "bytes": 8192}
     result = ctl("move", "a", "b", "--to", "c", "-n", "ns")
-    assert (result.exit_code, result.output) == (exits.OK, "Moved 2 pages (8 KiB) to c.\n")
+    assert (result.exit_code, result.output) == (
+        exits.OK,
+        "Moved 2 pages (8 KiB) from here to c.\n",
+    )
     assert ctl.source.asked == [("move", "ns", [b"a", b"b"], "c")]
     ctl.source.moved = {"pages": 1, "absent": 1}
-    assert ctl("move", "a", "b", "--to", "c").exit_code == exits.ABSENT
+    result = ctl("move", "a", "b", "--to", "c")
+    assert result.exit_code == exits.ABSENT and "1 page not in the pool of here" in result.output
     ctl.source.moved = {"refused": 2, "why_not": "it drains, too"}
     result = ctl("move", "a", "b", "--to", "c")
     assert result.exit_code == exits.FAILED
