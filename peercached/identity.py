@@ -10,7 +10,7 @@ from peercached import __version__
 from peercached.component import Component, Stats
 from peercached.config import Config
 from peercached.directory.placement import Placement
-from peercached.health import Say, kinds
+from peercached.health import Say, kinds, lasting
 from peercached.phase import Phase
 from peercached.web.server import WebServer
 
@@ -57,6 +57,6 @@ class Identity(Component):
         if since is not None:
             say(
                 kinds.STOPPING,
-                f"This daemon has been stopping for {time.monotonic() - since:.0f} s.",
+                f"This daemon is stopping{lasting(time.monotonic() - since)}.",
                 "Wait, or send a second SIGTERM: it then stops at once.",
             )

@@ -2,5 +2,6 @@
 
 from peercached.health.findings import Findings, Say
 from peercached.health.kind import Kind, Severity
+from peercached.health.lasting import lasting
 
-__all__ = ["Findings", "Kind", "Say", "Severity"]
+__all__ = ["Findings", "Kind", "Say", "Severity", "lasting"]

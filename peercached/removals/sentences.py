@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from peercached.health import Say, kinds
+from peercached.health import Say, kinds, lasting
 
 RUNNING_LONG_S = 30.0
 
 
-def say_removals(say: Say, removals: Mapping[str, Any]) -> None:
+def say_removals(say: Say, removals: Mapping[str, Any], own_id: str) -> None:
     if removals.get("waiting"):
         say(
             kinds.REMOVALS_NOT_KEPT,
@@ -19,15 +19,7 @@ def say_removals(say: Say, removals: Mapping[str, Any]) -> None:
             "Make room in state_dir, or make it writable; it is tried again each second.",
         )
     if removals.get("unsure"):
-        missing = "; ".join(f"{who}: {why}" for who, why in sorted(removals["missing"].items()))
-        say(
-            kinds.REMOVAL_INCOMPLETE,
-            f"The removal of {removals['unsure']} pages is unconfirmed after "
-            f"{removals['unsure_s']:.0f} s: {missing}. Until those nodes confirm, the pages may "
-            "still be found there, and cannot be set.",
-            "Start those nodes again, or stop their daemons. If a host is off or gone for good, "
-            "run: peercachectl forget NODE.",
-        )
+        _say_unconfirmed(say, removals, own_id)
     elif removals.get("running_s", 0.0) > RUNNING_LONG_S:
         say(
             kinds.REMOVAL_ELSEWHERE,
@@ -52,3 +44,31 @@ def say_removals(say: Say, removals: Mapping[str, Any]) -> None:
             f"{removals['store_problem']}. A restart may forget them.",
             "Make room in state_dir, or make it writable.",
         )
+
+
+def _say_unconfirmed(say: Say, removals: Mapping[str, Any], own_id: str) -> None:
+    others = dict(removals["missing"])
+    here = others.pop(own_id, "")
+    whys = [f"this node: {here}"] if here else []
+    whys += [f"{who}: {why}" for who, why in sorted(others.items())]
+    where = (
+        "Until those nodes confirm, the pages may still be found there, and cannot be set."
+        if others
+        else "Until this node can go on, the pages cannot be set."
+    )
+    remedies = []
+    if here:
+        remedies.append(
+            "The removal goes on by itself once this node can: see the other findings here."
+        )
+    if others:
+        remedies.append(
+            "Start those nodes again, or stop their daemons. If a host is off or gone for good, "
+            "run: peercachectl forget NODE."
+        )
+    say(
+        kinds.REMOVAL_INCOMPLETE,
+        f"The removal of {removals['unsure']} pages is unconfirmed"
+        f"{lasting(removals['unsure_s'])}: {'; '.join(whys)}. {where}",
+        " ".join(remedies),
+    )

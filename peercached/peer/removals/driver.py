@@ -338,7 +338,7 @@ class RemovalDriver(Component):
         missing |= await self._still_silent(one)
         # Check this last: a member that joined during these calls was not asked.
         if self._placement.view.number != view or view < one.highest_view:
-            missing["a newer view"] = "this node does not have it yet"
+            missing.setdefault(self._own.node_id, "it does not have the newest view yet")
         one.missing = missing or one.missing
         return not missing
 
@@ -518,7 +518,7 @@ class RemovalDriver(Component):
         return {"removals": self._document(stats)}
 
     def say(self, say: Say, stats: Stats) -> None:
-        say_removals(say, self._document(stats))
+        say_removals(say, self._document(stats), self._own.node_id)
 
     def _document(self, stats: Stats) -> dict[str, Any]:
         now = time.monotonic()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
 from peercached.directory.placement import Change, Node, Placement
-from peercached.health import Say, kinds
+from peercached.health import Say, kinds, lasting
 from peercached.membership import NodeAddress
 from peercached.membership.view import join_host_port
 from peercached.news import Event, News
@@ -130,9 +130,7 @@ class FailureDetector(Component):
         now = time.monotonic()
         for node, reason, since, lives in self.suspects.reasons():
             peer = node.address
-            state = (
-                f"is suspect (for {now - since:.0f} s): {reason}. Its pages are misses meanwhile."
-            )
+            state = f"is suspect{lasting(now - since)}: {reason}. Its pages are misses meanwhile."
             remedy = "If it stays: look at that daemon and at the network in between (both ports)."
             if lives:
                 data = join_host_port(peer.host, peer.data_port)

@@ -30,16 +30,16 @@ class Node:
 def test_a_finding_is_an_event_when_it_begins_and_when_it_ends() -> None:
     node = Node()
     node.events.tend(0.0)
-    node.suspects = [("b", "b is suspect (for 0 s).")]
+    node.suspects = [("b", "b is suspect.")]
     node.events.tend(LOOK_S)
     node.suspects = [("b", "b is suspect (for 5 s)."), ("c", "c is suspect.")]
     node.events.tend(2 * LOOK_S)
     node.suspects.pop(0)
     node.events.tend(3 * LOOK_S)
     assert node.seen() == [
-        ("finding", "b is suspect (for 0 s)."),
+        ("finding", "b is suspect."),
         ("finding", "c is suspect."),
-        ("over", "No longer: b is suspect (for 0 s)."),
+        ("over", "No longer: b is suspect."),
     ]
 
 

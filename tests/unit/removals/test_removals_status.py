@@ -11,7 +11,7 @@ from peercached.removals.sentences import say_removals
 
 
 def of_removals(removals: Mapping[str, Any]) -> list[dict[str, str]]:
-    return said(lambda say: say_removals(say, removals))
+    return said(lambda say: say_removals(say, removals, "own"))
 
 
 def test_removals_that_wait_are_an_error_with_the_reason() -> None:
@@ -35,3 +35,18 @@ def test_long_set_refusals_are_reported_with_the_reason() -> None:
     unsure = {"unsure": 7, "unsure_s": 40.0, "missing": {"a": "it vanished without a goodbye"}}
     [ours] = of_removals({"running": 7, "running_s": 40.0, **unsure})
     assert "a: it vanished without a goodbye" in ours["sentence"]
+    assert "forget NODE" in ours["remedy"]
+
+
+def test_a_node_that_is_outside_is_not_one_that_was_not_reached() -> None:
+    missing = {"own": "it is not a member yet"}
+    [found] = of_removals({"unsure": 7, "unsure_s": 0.4, "missing": missing})
+    assert found["sentence"] == (
+        "The removal of 7 pages is unconfirmed: this node: it is not a member yet. "
+        "Until this node can go on, the pages cannot be set."
+    )
+    assert "forget" not in found["remedy"]
+    missing["a"] = "it vanished without a goodbye"
+    [found] = of_removals({"unsure": 7, "unsure_s": 40.0, "missing": missing})
+    assert "this node: it is not a member yet; a: it vanished" in found["sentence"]
+    assert "forget NODE" in found["remedy"]

@@ -165,7 +165,7 @@ async def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:
         return await still_silent(one)
 
     cast(Any, driven._driver)._still_silent = and_somebody_comes
-    assert await driven.round(one) == {"a newer view": "this node does not have it yet"}
+    assert await driven.round(one) == {"a": "it does not have the newest view yet"}
     assert await driven.round(one) == {}
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
 
 import pytest
+from harness.said import sentences
 from harness.waiting import eventually
 
 from peercached.directory.placement import Node
@@ -165,6 +166,19 @@ def test_short_timeout_is_no_suspicion_but_a_broken_connection_is() -> None:
     detector.suspects.answered(peer, 0.0)
     detector.failed(peer, Disconnected("10.0.0.5:1: refused"))
     assert peer.suspect
+
+
+def test_the_finding_says_how_long_a_peer_is_suspect_from_a_second_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peer = node()
+    detector = detector_of(peer)
+    detector.failed(peer, Disconnected("10.0.0.5:1: refused"))
+    began = time.monotonic()
+    for passed, words in ((0.1, "is suspect: "), (5.5, "is suspect (for 5 s): ")):
+        monkeypatch.setattr(time, "monotonic", lambda: began + passed)  # noqa: B023
+        [found] = sentences(lambda say: detector.say(say, {}))
+        assert words in found
 
 
 @pytest.mark.parametrize("token_unknown", [True, False])
