@@ -203,7 +203,8 @@ UNAUTHENTICATED = _SECURITY.warning(
 )
 HANDSHAKES_REFUSED = _SECURITY.warning(
     "handshakes_refused",
-    "Callers had a wrong cluster secret, or claimed the node id of another node.",
+    "Callers had a wrong cluster secret, or claimed the node id of another node. The sentence has "
+    "the address and the reason of the last one, the log those of all.",
 )
 SETTINGS_DIFFER = _SECURITY.warning(
     "settings_differ",

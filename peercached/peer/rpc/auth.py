@@ -274,6 +274,7 @@ class Sessions:
         self._by_token: OrderedDict[str, Session] = OrderedDict()
         self._by_caller: dict[tuple[str, int], Session] = {}
         self.refused = 0
+        self.refused_last = ""  # the last refused caller's address, and why
 
     def _member(self, caller: NodeAddress) -> NodeAddress | None:
         """The member of our view with the caller's node id and incarnation."""
@@ -322,8 +323,9 @@ class Sessions:
             claim = Claim("caller", caller, nonce, server_nonce, own.key, protocol)
             secret = self._secret.check(proof, claim)
             self._check_only(caller)
-        except AuthError:
+        except AuthError as error:
             self.refused += 1
+            self.refused_last = f"{begun.host}: {error}"
             raise
         key = (caller.node_id, caller.incarnation)
         session = self._by_caller.get(key)
@@ -345,7 +347,8 @@ class Sessions:
         if member is not None and not member.same_process(caller):
             raise AuthError(
                 f"{caller.node_id} at {caller.endpoint} shows another key than "
-                f"{member.node_id} at {member.endpoint}, which it says it is"
+                f"{member.node_id} at {member.endpoint}, which it says it is: give each node a "
+                "node_id of its own"
             )
         # The view does not know this name yet, so the latest claim wins: an impostor that came
         # first must not keep the real node out.

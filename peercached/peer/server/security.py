@@ -106,10 +106,11 @@ class SecurityStatus(Component):
         if refused := self._lately.grown("handshakes", self._sessions.refused):
             say(
                 kinds.HANDSHAKES_REFUSED,
-                f"{refused} handshakes were refused in the last hour: the peer had a wrong "
-                "cluster secret, or a node id that belongs to another key.",
-                "Find the peers in the log. If they belong here, give them the same "
-                "cluster_secret_file, and each a node id of its own.",
+                f"{refused} handshakes were refused in the last hour. The last caller was "
+                f"{self._sessions.refused_last}.",
+                "If that host belongs to this cluster, do there what the reason says. If not, "
+                "correct discovery_addr there, or close meta_port to it. The log names all refused "
+                "callers.",
             )
         for node_id, differs in self._handshakes.unlike.lately(time.monotonic()).items():
             say(

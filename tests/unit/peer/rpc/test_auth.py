@@ -115,11 +115,12 @@ def test_a_proof_holds_for_one_role_address_and_pair_of_nonces_only() -> None:
 
 def test_a_wrong_proof_gets_no_session_and_is_counted() -> None:
     server = Server()
-    server_nonce = server.sessions.begin(NONCE, 0.0)
+    server_nonce = server.sessions.begin(NONCE, 0.0, "10.0.0.2")
     wrong = Secret(b"of another").proof(Claim("caller", address(), NONCE, server_nonce))
     with pytest.raises(AuthError, match="does not know the cluster secret"):
         server.sessions.finish(address(), NONCE, server_nonce, wrong, 0.0)
     assert server.sessions.refused == 1
+    assert server.sessions.refused_last.startswith("10.0.0.2: caller at 10.0.0.2:1 does not know")
     assert server.admitted == {}
 
 
