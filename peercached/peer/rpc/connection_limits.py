@@ -122,15 +122,17 @@ class ConnectionLimits:
             if self._looked_at and now - self._looked_at > LATE_S:
                 self._late_until = now + LATE_S
             self._looked_at = now
-            live = self._live(now)
+            live, is_all = self._live(now)
             for inode in [inode for inode in self._by_inode if inode not in live]:
                 self._gone(self._by_inode.pop(inode), now)
-            self._early.clear()
+            if is_all:
+                self._early.clear()
             self._shut_those_that_must_go(now)
 
-    def _live(self, now: float) -> set[int]:
-        """Returns the inodes of the meta port's connections and enters new ones."""
-        live, others = set(), set()
+    def _live(self, now: float) -> tuple[set[int], bool]:
+        """Enters new connections of the meta port. Returns the inodes of all, and whether it could
+        tell of each socket whether it is one."""
+        live, others, is_all = set(), set(), True
         for entry in os.scandir("/proc/self/fd"):
             fd = int(entry.name)
             try:
@@ -145,17 +147,20 @@ class ConnectionLimits:
                 known.fd = fd
                 known.sent = known.sent or _has_sent(fd, inode)
                 live.add(inode)
-            elif inode in self._others or not self._enter(fd, inode, now):
+            elif inode in self._others or (is_ours := self._enter(fd, inode, now)) is False:
                 others.add(inode)
-            else:
+            elif is_ours:
                 live.add(inode)
+            else:
+                is_all = False
         self._others = others
-        return live
+        return live, is_all
 
-    def _enter(self, fd: int, inode: int, now: float) -> bool:
+    def _enter(self, fd: int, inode: int, now: float) -> bool | None:
+        """Whether it is a connection of the meta port; None: the next look tells."""
         taken = _take(fd, inode)
         if taken is None:
-            return False
+            return None
         with taken:
             if taken.family not in (socket.AF_INET, socket.AF_INET6):
                 return False
@@ -212,19 +217,20 @@ class ConnectionLimits:
         crowd: Counter[str] = Counter()
         for inode, connection in unproven.items():
             host = connection.host
-            if now - connection.since > PROOF_S:
-                late[host] += host not in peers
-                self.shut_unproven += 1
-                self.shut_strangers += host not in peers
-            elif per_host[host] > UNPROVEN_PER_HOST_MAX or total > UNPROVEN_MAX:
-                crowd[host] += 1
-                self.shut_crowd += 1
-                self.shut_strangers += 1
-            else:
+            is_late = now - connection.since > PROOF_S
+            is_crowd = per_host[host] > UNPROVEN_PER_HOST_MAX or total > UNPROVEN_MAX
+            if not (is_late or is_crowd) or not self._shut(connection, inode):
                 continue
             per_host[host] -= 1
             total -= 1
-            self._shut(connection, inode)
+            if is_late:
+                late[host] += host not in peers
+                self.shut_unproven += 1
+                self.shut_strangers += host not in peers
+            else:
+                crowd[host] += 1
+                self.shut_crowd += 1
+                self.shut_strangers += 1
         for host, count in (+late).items():
             log.warning(
                 "closed %d connections to meta_port from %s: they did not authenticate within %g s",
@@ -246,12 +252,15 @@ class ConnectionLimits:
         """The addresses that have an open connection with a caller that has authenticated."""
         return {one.host for one in self._by_inode.values() if one.proven}
 
-    def _shut(self, connection: _Connection, inode: int) -> None:
-        connection.shut = True
+    def _shut(self, connection: _Connection, inode: int) -> bool:
+        """Whether it is shut now. If not, the next look tries again."""
         taken = _take(connection.fd, inode)
-        if taken is not None:
-            with taken, contextlib.suppress(OSError):  # the connection has ended already
-                taken.shutdown(socket.SHUT_RDWR)
+        if taken is None:
+            return False
+        with taken, contextlib.suppress(OSError):  # the connection has ended already
+            taken.shutdown(socket.SHUT_RDWR)
+        connection.shut = True
+        return True
 
     def document(self) -> dict[str, int]:
         with self._lock:
@@ -276,7 +285,7 @@ def _has_sent(fd: int, inode: int) -> bool:
 
 def _take(fd: int, inode: int) -> socket.socket | None:
     """A duplicate socket for this connection. gRPC may close `fd` at any time, and another thread
-    may then reuse its number. None if that has happened."""
+    may then reuse its number. None if that has happened, or if no descriptor is left for it."""
     try:
         copy = os.dup(fd)
     except OSError:

@@ -1,5 +1,7 @@
 """Strangers' connections, as the daemon sees them on its own sockets."""
 
+import errno
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -136,6 +138,33 @@ def test_connections_that_peers_give_up_while_the_process_stands_still_are_not_s
     failed.close()
     door.limits.look()
     assert door.limits.silent == 1
+
+
+@pytest.mark.parametrize("look_without", ["first", "last"])
+def test_a_stranger_is_shut_although_descriptors_were_lacking(
+    door: Door, monkeypatch: pytest.MonkeyPatch, look_without: str
+) -> None:
+    def no_descriptor(fd: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def look(without: bool) -> None:
+        with monkeypatch.context() as patched:
+            if without:
+                patched.setattr(os, "dup", no_descriptor)
+            door.limits.look()
+
+    stranger, _, _ = door.connect()
+    peer, _, name = door.connect()
+    door.limits.proven(name)
+    look(without=look_without == "first")  # it would be found now
+    look(without=False)
+    door.now += connection_limits.PROOF_S + 1
+    look(without=look_without == "last")  # it would be shut now
+    assert door.limits.shut_unproven == (look_without == "first")
+    door.limits.look()
+    assert not is_open(stranger)
+    assert is_open(peer)
+    assert door.limits.shut_unproven == 1
 
 
 def test_sockets_of_others_are_left_alone(door: Door) -> None:
