@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TimedOut
 
+from peercached.error_text import reason
 from peercached.timeout import within
 
 # A resolver tries each server twice for 5 s.
@@ -78,7 +79,7 @@ def _look_up(host: str, future: Future[list[str]]) -> None:
         found = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
         error = None
     except Exception as wrong:
-        found, error = [], OSError(getattr(wrong, "strerror", None) or str(wrong))
+        found, error = [], OSError(reason(wrong))
     with _lock:
         del _asking[host]
     if error is None:

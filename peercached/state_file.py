@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from peercached.error_text import reason
+
 log = logging.getLogger(__name__)
 
 Parsed = TypeVar("Parsed")
@@ -56,9 +58,9 @@ class StateFile:
         except FileNotFoundError:
             return None
         except _DAMAGES as error:
-            reason = str(error).partition("\n")[0]
+            why = reason(error).partition("\n")[0]
             raise Unreadable(
-                f"{self.path} cannot be read ({type(error).__name__}: {reason})"
+                f"{self.path} cannot be read ({type(error).__name__}: {why})"
             ) from error
 
     def replace(self, fields: Mapping[str, Any], durable: bool = False) -> None:
@@ -90,8 +92,8 @@ class StateFile:
             self.replace(fields, durable)
         except OSError as error:
             if not self.problem:
-                log.warning("cannot write %s: %s (%s)", self.path, error, loss)
-            self.problem = str(error)
+                log.warning("cannot write %s: %s (%s)", self.path, reason(error), loss)
+            self.problem = f"{self.path}: {reason(error)}"
             return False
         self.problem = ""
         return True

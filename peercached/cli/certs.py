@@ -12,6 +12,7 @@ from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.output import print_json
 from peercached.config.values import check_node_id, is_host
+from peercached.error_text import error_text
 
 _EXITS = "Exit codes: 0 done, 2 wrong usage, 4 failed: nothing was overwritten."
 
@@ -58,7 +59,7 @@ def certs(
                 Path(files.certificate), Path(files.key), node_id, hosts, timedelta(days), renew
             )
     except (OSError, ValueError) as error:
-        raise exits.Failure(str(error)) from error
+        raise exits.Failure(error_text(error)) from error
     if as_json:
         print_json(
             {

@@ -13,6 +13,7 @@ from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.exits import Failure
 from peercached.cli.output import print_json, print_table
+from peercached.error_text import reason
 
 if TYPE_CHECKING:
     from peercached.config.from_peercache import Translation
@@ -59,7 +60,7 @@ def _translated(theirs: IO[str]) -> Translation:
     try:
         return translate(theirs.read())
     except (ValueError, OSError) as error:
-        raise Failure(f"{theirs.name}: {error}", exits.USAGE) from error
+        raise Failure(f"{theirs.name}: {reason(error)}", exits.USAGE) from error
 
 
 @ctl_command("reload")

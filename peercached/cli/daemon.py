@@ -23,6 +23,7 @@ from peercached.config import Config, ConfigError, Effective, load
 from peercached.config.memory import available_bytes, too_little_available
 from peercached.config.own_host import NoOwnHost
 from peercached.config.paths import may_make
+from peercached.error_text import error_text
 from peercached.news import Event
 from peercached.observe import log
 from peercached.service.settings import ConfigChanged, Settings
@@ -203,11 +204,8 @@ def _failed(error: Exception, started: bool) -> int:
     what = "failed" if started else "cannot start"
     log.flush()  # or older lines would follow
     if not started and isinstance(error, OSError | RuntimeError | ValueError | ImportError):
-        text = str(error)
-        if isinstance(error, OSError) and error.filename and error.strerror:
-            text = f"{os.fsdecode(error.filename)}: {error.strerror}"
         _log.debug("traceback", exc_info=error)
-        click.echo(f"peercached: {what}: {text}", err=True)
+        click.echo(f"peercached: {what}: {error_text(error)}", err=True)
     else:
         _log.error("%s", what, exc_info=error)
         click.echo(f"peercached: {what}: {type(error).__name__}: {error}", err=True)

@@ -19,6 +19,7 @@ from peercached.config.cluster_secret import (
     read_secret,
     write_secret,
 )
+from peercached.error_text import reason
 
 _EXITS = "Exit codes: 0 done, 2 wrong usage, 4 failed: the file is as it was."
 _NEW_BYTES = 32
@@ -65,7 +66,7 @@ def secret(target: Target, as_json: bool, step: str, file: Path) -> None:
         found, next_step = _done(step, file)
     except (SecretProblem, OSError) as error:
         remedy = f": {error.remedy}" if isinstance(error, SecretProblem) else ""
-        raise exits.Failure(f"{file}: {error}{remedy}") from error
+        raise exits.Failure(f"{file}: {reason(error)}{remedy}") from error
     if as_json:
         also = list(map(name_of, found.others))
         print_json({"file": str(file), "secret": name_of(found.value), "also": also})

@@ -10,6 +10,7 @@ import click
 from peercached.cli.exits import EXPLAINED, USAGE, Failure
 from peercached.cli.number import Number, Size
 from peercached.cli.output import count, duration, percent, plural, print_json, print_table, size
+from peercached.error_text import error_text
 
 _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -64,7 +65,7 @@ def simulate(
     try:
         requests = list(read_trace(trace))
     except (TraceError, OSError) as error:
-        raise Failure(str(error), USAGE) from error
+        raise Failure(error_text(error), USAGE) from error
     simulation.replay(requests, clusters)
     rows = [
         _row(pool, shared.found, alone.found, prefill_rate)

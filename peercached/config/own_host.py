@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from peercached.config.problem import Problem
 from peercached.config.schema import Config
 from peercached.config.values import split_address
+from peercached.error_text import reason
 from peercached.names import addresses, is_here, is_literal, is_loopback, socket_for
 
 # The address of a documentation network (RFC 5737). Nothing is sent to it.
@@ -71,7 +72,7 @@ def _towards(heads: Sequence[str], given: str, why: str) -> tuple[str, str]:
             if not is_literal(host) and host != "localhost":
                 own = own or f"{head} is {found[0]} here"  # this host's name for itself
         except OSError as error:
-            problems.append(f"{head}: {error.strerror or error}")
+            problems.append(f"{head}: {reason(error)}")
     if own:
         try:
             return _route(_SOMEWHERE), f"{why}the address of the default route ({own})"

@@ -19,6 +19,7 @@ from peercached.data_plane.transport import rdma_devices
 from peercached.doctor import access, firewall, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import ProbeFailed, PyverbsMissing, find_devices
 from peercached.doctor.finding import Finding, Level
+from peercached.error_text import reason
 from peercached.names import addresses, is_here, is_literal, is_loopback
 
 CAP_IPC_LOCK = 14
@@ -211,7 +212,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         said = str(error.stderr).strip().splitlines()
         return said[0] if said else f"exit code {error.returncode}"
-    return str(getattr(error, "strerror", None) or error)
+    return reason(error)
 
 
 def _heads(config: Config) -> list[peers.Target]:

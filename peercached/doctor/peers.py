@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from peercached.doctor.finding import Finding
+from peercached.error_text import reason
 from peercached.membership.view import join_host_port
 from peercached.names import addresses
 
@@ -38,7 +39,7 @@ def reach(target: Target) -> str:
             with socket.create_connection((address, target.port), CONNECT_S):
                 return ""
         except OSError as error:
-            why = f"{error.strerror or error}{_DROPPED if isinstance(error, TimeoutError) else ''}"
+            why = f"{reason(error)}{_DROPPED if isinstance(error, TimeoutError) else ''}"
     return why
 
 

@@ -1,4 +1,4 @@
-"""Finds the process that listens on a TCP port, for the error "address in use".
+"""The error of a listener that cannot have its port. It names the process that has it.
 
 It reads /proc/net/tcp and tcp6 (proc(5)) for the socket's inode, then finds the process that has it
 open.
@@ -13,6 +13,18 @@ from pathlib import Path
 
 _LISTENS = "0A"
 _MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address on an IPv6 socket, as gRPC binds it
+
+
+def cannot_listen(purpose: str, host: str, port: int, keys: str, why: str = "") -> OSError:
+    """The error for the operator: what we wanted to listen for, where, who is there, and the
+    configuration keys that help. `why`: from the operating system, if it gave a reason."""
+    holder = port_holder(host, port) if port else ""
+    there = f"{holder} has the port" if holder else ""
+    found = there or why or "the port is taken, or the address is none of this machine's"
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return OSError(
+        f"cannot listen for {purpose} on {where}: {found}. Stop what uses the port, or set {keys}"
+    )
 
 
 def port_holder(host: str, port: int, proc: Path = Path("/proc")) -> str:

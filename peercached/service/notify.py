@@ -9,6 +9,8 @@ import socket
 import time
 from collections.abc import Mapping
 
+from peercached.error_text import reason
+
 log = logging.getLogger(__name__)
 
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
@@ -74,7 +76,7 @@ class Notifier:
             self._failed = False
         except OSError as error:
             if not self._failed:
-                log.warning("cannot send %s to the service manager: %s", lines[0], error)
+                log.warning("cannot send %s to the service manager: %s", lines[0], reason(error))
             self._failed = True
 
 

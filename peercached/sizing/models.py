@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from peercached.error_text import reason
+
 DTYPE_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
 
 
@@ -76,7 +78,9 @@ def find(wanted: str) -> Model:
             "model's config.json"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise UnknownModel(f"{path} cannot be read as a model's config.json: {error}") from error
+        raise UnknownModel(
+            f"{path} cannot be read as a model's config.json: {reason(error)}"
+        ) from error
     return of_config(str(path), document)
 
 

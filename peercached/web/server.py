@@ -16,8 +16,8 @@ between pieces of work that take more than a few milliseconds.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -28,7 +28,8 @@ from typing import Any
 import h11
 
 from peercached.component import Component, Stats
-from peercached.observe.port_holder import port_holder
+from peercached.error_text import reason
+from peercached.observe.port_holder import cannot_listen
 from peercached.timeout import within
 from peercached.web.message import Request, Response, text
 from peercached.web.own_names import is_own, own_names
@@ -133,15 +134,11 @@ class WebServer(Component):
                 self._accepted, self._host, self._asked_port, limit=HEAD_BYTES_MAX
             )
         except OSError as error:
-            who = port_holder(self._host, self._asked_port)
-            where = f"{self._host}:{self._asked_port}"
-            code = error.errno or errno.EADDRNOTAVAIL
-            raise OSError(
-                code,
-                f"cannot serve metrics at {where} ({error.strerror or error})"
-                + (f": {who} has the port" if who else "")
-                + "; set metrics_port or metrics_host, or metrics_enabled to false",
-            ) from error
+            # asyncio's own words repeat the address.
+            number = error.errno or 0
+            why = os.strerror(number) if number > 0 else reason(error)
+            keys = "metrics_port or metrics_host, or metrics_enabled to false"
+            raise cannot_listen("metrics", self._host, self._asked_port, keys, why) from error
         _log.info("metrics and the dashboard are served at %s:%d", self._host, self.port)
 
     @property

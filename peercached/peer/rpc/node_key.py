@@ -16,6 +16,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from peercached.error_text import reason
+
 log = logging.getLogger(__name__)
 
 KEY_BYTES = 32
@@ -42,7 +44,9 @@ class NodeKey:
         except FileNotFoundError:
             made = NodeKey.make()
         except OSError as error:
-            raise ValueError(f"{path}, the key of this node, cannot be read: {error}") from error
+            raise ValueError(
+                f"{path}, the key of this node, cannot be read: {reason(error)}"
+            ) from error
         try:
             made._save(path)
         except OSError as error:
@@ -50,7 +54,7 @@ class NodeKey:
                 "cannot save the node key %s: %s (the next start makes another key, and waits "
                 "until the cluster knows that this run is over)",
                 path,
-                error,
+                reason(error),
             )
         else:
             log.info(

@@ -13,7 +13,7 @@ import grpc.aio
 
 from peercached.membership.view import join_host_port
 from peercached.news import News
-from peercached.observe.port_holder import port_holder
+from peercached.observe.port_holder import cannot_listen
 from peercached.peer.rpc import wire
 from peercached.peer.rpc.auth import Secret
 from peercached.peer.rpc.connection_limits import ConnectionLimits
@@ -116,16 +116,8 @@ class PeerServer:
         except RuntimeError:  # gRPC gives no reason
             bound = 0
         if bound == 0:
-            holder = port_holder(host, port)
-            reason = (
-                f"{holder} has the port"
-                if holder
-                else "the port is taken, or the address is none of this machine's"
-            )
-            raise OSError(
-                f"cannot listen for peers on {address}: {reason}. Stop what uses the port, or set "
-                "meta_port (and the heads' discovery_addr) or host"
-            )
+            keys = "meta_port (and the heads' discovery_addr) or host"
+            raise cannot_listen("peers", host, port, keys)
         await server.start()
         self._server, self._serves_tls = server, tls is not None
         return int(bound)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from peercached.observe.port_holder import port_holder
+from peercached.observe.port_holder import cannot_listen, port_holder
 
 LISTEN = """
 import socket, sys
@@ -45,6 +45,12 @@ def test_the_process_that_listens_is_named(
         name = Path(f"/proc/{process.pid}/comm").read_text().strip()
         expected = f"process {process.pid} ({name})" if found else ""
         assert port_holder(asked, port) == expected
+        error = str(cannot_listen("peers", asked, port, "meta_port", "no such address"))
+        why = f"{expected} has the port" if found else "no such address"
+        assert error == (
+            f"cannot listen for peers on {asked}:{port}: {why}. Stop what uses the port, or set "
+            "meta_port"
+        )
         process.communicate()
 
 
