@@ -81,7 +81,7 @@ bool RecordTable::store(Holder& holder, const FeedPart& part, size_t known) {
     }
     rows = some;
   }
-  if (shard_.apply(holder.number, rows).full == 0) return true;
+  if (shard_.apply(holder.number, rows).full == 0 && shard_.live(holder.number)) return true;
   if (!no_room_for_all()) no_room_.fetch_add(1, std::memory_order_relaxed);
   holder.following.forget();
   drop(holder);
@@ -126,7 +126,8 @@ bool RecordTable::no_room_for_all() {
 void RecordTable::clear_if_due(Holder& holder) {
   {
     std::shared_lock lock(mutex_);
-    if (holder.clears == clears_) return;
+    const bool whole = holder.number == kNoHolder || shard_.live(holder.number);
+    if (holder.clears == clears_ && whole) return;
     holder.clears = clears_;
   }
   holder.following.forget();
@@ -189,7 +190,7 @@ bool RecordTable::all_answer(TimePoint now) const {
   return std::ranges::all_of(members_, [&](HolderIndex index) {
     if (index >= number_of_.size() || number_of_[index] == kNoHolder) return false;
     const Number& number = numbers_[number_of_[index]];
-    return number.lease_view == view_ && now < number.answers_until && number.has_all;
+    return number.lease_view == view_ && number.has_all && answers(number_of_[index], now);
   });
 }
 
@@ -249,8 +250,8 @@ std::vector<HolderIndex> RecordTable::holders() const {
   const TimePoint now = clock_();
   std::vector<HolderIndex> holders;
   std::shared_lock lock(mutex_);
-  for (const Number& number : numbers_) {
-    if (now < number.answers_until) holders.push_back(number.holder);
+  for (size_t number = 0; number < numbers_.size(); ++number) {
+    if (answers(static_cast<HolderIndex>(number), now)) holders.push_back(numbers_[number].holder);
   }
   return holders;
 }

@@ -100,7 +100,7 @@ class RecordTable {
   std::shared_ptr<Holder> holder_at(HolderIndex index);
   bool begin(HolderIndex index, Holder& holder);
   HolderIndex new_number();
-  // Drops its records if all had to go since then.
+  // Drops its records if all had to go since then, or one was lost.
   void clear_if_due(Holder& holder);
   // Stores only owned records from now on. False: it does so already.
   bool no_room_for_all();
@@ -108,6 +108,10 @@ class RecordTable {
   bool store(Holder& holder, const FeedPart& part, size_t known);
   void drop(Holder& holder);
   void set_lease(const Holder& holder);
+  // Whether records with this number answer.
+  bool answers(HolderIndex number, TimePoint now) const {
+    return now < numbers_[number].answers_until && shard_.live(number);
+  }
   bool all_answer(TimePoint now) const;
   // Gives the rows from `first` on the indices of their holders, and drops those of no use.
   void keep_useful(std::vector<RecordRow>& rows, size_t first, TimePoint now) const;

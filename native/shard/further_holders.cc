@@ -53,10 +53,8 @@ bool FurtherHolders::take(const PackedRecord& gone, HolderTable& holders, Packed
   return live;
 }
 
-uint32_t FurtherHolders::remove_all(const PackedRecord& gone, HolderTable& holders) {
-  uint32_t live = 0;
-  for (PackedRecord record; take(gone, holders, record); ++live) holders.removed(record.holder());
-  return live;
+void FurtherHolders::lose_all(const PackedRecord& gone, HolderTable& holders) {
+  for (PackedRecord record; take(gone, holders, record);) holders.lose(record.holder());
 }
 
 void FurtherHolders::removed(Map::iterator at, size_t removed) {

@@ -37,8 +37,8 @@ class FurtherHolders {
   // Takes out the newest live record of the digest of `gone`; false if there is none. Removes and
   // accounts for dead records that it meets.
   bool take(const PackedRecord& gone, HolderTable& holders, PackedRecord& taken);
-  // Removes and accounts for all records of the digest of `gone`; returns how many were live.
-  uint32_t remove_all(const PackedRecord& gone, HolderTable& holders);
+  // Loses all records of the digest of `gone` (HolderTable::lose()).
+  void lose_all(const PackedRecord& gone, HolderTable& holders);
 
   // visit(const Digest&, const PackedRecord&). `low_byte` is that of the piece's digests.
   template <typename Visit>

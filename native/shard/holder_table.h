@@ -53,6 +53,14 @@ class HolderTable {
   void settle(HolderIndex holder, int64_t added, int64_t removed, uint64_t reserved);
   // Counts one removed record of any holder.
   void removed(HolderIndex holder) { settle(holder, 0, 1, 0); }
+  // A record of a live holder finds no place any more. It takes all records of that holder with it:
+  // a single missing one would say that its page is nowhere.
+  void lose(HolderIndex holder) {
+    drop(holder);
+    removed(holder);
+    lost_.fetch_add(1, std::memory_order_relaxed);
+  }
+  uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
   uint64_t live_records() const { return positive(live_records_.load()); }
   uint64_t dead_records() const { return positive(dead_records_.load()); }
@@ -74,6 +82,7 @@ class HolderTable {
   std::atomic<uint32_t> holders_used_{0};  // all indices ever added are below this
   std::atomic<int64_t> live_records_{0};   // includes reserved room
   std::atomic<int64_t> dead_records_{0};
+  std::atomic<uint64_t> lost_{0};
 };
 
 }  // namespace peercached

@@ -190,7 +190,7 @@ uint32_t Piece::size_for(uint64_t records) const {
   }
 }
 
-uint32_t Piece::grow(uint64_t expected, HolderTable& holders) {
+void Piece::grow(uint64_t expected, HolderTable& holders) {
   uint64_t dead = 0;
   if (holders.dead_records() > 0)
     for_each(0, cells_.end(), 0, [&](uint32_t, const Digest&, const PackedRecord& record) {
@@ -199,24 +199,23 @@ uint32_t Piece::grow(uint64_t expected, HolderTable& holders) {
   // Leave spare room after removing the dead, so that it is not used up at once.
   const uint64_t live = used_ - dead;
   const uint64_t wanted = dead > 0 ? live + live / 16 + 1 : record_limit(buckets()) + 1;
-  return rebuild(size_for(std::max(wanted, live + expected + 1)), holders);
+  rebuild(size_for(std::max(wanted, live + expected + 1)), holders);
 }
 
-uint32_t Piece::make_room(HolderTable& holders) {
-  const uint32_t lost = index_filling_up() ? grow(0, holders) : 0;
+void Piece::make_room(HolderTable& holders) {
+  if (index_filling_up()) grow(0, holders);
   cells_.make_ready(cells_.end() / 16);
-  return lost;
 }
 
-uint32_t Piece::shrink_if_sparse(HolderTable& holders) {
+void Piece::shrink_if_sparse(HolderTable& holders) {
   const uint32_t count = buckets();
   const bool gaps = cells_.bytes() > Cells::bytes_for(used_ + used_ / 2);
   const bool sparse = count > kBucketsStep && used_ <= record_limit(count) / 3;
   const uint32_t fitting = sparse ? std::min(count, size_for(used_ + used_ / 16 + 1)) : count;
-  return gaps || fitting < count ? rebuild(fitting, holders) : 0;
+  if (gaps || fitting < count) rebuild(fitting, holders);
 }
 
-uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
+void Piece::rebuild(uint32_t count, HolderTable& holders) {
   const uint32_t count_before = buckets();
   const size_t memory_before = index_bytes_for(count_before), memory_after = index_bytes_for(count);
   auto* const memory = reinterpret_cast<std::byte*>(index_);
@@ -232,7 +231,7 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
     const auto header = BucketHeader::of(load_relaxed(index_[at].header));
     store_release(index_[at].header, BucketHeader{header.version, 0, 0}.word());
   }
-  uint32_t kept = 0, lost = 0;
+  uint32_t kept = 0;
   for (uint32_t cell = 0; cell < cells_.end(); ++cell) {
     cells_.prefetch_after(cell);
     if (!cells_.in_use(cell)) continue;
@@ -243,8 +242,10 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
                           BucketEntry::of(cells_.lo_low_of(cell), kept), count)) {
       if (cell != kept) cells_.store(kept, cells_.load(cell));
       ++kept;
+    } else if (live) {
+      further_.lose_all(cells_.load(cell), holders);
+      holders.lose(holder);
     } else {
-      if (live) lost += 1 + further_.remove_all(cells_.load(cell), holders);
       holders.removed(holder);
     }
   }
@@ -253,7 +254,6 @@ uint32_t Piece::rebuild(uint32_t count, HolderTable& holders) {
   if (memory_after < memory_before)
     ReservedMemory::release(memory + memory_after, memory_before - memory_after);
   version_.store(version + 2, std::memory_order_release);
-  return lost;
 }
 
 // Replaces the record by one of the digest's further holders; false if there is none.

@@ -16,6 +16,7 @@
 // Readers (read, read_all, prefetch) need no lock. Everything else needs `mutex`.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -112,21 +113,20 @@ class alignas(64) Piece {
   bool clustered() const REQUIRES(mutex) {
     return used_ >= record_limit(buckets()) / 4 * 3 && buckets() < buckets_max_;
   }
-  // Rebuilds with room for one more record and `expected` after it. Returns how many live records
-  // found no place again (0 except for digests made to collide); they are gone and accounted for.
-  uint32_t grow(uint64_t expected, HolderTable& holders) REQUIRES(mutex);
+  // Rebuilds with room for one more record and `expected` after it. A live record that finds no
+  // place again is lost (HolderTable::lose()), which only happens to digests made to collide.
+  void grow(uint64_t expected, HolderTable& holders) REQUIRES(mutex);
   // Large pieces get room ahead of need. filling_up() says that one needs it soon, which starts a
   // sweep(). If could_use_room() is true, that sweep also serves the piece, to save a later one.
-  // make_room() returns like grow().
   bool filling_up() const REQUIRES(mutex) {
     return large() && (index_filling_up() || !cells_ready(1));
   }
   bool could_use_room() const REQUIRES(mutex) {
     return large() && (index_filling_up() || !cells_ready(3));
   }
-  uint32_t make_room(HolderTable& holders) REQUIRES(mutex);
-  // Rebuilds if far too large for its content; returns like grow().
-  uint32_t shrink_if_sparse(HolderTable& holders) REQUIRES(mutex);
+  void make_room(HolderTable& holders) REQUIRES(mutex);
+  // Rebuilds if far too large for its content.
+  void shrink_if_sparse(HolderTable& holders) REQUIRES(mutex);
 
  private:
   static constexpr uint32_t kRecordsPerBucketMax = 13;  // load 0.93
@@ -147,7 +147,8 @@ class alignas(64) Piece {
 
   // The buckets that may have a digest, its home first. Each digest has its own stride. With one
   // stride for all, full buckets would form runs, and records would end up ever further from home.
-  // The stride is odd, so that it reaches every bucket of the smallest pieces.
+  // A stride that divides the way round comes home early, and goes on beside it. So a record of a
+  // small piece finds a place as long as there is any.
   class Probe {
    public:
     Probe(uint64_t hi_above_low_byte, uint32_t buckets)
@@ -162,8 +163,8 @@ class alignas(64) Piece {
     void next() {
       at_ += stride_;
       if (at_ >= buckets_) at_ -= buckets_;
-      // Back home: every reachable bucket was visited, and none may be visited twice.
-      done_ = ++steps_ == kProbeBuckets || at_ == home_;
+      if (at_ == home_) at_ = home_ = home_ + 1 == buckets_ ? 0 : home_ + 1;
+      done_ = ++steps_ == std::min(kProbeBuckets, buckets_);  // none may be visited twice
     }
 
    private:
@@ -177,7 +178,7 @@ class alignas(64) Piece {
   void add_overflow(Probe probe, uint32_t to, int step) REQUIRES(mutex);
   bool free_a_dead_slot(uint32_t bucket, HolderTable& holders) REQUIRES(mutex);
   uint32_t size_for(uint64_t records) const;
-  uint32_t rebuild(uint32_t buckets, HolderTable& holders) REQUIRES(mutex);
+  void rebuild(uint32_t buckets, HolderTable& holders) REQUIRES(mutex);
   bool replace_dead(uint32_t cell, HolderIndex& holder, HolderTable& holders) REQUIRES(mutex);
   bool settle_in(uint64_t hi_above_low_byte, uint32_t entry, uint32_t buckets) REQUIRES(mutex);
   uint32_t cell_at(Place place) const {

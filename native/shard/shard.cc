@@ -89,6 +89,7 @@ void Shard::drop_holder(HolderIndex holder) {
   impl_->holders.drop(holder);
   impl_->on_untidy();
 }
+bool Shard::live(HolderIndex holder) const { return impl_->holders.live(holder); }
 bool Shard::swept(HolderIndex holder) const { return impl_->holders.swept(holder); }
 
 ShardApplied Shard::apply(HolderIndex holder, std::span<const RecordRow> rows) {
@@ -180,7 +181,7 @@ size_t Shard::sweep(size_t records_max) {
       impl_->holders.removed(record.holder());
       return true;
     });
-    impl_->counters.full += piece.shrink_if_sparse(impl_->holders);
+    piece.shrink_if_sparse(impl_->holders);
     impl_->sweep_cell = 0;
     impl_->sweep_piece = (impl_->sweep_piece + 1) % impl_->pieces_count;
   }
@@ -202,7 +203,7 @@ size_t Shard::Impl::make_room(size_t records_max) {
     MutexLock lock(piece.mutex);
     visited += 1;
     if (!piece.could_use_room()) continue;
-    counters.full += piece.make_room(holders);
+    piece.make_room(holders);
     visited += piece.used();
   }
   const size_t left = pieces_count - room_piece;
@@ -225,7 +226,7 @@ ShardStats Shard::stats() const {
   stats.changed = c.changed;
   stats.withdrawn = c.withdrawn;
   stats.old = c.old;
-  stats.full = c.full;
+  stats.full = c.full + impl_->holders.lost();
   stats.bad = c.bad;
   stats.lookups = c.lookups;
   stats.hits = c.hits;

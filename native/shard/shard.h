@@ -62,6 +62,9 @@ class Shard {
   // and empty. Throws std::invalid_argument while the index is in use: see swept().
   void add_holder(HolderIndex holder);
   void drop_holder(HolderIndex holder);  // O(1)
+  // False: it was dropped, or one of its records found no place when the table changed its size,
+  // which ends all records of its holder. Drop it then, too.
+  bool live(HolderIndex holder) const;
   bool swept(HolderIndex holder) const;  // not live, and it has no records left
   // Removes dead records and makes room in pieces that are filling up, so that updates need not
   // wait. Returns about how many records are left to visit.

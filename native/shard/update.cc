@@ -18,7 +18,7 @@ PieceUpdate::~PieceUpdate() {
   if (added_ != 0 || removed_ != 0 || room_reserved_ != 0)
     holders_.settle(holder_, added_, removed_, room_reserved_);
   // Settle before a rebuild drops some of these records; it accounts for what it drops.
-  if (removed_ > 0) applied_.full += piece_.shrink_if_sparse(holders_);
+  if (removed_ > 0) piece_.shrink_if_sparse(holders_);
 }
 
 inline PieceUpdate::Siblings PieceUpdate::find(const Digest& digest) const {
@@ -89,7 +89,7 @@ void PieceUpdate::add(const RecordRow& row, const Siblings& siblings) {
     piece_.further().add(PackedRecord::of(row, holder_));
     count_added();
   } else if (piece_.crowded()) {
-    applied_.full += piece_.grow(rows_to_add(), holders_);
+    piece_.grow(rows_to_add(), holders_);
     insert(row, find(row.digest));  // the records have moved
   } else {
     insert(row, siblings);
@@ -101,7 +101,7 @@ void PieceUpdate::insert(const RecordRow& row, const Siblings& siblings) {
   if (holders_.dead_records() > 0) free = piece_.free_slot(row.digest, holders_);
   bool inserted = insert_at(free, row);
   if (!inserted && piece_.clustered()) {
-    applied_.full += piece_.grow(rows_to_add(), holders_);
+    piece_.grow(rows_to_add(), holders_);
     inserted = insert_at(find(row.digest).free, row);
   }
   if (!inserted) ++applied_.full;

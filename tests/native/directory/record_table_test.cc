@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shard/records.h"
+
 namespace peercached {
 namespace {
 
@@ -242,6 +244,29 @@ TEST_F(TheRecords, AScanReplacesAllEarlierRecords) {
   }
   table.forget(kA);
   EXPECT_EQ(holders_of(1), Holders{});
+}
+
+TEST_F(TheRecords, LostRecordIsChargedToItsOwnHolder) {
+  RecordTable large(4'000'000, [] {});
+  const CrowdedPiece crowded;
+  const auto tell_all = [&](HolderIndex holder, std::span<const RecordRow> rows) {
+    large.ask(holder, Clock::now());
+    EXPECT_EQ(large.take(holder, {.rows = rows, .anew = true, .more = true}), Taken::ok);
+    EXPECT_EQ(large.take(holder, {.from = 7, .to = 7, .lease_view = 1}), Taken::ok);
+  };
+  large.set_view(1, std::vector<HolderIndex>{kA, kB});
+  tell_all(kA, crowded.others);
+  tell_all(kB, crowded.colliding);
+  ASSERT_EQ(large.final_view(), 1u);
+  const auto changes = crowded.withdrawals();
+  large.ask(kA, Clock::now());
+  FeedPart part{.rows = changes, .from = 7, .to = 7 + changes.size(), .lease_view = 1};
+  EXPECT_EQ(large.take(kA, part), Taken::ok) << "its own records are all here";
+  EXPECT_EQ(large.final_view(), 0u) << "a missing record may be one of B's";
+  EXPECT_EQ(large.holders(), Holders{kA});
+  EXPECT_EQ(large.ask(kB, Clock::now()).position, 0u) << "B is asked for all its records";
+  tell_all(kB, std::span(crowded.colliding).first(100));
+  EXPECT_EQ(large.final_view(), 1u);
 }
 
 TEST_F(TheRecords, OfAHolderTooLargeToFitAreNotKept) {

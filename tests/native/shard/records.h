@@ -36,6 +36,23 @@ inline std::vector<RecordRow> random_records(size_t count, uint64_t seed) {
   return rows;
 }
 
+// Records of one piece of a table of 4 million records. The colliding ones share their places, and
+// fit while the piece is large. When others are withdrawn, it shrinks, and they fit no more.
+struct CrowdedPiece {
+  std::vector<RecordRow> others, colliding;
+
+  CrowdedPiece() {
+    std::mt19937_64 random(1);
+    for (uint64_t i = 1; i <= 6700; ++i) others.push_back(record({random() << 8, random()}, i));
+    for (uint64_t i = 1; i <= 440; ++i) colliding.push_back(record({0, random()}, i));
+  }
+  std::vector<RecordRow> withdrawals() const {
+    std::vector<RecordRow> rows(others.begin() + 3960, others.end());
+    for (RecordRow& row : rows) row.flags = kRecordWithdraw;
+    return rows;
+  }
+};
+
 // A table that knows these holders.
 struct ShardOf : Shard {
   ShardOf(size_t capacity_entries, std::initializer_list<HolderIndex> holders)

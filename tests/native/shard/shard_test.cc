@@ -401,6 +401,34 @@ TEST(Shard, DigestsMadeToCollideCannotGrowTheTableWithoutBound) {
   EXPECT_EQ(found, applied.added);
 }
 
+TEST(Shard, RecordsOfASmallPieceReachAllItsBuckets) {
+  ShardOf shard(100'000, {1});
+  std::mt19937_64 random(1);
+  // The piece grows to 24 buckets, and these go around in steps of 3: home after 8 buckets.
+  std::vector<RecordRow> rows;
+  for (int i = 0; i < 300; ++i) rows.push_back(record({0x18'00000001, random()}, i + 1));
+  EXPECT_EQ(shard.apply(1, rows).added, rows.size());
+  for (const RecordRow& row : rows) ASSERT_EQ(lookup(shard, row.digest).size(), 1u);
+}
+
+TEST(Shard, LostRecordEndsItsHolderAndNoOther) {
+  ShardOf shard(4'000'000, {1, 2});
+  const CrowdedPiece crowded;
+  EXPECT_EQ(shard.apply(1, crowded.others).added, crowded.others.size());
+  EXPECT_EQ(shard.apply(2, crowded.colliding).added, crowded.colliding.size());
+  const auto applied = shard.apply(1, crowded.withdrawals());
+  EXPECT_EQ(applied.withdrawn, crowded.withdrawals().size());
+  EXPECT_EQ(applied.full, 0u) << "all its rows were taken";
+  EXPECT_GT(shard.stats().full, 0u);
+  EXPECT_FALSE(shard.live(2));
+  EXPECT_TRUE(shard.live(1));
+  EXPECT_EQ(shard.stats().entries, crowded.others.size() - crowded.withdrawals().size());
+  for (const RecordRow& row : crowded.colliding) ASSERT_TRUE(lookup(shard, row.digest).empty());
+  shard.drop_holder(2);
+  sweep_all(shard);
+  EXPECT_TRUE(shard.swept(2));
+}
+
 TEST(Shard, BadRowsAreRefusedAndCountedAndTheRestTaken) {
   ShardOf shard(1000, {1});
   std::vector<RecordRow> rows = random_records(5, 1);
