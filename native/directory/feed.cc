@@ -55,6 +55,7 @@ bool Feed::asked(Incarnation follower, const FeedQuestion& question) {
   known.asked = question.number;
   known.position = question.position;
   known.ring = question.ring;
+  known.scans = question.scans != 0;
   // It cannot hold a lease that it was not given.
   const uint64_t view = question.lease_view;
   known.held = view == known.held || view == known.given ? view : 0;
@@ -129,6 +130,12 @@ bool Feed::may_have_lease(Incarnation follower, TimePoint now) const {
   std::lock_guard lock(mutex_);
   const auto known = followers_.find(follower);
   return known != followers_.end() && may_have_lease(known->second, now);
+}
+
+bool Feed::scans(Incarnation follower) const {
+  std::lock_guard lock(mutex_);
+  const auto known = followers_.find(follower);
+  return known != followers_.end() && known->second.scans;
 }
 
 uint64_t Feed::ring_of(Incarnation follower) const {

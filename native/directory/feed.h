@@ -90,6 +90,8 @@ class Feed {
   void stands(Incarnation follower, uint64_t position);
   bool stands_at(Incarnation follower, uint64_t position) const;
   bool may_have_lease(Incarnation follower, TimePoint now) const;
+  // Its newest question asks for a scan: it takes no push until that has ended.
+  bool scans(Incarnation follower) const;
   // FeedQuestion::ring of its newest question.
   uint64_t ring_of(Incarnation follower) const;
   // Whether all owners of the view have asked once (rule 10).
@@ -120,6 +122,7 @@ class Feed {
     uint64_t held = 0;      // view of the lease that its newest question named; 0: none
     uint64_t given = 0;     // and of the one in the answer to it: it may have either (rule 6)
     uint64_t ring = 0;      // FeedQuestion::ring
+    bool scans = false;     // FeedQuestion::scans
     TimePoint until{};      // both are over then
   };
 

@@ -51,8 +51,9 @@ bool Publisher::wait_told(std::span<const Digest> digests, Deadline deadline) {
   }
   if (until == patience_ends) {
     for (HolderIndex owner : owners) {
-      parts_.watcher.peer_trouble(owner, parts_.nodes.incarnation(owner),
-                                  {"it did not take records in time"});
+      const Incarnation incarnation = parts_.nodes.incarnation(owner);
+      if (feed_.feed().scans(incarnation)) continue;
+      parts_.watcher.peer_trouble(owner, incarnation, {"it did not take records in time"});
     }
   }
   return false;

@@ -58,9 +58,9 @@ class PublisherTest : public ::testing::Test {
   RecordFeed& feed() { return publisher_.feed(); }
   uint64_t end() { return feed().feed().end(); }
   // A question, and its answer.
-  void ask(Incarnation who, uint64_t position, uint64_t lease_view) {
+  void ask(Incarnation who, uint64_t position, uint64_t lease_view, uint64_t scans = 0) {
     std::vector<RecordRow> changes;
-    const FeedQuestion question{++asked_, position, lease_view};
+    const FeedQuestion question{++asked_, position, lease_view, 0, scans};
     feed().asked(who, question);
     feed().answer(who, question, changes);
   }
@@ -155,6 +155,18 @@ TEST_F(PublisherTest, ConcurrentSetsShareTheirRounds) {
   EXPECT_THROW(set(kSets + 1), std::bad_alloc);
   transfer_.on_push = [](PushBatch& batch, Deadline) { answer(batch, batch.to); };
   EXPECT_TRUE(set(kSets + 2)) << "that round is over";
+}
+
+TEST_F(PublisherTest, OwnerThatReadsAScanIsNotInTrouble) {
+  const uint64_t position = end();
+  transfer_.on_push = [&](PushBatch& batch, Deadline) { answer(batch, position); };
+  publisher_.set_patience(std::chrono::milliseconds(300));
+  ask(kOwner, position, kRingView, /*scans=*/1);
+  EXPECT_FALSE(set(1));
+  EXPECT_TRUE(watcher_.troubles().empty());
+  ask(kOwner, position, kRingView);
+  EXPECT_FALSE(set(2));
+  EXPECT_EQ(watcher_.troubles().size(), 1u) << "it reads none, and takes no push";
 }
 
 TEST_F(PublisherTest, SilentOwnerIsSlowAndThenInTrouble) {
