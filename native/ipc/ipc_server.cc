@@ -7,8 +7,10 @@
 
 #include <cerrno>
 #include <list>
+#include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "common/event_fd.h"
 #include "common/fault_guard.h"
@@ -36,18 +38,22 @@ UniqueFd make_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEX
 struct IpcServer::Impl {
   Impl(const IpcServerConfig& config, RequestHandler& handler)
       : state(config, handler),
-        path(config.socket_path, config.socket_mode, config.socket_group),
+        path(std::in_place, config.socket_path, config.socket_mode, config.socket_group),
         reserve(make_reserve()) {}
 
-  ~Impl() {
-    if (!acceptor.joinable()) return;
-    stopping = true;
-    ring(wake.get());
-    acceptor.join();
+  ~Impl() { stop(); }
+
+  void stop() {
+    if (acceptor.joinable()) {
+      stopping = true;
+      ring(wake.get());
+      acceptor.join();
+    }
+    path.reset();
   }
 
   void serve() {
-    path.listen();
+    path->listen();
     acceptor = named_thread("accept workers", [this] { accept_all(); });
   }
 
@@ -63,7 +69,7 @@ struct IpcServer::Impl {
 
   void accept_all() {
     while (!stopping) {
-      pollfd waits[2] = {{path.listener(), POLLIN, 0}, {wake.get(), POLLIN, 0}};
+      pollfd waits[2] = {{path->listener(), POLLIN, 0}, {wake.get(), POLLIN, 0}};
       if (::poll(waits, 2, -1) < 0) continue;
       if (waits[1].revents != 0) {
         hush(wake.get());
@@ -74,6 +80,7 @@ struct IpcServer::Impl {
     for (auto& one : running) one.connection.stop();
     for (auto& one : running) one.thread.join();
     running.clear();
+    state.counters.connections.store(0);
   }
 
   void reap() {
@@ -91,12 +98,12 @@ struct IpcServer::Impl {
 
   void accept_one() {
     if (!reserve) reserve = make_reserve();
-    UniqueFd socket(::accept4(path.listener(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd socket(::accept4(path->listener(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {
       if (errno != EMFILE && errno != ENFILE) return;
       // Accept and refuse, else the listener would stay readable and this thread would spin.
       reserve.reset();
-      socket.reset(::accept4(path.listener(), nullptr, nullptr, SOCK_CLOEXEC));
+      socket.reset(::accept4(path->listener(), nullptr, nullptr, SOCK_CLOEXEC));
       if (socket) refuse(std::move(socket), "the daemon has no file descriptors left");
       return;
     }
@@ -158,7 +165,7 @@ struct IpcServer::Impl {
   }
 
   ServerState state;
-  SocketPath path;
+  std::optional<SocketPath> path;  // until it stops
   EventFd wake;
   UniqueFd reserve;
   std::list<Running> running;
@@ -175,6 +182,8 @@ IpcServer::IpcServer(const IpcServerConfig& config, RequestHandler& handler) {
 IpcServer::~IpcServer() = default;
 
 void IpcServer::serve() { impl_->serve(); }
+
+void IpcServer::stop() { impl_->stop(); }
 
 IpcStats IpcServer::stats() const { return impl_->state.counters; }
 

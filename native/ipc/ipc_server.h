@@ -71,8 +71,10 @@ class IpcServer {
   // std::system_error or std::runtime_error, for example if a live daemon has the path.
   IpcServer(const IpcServerConfig& config, RequestHandler& handler);
   void serve();  // call it once; throws std::runtime_error
-  ~IpcServer();  // closes all connections, joins all threads
+  void stop();   // closes all connections, joins all threads, frees the path
+  ~IpcServer();  // stops
 
+  // Also while it stops, and afterwards.
   IpcStats stats() const;
   std::vector<WorkerInfo> workers() const;
 

@@ -19,7 +19,7 @@ void Workers::guard(int64_t socket_group, std::vector<uint32_t> users,
 }
 
 void Workers::bind(const EngineConfig& config, Notices& notices, RequestHandler& handler) {
-  if (server_ || config.role == Role::memory) return;
+  if (server_.get() || config.role == Role::memory) return;
   IpcServerConfig ipc;
   ipc.socket_path = config.socket_path;
   ipc.socket_mode = config.socket_mode;
@@ -34,7 +34,7 @@ void Workers::bind(const EngineConfig& config, Notices& notices, RequestHandler&
   ipc.admission.per_process_max = ipc.connections_max / 4;
   ipc.incarnation = config.incarnation;
   ipc.version = config.version;
-  server_ = std::make_unique<IpcServer>(ipc, handler);
+  server_.make(ipc, handler);
 }
 
 }  // namespace peercached

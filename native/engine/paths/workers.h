@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "common/made_late.h"
 #include "common/notices.h"
 #include "engine/control/config.h"
 #include "ipc/ipc_server.h"
@@ -19,19 +19,26 @@ class Workers {
   // std::runtime_error.
   void bind(const EngineConfig& config, Notices& notices, RequestHandler& handler);
   void serve() {  // after bind()
-    if (server_) server_->serve();
+    if (IpcServer* const server = server_.get()) server->serve();
   }
-  void close() { server_.reset(); }
+  void close() {
+    if (IpcServer* const server = server_.get()) server->stop();
+  }
 
+  // These two on any thread, at any time.
   std::vector<WorkerInfo> list() const {
-    return server_ ? server_->workers() : std::vector<WorkerInfo>{};
+    const IpcServer* const server = server_.get();
+    return server ? server->workers() : std::vector<WorkerInfo>{};
   }
-  IpcStats stats() const { return server_ ? server_->stats() : IpcStats{}; }
+  IpcStats stats() const {
+    const IpcServer* const server = server_.get();
+    return server ? server->stats() : IpcStats{};
+  }
 
  private:
   int64_t socket_group_ = -1;
   ipc::Admission admission_;
-  std::unique_ptr<IpcServer> server_;
+  MadeLate<IpcServer> server_;
 };
 
 }  // namespace peercached

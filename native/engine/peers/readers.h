@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
+#include "common/made_late.h"
 #include "common/types.h"
 #include "engine/peers/transports.h"
 #include "pool/pool.h"
@@ -24,12 +24,19 @@ class Readers {
 
   // Binds the data port and serves peers. Throws std::runtime_error with the remedy.
   void listen(const TcpServerConfig& config, Pool& pool, const TcpServer::Answers& answers) {
-    server_ = std::make_unique<TcpServer>(config, pool, std::bind_front(&Readers::token_of, this),
-                                          answers);
+    server_.make(config, pool, std::bind_front(&Readers::token_of, this), answers);
   }
-  void close() { server_.reset(); }
-  uint16_t port() const { return server_ ? server_->port() : 0; }  // 0: it does not listen
-  TcpServerStats stats() const { return server_ ? server_->stats() : TcpServerStats{}; }
+  void close() {
+    if (TcpServer* const server = server_.get()) server->stop();
+  }
+  uint16_t port() const {  // 0: it has never listened
+    const TcpServer* const server = server_.get();
+    return server ? server->port() : 0;
+  }
+  TcpServerStats stats() const {
+    const TcpServer* const server = server_.get();
+    return server ? server->stats() : TcpServerStats{};
+  }
 
   // This process shows this token when it reads. Replaces an older one.
   void admit(const std::string& node_id, Incarnation incarnation, const std::string& token) {
@@ -42,7 +49,7 @@ class Readers {
       std::lock_guard lock(mutex_);
       tokens_.erase({node_id, incarnation});
     }
-    if (server_) server_->drop_peer(node_id, incarnation);
+    if (TcpServer* const server = server_.get()) server->drop_peer(node_id, incarnation);
     transports_.drop_reader(node_id, incarnation);
   }
 
@@ -58,7 +65,7 @@ class Readers {
   // By process and not by node id. A second daemon with a copied configuration shakes hands before
   // it is refused, and must not shut out the first one. The control plane bounds their number.
   std::map<std::pair<std::string, Incarnation>, std::string> tokens_;
-  std::unique_ptr<TcpServer> server_;
+  MadeLate<TcpServer> server_;
 };
 
 }  // namespace peercached

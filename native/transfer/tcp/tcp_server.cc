@@ -73,9 +73,13 @@ struct TcpServer::Impl {
     acceptor = named_thread("accept peers", [this] { accept_all(); });
   }
 
-  ~Impl() {
+  ~Impl() { stop(); }
+
+  void stop() {
+    if (!acceptor.joinable()) return;
     ring(stop_event.get());
     acceptor.join();
+    listener.close();
     std::list<Session> last;
     {
       MutexLock lock(mutex);
@@ -86,6 +90,7 @@ struct TcpServer::Impl {
       if (session.thread.joinable()) session.thread.join();
     }
     followers.reset();  // before the streams
+    counters.channels.store(0);
   }
 
   struct Session {
@@ -211,6 +216,8 @@ struct TcpServer::Impl {
 TcpServer::TcpServer(const TcpServerConfig& config, Pool& pool, TokenOf token_of, Answers answers)
     : impl_(std::make_unique<Impl>(config, pool, std::move(token_of), std::move(answers))) {}
 TcpServer::~TcpServer() = default;
+
+void TcpServer::stop() { impl_->stop(); }
 
 uint16_t TcpServer::port() const { return impl_->port; }
 

@@ -85,8 +85,10 @@ class TcpServer {
 
   // Binds and listens. Throws std::runtime_error with the address and the remedy.
   TcpServer(const TcpServerConfig& config, Pool& pool, TokenOf token_of, Answers answers);
-  ~TcpServer();  // stops serving and joins all threads
+  void stop();   // closes the port and all channels, joins all threads
+  ~TcpServer();  // stops
 
+  // Also while it stops, and afterwards.
   uint16_t port() const;
   void drop_peer(const std::string& node_id, Incarnation incarnation);  // cuts its channels
   TcpServerStats stats() const;

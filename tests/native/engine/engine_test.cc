@@ -21,6 +21,22 @@ TEST_F(EnginePair, PagesAreReadByteForByteOnTheOtherNode) {
   }
 }
 
+TEST_F(EnginePair, StatusCanBeReadWhileItStops) {
+  open(64 << 20);
+  Pages pages = a_->stored("k", 4, 4096);
+  EXPECT_EQ(b_->get(pages), std::vector(4, PageStatus::ok));
+  const TcpServerStats before = a_->engine.readers().stats();
+  EXPECT_GT(before.accepted, 0u);
+  std::atomic<bool> stopped{false};
+  std::thread reader([&] {
+    while (!stopped) (void)a_->counter("accepted");
+  });
+  a_->engine.stop();
+  stopped = true;
+  reader.join();
+  EXPECT_GE(a_->engine.readers().stats().accepted, before.accepted) << "its counts stay";
+}
+
 TEST_F(EnginePair, UnknownKeysAndOtherLengthsAreMisses) {
   open(64 << 20);
   Pages out = a_->stored("k", 4, 4096);
