@@ -205,19 +205,24 @@ std::string Journal::why_not(const TierNote& tier) const {
 }
 
 bool Journal::append(std::span<const Removed> removed) {
-  MutexLock lock(mutex_);
   if (config_.path.empty()) {
-    last_.store(last() + removed.size(), std::memory_order_release);
+    last_.fetch_add(removed.size());
     return true;
   }
-  pending_.insert(pending_.end(), removed.begin(), removed.end());
-  return write_pending();
+  {
+    MutexLock lock(pending_mutex_);
+    pending_.insert(pending_.end(), removed.begin(), removed.end());
+  }
+  return write_waiting();
 }
 
 bool Journal::forget() {
   MutexLock lock(mutex_);
   if (config_.path.empty()) return true;
-  pending_.clear();
+  {
+    MutexLock pending_lock(pending_mutex_);
+    pending_.clear();
+  }
   forgot_pending_ = true;
   id_ = random_number();
   return write_pending();
@@ -229,10 +234,17 @@ bool Journal::write_waiting() {
 }
 
 bool Journal::write_pending() {
-  if (pending_.empty() && !forgot_pending_) return true;
+  const std::vector<Removed> some = pending();
+  if (some.empty() && !forgot_pending_) return true;
   int error = 0;
-  if (forgot_pending_ || written_ + pending_.size() > config_.entries_max) error = rewrite();
-  if (error == 0) error = write_entries(fd_, pending_, written_);
+  if (forgot_pending_ || written_ + some.size() > config_.entries_max) error = rewrite();
+  if (error == 0) error = write_entries(fd_, some, written_);
+  if (error == 0) {
+    written_ += some.size();
+    last_.store(floor_ + written_, std::memory_order_release);
+    reserve_room();
+  }
+  MutexLock lock(pending_mutex_);
   if (error != 0) {
     problem_ = error_text(error);
     if (pending_.size() > kPendingMax) keep_once(pending_);
@@ -242,12 +254,14 @@ bool Journal::write_pending() {
     }
     return false;
   }
-  written_ += pending_.size();
-  last_.store(floor_ + written_, std::memory_order_release);
-  pending_.clear();
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(some.size()));
   problem_.clear();
-  reserve_room();
   return true;
+}
+
+std::vector<Removed> Journal::pending() const {
+  MutexLock lock(pending_mutex_);
+  return pending_;
 }
 
 // Writes behind the first `count` entries of the file. Returns 0 or an errno.
@@ -361,7 +375,7 @@ std::optional<std::vector<Removed>> Journal::since(Position position) const {
   } catch (const std::runtime_error&) {
     return std::nullopt;
   }
-  for (const Removed& one : pending_) take(one);
+  for (const Removed& one : pending()) take(one);
   return removed;
 }
 
@@ -370,7 +384,7 @@ std::vector<Removed> Journal::unknown(std::span<const Removed> removed) const {
   RemovedSet unknown(removed.begin(), removed.end());
   {
     MutexLock lock(mutex_);
-    for (const Removed& one : pending_) unknown.erase(one);
+    for (const Removed& one : pending()) unknown.erase(one);
     try {
       if (fd_ >= 0 && !forgot_pending_)
         for_each_entry(
@@ -384,7 +398,7 @@ std::vector<Removed> Journal::unknown(std::span<const Removed> removed) const {
 }
 
 JournalStats Journal::stats() const {
-  MutexLock lock(mutex_);
+  MutexLock lock(pending_mutex_);
   return {last(), floor_, written_, pending_.size(), problem_};
 }
 

@@ -25,7 +25,8 @@
 // the last position that they saw: TierNote. If they belong to another journal, or to a later state
 // of this one (a state_dir from a backup), their copies are not served.
 //
-// Thread safe.
+// Thread safe. Writing and reading the file may hang with state_dir. last(), note(), why_not() and
+// stats() never wait for that.
 #pragma once
 
 #include <atomic>
@@ -127,16 +128,21 @@ class Journal {
   std::atomic<uint64_t> id_{0};
   std::atomic<Position> last_{0};
 
-  mutable Mutex mutex_;
+  std::vector<Removed> pending() const;
+
+  mutable Mutex mutex_;  // of the file; held during its reads and writes
   int fd_ GUARDED_BY(mutex_) = -1;
-  Position floor_ GUARDED_BY(mutex_) = 0;
-  uint64_t written_ GUARDED_BY(mutex_) = 0;  // entries in the file
+  // These two change under mutex_.
+  std::atomic<Position> floor_{0};
+  std::atomic<uint64_t> written_{0};  // entries in the file
   uint64_t reserved_bytes_ GUARDED_BY(mutex_) = 0;
   Mutex sync_mutex_;  // lock order: before mutex_
   std::atomic<Position> synced_{0};
-  std::vector<Removed> pending_ GUARDED_BY(mutex_);  // the newest entries, not in the file yet
-  bool forgot_pending_ GUARDED_BY(mutex_) = false;   // more waited than can be kept
-  std::string problem_ GUARDED_BY(mutex_);
+  bool forgot_pending_ GUARDED_BY(mutex_) = false;  // more waited than can be kept
+  mutable Mutex pending_mutex_;                     // lock order: after mutex_
+  // The newest entries, not in the file yet. append() adds to them, all else needs mutex_, too.
+  std::vector<Removed> pending_ GUARDED_BY(pending_mutex_);
+  std::string problem_ GUARDED_BY(pending_mutex_);
 };
 
 }  // namespace peercached

@@ -1,8 +1,11 @@
-// A full file system, for the files of this process.
+// A full file system, or one that hangs, for the files of this process.
 #pragma once
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
 
 namespace peercached {
 
@@ -21,6 +24,26 @@ class NoRoom {
 
  private:
   struct rlimit before_ {};
+};
+
+// While it lives, the first write that makes a file grow beyond `bytes` hangs until release(), and
+// fails then. The kernel signals the writing thread inside of its write.
+class Hanging {
+ public:
+  explicit Hanging(rlim_t bytes) : full_(bytes) {
+    hangs_ = released_ = false;
+    ::signal(SIGXFSZ, [](int) {
+      if (hangs_.exchange(true)) return;
+      while (!released_) ::usleep(1000);
+    });
+  }
+  ~Hanging() { release(); }
+  bool hangs() const { return hangs_; }
+  void release() { released_ = true; }
+
+ private:
+  inline static std::atomic<bool> hangs_, released_;
+  const NoRoom full_;
 };
 
 }  // namespace peercached

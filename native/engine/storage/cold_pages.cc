@@ -61,7 +61,8 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
                              std::span<const PinnedPage> pages) {
   if (!tier_ || !namespaces_.in_force(namespace_id, epoch)) return pool_.unpin(pages);
   std::vector<RecordRow> rows(pages.size()), removed;
-  std::vector<PinnedPage> done_with;
+  std::vector<PinnedPage> done_with, replacing;
+  std::vector<Removed> replaced;
   {
     std::lock_guard lock(mutex_);
     // A removal needs this mutex. So it drops a page that is in the pool now only after our put,
@@ -83,8 +84,9 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
       const auto older = gone ? std::nullopt : tier_->find(on_disk.digest);
       if (older && !same_content(*older, rows[i])) {
         tier_->remove({&on_disk.digest, 1});
-        const Removed replaced{on_disk.digest};
-        write_down({&replaced, 1});
+        replacing.push_back(page);
+        replaced.push_back({on_disk.digest});
+        continue;
       }
       on_disk.set_at = journal_.last();
       const auto done = [this, page, drops = drops_](bool ok) { written(page, ok, drops); };
@@ -93,6 +95,11 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
     }
   }
   pool_.unpin(done_with);
+  if (replaced.empty()) return;
+  // The new pages must carry the position of these entries, or a restart would take them for the
+  // removed ones. Without the mutex, so that nobody else waits for a state_dir that hangs.
+  write_down(replaced);
+  write_behind(namespace_id, epoch, replacing);
 }
 
 void ColdPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
@@ -289,18 +296,15 @@ bool ColdPages::drop_all() {
 }
 
 bool ColdPages::hide_older(std::vector<RecordRow>& rows) {
-  bool written = false;
   {
     // First: no page comes from the disk behind the scan of the pool.
     std::lock_guard lock(mutex_);
-    const Position carried = journal_.last();
-    // An entry of no page gives a position that no page carries.
-    const Removed none{};
-    written = write_down({&none, 1});
-    // If the entry could not be written, pages that are set now are hidden as well: misses, not old
-    // pages.
-    hidden_below_.store(std::max(journal_.last(), carried + 1), std::memory_order_release);
+    hidden_below_.store(journal_.last() + 1, std::memory_order_release);
   }
+  // An entry of no page gives a position that no page carries. Pages that are set before it is
+  // written are hidden as well: misses, not old pages.
+  const Removed none{};
+  const bool written = write_down({&none, 1});
   uint32_t slot = 0;
   for_each_part<RecordRow>([&](auto& found) { return pool_.scan(slot, found); },
                            [&](const auto& found) { pool_.remove(digests_of(found), rows); });

@@ -127,7 +127,8 @@ class ColdPages {
   bool scan(Scan& at, std::vector<RecordRow>& rows) const;
 
  private:
-  // Journals the removals. The pages must be gone from pool and disk.
+  // Journals the removals. The pages must be gone from pool and disk. May hang with state_dir, so
+  // call it without mutex_.
   bool write_down(std::span<const Removed> removed);
   // Requires mutex_.
   void remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows);

@@ -9,9 +9,11 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <thread>
 
+#include "eventually.h"
 #include "no_room.h"
 
 namespace peercached {
@@ -84,6 +86,19 @@ TEST_F(JournalFile, OutlivesAProcessThatIsKilledAfterTheAppend) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   open();
   EXPECT_TRUE(is_void(1, 0));
+}
+
+TEST_F(JournalFile, StatsDoNotWaitForAWriteThatHangs) {
+  open();
+  EXPECT_TRUE(remove(1));
+  Hanging state_dir(fs::file_size(config.path));
+  auto removal = std::async(std::launch::async, [&] { return remove(2); });
+  ASSERT_TRUE(eventually([&] { return state_dir.hangs(); }));
+  auto stats = std::async(std::launch::async, [&] { return journal->stats(); });
+  EXPECT_EQ(stats.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  state_dir.release();
+  EXPECT_EQ(stats.get().waiting, 1u);
+  EXPECT_FALSE(removal.get()) << "it is not told before it is in the file";
 }
 
 TEST_F(JournalFile, EndsAtATornEntryAndGoesOnThere) {

@@ -64,9 +64,9 @@ class ColdTest : public ::testing::Test {
     shard_.apply(kSelfHolder, rows);
   }
 
-  // Sets the page like a worker; false if there was no room.
-  bool set(const Digest& digest) {
-    const PageRequest request{digest, kColdPageBytes};
+  // Sets the page, at most kColdPageBytes, like a worker; false if there was no room.
+  bool set(const Digest& digest, uint32_t bytes = kColdPageBytes) {
+    const PageRequest request{digest, bytes};
     Reservation reservation;
     pool_->reserve({&request, 1}, nullptr, ns_->current().pool_slot, {&reservation, 1});
     if (reservation.outcome != ReserveOutcome::reserved &&
@@ -75,8 +75,7 @@ class ColdTest : public ::testing::Test {
     }
     PinnedPage page = reservation.page;
     if (reservation.outcome == ReserveOutcome::reserved) {
-      const auto bytes = content_of(digest);
-      page.checksum = copy_and_checksum(page.payload(), bytes.data(), bytes.size());
+      page.checksum = copy_and_checksum(page.payload(), content_of(digest).data(), bytes);
       RecordRow row;
       pool_->commit({&page, 1}, {&row, 1});
       tell({&row, 1});

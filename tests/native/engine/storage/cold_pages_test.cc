@@ -1,6 +1,10 @@
 // The records that the directory gets when pages move between pool and disk.
 
+#include <functional>
+#include <future>
+
 #include "engine/storage/cold_fixture.h"
+#include "eventually.h"
 #include "no_room.h"
 
 namespace peercached {
@@ -262,6 +266,27 @@ class ColdPagesWithAJournal : private JournalOnDisk, public ColdTest {
  protected:
   ColdPagesWithAJournal() : ColdTest(config_) {}
 };
+
+TEST_F(ColdPagesWithAJournal, OtherPagesDoNotWaitForAStateDirThatHangs) {
+  const Digest replaced = digest_of_page(1), other = digest_of_page(2);
+  std::vector<RecordRow> rows;
+  const std::function<void()> writers[] = {[&] { set(replaced, 4096); },
+                                           [&] { cold_->hide_older(rows); }};
+  open(4 << 20, false);
+  ASSERT_TRUE(set(replaced));
+  tier_->write_all();
+  for (const auto& write : writers) {
+    Hanging state_dir(4096);
+    auto writer = std::async(std::launch::async, write);
+    ASSERT_TRUE(eventually([&] { return state_dir.hangs(); }));
+    auto others = std::async(std::launch::async, [&] {
+      set(other);
+      evict(other);
+    });
+    EXPECT_EQ(others.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    state_dir.release();
+  }
+}
 
 TEST_F(ColdPagesWithAJournal, HeldBackPagesAreHiddenEvenIfTheJournalHasNoRoom) {
   open(4 << 20, false);
