@@ -111,6 +111,16 @@ void Pool::Impl::unpin(uint32_t id) {
   settled();
 }
 
+void Pool::Impl::abort(uint32_t id) {
+  Slot& slot = slots[id];
+  assert(slot.state == SlotState::reserved);
+  slots.erase(id);
+  slot.pins = 0;
+  space.let_go(slot);
+  free_slot(id);
+  --counters.reserved;
+}
+
 ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t parent,
                                        const PageNamespace& ns, Replace replace,
                                        std::vector<RecordRow>& evicted, uint32_t& id) {
@@ -260,16 +270,21 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
 
 void Pool::abort(std::span<const PinnedPage> pages) {
   MutexLock lock(impl_->mutex);
-  for (const PinnedPage& page : pages) {
-    Slot& slot = impl_->slots[page.slot];
-    assert(slot.state == SlotState::reserved);
-    impl_->slots.erase(page.slot);
-    slot.pins = 0;
-    impl_->space.let_go(slot);
-    impl_->free_slot(page.slot);
-    --impl_->counters.reserved;
+  for (const PinnedPage& page : pages) impl_->abort(page.slot);
+  impl_->settled();
+}
+
+void Pool::give_back(std::span<const PinnedPage> slots) {
+  MutexLock lock(impl_->mutex);
+  for (const PinnedPage& page : slots) {
+    if (!page) continue;
+    if (impl_->slots[page.slot].state == SlotState::reserved)
+      impl_->abort(page.slot);
+    else
+      impl_->unpin(page.slot);
   }
   impl_->settled();
+  impl_->wake_evictor();
 }
 
 bool Pool::wait_settled(const Digest& digest, Deadline deadline) {

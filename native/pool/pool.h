@@ -219,6 +219,8 @@ class Pool {
               const std::optional<Adoption>& adoption = {},
               std::span<const uint8_t> elsewhere = {});
   void abort(std::span<const PinnedPage> pages);
+  // For slots that somebody still holds (held_slots.h): aborts reserved ones, unpins pages.
+  void give_back(std::span<const PinnedPage> slots);
   // Waits until no thread has `digest` reserved; false at the deadline.
   bool wait_settled(const Digest& digest, Deadline deadline);
   // Waits until no page of `digest` with another length is pinned; false at the deadline.

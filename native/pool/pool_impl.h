@@ -37,6 +37,7 @@ struct Pool::Impl {
   bool wait_while(const Busy& busy, Deadline deadline) REQUIRES(mutex);
   void pin(uint32_t id) REQUIRES(mutex);
   void unpin(uint32_t id) REQUIRES(mutex);
+  void abort(uint32_t id) REQUIRES(mutex);
   // Reserves a slot for this page; otherwise the outcome says why not. `parent` is a slot or
   // kNoSlot. `id` becomes the slot found or made for the digest, or kNoSlot.
   ReserveOutcome reserve_one(const PageRequest& request, uint32_t parent, const PageNamespace& ns,

@@ -51,9 +51,8 @@ struct Adopter::Intake {
   void read_and_commit(HolderIndex holder, std::span<const RecordRow> rows, Landing& landing);
   // `gate`: of the memory that they have landed in.
   void commit(std::span<const ReadOp> landed, WriteGate& gate);
-  // `pinned`: pages that were here before; digests[i] belongs to committing[i].
-  void publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
-               std::vector<PinnedPage> pinned);
+  // `pinned`: pages that were here before; digests[i] belongs to page i of `committing`.
+  void publish(HeldSlots committing, std::span<const Digest> digests, HeldSlots pinned);
 };
 
 void Adopter::Intake::read_and_commit(HolderIndex holder, std::span<const RecordRow> rows,
@@ -78,15 +77,15 @@ void Adopter::Intake::commit(std::span<const ReadOp> landed, WriteGate& gate) {
   std::vector<PageRequest> requests;
   for (const ReadOp& op : landed) requests.push_back({op.digest, op.length});
   std::vector<Reservation> reservations(landed.size());
-  parts.pool.reserve(requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
-                     reservations, Replace::no);
+  HeldSlots held(parts.pool, requests, nullptr, {pool_slot, offered.namespace_id, offered.epoch},
+                 reservations, Replace::no);
 
-  std::vector<PinnedPage> committing, aborting, pinned;
+  HeldSlots committing(parts.pool), pinned(parts.pool);
   std::vector<Digest> digests;
   for (size_t i = 0; i < landed.size(); ++i) {
-    const PinnedPage& page = reservations[i].page;
+    PinnedPage& page = held.pages()[i];
     if (reservations[i].outcome == ReserveOutcome::present) {
-      pinned.push_back(page);  // set meanwhile; the other node keeps its page, too
+      pinned.take(page);  // set meanwhile; the other node keeps its page, too
     } else if (reservations[i].outcome == ReserveOutcome::reserved) {
       const GatedCopy copy = copy_gated(page.payload(), landed[i].dest, landed[i].length,
                                         landed[i].dest, gate, deadline);
@@ -94,20 +93,19 @@ void Adopter::Intake::commit(std::span<const ReadOp> landed, WriteGate& gate) {
       if (copy.status != PageStatus::ok || copy.checksum != landed[i].header.checksum) {
         // A worker may have written to its own memory meanwhile.
         if (copy.status == PageStatus::ok && !of_worker) parts.counters.corrupt_remote.add();
-        aborting.push_back(page);
         continue;
       }
-      committing.push_back(page);
-      committing.back().checksum = copy.checksum;
+      page.checksum = copy.checksum;
+      committing.take(page);
       digests.push_back(landed[i].digest);
     }
   }
-  parts.pool.abort(aborting);
+  held = HeldSlots(parts.pool);  // nobody waits for the others
   publish(std::move(committing), digests, std::move(pinned));
 }
 
-void Adopter::Intake::publish(std::vector<PinnedPage> committing, std::span<const Digest> digests,
-                              std::vector<PinnedPage> pinned) {
+void Adopter::Intake::publish(HeldSlots committing, std::span<const Digest> digests,
+                              HeldSlots pinned) {
   std::vector<RecordRow> rows;
   // Ends when pages removed meanwhile are withdrawn, behind their records.
   std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
@@ -122,16 +120,16 @@ void Adopter::Intake::publish(std::vector<PinnedPage> committing, std::span<cons
   }
   // As in a set: published while pinned, so that no withdrawal overtakes the records.
   parts.publisher.append(rows);
-  pinned.insert(pinned.end(), committing.begin(), committing.end());
+  for (PinnedPage& page : committing.pages()) pinned.take(page);
   std::vector<RecordRow> withdrawals;
-  parts.pool.withdrawals_of(pinned, withdrawals);
+  parts.pool.withdrawals_of(pinned.pages(), withdrawals);
   parts.cold.left_pool(withdrawals);
   commit.reset();
   // The holder of a replica's page has written it to its disk.
   if (replica)
-    parts.pool.unpin(pinned);
+    pinned = HeldSlots(parts.pool);
   else
-    parts.cold.write_behind(offered.namespace_id, offered.epoch, pinned);
+    parts.cold.write_behind(offered.namespace_id, offered.epoch, std::move(pinned));
   std::vector<Digest> told;
   for (const RecordRow& row : rows) told.push_back(row.digest);
   if (!rows.empty() && !of_worker && !parts.publisher.wait_told(told, deadline)) {

@@ -1,6 +1,7 @@
 #include "engine/paths/set_piece.h"
 
 #include <unordered_map>
+#include <utility>
 
 #include "common/gated_copy.h"
 
@@ -15,6 +16,7 @@ constexpr uint64_t kHeldPerCompared = 17;
 
 struct SetPieces::Piece {
   std::span<const size_t> chosen;
+  HeldSlots held;
   struct Slot {
     size_t page;
     PinnedPage slot;
@@ -25,7 +27,7 @@ struct SetPieces::Piece {
 };
 
 void SetPieces::store(SetPages& set, std::span<const size_t> chosen, const Digest* parent) const {
-  Piece piece{chosen};
+  Piece piece{chosen, HeldSlots(pool)};
   reserve(set, piece, parent);
   fill(set, piece);
   commit(set, piece);
@@ -36,8 +38,8 @@ void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const
   std::vector<PageRequest> requests;
   for (const size_t i : piece.chosen) requests.push_back({set.digests[i], set.pages[i].length});
   std::vector<Reservation> reservations(requests.size());
-  pool.reserve(requests, parent, {set.ns.pool_slot, set.context.ns->id(), set.ns.epoch},
-               reservations);
+  piece.held = HeldSlots(pool, requests, parent,
+                         {set.ns.pool_slot, set.context.ns->id(), set.ns.epoch}, reservations);
 
   for (size_t k = 0; k < reservations.size(); ++k) {
     const size_t i = piece.chosen[k];
@@ -126,18 +128,19 @@ std::vector<uint8_t> SetPieces::present_elsewhere(const SetPages& set, const Pie
 }
 
 void SetPieces::commit(SetPages& set, Piece& piece) const {
-  pool.abort(piece.aborting);
+  std::vector<PinnedPage> kept = piece.pinned;
+  kept.insert(kept.end(), piece.committing.begin(), piece.committing.end());
+  piece.held.keep(std::move(kept), piece.aborting);
   const std::vector<uint8_t> elsewhere = present_elsewhere(set, piece);
   const UnderWay::Work work(publisher.commits());
   std::vector<RecordRow> records_told(piece.committing.size());
   pool.commit(piece.committing, records_told, {}, elsewhere);
   publisher.append(records_told);
   drop_removed(set, piece);
-  piece.pinned.insert(piece.pinned.end(), piece.committing.begin(), piece.committing.end());
   std::vector<RecordRow> withdrawals;
-  pool.withdrawals_of(piece.pinned, withdrawals);
+  pool.withdrawals_of(piece.held.pages(), withdrawals);
   cold.left_pool(withdrawals);
-  cold.write_behind(set.context.ns->id(), set.ns.epoch, piece.pinned);
+  cold.write_behind(set.context.ns->id(), set.ns.epoch, std::move(piece.held));
   // Only now: a withdrawal must not overtake the record.
   if (fresh.on()) fresh.add(set.context.ns->id(), set.ns.epoch, records_told);
 }

@@ -16,6 +16,7 @@
 #include "engine/storage/cold_pages.h"
 #include "engine/storage/namespaces.h"
 #include "ipc/handler.h"
+#include "pool/held_slots.h"
 #include "pool/pool.h"
 #include "removals/running.h"
 

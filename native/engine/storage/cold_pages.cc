@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 namespace peercached {
 
@@ -57,11 +58,11 @@ void ColdPages::end() {
   tier_.reset();  // outside the mutex, because its threads may still report to us
 }
 
-void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
-                             std::span<const PinnedPage> pages) {
-  if (!tier_ || !namespaces_.in_force(namespace_id, epoch)) return pool_.unpin(pages);
+void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots held) {
+  if (!tier_ || !namespaces_.in_force(namespace_id, epoch)) return;
+  const std::span<PinnedPage> pages = held.pages();
   std::vector<RecordRow> rows(pages.size()), removed;
-  std::vector<PinnedPage> done_with, replacing;
+  HeldSlots replacing(pool_);
   std::vector<Removed> replaced;
   {
     std::lock_guard lock(mutex_);
@@ -70,7 +71,7 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
     pool_.rows_of(pages, rows);
     pool_.withdrawals_of(pages, removed);
     for (size_t i = 0; i < pages.size(); ++i) {
-      const PinnedPage page = pages[i];
+      PinnedPage& page = pages[i];
       const bool gone = std::any_of(removed.begin(), removed.end(), [&](const RecordRow& row) {
         return row.digest == rows[i].digest;
       });
@@ -84,22 +85,21 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch,
       const auto older = gone ? std::nullopt : tier_->find(on_disk.digest);
       if (older && !same_content(*older, rows[i])) {
         tier_->remove({&on_disk.digest, 1});
-        replacing.push_back(page);
         replaced.push_back({on_disk.digest});
+        replacing.take(page);
         continue;
       }
       on_disk.set_at = journal_.last();
       const auto done = [this, page, drops = drops_](bool ok) { written(page, ok, drops); };
-      if (gone || tier_->put(on_disk, page.payload(), done) != PutOutcome::queued)
-        done_with.push_back(page);
+      if (!gone && tier_->put(on_disk, page.payload(), done) == PutOutcome::queued) page = {};
     }
   }
-  pool_.unpin(done_with);
   if (replaced.empty()) return;
+  held = HeldSlots(pool_);
   // The new pages must carry the position of these entries, or a restart would take them for the
   // removed ones. Without the mutex, so that nobody else waits for a state_dir that hangs.
   write_down(replaced);
-  write_behind(namespace_id, epoch, replacing);
+  write_behind(namespace_id, epoch, std::move(replacing));
 }
 
 void ColdPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
@@ -123,7 +123,8 @@ void ColdPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
 }
 
 void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages) {
-  std::vector<PinnedPage> committing, aborting;
+  std::vector<PinnedPage> committing;
+  HeldSlots aborting(pool_);
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < pages.size(); ++i) {
     const auto now = find(sources[i].digest);
@@ -131,11 +132,9 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
       pages[i].checksum = sources[i].checksum;
       committing.push_back(pages[i]);
     } else {
-      aborting.push_back(pages[i]);
-      pages[i] = {};
+      aborting.take(pages[i]);
     }
   }
-  pool_.abort(aborting);
   if (committing.empty()) return;
   std::vector<RecordRow> rows(committing.size());
   pool_.commit(committing, rows);
@@ -143,19 +142,15 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
 }
 
 void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> digests,
-                        std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows,
-                        const Adoption& adoption) {
-  std::vector<PinnedPage> committing, aborting;
-  {
-    // A removal dooms a page first and then drops it, under this mutex. So it sees our page, or we
-    // see its doom.
-    std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < pages.size(); ++i)
-      (taking.doomed(digests[i]) ? aborting : committing).push_back(pages[i]);
-    rows.resize(committing.size());
-    pool_.commit(committing, rows, adoption);
-  }
-  pool_.abort(aborting);
+                        HeldSlots& pages, std::vector<RecordRow>& rows, const Adoption& adoption) {
+  HeldSlots committing(pool_), aborting(pool_);
+  // A removal dooms a page first and then drops it, under this mutex. So it sees our page, or we
+  // see its doom.
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < digests.size(); ++i)
+    (taking.doomed(digests[i]) ? aborting : committing).take(pages.pages()[i]);
+  rows.resize(committing.pages().size());
+  pool_.commit(committing.pages(), rows, adoption);
   pages = std::move(committing);
 }
 

@@ -27,6 +27,7 @@
 #include "common/types.h"
 #include "disk/disk_tier.h"
 #include "engine/storage/namespaces.h"
+#include "pool/held_slots.h"
 #include "pool/pool.h"
 #include "removals/journal.h"
 #include "removals/running.h"
@@ -53,9 +54,8 @@ class ColdPages {
   bool enabled() const { return tier_ != nullptr; }
   ColdTier& tier() const { return *tier_; }
 
-  // Takes over one pin of each page, and releases it when the page is written or skipped.
-  // `checksum` must be set.
-  void write_behind(const Digest& namespace_id, uint64_t epoch, std::span<const PinnedPage> pages);
+  // Holds the pages until they are written or skipped. `checksum` must be set.
+  void write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots pages);
 
   // Commits reserved pages that were read from the disk as `sources`, and publishes their records.
   // They stay pinned. A page that was removed or replaced meanwhile is aborted, and its entry
@@ -64,9 +64,8 @@ class ColdPages {
 
   // Commits reserved pages that were READ from a peer, and fills `rows` with their records. Doomed
   // pages are aborted and leave `pages`. digests[i] belongs to pages[i].
-  void adopted(const Running::Taking& taking, std::span<const Digest> digests,
-               std::vector<PinnedPage>& pages, std::vector<RecordRow>& rows,
-               const Adoption& adoption);
+  void adopted(const Running::Taking& taking, std::span<const Digest> digests, HeldSlots& pages,
+               std::vector<RecordRow>& rows, const Adoption& adoption);
 
   // Takes withdrawals of pages that left the pool. A page on disk gets a non-resident record
   // instead.

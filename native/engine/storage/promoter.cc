@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "common/thread_name.h"
 
@@ -22,7 +23,7 @@ constexpr int kTurnsMax = 4;
 }  // namespace
 
 Promotions::~Promotions() {
-  promoter_.pool_.unpin(pages);
+  promoter_.pool_.give_back(pages);
   promoter_.give_budget(budget_bytes_);
 }
 
@@ -126,17 +127,16 @@ void Promoter::Batch::reserve(std::span<const size_t> wanted) {
     for (size_t k : positions) requests.push_back({on_disk[k].digest, on_disk[k].length});
     std::vector<Reservation> reservations(requests.size());
     const DiskPage& first = on_disk[positions[0]];
-    promoter.pool_.reserve(requests, nullptr, {slot, first.namespace_id, first.epoch}, reservations,
-                           Replace::no);
+    HeldSlots held(promoter.pool_, requests, nullptr, {slot, first.namespace_id, first.epoch},
+                   reservations, Replace::no);
     for (size_t r = 0; r < positions.size(); ++r) {
       const size_t k = positions[r], i = missing[k];
+      out.pages[i] = std::exchange(held.pages()[r], {});
       switch (reservations[r].outcome) {
         case ReserveOutcome::reserved:
-          out.pages[i] = reservations[r].page;
           reserved.push_back(k);
           break;
         case ReserveOutcome::present:  // came in meanwhile
-          out.pages[i] = reservations[r].page;
           out.statuses[i] = PromoteStatus::in_pool;
           break;
         case ReserveOutcome::busy:
@@ -168,29 +168,29 @@ void Promoter::Batch::read() {
 
   std::vector<size_t> good;
   std::vector<DiskPage> sources;
-  std::vector<PinnedPage> pages, bad;
+  HeldSlots pages(promoter.pool_), bad(promoter.pool_);
   for (size_t r = 0; r < reserved.size(); ++r) {
     const size_t k = reserved[r], i = missing[k];
     if (reads[r].status == PageStatus::ok && reads[r].checksum == on_disk[k].checksum) {
       good.push_back(i);
       sources.push_back(on_disk[k]);
-      pages.push_back(out.pages[i]);
+      pages.take(out.pages[i]);
       continue;
     }
-    bad.push_back(out.pages[i]);
-    out.pages[i] = {};
+    bad.take(out.pages[i]);
     out.statuses[i] = reads[r].status == PageStatus::deadline ? PromoteStatus::late
                       : reads[r].status == PageStatus::error  ? PromoteStatus::failed
                                                               : PromoteStatus::absent;
   }
-  promoter.pool_.abort(bad);
-  promoter.cold_.promoted(sources, pages);
+  bad = HeldSlots(promoter.pool_);
+  promoter.cold_.promoted(sources, pages.pages());
   uint64_t promoted = 0, bytes = 0;
   for (size_t g = 0; g < good.size(); ++g) {
-    out.pages[good[g]] = pages[g];
-    out.statuses[good[g]] = pages[g] ? PromoteStatus::in_pool : PromoteStatus::absent;
-    promoted += pages[g] ? 1 : 0;
-    bytes += pages[g].length;
+    const PinnedPage page = std::exchange(pages.pages()[g], {});
+    out.pages[good[g]] = page;
+    out.statuses[good[g]] = page ? PromoteStatus::in_pool : PromoteStatus::absent;
+    promoted += page ? 1 : 0;
+    bytes += page.length;
   }
   std::lock_guard lock(promoter.mutex_);
   promoter.counters_.promoted += promoted;

@@ -83,8 +83,13 @@ class ColdTest : public ::testing::Test {
     std::vector<RecordRow> withdrawals;
     pool_->withdrawals_of({&page, 1}, withdrawals);
     cold_->left_pool(withdrawals);
-    cold_->write_behind(ns_->id(), ns_->current().epoch, {&page, 1});
+    write_behind(page);
     return true;
+  }
+  void write_behind(PinnedPage page) {
+    HeldSlots held(*pool_);
+    held.take(page);
+    cold_->write_behind(ns_->id(), ns_->current().epoch, std::move(held));
   }
   // Sets page 1, so that it waits for its write to disk.
   Digest set_one() {

@@ -82,7 +82,7 @@ TEST_F(ColdPagesTest, PageRemovedBeforeItsWriteIsNotWritten) {
   pool_->pin({&digest, 1}, nullptr, false, {&page, 1});
   ASSERT_TRUE(page);
   remove(digest);
-  cold_->write_behind(ns_->id(), ns_->current().epoch, {&page, 1});
+  write_behind(page);
   EXPECT_FALSE(tier_->write_one());
   EXPECT_FALSE(tier_->find(digest));
 }
