@@ -171,7 +171,10 @@ def main(as_json: bool, **values: Any) -> None:
                 raise click.UsageError(f"--writers: there are only {options.nodes} daemons")
             without = asyncio.run(_run(options, console, {"spill-bytes-per-s": 0}))
             rate = without["hit_rate"]
-            console.print(f"without spill: {rate:.1%} of the pages hit; now with spill")
+            console.print(
+                f"Without spill, {rate:.1%} of the pages hit. The same again with spill: daemons "
+                "without workers take the pages that others would evict."
+            )
             more = {"spill-bytes-per-s": _SPILL_BYTES_PER_S}
         summary = asyncio.run(_run(options, console, more))
     except (ClusterError, TraceError, WorkerDied) as problem:
@@ -179,6 +182,9 @@ def main(as_json: bool, **values: Any) -> None:
     if as_json:
         click.echo(json.dumps(summary, indent=2))
     else:
+        console.print(
+            "The result. A hit is a page that a prefill worker found instead of computing it."
+        )
         report.show(summary, console)
     sys.exit(0 if report.succeeded(summary) else 1)
 
@@ -204,10 +210,19 @@ async def _run(options: Options, console: Console, more: Mapping[str, int]) -> d
                     "disk-path": str(cluster.folder / f"{daemon.node_id}.disk"),
                     "disk-size": f"{options.disk_mib}MiB",
                 }
+        disk = f" and {options.disk_mib} MiB of disk" if options.disk_mib else ""
+        console.print(
+            f"Starting {options.nodes} daemons. Each has {options.pool_mib} MiB of memory{disk} "
+            "for pages, and finds the pages of the others."
+        )
         cluster.start(_START_S)
         nodes = ", ".join(f"{daemon.node_id} on {daemon.host}" for daemon in cluster.daemons)
-        disk = f" and {options.disk_mib} MiB of disk" if options.disk_mib else ""
-        console.print(f"{options.nodes} daemons: {nodes}, {options.pool_mib} MiB{disk} each")
+        console.print(f"  members: {nodes}")
+        console.print(
+            f"Starting two workers on each of {options.writers or options.nodes} daemons. A "
+            "prefill worker sets the pages of a prompt that it does not find. A decode worker on "
+            "another node then gets the prompt's pages."
+        )
         async with AsyncExitStack() as stack:
             workers = [
                 [
@@ -222,6 +237,10 @@ async def _run(options: Options, console: Console, more: Mapping[str, int]) -> d
                 ]
                 for role in ("prefill", "decode")
             ]
+            console.print(
+                f"Replaying {workload.name}. Pages that do not fit are evicted. Every byte that a "
+                "worker gets is compared with the right one."
+            )
             taken, phases = await _replay(options, workload, cluster, workers, console)
         statuses = {daemon.node_id: _status(daemon) for daemon in cluster.daemons}
     slot_bytes = _SLOT_HEADER_BYTES + page_bytes
