@@ -152,7 +152,9 @@ void Journal::open_and_lock() {
   if (fd_ < 0)
     fail("cannot be opened: " + error_text(errno) + ": make its folder, writable for us");
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) fail("is in use by another daemon: give each one a state_dir");
+    if (errno == EWOULDBLOCK) {
+      fail("is in use by another daemon with this node_id: stop that one, or set another node_id");
+    }
     fail("cannot be locked: " + error_text(errno));
   }
 }

@@ -185,7 +185,8 @@ class Config(BaseModel):
         "Folder for the state that a restart needs: cleared namespaces, removed pages, known "
         "members, events of the last day, its own key. With the known members it finds the "
         "cluster while all heads are down.",
-        "Set it wherever files survive a restart. Several daemons can share one folder.",
+        "Set it wherever files survive a restart. Several daemons can share one folder: their "
+        "files have the node ids in their names.",
         default_text="`/var/lib/peercached` if that folder is writable, else none",
     )
 

@@ -255,7 +255,12 @@ TEST_F(JournalFile, ForeignOrDamagedFileStartsEmpty) {
 
 TEST_F(JournalFile, IsRefusedWhenInUseOrWithoutItsFolder) {
   open();
-  EXPECT_THROW(Journal second(config), std::runtime_error);
+  try {
+    Journal second(config);
+    FAIL() << "two daemons with one journal";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("set another node_id"), std::string::npos);
+  }
   config.path = folder / "nowhere" / "removals.log";
   EXPECT_THROW(Journal second(config), std::runtime_error);
 }
