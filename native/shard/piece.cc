@@ -66,16 +66,13 @@ unsigned Piece::read(const Digest& digest, const HolderTable& holders,
 
 void Piece::read_all(const Digest& digest, const HolderTable& holders,
                      std::vector<RecordRow>& out) const {
-  RecordRow rows[kHoldersPerDigestMax];
-  if (further_.empty()) {
-    const unsigned found = read(digest, holders, rows);
-    out.insert(out.end(), rows, rows + found);
-    return;
-  }
   MutexLock lock(mutex);
-  bool dead_seen = false;
-  const int found = try_read(digest, holders, rows, dead_seen);
-  out.insert(out.end(), rows, rows + std::max(found, 0));
+  // There may be more than three in the table, where dead records were replaced.
+  for_each_of(digest, [&](Place, const PackedRecord& record) {
+    if (!holders.live(record.holder())) return;
+    out.push_back(record.row());
+    out.back().digest = digest;
+  });
   further_.append(digest, holders, out);
 }
 
@@ -101,7 +98,7 @@ int Piece::try_read(const Digest& digest, const HolderTable& holders,
         dead_seen = true;
         continue;
       }
-      // More than three may exist briefly, where dead records were replaced.
+      // There may be more than three, where dead records were replaced.
       if (found == kHoldersPerDigestMax) break;
       out[found] = record.row();
       out[found].digest = digest;

@@ -13,7 +13,7 @@
 // all pieces would grow at the same moment. The bytes per record of the whole table would then
 // swing between the best and the worst case.
 //
-// Readers (read, read_all, prefetch) need no lock. Everything else needs `mutex`.
+// Readers (read, prefetch) need no lock. Everything else needs `mutex`; read_all() takes it.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +67,7 @@ class alignas(64) Piece {
   // Writes the live records of the digest; returns how many.
   unsigned read(const Digest& digest, const HolderTable& holders,
                 RecordRow out[kHoldersPerDigestMax]) const;
-  // Appends the live records of all holders. Takes the mutex if the piece has further holders.
+  // Appends the live records of all holders. Takes the mutex.
   void read_all(const Digest& digest, const HolderTable& holders,
                 std::vector<RecordRow>& out) const;
   uint32_t buckets() const { return buckets_.load(std::memory_order_acquire); }

@@ -179,6 +179,24 @@ TEST(Shard, FourthHolderCanChangeAndWithdrawItsRecord) {
   EXPECT_EQ(shard.stats().entries, 3u);
 }
 
+// Holders 1 and 2 are dead when 6 comes. The sweep puts 4 and 5 in their places: four are in the
+// table.
+TEST(Shard, AllHoldersAreFoundWhereDeadOnesWereReplaced) {
+  Shard shard(1000);
+  for (HolderIndex holder = 1; holder <= 6; ++holder) shard.add_holder(holder);
+  for (HolderIndex holder = 1; holder <= 5; ++holder) apply(shard, holder, record(kDigest, 10));
+  shard.drop_holder(1);
+  shard.drop_holder(2);
+  apply(shard, 6, record(kDigest, 10));
+  sweep_all(shard);
+  std::vector<RecordRow> rows;
+  shard.lookup_all(std::span(&kDigest, 1), rows);
+  std::set<HolderIndex> holders;
+  for (const RecordRow& row : rows) holders.insert(row.holder);
+  EXPECT_EQ(holders, (std::set<HolderIndex>{3, 4, 5, 6}));
+  EXPECT_EQ(rows.size(), 4u);
+}
+
 TEST(Shard, WidelyHeldPagesSurviveTableGrowthAndShrinking) {
   constexpr HolderIndex kHolders = 20;
   Shard shard(200'000);
