@@ -26,13 +26,16 @@ class Segment:
     @staticmethod
     def open(path: str) -> Segment:
         """OSError."""
+    @staticmethod
+    def of_memory(fd: int, bytes: int, kind: int, device: bytes, opaque: bytes) -> Segment:
+        """Memory of a device, as `DeviceMemory` has it. ValueError, OSError."""
     def map(self) -> Mapping:
         """OSError."""
     @property
     def size_bytes(self) -> int: ...
     @property
     def of_device(self) -> bool:
-        """A dma-buf, memory of a GPU: it cannot be mapped."""
+        """Memory of a GPU: it cannot be mapped."""
     @property
     def identity(self) -> tuple[int, int]:
         """Device and inode of the file."""

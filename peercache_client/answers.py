@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
-from peercache_client._ipc import Segment
+from peercache_client.batch import Place
 from peercache_client.notes import say
 from peercache_client.session import Reply
 from peercache_client.status import STATUS_OF_BYTE, Status
@@ -30,12 +29,11 @@ def statuses_and_text(reply: Reply | Status, count: int, done: str) -> list[Stat
     return statuses_of(reply, count)
 
 
-def mark_quarantined(statuses: list[Status], segments: Sequence[Segment]) -> list[Status]:
+def mark_quarantined(statuses: list[Status], place: Place) -> list[Status]:
     """Changes the statuses of pages if the daemon may still write their memory."""
-    quarantined = {segment for segment in set(segments) if segment.quarantined}
+    quarantined = {segment for segment in set(place.segments) if segment.quarantined}
     if quarantined:
-        one_for_all = len(segments) == 1
-        for i in range(len(statuses)):
-            if segments[0 if one_for_all else i] in quarantined:
+        for i, segments in enumerate(place.of_pages(len(statuses))):
+            if not quarantined.isdisjoint(segments):
                 statuses[i] = Status.region_lost
     return statuses

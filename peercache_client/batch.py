@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from peercache_client import wire
 from peercache_client._ipc import Segment
+from peercache_client.device import Layout
 from peercache_client.packed_keys import pack_keys
 from peercache_client.region import Region
 from peercache_client.wire import Flag, Key
@@ -42,19 +43,30 @@ class KeyFrame(NamedTuple):
 class Place(NamedTuple):
     """Where pages lie, as columns of a frame. Only the daemon's region ids are missing."""
 
-    segments: list[Segment]  # one for all pages, or one per page
-    offsets: bytes  # u64 column
+    segments: list[Segment]  # one for all pages, or one per page; with a layout, of its pieces
+    offsets: bytes  # u64 column; with a layout, the pages' numbers
     lengths: bytes  # u32 column
+    layout: bytes = b""  # the end of the body
+
+    def of_pages(self, count: int) -> list[list[Segment]]:
+        """The segments of each page."""
+        if self.layout:
+            return [self.segments] * count
+        return [[segment] for segment in self.segments] * (count // len(self.segments))
 
     def ranges(self, count: int) -> list[tuple[object, int, int]]:
-        """(file identity, offset, length) of each page."""
+        """(file identity, offset, length) of each page. Pages that overlap have ranges that do."""
+        if self.layout:
+            return [(0, number, 1) for number in array("Q", self.offsets)]
         files = [segment.identity for segment in self.segments]
         offsets, lengths = array("Q", self.offsets), array("I", self.lengths)
         return list(zip(files * (count // len(files)), offsets, lengths, strict=True))
 
     def part(self, begin: int, end: int) -> Place:
-        segments = self.segments if len(self.segments) == 1 else self.segments[begin:end]
-        return Place(segments, self.offsets[8 * begin : 8 * end], self.lengths[4 * begin : 4 * end])
+        one_for_all = self.layout or len(self.segments) == 1
+        segments = self.segments if one_for_all else self.segments[begin:end]
+        offsets, lengths = self.offsets[8 * begin : 8 * end], self.lengths[4 * begin : 4 * end]
+        return Place(segments, offsets, lengths, self.layout)
 
 
 def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
@@ -170,6 +182,21 @@ def place_pages(
             "Q", [one.start + offset for one, offset in zip(regions, offset_column, strict=True)]
         )
     return Place([one.segment for one in regions], offset_column.tobytes(), length_column.tobytes())
+
+
+def place_in_layout(keys: Sequence[Key], layout: Layout, numbers: Sequence[int]) -> Place:
+    count = len(keys)
+    if len(numbers) != count:
+        raise ValueError(f"{count} keys and {len(numbers)} page numbers: one for each key")
+    for region in layout.regions:
+        if region.closed:
+            raise ValueError("this region is closed")
+    try:
+        packed = array("Q", numbers).tobytes()
+    except OverflowError:
+        raise ValueError(f"a page number is negative: {min(numbers)}") from None
+    lengths = array("I", (layout.page_bytes,)) * count
+    return Place(layout.segments, packed, lengths.tobytes(), layout.packed)
 
 
 def _as_list(lengths: Lengths) -> Sequence[int]:

@@ -21,8 +21,10 @@ from peercache_client.batch import (
     key_frames,
     overlapping,
     overlapping_places,
+    place_in_layout,
     place_pages,
 )
+from peercache_client.device import DeviceMemory, Layout
 from peercache_client.names import encoded_name
 from peercache_client.not_copied import NotCopied
 from peercache_client.notes import say
@@ -225,6 +227,47 @@ class Client(NotCopied):
         session, end = self._session(), self._end(timeout_s)
         move = partial(self._move, session, Op.get, keys, place, parent, end)
         return spans.within("peercache get", traceparent, move)
+
+    # --- pages in memory of devices -------------------------------------------------------
+
+    def register_device(self, memory: DeviceMemory) -> Region:
+        """Shares an allocation on a GPU, which the daemon copies pages from and to. OSError.
+
+        The daemon needs `gpu` in its configuration. If it cannot use the memory, the log says why,
+        and its pages are `bad_region`. If the GPU fails, they are `region_lost`, until all regions
+        on it are closed and registered anew.
+        """
+        return self._add_region(memory.segment(), 0, None, 0, self._regions)
+
+    @timed(Op.set)
+    def batch_set_device(
+        self,
+        keys: Sequence[Key],
+        layout: Layout,
+        numbers: Sequence[int],
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Status]:
+        """Stores page numbers[i] of the layout under keys[i], as one page in the layout's order.
+        Returns one Status per key. Copies of a GPU cannot be stopped, so the call may end a little
+        later than its timeout."""
+        place = place_in_layout(keys, layout, numbers)
+        return self._move(self._session(), Op.set, keys, place, parent, self._end(timeout_s))
+
+    @timed(Op.get)
+    def batch_get_device(
+        self,
+        keys: Sequence[Key],
+        layout: Layout,
+        numbers: Sequence[int],
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Status]:
+        """Reads page keys[i] into page numbers[i] of the layout, as `batch_get` does."""
+        place = place_in_layout(keys, layout, numbers)
+        return self._move(self._session(), Op.get, keys, place, parent, self._end(timeout_s))
 
     # --- pages in any buffers --------------------------------------------------------------
 
@@ -537,10 +580,13 @@ class Client(NotCopied):
             if frame.keys < len(keys):
                 part = place.part(frame.begin, frame.begin + frame.keys)
             body = (frame.lengths, part.offsets, part.lengths, frame.parent, frame.joined)
+            flags = frame.flags
+            if part.layout:
+                flags, body = flags | Flag.layout, (*body, part.layout)
             reply = session.ask(
-                op, frame.flags, frame.keys, end, body, part.segments, self._silence_s, caller
+                op, flags, frame.keys, end, body, part.segments, self._silence_s, caller
             )
-            statuses += mark_quarantined(statuses_of(reply, frame.keys), part.segments)
+            statuses += mark_quarantined(statuses_of(reply, frame.keys), part)
         for i in clashing:
             statuses[i] = Status.bad_range
         return statuses

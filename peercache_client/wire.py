@@ -38,6 +38,7 @@ class Op(IntEnum):
     clear = 9
     stats = 10
     pin = 11
+    register_device = 12
 
 
 class Flag(IntFlag):
@@ -49,6 +50,7 @@ class Flag(IntFlag):
     lengths = 16
     prefix = 64
     here = 128
+    layout = 256
 
 
 def check_keys(keys: Sequence[Key]) -> None:

@@ -63,6 +63,7 @@ void each_key(Settings& to, const Take& take) {
   take("rdma_pkey", to.link.pkey);
   take("rdma_timeout", to.link.timeout);
   take("rdma_retry_count", to.link.retry_count);
+  take("gpu", engine.gpu);
   take("faults", engine.faults);
 }
 

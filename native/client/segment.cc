@@ -21,14 +21,20 @@ uint64_t g_numbers = 0;
 Segment::Segment(Descriptor file) : number_(++g_numbers), file_(std::move(file)) {
   struct stat status;
   if (::fstat(file_.get(), &status) != 0) fail("the size of the file");
-  bytes_ = static_cast<uint64_t>(status.st_size);
-  if (bytes_ == 0) {
+  registration_.bytes = static_cast<uint64_t>(status.st_size);
+  if (registration_.bytes == 0) {
     // fstat gives no size for a dma-buf, but lseek finds its end.
     const off_t end = ::lseek(file_.get(), 0, SEEK_END);
     of_device_ = end > 0;
-    bytes_ = of_device_ ? static_cast<uint64_t>(end) : 0;
+    registration_.bytes = of_device_ ? static_cast<uint64_t>(end) : 0;
   }
 }
+
+Segment::Segment(Descriptor file, const ipc::RegisterDevice& device)
+    : number_(++g_numbers),
+      file_(std::move(file)),
+      registration_{device.bytes, device},
+      of_device_(true) {}
 
 std::shared_ptr<Segment> Segment::create(uint64_t bytes, const char* name) {
   Descriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), "shared memory");

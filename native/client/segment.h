@@ -4,13 +4,21 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/connection.h"
 #include "client/descriptor.h"
+#include "ipc/wire.h"
 
 namespace peercached::client {
+
+// The content of a REGISTER, or with a `device` of a REGISTER_DEVICE.
+struct Registration {
+  uint64_t bytes = 0;
+  std::optional<ipc::RegisterDevice> device{};
+};
 
 class Segment : public std::enable_shared_from_this<Segment> {
  public:
@@ -18,12 +26,16 @@ class Segment : public std::enable_shared_from_this<Segment> {
   explicit Segment(Descriptor file);
   // A new file of zeros.
   static std::shared_ptr<Segment> create(uint64_t bytes, const char* name);
+  // Memory of a device that the daemon imports. The file is a part of its name, or only an
+  // identity.
+  Segment(Descriptor file, const ipc::RegisterDevice& device);
 
   // Unlike an address, it is never used again for another segment.
   uint64_t number() const { return number_; }
   const FileIdentity& identity() const { return file_.identity(); }
-  uint64_t bytes() const { return bytes_; }
-  bool of_device() const { return of_device_; }  // a dma-buf, memory of a GPU
+  uint64_t bytes() const { return registration_.bytes; }
+  const Registration& registration() const { return registration_; }
+  bool of_device() const { return of_device_; }  // a GPU's, also a dma-buf: it cannot be mapped
   // -1 if the segment is dead, or if the program has closed the descriptor.
   int file() const { return file_.get(); }
 
@@ -41,7 +53,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   friend class Segments;
   const uint64_t number_;
   Descriptor file_;
-  uint64_t bytes_ = 0;
+  Registration registration_;
   bool of_device_ = false;
   uint64_t holds_ = 0;
   std::vector<std::shared_ptr<Connection>> given_up_;

@@ -51,6 +51,8 @@ bool is_mounted(const std::string& path) {
 // Names the ability that an older daemon lacks for this request; null if it can serve it.
 const char* unknown_to(const Connection& connection, const Request& request) {
   if (request.op == Op::pin && !connection.has(ipc::kFeaturePins)) return "pins";
+  if (request.flags & ipc::kFlagLayout && !connection.has(ipc::kFeatureDevice))
+    return "memory of devices";
   const bool touches = request.op == Op::exists && request.flags & ipc::kFlagHere;
   return touches && !connection.has(ipc::kFeatureHere) ? "touches" : nullptr;
 }
@@ -320,7 +322,10 @@ std::vector<uint32_t> Session::ids_of_pages(const Attachment& attachment, const 
     const bool usable = known != attachment.regions.end() && !segment->quarantined();
     of_segments.push_back(usable ? known->second.id : 0);
   }
-  if (request.segment_of.empty()) return std::vector<uint32_t>(request.count, of_segments[0]);
+  if (request.segment_of.empty()) {
+    const bool layout = (request.flags & ipc::kFlagLayout) != 0;
+    return std::vector<uint32_t>(layout ? 1 : request.count, of_segments[0]);
+  }
   std::vector<uint32_t> ids;
   ids.reserve(request.count);
   for (const uint32_t at : request.segment_of) ids.push_back(of_segments[at]);
@@ -395,9 +400,14 @@ Outcome Session::register_all(Lease& lease, const Request& request, Waits& waits
   return Outcome::reply;
 }
 
-Answer Session::ask_for_id(Lease& lease, int file, uint64_t bytes, TimePoint end, Waits& waits) {
+Answer Session::ask_for_id(Lease& lease, int file, const Registration& what, TimePoint end,
+                           Waits& waits) {
+  if (what.device && !lease.connection->has(ipc::kFeatureDevice))
+    return {Outcome::refused, ErrorCode::unknown_op, 0, "it knows no memory of devices"};
+  const auto body = what.device ? std::as_bytes(std::span(&*what.device, 1))
+                                : std::as_bytes(std::span(&what.bytes, 1));
   return lease.connection->ask(
-      {.op = Op::register_region, .body = {std::as_bytes(std::span(&bytes, 1))}, .file = file},
+      {.op = what.device ? Op::register_device : Op::register_region, .body = {body}, .file = file},
       std::min(end, Clock::now() + kControlTime), waits);
 }
 
@@ -407,7 +417,7 @@ Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segm
   const auto [entry, is_new] = attachment->regions.try_emplace(segment->number());
   const bool was_refused = !is_new && entry->second.refused_until != TimePoint{};
   entry->second.segment = segment;
-  entry->second.bytes = segment->bytes();
+  entry->second.registration = segment->registration();
   Answer answer{.outcome = Outcome::refused,
                 .body = "its file descriptor is closed, or another file's"};
   if (const int file = segment->file(); file >= 0) {
@@ -416,7 +426,7 @@ Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segm
     } catch (const std::system_error&) {
       // The copy is needed only if this call is interrupted before the answer.
     }
-    answer = ask_for_id(lease, file, segment->bytes(), end, waits);
+    answer = ask_for_id(lease, file, segment->registration(), end, waits);
   }
   // Looked up again: another thread may have swept meanwhile.
   Attachment::Known& known = attachment->regions[segment->number()];
@@ -460,7 +470,7 @@ Outcome Session::sweep_with(Lease& lease, TimePoint end, Waits& waits) {
     }};
     Attachment::Known& known = entry.mapped();
     if (const int file = known.file.get(); known.id == 0 && file >= 0) {
-      const Answer answer = ask_for_id(lease, file, known.bytes, end, waits);
+      const Answer answer = ask_for_id(lease, file, known.registration, end, waits);
       if (answer.outcome == Outcome::late || answer.outcome == Outcome::lost) return answer.outcome;
       if (!lease.connection->idle()) return Outcome::lost;
       known.id = answer.value;

@@ -78,7 +78,7 @@ class Session {
       // Kept until the daemon has answered. If the call is interrupted before, the file is
       // registered once more to learn the id.
       Descriptor file{};
-      uint64_t bytes = 0;
+      Registration registration{};
     };
     std::map<uint64_t, Known> regions{};  // by the segment's number
     std::vector<std::shared_ptr<Connection>> idle{};
@@ -104,7 +104,7 @@ class Session {
   bool probe(TimePoint end, Waits& waits);
   void lose(const std::string& why, std::chrono::microseconds probe_after);
   Answer exchange(Lease& lease, const Request& request, Waits& waits);
-  Answer ask_for_id(Lease& lease, int file, uint64_t bytes, TimePoint end, Waits& waits);
+  Answer ask_for_id(Lease& lease, int file, const Registration& what, TimePoint end, Waits& waits);
   Outcome register_all(Lease& lease, const Request& request, Waits& waits);
   Outcome register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,
                        Waits& waits);

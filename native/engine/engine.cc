@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "common/fault_guard.h"
+#include "device/cuda.h"
+#include "device/stand_in.h"
 #include "engine/records/follow_answers.h"
 
 namespace peercached {
@@ -55,14 +57,37 @@ Engine::Engine(const EngineConfig& config)
   adopter_ = std::make_unique<Adopter>(Adopter::Parts{
       serving_, storage_.pool(), storage_.cold(), storage_.namespaces(), hot_reads_.hot(), running_,
       nodes_, transports_, verifier_, *publisher_, janitor_, counters_});
+  make_devices();
   make_paths();
   peers_ = std::make_unique<Peers>(
       Peers::Parts{nodes_, storage_.namespaces(), directory_, locations_, transports_},
       std::chrono::milliseconds(config.follow_wait_ms), config.copied_records != 0);
   operator_view_ = std::make_unique<OperatorView>(
       OperatorView::Parts{config_, storage_, transports_, directory_, locations_, nodes_, workers_,
-                          readers_, control_, counters_, latencies_, notices_});
+                          readers_, control_, counters_, latencies_, devices_.get(), notices_});
   janitor_.start({storage_.pool(), storage_.cold(), storage_.holds(), directory_.records()});
+}
+
+void Engine::make_devices() {
+  try {
+    if (config_.gpu == "cuda") devices_ = device::make_cuda();
+    if (config_.gpu == "stand-in") devices_ = device::make_stand_in();
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error("gpu = \"" + config_.gpu + "\": " + error.what() +
+                             " (gpu = \"off\" would go on without)");
+  }
+  bounce_ = std::make_unique<Bounce>(transports_, devices_.get());
+}
+
+std::shared_ptr<device::Memory> Engine::import_device(const device::Handle& handle) {
+  if (!devices_)
+    throw std::runtime_error("this daemon copies no memory of GPUs: set gpu = \"cuda\"");
+  auto memory = devices_->import(handle);
+  std::call_once(has_device_, [this] {
+    Pool& pool = storage_.pool();
+    pinning_ = std::make_unique<device::Pinning>(*devices_, pool.base(), pool.size_bytes());
+  });
+  return memory;
 }
 
 void Engine::make_paths() {
@@ -70,17 +95,20 @@ void Engine::make_paths() {
                                                transports_.engine(), transports_, counters_});
   prefixes_ = std::make_unique<Prefixes>(
       Prefixes{serving_, storage_.pool(), storage_.cold(), nodes_, directory_.records(), running_});
-  const SetPieces pieces{storage_.pool(),      storage_.cold(), running_, *publisher_, nodes_,
-                         directory_.records(), fresh_,          crew_,    counters_};
+  const SetPieces pieces{storage_.pool(), storage_.cold(),      running_, *publisher_,
+                         nodes_,          directory_.records(), fresh_,   crew_,
+                         counters_,       devices_.get()};
   set_path_ = std::make_unique<SetPath>(SetPath{serving_, pieces, janitor_, latencies_});
-  const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_, crew_};
+  const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(),
+                     *local_pages_,   crew_,           devices_.get()};
   const PeerReads reads{nodes_,     transports_.engine(), verifier_, speeds_,
-                        hot_reads_, used_pages_,          *adopter_};
+                        hot_reads_, used_pages_,          *adopter_, devices_.get()};
   get_path_ = std::make_unique<GetPath>(GetPath{serving_,
                                                 running_,
                                                 locations_,
                                                 here,
                                                 {here, {*locator_, control_, running_, reads}},
+                                                *bounce_,
                                                 counters_,
                                                 latencies_});
   const ExistsLook look{storage_.pool(), storage_.cold(), *locator_, nodes_};

@@ -16,12 +16,15 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "common/copy_crew.h"
 #include "common/notices.h"
+#include "device/device.h"
+#include "device/pinning.h"
 #include "engine/control/config.h"
 #include "engine/control/control_queue.h"
 #include "engine/control/serving.h"
@@ -31,6 +34,7 @@
 #include "engine/measures/latencies.h"
 #include "engine/observe/operator_view.h"
 #include "engine/observe/traces.h"
+#include "engine/paths/bounce.h"
 #include "engine/paths/cluster_requests.h"
 #include "engine/paths/exists_path.h"
 #include "engine/paths/get_path.h"
@@ -113,6 +117,7 @@ class Engine final : public RequestHandler {
     transports_.device_region_mapped(base, bytes, fd);
   }
   void region_unmapped(std::byte* base) noexcept override { transports_.region_unmapped(base); }
+  std::shared_ptr<device::Memory> import_device(const device::Handle& handle) override;
 
   // --- the parts
   ControlQueue& control() { return control_; }
@@ -143,6 +148,7 @@ class Engine final : public RequestHandler {
 
  private:
   void make_paths();
+  void make_devices();
   // The records of our pages that other nodes may find.
   std::vector<RecordRow> own_records(std::span<const Digest> digests) const;
 
@@ -160,6 +166,10 @@ class Engine final : public RequestHandler {
   std::unique_ptr<Publisher> publisher_;  // outlives the pool, which may evict until its end
   Storage storage_;
   Transports transports_;
+  std::unique_ptr<device::Devices> devices_;  // null: gpu = "off"
+  std::once_flag has_device_;
+  std::unique_ptr<device::Pinning> pinning_;  // of the pool, from the first import on
+  std::unique_ptr<Bounce> bounce_;
   Running running_;
   LocationCache locations_;
   HolderSpeeds speeds_;

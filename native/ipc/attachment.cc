@@ -4,13 +4,17 @@
 
 namespace peercached::ipc {
 
-Region::Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes, RequestHandler& handler)
-    : id(id_), memory(fd, bytes), handler_(handler) {
+Region::Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes_, RequestHandler& handler)
+    : id(id_),
+      identity(SharedMemory::identity_of(fd)),
+      bytes(bytes_),
+      memory(std::make_unique<SharedMemory>(fd, bytes_)),
+      handler_(handler) {
   try {
-    if (memory.of_device()) {
-      handler_.device_region_mapped(memory.base(), memory.bytes(), fd.get());
+    if (memory->of_device()) {
+      handler_.device_region_mapped(memory->base(), memory->bytes(), fd.get());
     } else {
-      handler_.region_mapped(memory.base(), memory.bytes());
+      handler_.region_mapped(memory->base(), memory->bytes());
     }
   } catch (const std::runtime_error& error) {
     throw RequestError(ErrorCode::limit, error.what());
@@ -18,6 +22,14 @@ Region::Region(uint32_t id_, const UniqueFd& fd, uint64_t bytes, RequestHandler&
 }
 
 namespace {
+
+std::shared_ptr<device::Memory> imported(const device::Handle& handle, RequestHandler& handler) {
+  try {
+    return handler.import_device(handle);
+  } catch (const std::runtime_error& error) {
+    throw RequestError(ErrorCode::limit, error.what());
+  }
+}
 
 uint32_t new_region_id(std::atomic<uint32_t>& next_id) {
   uint32_t id = next_id.load();
@@ -32,43 +44,67 @@ uint32_t new_region_id(std::atomic<uint32_t>& next_id) {
 
 }  // namespace
 
-Region::~Region() { handler_.region_unmapped(memory.base()); }
+Region::Region(uint32_t id_, const UniqueFd& fd, const device::Handle& handle,
+               RequestHandler& handler)
+    : id(id_),
+      identity(SharedMemory::identity_of(fd)),
+      bytes(handle.bytes),
+      of_device(imported(handle, handler)),
+      handler_(handler) {}
+
+Region::~Region() {
+  if (memory) handler_.region_unmapped(memory->base());
+}
 
 std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t bytes,
                                                std::atomic<uint32_t>& next_id,
                                                RequestHandler& handler) {
-  const FileIdentity identity = SharedMemory::identity_of(fd);
+  return add(SharedMemory::identity_of(fd), bytes, bytes,
+             [&] { return std::make_shared<Region>(new_region_id(next_id), fd, bytes, handler); });
+}
+
+std::shared_ptr<Region> Attachment::add_device(const UniqueFd& fd, const device::Handle& handle,
+                                               std::atomic<uint32_t>& next_id,
+                                               RequestHandler& handler) {
+  return add(SharedMemory::identity_of(fd), handle.bytes, 0,
+             [&] { return std::make_shared<Region>(new_region_id(next_id), fd, handle, handler); });
+}
+
+template <typename Make>
+std::shared_ptr<Region> Attachment::add(const FileIdentity& identity, uint64_t bytes,
+                                        uint64_t host_bytes, const Make& make) {
   {
     MutexLock lock(mutex_);
-    if (auto known = known_region(identity, bytes)) return known;
+    if (auto known = known_region(identity, bytes, host_bytes)) return known;
   }
   // Mapping a large region takes long, so do it without the mutex.
-  auto region = std::make_shared<Region>(new_region_id(next_id), fd, bytes, handler);
+  auto region = make();
   MutexLock lock(mutex_);
-  if (auto known = known_region(identity, bytes)) return known;  // another thread was faster
+  // Another thread may have been faster.
+  if (auto known = known_region(identity, bytes, host_bytes)) return known;
   regions_.emplace(region->id, region);
   return region;
 }
 
-std::shared_ptr<Region> Attachment::known_region(const FileIdentity& identity,
-                                                 uint64_t bytes) const {
-  uint64_t total_bytes = bytes;
+std::shared_ptr<Region> Attachment::known_region(const FileIdentity& identity, uint64_t bytes,
+                                                 uint64_t host_bytes) const {
+  uint64_t total_bytes = host_bytes;
   for (const auto& [id_known, region] : regions_) {
     if (!region) continue;
-    if (region->memory.identity() == identity) {
-      if (bytes <= region->memory.bytes()) return region;
+    if (region->identity == identity) {
+      if (bytes <= region->bytes) return region;
       throw RequestError(ErrorCode::bad_value,
                          "this file is region " + std::to_string(id_known) + " already, with " +
-                             std::to_string(region->memory.bytes()) + " bytes: unregister it " +
+                             std::to_string(region->bytes) + " bytes: unregister it " +
                              "before registering " + std::to_string(bytes));
     }
-    total_bytes += region->memory.bytes();
+    total_bytes += region->host_bytes();
   }
   if (regions_.size() >= limits_.regions_max) {
     throw RequestError(ErrorCode::limit, "this worker has " + std::to_string(regions_.size()) +
                                              " regions, the most it may: unregister one");
   }
-  if (bytes > limits_.bytes_max || total_bytes > limits_.bytes_max) {
+  if (total_bytes > limits_.bytes_max) {
     throw RequestError(ErrorCode::limit, "a region of " + std::to_string(bytes) +
                                              " bytes would take this worker beyond the " +
                                              std::to_string(limits_.bytes_max) +
@@ -150,14 +186,118 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
       continue;
     }
     const uint64_t offset = columns.offsets[i];
-    const uint64_t bytes = known->memory.bytes();
+    if (!known->memory) {  // only a layout can name it
+      page.status = PageStatus::bad_region;
+      continue;
+    }
+    const uint64_t bytes = known->bytes;
     // Compare by subtraction, because offset + length may overflow.
     if (page.length == 0 || offset > bytes || page.length > bytes - offset) {
       page.status = PageStatus::bad_range;
       continue;
     }
-    page.memory = known->memory.base() + offset;
-    page.of_device = known->memory.of_device();
+    page.memory = known->memory->base() + offset;
+    page.of_device = known->memory->of_device();
+  }
+}
+
+namespace {
+
+// The last byte of the rows in memory, of the page `number`; nullopt: beyond 64 bits.
+std::optional<uint64_t> end_of(const Rows& rows, uint64_t number) {
+  uint64_t page = 0, last = 0, end = 0;
+  if (__builtin_mul_overflow(rows.page_stride, number, &page) ||
+      __builtin_mul_overflow(rows.row_pitch, uint64_t{rows.rows} - 1, &last) ||
+      __builtin_add_overflow(rows.at, page, &end) || __builtin_add_overflow(end, last, &end) ||
+      __builtin_add_overflow(end, uint64_t{rows.row_bytes}, &end)) {
+    return std::nullopt;
+  }
+  return end;
+}
+
+// Whether the rows fill a page of so many bytes, each byte once. A set of a page with holes would
+// store what was in the pool's memory before.
+bool fills_page(std::span<const DeviceLayout::Rows> all, uint64_t page_bytes) {
+  uint64_t count = 0, bytes = 0;
+  for (const Rows& rows : all) {
+    if (rows.rows == 0 || rows.row_bytes == 0 || rows.page_at > page_bytes ||
+        rows.page_pitch > page_bytes) {
+      return false;
+    }
+    count += rows.rows;
+    bytes += uint64_t{rows.rows} * rows.row_bytes;
+  }
+  if (count > kRowsOfPageMax || bytes != page_bytes) return false;
+  std::vector<std::pair<uint64_t, uint64_t>> places;
+  places.reserve(count);
+  for (const Rows& rows : all) {
+    for (uint32_t row = 0; row < rows.rows; ++row)
+      places.emplace_back(rows.page_at + row * rows.page_pitch, rows.row_bytes);
+  }
+  std::ranges::sort(places);
+  uint64_t end = 0;
+  for (const auto& [at, row_bytes] : places) {
+    if (at != end) return false;
+    end += row_bytes;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Attachment::resolve_layout(const PageColumns& columns, std::vector<PageRef>& pages,
+                                std::vector<std::shared_ptr<Region>>& regions,
+                                DeviceLayout& layout) const {
+  pages.clear();
+  pages.resize(columns.count);
+  regions.clear();
+  layout.rows.clear();
+  PageStatus of_all = PageStatus::pending;
+  for (uint32_t i = 0; i < columns.layout_rows; ++i) {
+    DeviceLayout::Rows rows{columns.layout[i], nullptr};
+    std::shared_ptr<Region> region;
+    MutexLock lock(mutex_);
+    const auto found = regions_.find(columns.regions[i]);
+    if (found != regions_.end()) region = found->second;
+    if (found == regions_.end() || (region && !region->of_device)) {
+      of_all = PageStatus::bad_region;
+    } else if (!region || region->lost.load(std::memory_order_relaxed)) {
+      if (of_all == PageStatus::pending) of_all = PageStatus::region_lost;
+    } else {
+      rows.memory = region->of_device.get();
+      regions.push_back(std::move(region));
+      layout.rows.push_back(rows);
+    }
+  }
+  for (const DeviceLayout::Rows& rows : layout.rows) {
+    // The copies of a page are one operation of one device.
+    if (rows.memory->device() != layout.rows[0].memory->device()) of_all = PageStatus::bad_region;
+  }
+  const uint32_t page_bytes = columns.count == 0 ? 0 : columns.lengths[0];
+  if (of_all == PageStatus::pending && !fills_page(layout.rows, page_bytes))
+    of_all = PageStatus::bad_range;
+
+  const char* key = columns.keys.data();
+  for (uint32_t i = 0; i < columns.count; ++i) {
+    PageRef& page = pages[i];
+    const uint32_t key_bytes = columns.key_bytes[i];
+    page.key = {key, key_bytes};
+    key += key_bytes;
+    page.length = columns.lengths[i];
+    page.layout = &layout;
+    page.number = columns.offsets[i];
+    page.region = columns.regions[0];
+    if (key_bytes == 0 || key_bytes > kKeyBytesMax) {
+      page.status = PageStatus::bad_key;
+    } else if (of_all != PageStatus::pending) {
+      page.status = of_all;
+    } else if (page.length != page_bytes ||
+               !std::ranges::all_of(layout.rows, [&](const DeviceLayout::Rows& rows) {
+                 const auto end = end_of(rows, page.number);
+                 return end && *end <= rows.memory->bytes();
+               })) {
+      page.status = PageStatus::bad_range;
+    }
   }
 }
 
@@ -183,7 +323,7 @@ Attachment::Regions Attachment::regions() const {
   for (const auto& [id_known, region] : regions_) {
     if (!region) continue;
     ++regions.count;
-    regions.bytes += region->memory.bytes();
+    regions.bytes += region->host_bytes();
   }
   return regions;
 }

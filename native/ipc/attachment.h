@@ -23,13 +23,21 @@ namespace peercached::ipc {
 struct Region {
   // Throws RequestError if it is not shared memory, or not usable by the handler.
   Region(uint32_t id, const UniqueFd& fd, uint64_t bytes, RequestHandler& handler);
+  // The same for memory of a device, which the passed file only names.
+  Region(uint32_t id, const UniqueFd& fd, const device::Handle& handle, RequestHandler& handler);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
   const uint32_t id;
-  SharedMemory memory;
+  const FileIdentity identity;
+  const uint64_t bytes;
+  const std::unique_ptr<SharedMemory> memory;  // null: `device` is not
+  const std::shared_ptr<device::Memory> of_device;
   std::atomic<bool> lost{false};
+
+  // Of this host, which a worker may share only so much of.
+  uint64_t host_bytes() const { return memory ? bytes : 0; }
 
  private:
   RequestHandler& handler_;
@@ -64,6 +72,8 @@ class Attachment : public Attached {
   // invalid in another.
   std::shared_ptr<Region> add_region(const UniqueFd& fd, uint64_t bytes,
                                      std::atomic<uint32_t>& next_id, RequestHandler& handler);
+  std::shared_ptr<Region> add_device(const UniqueFd& fd, const device::Handle& handle,
+                                     std::atomic<uint32_t>& next_id, RequestHandler& handler);
   bool remove_region(uint32_t region);
   // True the first time. The id stays known, so that later uses get status region_lost.
   bool lose_region(uint32_t region);
@@ -79,6 +89,10 @@ class Attachment : public Attached {
   void resolve(const PageColumns& columns, std::vector<PageRef>& pages,
                std::vector<std::shared_ptr<Region>>& regions) const;
 
+  // The same for a request with a layout, which `layout` becomes.
+  void resolve_layout(const PageColumns& columns, std::vector<PageRef>& pages,
+                      std::vector<std::shared_ptr<Region>>& regions, DeviceLayout& layout) const;
+
   struct Regions {
     uint32_t count = 0;
     uint64_t bytes = 0;
@@ -87,8 +101,12 @@ class Attachment : public Attached {
 
  private:
   // The region of that file, or null if it may be added. Throws RequestError.
-  std::shared_ptr<Region> known_region(const FileIdentity& identity, uint64_t bytes) const
-      REQUIRES(mutex_);
+  std::shared_ptr<Region> known_region(const FileIdentity& identity, uint64_t bytes,
+                                       uint64_t host_bytes) const REQUIRES(mutex_);
+  // Without the mutex, `make` makes the region that is not known yet.
+  template <typename Make>
+  std::shared_ptr<Region> add(const FileIdentity& identity, uint64_t bytes, uint64_t host_bytes,
+                              const Make& make);
 
   const RegionLimits limits_;
   mutable Mutex mutex_;

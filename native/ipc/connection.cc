@@ -83,7 +83,7 @@ bool Connection::serve_one(Frame& frame) {
 
 Connection::Answer Connection::dispatch(Frame& frame) {
   const auto op = static_cast<Op>(frame.header.op);
-  const bool takes_file = op == Op::hello || op == Op::register_region;
+  const bool takes_file = op == Op::hello || op == Op::register_region || op == Op::register_device;
   if (frame.files.size() != (takes_file ? 1 : 0)) {
     throw RequestError(ErrorCode::bad_frame,
                        takes_file ? "this op needs a file passed along with its frame"
@@ -109,6 +109,8 @@ Connection::Answer Connection::dispatch(Frame& frame) {
   switch (op) {
     case Op::register_region:
       return register_region(frame);
+    case Op::register_device:
+      return register_device(frame);
     case Op::unregister_region:
       return unregister_region(frame);
     case Op::ping:
@@ -133,6 +135,7 @@ RequestContext Connection::context_of(const RequestHeader& header) {
   RequestContext context;
   context.ns = attachment_->ns.get();
   context.user = attachment_->uid;
+  context.pid = attachment_->pid;
   context.gate = &gate_->gate();
   context.deadline =
       Deadline::after_ms(std::min(header.deadline_ms, state_.config.deadline_ms_max));
@@ -172,6 +175,13 @@ Connection::Answer Connection::register_region(const Frame& frame) {
   return {0, region->id, {}};
 }
 
+Connection::Answer Connection::register_device(const Frame& frame) {
+  const UniqueFd& file = frame.files.front();
+  const auto region = attachment_->add_device(file, parse_device(frame.body, file.get()),
+                                              state_.next_region, state_.handler);
+  return {0, region->id, {}};
+}
+
 Connection::Answer Connection::unregister_region(const Frame& frame) {
   require_empty(frame.header);
   // The region's id is in `count`.
@@ -190,7 +200,10 @@ Connection::Answer Connection::pages(const Frame& frame) {
                                              std::to_string(columns.count) +
                                              " pages: send fewer at once");
   }
-  attachment_->resolve(columns, pages_, regions_);
+  if (columns.layout_rows == 0)
+    attachment_->resolve(columns, pages_, regions_);
+  else
+    attachment_->resolve_layout(columns, pages_, regions_, layout_);
 
   RequestContext context = context_of(frame.header);
   context.parent_key = columns.parent_key;
@@ -247,10 +260,15 @@ Connection::Answer Connection::pages(const Frame& frame) {
 
 void Connection::drop_lost_regions() {
   for (const PageRef& page : pages_) {
-    if (page.status == PageStatus::region_lost && page.memory != nullptr &&
-        attachment_->lose_region(page.region)) {
-      ++state_.counters.regions_lost;
+    if (page.status != PageStatus::region_lost) continue;
+    if (page.layout != nullptr) {
+      // The device is lost, and works again when its last memory is given back.
+      for (const auto& region : regions_)
+        state_.counters.regions_lost += attachment_->lose_region(region->id) ? 1 : 0;
+      return;
     }
+    if (page.memory != nullptr && attachment_->lose_region(page.region))
+      ++state_.counters.regions_lost;
   }
 }
 

@@ -32,6 +32,7 @@ class Connection {
   RequestContext context_of(const RequestHeader& header);
   Answer hello(const Frame& frame);
   Answer register_region(const Frame& frame);
+  Answer register_device(const Frame& frame);
   Answer unregister_region(const Frame& frame);
   Answer pages(const Frame& frame);
   void drop_lost_regions();
@@ -49,6 +50,7 @@ class Connection {
   std::vector<PageRef> pages_;
   FrameMemory::Share scratch_;  // accounts for a large `pages_`
   std::vector<std::shared_ptr<Region>> regions_;
+  DeviceLayout layout_;  // of the request, if it has one
   std::string body_;
 };
 

@@ -13,9 +13,18 @@
 #include "common/trace.h"
 #include "common/types.h"
 #include "common/write_gate.h"
+#include "device/device.h"
 #include "ipc/wire.h"
 
 namespace peercached {
+
+// Where the bytes of pages lie in memory of a device. All Rows are on one device.
+struct DeviceLayout {
+  struct Rows : ipc::Rows {
+    const device::Memory* memory = nullptr;
+  };
+  std::vector<Rows> rows;
+};
 
 // One page of a request, resolved by the server against the attachment's regions.
 struct PageRef {
@@ -24,6 +33,8 @@ struct PageRef {
   uint32_t length = 0;
   uint32_t region = 0;
   bool of_device = false;                   // GPU memory: only RDMA devices can write it
+  const DeviceLayout* layout = nullptr;     // GPU memory that we copy: `memory` is null
+  uint64_t number = 0;                      // of the page in the layout
   PageStatus status = PageStatus::pending;  // or already decided: bad_key, bad_region, ...
 };
 
@@ -60,6 +71,7 @@ struct RequestContext {
   bool lengths = false;                // exists: fill ExistsAnswer::lengths
   bool here = false;                   // exists: see kFlagHere
   Trace* trace = nullptr;              // get: records its steps here
+  uint32_t pid = 0;                    // of the worker, as this process sees it
   const CallerSpan* caller = nullptr;  // get: the span that it is part of; null: not recorded
 };
 
@@ -96,6 +108,10 @@ class RequestHandler {
     throw std::runtime_error("memory of a device cannot be used here");
   }
   virtual void region_unmapped(std::byte* /*base*/) noexcept {}
+  // Memory of a device, for layouts. Throws std::runtime_error if it cannot be used.
+  virtual std::shared_ptr<device::Memory> import_device(const device::Handle& /*handle*/) {
+    throw std::runtime_error("memory of a device cannot be used here");
+  }
 };
 
 }  // namespace peercached

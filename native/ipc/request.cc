@@ -21,6 +21,18 @@ T take_last(std::span<const std::byte>& body, const char* what) {
   return last;
 }
 
+// Cuts the Rows of a layout off the body.
+void take_layout(std::span<const std::byte>& body, PageColumns& pages) {
+  pages.layout_rows = take_last<uint32_t>(body, "count of rows");
+  const uint64_t bytes = sizeof(Rows) * uint64_t{pages.layout_rows};
+  if (pages.layout_rows == 0 || pages.layout_rows > kRowsMax || bytes > body.size()) {
+    bad_frame("a layout of " + std::to_string(pages.layout_rows) + " rows: 1 to " +
+              std::to_string(kRowsMax) + ", inside the body");
+  }
+  body = body.first(body.size() - bytes);
+  pages.layout = Column<Rows>(body.data() + body.size());
+}
+
 CallerSpan take_span(std::span<const std::byte>& body) {
   const auto span = take_last<CallerSpan>(body, "span");
   if (span.trace_id == decltype(span.trace_id){} || span.span_id == decltype(span.span_id){}) {
@@ -39,6 +51,7 @@ uint32_t features_of(const RequestHeader& header) {
   const auto op = static_cast<Op>(header.op);
   return (header.flags & kFlagSpan ? kFeatureSpan : 0u) | (op == Op::pin ? kFeaturePins : 0u) |
          (op == Op::exists && header.flags & kFlagHere ? kFeatureHere : 0u) |
+         (op == Op::register_device || header.flags & kFlagLayout ? kFeatureDevice : 0u) |
          (header.took != 0 ? kFeatureTook : 0u);
 }
 
@@ -66,6 +79,7 @@ void check_header(const RequestHeader& header) {
     known |= header.flags & kFlagHere ? kFlagHere : kFlagHold | kFlagPage | kFlagLengths;
   }
   if (op == Op::get) known |= kFlagSpan;
+  if (op == Op::get || op == Op::set) known |= kFlagLayout;
   if (op == Op::pin) known |= kFlagPrefix | kFlagHere;
   if ((header.flags & ~known) != 0) {
     bad_frame("flags " + std::to_string(header.flags) + " are not known for op " +
@@ -123,9 +137,11 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
 
   // At most 65 536 pages of 20 bytes: no sum here can overflow 64 bits.
   const uint64_t n = header.count;
-  const uint64_t columns_bytes = n * (pages.has_memory ? 20 : 4);
   const bool has_parent = (header.flags & kFlagParent) != 0;
   if ((header.flags & kFlagSpan) != 0) pages.caller = take_span(body);
+  if ((header.flags & kFlagLayout) != 0) take_layout(body, pages);
+  const uint64_t regions = pages.layout_rows == 0 ? n : pages.layout_rows;
+  const uint64_t columns_bytes = pages.has_memory ? 16 * n + 4 * regions : 4 * n;
   if ((header.flags & kFlagPage) != 0) {
     const uint32_t page = take_last<uint32_t>(body, "tokens and keys of a page");
     pages.page_tokens = static_cast<uint16_t>(page);
@@ -144,8 +160,8 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   pages.key_bytes = Column<uint32_t>(at);
   if (pages.has_memory) {
     pages.regions = Column<uint32_t>(at + 4 * n);
-    pages.offsets = Column<uint64_t>(at + 8 * n);
-    pages.lengths = Column<uint32_t>(at + 16 * n);
+    pages.offsets = Column<uint64_t>(at + 4 * n + 4 * regions);
+    pages.lengths = Column<uint32_t>(at + 12 * n + 4 * regions);
   }
   if (has_parent) {
     const uint32_t parent_bytes = Column<uint32_t>(at + columns_bytes)[0];
@@ -171,6 +187,15 @@ uint64_t parse_region_bytes(std::span<const std::byte> body) {
     bad_frame("REGISTER has " + std::to_string(body.size()) + " bytes: it is a size of 8 bytes");
   }
   return Column<uint64_t>(body.data())[0];
+}
+
+device::Handle parse_device(std::span<const std::byte> body, int file) {
+  if (body.size() != sizeof(RegisterDevice)) {
+    bad_frame("REGISTER_DEVICE has " + std::to_string(body.size()) + " bytes: it has " +
+              std::to_string(sizeof(RegisterDevice)));
+  }
+  const auto told = Column<RegisterDevice>(body.data())[0];
+  return {static_cast<device::Kind>(told.kind), told.bytes, told.device, told.opaque, file};
 }
 
 void require_empty(const RequestHeader& header) {

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "common/trace.h"
+#include "device/device.h"
 #include "ipc/wire.h"
 
 namespace peercached::ipc {
@@ -60,7 +61,9 @@ struct PageColumns {
   uint32_t pin_ms = 0;
   uint16_t page_tokens = 0, page_keys = 1;
   std::optional<CallerSpan> caller;
-  std::string_view keys;  // concatenated; key_bytes must sum to their size
+  std::string_view keys;     // concatenated; key_bytes must sum to their size
+  uint32_t layout_rows = 0;  // 0: no layout; else the size of `regions`
+  Column<Rows> layout;
 };
 
 bool is_page_op(Op op);
@@ -73,6 +76,7 @@ void check_header(const RequestHeader& header);
 Hello parse_hello(std::span<const std::byte> body);
 PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> body);
 uint64_t parse_region_bytes(std::span<const std::byte> body);
+device::Handle parse_device(std::span<const std::byte> body, int file);
 void require_empty(const RequestHeader& header);
 
 }  // namespace peercached::ipc

@@ -34,6 +34,7 @@ enum class Op : uint16_t {
   clear = 9,
   stats = 10,
   pin = 11,
+  register_device = 12,
 };
 inline constexpr uint16_t kReplyBit = 0x8000;
 
@@ -50,18 +51,21 @@ enum RequestFlags : uint16_t {
   kFlagPrefix = 64,   // PIN: only the keys before the first one that is nowhere
   kFlagHere = 128,    // PIN: bring the pages to this node, and pin them here
                       // EXISTS: of the pages in this node's pool, which the client has used
+  kFlagLayout = 256,  // SET, GET: pages of a device, see Rows
 };
 
 // Abilities of a client or daemon beyond the first version of this protocol. A daemon closes the
 // connection after an unknown flag, and after an unknown op with keys. So a client uses these only
 // if both HELLOs have named their feature.
 enum Features : uint32_t {
-  kFeatureSpan = 1,  // kFlagSpan
-  kFeaturePins = 2,  // Op::pin
-  kFeatureTook = 4,  // RequestHeader::took
-  kFeatureHere = 8,  // kFlagHere in EXISTS
+  kFeatureSpan = 1,     // kFlagSpan
+  kFeaturePins = 2,     // Op::pin
+  kFeatureTook = 4,     // RequestHeader::took
+  kFeatureHere = 8,     // kFlagHere in EXISTS
+  kFeatureDevice = 16,  // Op::register_device, and kFlagLayout
 };
-inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere;
+inline constexpr uint32_t kFeatures =
+    kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere | kFeatureDevice;
 
 enum class ErrorCode : uint16_t {
   none = 0,
@@ -112,6 +116,32 @@ struct ReplyHeader {
   uint32_t reserved = 0;
 };
 static_assert(sizeof(ReplyHeader) == 24);
+
+// Body of REGISTER_DEVICE; the fields are those of device::Handle.
+struct RegisterDevice {
+  uint64_t bytes = 0;
+  uint32_t kind = 0;
+  uint32_t reserved = 0;
+  std::array<uint8_t, 16> device{};
+  std::array<uint8_t, 64> opaque{};
+};
+static_assert(sizeof(RegisterDevice) == 96);
+
+// With kFlagLayout all pages of a request lie in the same way. The column of regions then has one
+// for each Rows, the column of offsets has numbers of pages, and the body ends with all Rows and
+// their count, u32. They must fill a page: each byte of it once.
+struct Rows {
+  uint64_t at = 0;           // of the first row of page 0, in the region
+  uint64_t page_stride = 0;  // from a page to the next one, in the region
+  uint32_t row_bytes = 0;
+  uint32_t rows = 0;
+  uint64_t row_pitch = 0;   // from a row to the next one, in the region
+  uint64_t page_at = 0;     // of the first row, in the page
+  uint64_t page_pitch = 0;  // from a row to the next one, in the page
+};
+static_assert(sizeof(Rows) == 48);
+inline constexpr uint32_t kRowsMax = 4096;         // a layout's Rows
+inline constexpr uint32_t kRowsOfPageMax = 65536;  // together
 
 struct HelloHead {  // then namespace bytes, then name bytes
   uint32_t protocol_version = 0;

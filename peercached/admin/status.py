@@ -156,6 +156,17 @@ class Dropped(Part):
     duplicates: int = 0
 
 
+class Gpu(Part):
+    """A GPU of this host."""
+
+    id: str = ""  # its UUID, 32 hexadecimal digits
+    name: str = ""
+    regions: int = 0  # allocations that workers share
+    region_bytes: int = 0
+    copied_bytes: int = 0  # counter, both directions
+    why_lost: str = ""  # why its copies failed; empty if they did not
+
+
 class Recovery(Part):
     """The pages recovered from `pool_file` at the start of the daemon."""
 
@@ -687,6 +698,7 @@ class Status(Document):
     copies: Copies = Field(default_factory=Copies)
     locations: Locations = Field(default_factory=Locations)
     ipc: Ipc = Field(default_factory=Ipc)
+    gpus: list[Gpu] = []  # of which workers share memory
     workers: list[Worker] = []
     transport: Transport = Field(default_factory=Transport)
     transfer: list[Transfer] = []

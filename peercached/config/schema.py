@@ -471,6 +471,13 @@ class Config(BaseModel):
         "Both detect reused slots.",
         "Use `header` only if checksums cost too much and the network is trusted.",
     )
+    gpu: Literal["off", "cuda", "stand-in"] = _key(
+        "off",
+        _TRANSFER,
+        "`cuda`: the daemon copies pages from and to memory of GPUs that workers share with it. "
+        "It needs NVIDIA's driver and access to `/dev/nvidia*`. `stand-in` plays GPUs, for tests.",
+        "Set it if workers register memory of GPUs.",
+    )
     max_channels_per_peer: Count = _key(
         8,
         _TRANSFER,

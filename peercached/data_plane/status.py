@@ -30,6 +30,7 @@ class DataPlaneStatus(Component):
                 {"id": self._engine.namespace_id(one["namespace"]), **one}
                 for one in stats.get("quotas", [])
             ],
+            "gpus": stats.get("gpus", []),
             "workers": [dict(worker) for worker in self._engine.workers()],
             "namespaces": [
                 {"id": self._engine.namespace_id(one["name"]), **one}
@@ -60,6 +61,15 @@ class DataPlaneStatus(Component):
                     "cannot reuse that memory until the copies end.",
                     "If this lasts, the machine is short of memory, or its memory is very slow: "
                     "check swap and the daemon's cgroup limits.",
+                )
+        for gpu in stats.get("gpus", []):
+            if gpu["why_lost"]:
+                say(
+                    kinds.GPU_LOST,
+                    f"Copies of the GPU {gpu['name']} ({gpu['id']}) failed: {gpu['why_lost']}. "
+                    f"Its {gpu['regions']} regions are out of use.",
+                    "Restart the workers on it. If it fails again, look for its errors in "
+                    "nvidia-smi and dmesg (Xid).",
                 )
         if self._faults:
             say(

@@ -75,6 +75,10 @@ OTHER_BYTES = _PEERS.warning(
     "A node's workers set other bytes than this node's under the same keys, and those of other "
     "nodes agree. Its engine may have other weights, scales or kernels.",
 )
+GPU_LOST = _PEERS.error(
+    "gpu_lost",
+    "Copies of a GPU failed. Workers cannot use its memory until they register it anew.",
+)
 WORKER_STUCK = _PEERS.warning(
     "worker_stuck", "A worker gave up requests while the daemon still copies for them."
 )

@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
 
 #include "client/connection.h"
@@ -169,6 +170,18 @@ NB_MODULE(_ipc, module) {
                 Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC), path.c_str()));
           },
           nb::arg("path"))
+      .def_static(
+          "of_memory",
+          [](int fd, uint64_t bytes, uint32_t kind, const nb::bytes& device,
+             const nb::bytes& opaque) {
+            ipc::RegisterDevice told{.bytes = bytes, .kind = kind};
+            if (device.size() != told.device.size() || opaque.size() > told.opaque.size())
+              throw std::invalid_argument("a device has 16 bytes, and a handle at most 64");
+            std::memcpy(told.device.data(), device.data(), device.size());
+            std::memcpy(told.opaque.data(), opaque.data(), opaque.size());
+            return std::make_shared<Segment>(Descriptor::duplicate(fd), told);
+          },
+          nb::arg("fd"), nb::arg("bytes"), nb::arg("kind"), nb::arg("device"), nb::arg("opaque"))
       .def("map", [](const Segment& segment) { return std::make_unique<Mapping>(segment); })
       .def_prop_ro("size_bytes", &Segment::bytes)
       .def_prop_ro("of_device", &Segment::of_device)

@@ -47,6 +47,7 @@ struct EngineConfig {
   int connect_timeout_ms = 1000;  // of a channel to a peer
   unsigned copy_threads = 0;      // 0: chosen by the number of processors
   unsigned workers_max = 64;
+  std::string gpu = "off";  // or "cuda", or "stand-in" for tests
   std::string faults;
   // "tcp", the name of a provider, or "auto": the first provider that can be made here, else TCP.
   std::string protocol = "tcp";

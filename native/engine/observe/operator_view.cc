@@ -144,6 +144,26 @@ void write_ipc(JsonWriter& json, const IpcStats& ipc) {
   json.field("given_up", ipc.given_up).close('}');
 }
 
+std::string text_of(const device::DeviceId& id) {
+  std::string text;
+  for (const uint8_t byte : id) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
+void write_gpus(JsonWriter& json, const device::Devices* devices) {
+  json.key("gpus").open('[');
+  for (const device::DeviceState& gpu :
+       devices == nullptr ? std::vector<device::DeviceState>() : devices->states()) {
+    json.open('{').field("id", text_of(gpu.id)).field("name", gpu.name);
+    json.field("regions", gpu.allocations).field("region_bytes", gpu.imported_bytes);
+    json.field("copied_bytes", gpu.copied_bytes).field("why_lost", gpu.why_lost).close('}');
+  }
+  json.close(']');
+}
+
 void write_tcp_server(JsonWriter& json, const TcpServerStats& tcp) {
   json.key("tcp_server").open('{');
   json.field("channels", tcp.channels).field("accepted", tcp.accepted);
@@ -278,6 +298,7 @@ void OperatorView::write_sections(JsonWriter& json) const {
   write_copies(json, parts_.directory.records().stats());
   write_locations(json, parts_.locations);
   write_ipc(json, parts_.workers.stats());
+  write_gpus(json, parts_.devices);
   write_tcp_server(json, parts_.readers.stats());
   write_operations(json, parts_.counters);
   json.field("transfer", parts_.transports.engine().name());

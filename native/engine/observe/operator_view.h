@@ -7,6 +7,7 @@
 
 #include "common/json.h"
 #include "common/notices.h"
+#include "device/device.h"
 #include "directory/record_table.h"
 #include "engine/control/config.h"
 #include "engine/control/control_queue.h"
@@ -37,6 +38,7 @@ class OperatorView {
     const ControlQueue& control;
     const OperationCounters& counters;
     const Latencies& latencies;
+    const device::Devices* devices;  // null: gpu = "off"
     Notices& notices;
   };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/gated_copy.h"
+#include "engine/paths/device_pages.h"
 
 namespace peercached {
 
@@ -57,14 +58,10 @@ void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
   }
   if (found.empty()) return;
   TraceStep step(get.context.trace, "copy", found.size());
-  crew.run(CopyFor::get, found.size(), bytes, [&](size_t j) {
-    const PinnedPage& pin = pins[found[j]];
-    PageRef& page = get.pages[index[found[j]]];
-    const GatedCopy copied = copy_gated(page.memory, pin.payload(), pin.length, page.memory,
-                                        *get.context.gate, get.context.deadline);
-    const bool bad = copied.status == PageStatus::ok && copied.checksum != pin.checksum;
-    page.status = bad ? PageStatus::stale : copied.status;
-  });
+  if (get.pages[index[found[0]]].layout == nullptr)
+    copy_to_region(get, pins, index, found, bytes);
+  else
+    copy_to_device(get, pins, index, found);
   step.done(get.pages[index[found[0]]].status, kSelfHolder);
 
   for (size_t k : found) {
@@ -80,6 +77,28 @@ void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
       page.status = PageStatus::pending;  // our disk or another holder may have it
     }
   }
+}
+
+void GetHere::copy_to_region(GetPages& get, std::span<const PinnedPage> pins,
+                             std::span<const size_t> index, std::span<const size_t> found,
+                             uint64_t bytes) const {
+  crew.run(CopyFor::get, found.size(), bytes, [&](size_t j) {
+    const PinnedPage& pin = pins[found[j]];
+    PageRef& page = get.pages[index[found[j]]];
+    const GatedCopy copied = copy_gated(page.memory, pin.payload(), pin.length, page.memory,
+                                        *get.context.gate, get.context.deadline);
+    const bool bad = copied.status == PageStatus::ok && copied.checksum != pin.checksum;
+    page.status = bad ? PageStatus::stale : copied.status;
+  });
+}
+
+// The processor does not see these bytes, so their checksum is not compared once more.
+void GetHere::copy_to_device(GetPages& get, std::span<const PinnedPage> pins,
+                             std::span<const size_t> index, std::span<const size_t> found) const {
+  std::vector<DevicePage> pages;
+  for (const size_t k : found) pages.push_back({&get.pages[index[k]], pins[k].payload()});
+  copy_device_pages(*devices, device::Direction::to_device, pages, *get.context.gate,
+                    get.context.deadline);
 }
 
 void GetHere::from_disk(GetPages& get) const {

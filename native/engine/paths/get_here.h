@@ -4,6 +4,7 @@
 #include <span>
 
 #include "common/copy_crew.h"
+#include "device/device.h"
 #include "engine/paths/get_pages.h"
 #include "engine/storage/cold_pages.h"
 #include "engine/storage/local_pages.h"
@@ -18,6 +19,7 @@ struct GetHere {
   const Promoter& promoter;
   LocalPages& local;
   CopyCrew& crew;
+  device::Devices* devices;  // null: no worker has memory of one
 
   void from_pool(GetPages& get) const;
   void from_disk(GetPages& get) const;
@@ -28,6 +30,12 @@ struct GetHere {
   // Copies our pinned pages into the region: pins[k] is the index[k]-th page.
   void copy_out(GetPages& get, std::span<const PinnedPage> pins, std::span<const size_t> index,
                 Source source) const;
+  // The copies: found[j] is the place of a pinned page in `pins` and `index`.
+  void copy_to_region(GetPages& get, std::span<const PinnedPage> pins,
+                      std::span<const size_t> index, std::span<const size_t> found,
+                      uint64_t bytes) const;
+  void copy_to_device(GetPages& get, std::span<const PinnedPage> pins,
+                      std::span<const size_t> index, std::span<const size_t> found) const;
 };
 
 }  // namespace peercached

@@ -1,5 +1,7 @@
 #include "engine/paths/get_path.h"
 
+#include <new>
+#include <stdexcept>
 #include <vector>
 
 #include "engine/paths/request_pages.h"
@@ -25,10 +27,38 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) const
   }
   here.from_pool(get);
   here.from_disk(get);
-  peers.from_peers(get);
+  if (pages.empty() || pages[0].layout == nullptr)
+    peers.from_peers(get);
+  else
+    through_bounce(get);
   get.blame_disks();
   count(context, get);
   latencies.get[static_cast<size_t>(get.farthest)].add_since(started);
+}
+
+void GetPath::through_bounce(GetPages& get) const {
+  std::vector<size_t> left;
+  for (size_t i = 0; i < get.pages.size(); ++i) {
+    PageStatus& status = get.pages[i].status;
+    if (status != PageStatus::pending) continue;
+    status =
+        get.pages[i].length > Bounce::kSlotBytes ? PageStatus::too_large : PageStatus::deadline;
+    if (status == PageStatus::deadline) left.push_back(i);
+  }
+  for (size_t next = 0; next < left.size();) {
+    std::optional<Bounce::Slot> slot = bounce.take(get.context.deadline);
+    if (!slot) return;
+    // Pending are only the pages of this round.
+    for (uint64_t used = 0; next < left.size(); ++next) {
+      PageRef& page = get.pages[left[next]];
+      if (used + page.length > Bounce::kSlotBytes) break;
+      page.memory = slot->base() + used;
+      page.status = PageStatus::pending;
+      used += page.length;
+    }
+    get.trust = Trust::cached;
+    peers.from_peers(get);
+  }
 }
 
 void GetPath::count(const RequestContext& context, GetPages& get) const {

@@ -10,6 +10,7 @@
 #include "engine/control/serving.h"
 #include "engine/measures/counters.h"
 #include "engine/measures/latencies.h"
+#include "engine/paths/bounce.h"
 #include "engine/paths/get_here.h"
 #include "engine/paths/get_peers.h"
 #include "engine/records/locations.h"
@@ -24,12 +25,15 @@ struct GetPath {
   LocationCache& locations;
   const GetHere here;
   const GetPeers peers;
+  Bounce& bounce;
   OperationCounters& counters;
   Latencies& latencies;
 
   void get(const RequestContext& context, std::span<PageRef> pages) const;
 
  private:
+  // The same as peers.from_peers() for pages of a device, through our own memory.
+  void through_bounce(GetPages& get) const;
   void count(const RequestContext& context, GetPages& get) const;
 };
 

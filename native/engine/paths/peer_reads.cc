@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/paths/device_pages.h"
+
 namespace peercached {
 
 namespace {
@@ -76,6 +78,7 @@ void PeerReads::read(GetPages& get, Slices& slices, const ByHolder& found, Sourc
   Batches sent = batches_of(get, found);
   if (sent.by_peer.empty()) return;
   transfer_all(get, slices, sent);
+  copy_to_device(get, sent);
   settle(get, sent, source);
   note_hot(get, sent);
   store_replicas(get, slices, sent);
@@ -116,6 +119,21 @@ void PeerReads::transfer_all(GetPages& get, Slices& slices, Batches& sent) const
     const auto ok = std::ranges::count(batch.ops, PageStatus::ok, &ReadOp::status);
     step.done(batch.ops[0].status, batch.peer, batch.ops.size(), static_cast<size_t>(ok));
   }
+}
+
+void PeerReads::copy_to_device(GetPages& get, Batches& sent) const {
+  std::vector<DevicePage> pages;
+  std::vector<ReadOp*> ops;
+  for (size_t o = 0; o < sent.ops.size(); ++o) {
+    PageRef& page = get.pages[sent.found[o]->page];
+    if (page.layout == nullptr || sent.ops[o].status != PageStatus::ok) continue;
+    pages.push_back({&page, sent.ops[o].dest});
+    ops.push_back(&sent.ops[o]);
+  }
+  if (pages.empty()) return;
+  copy_device_pages(*devices, device::Direction::to_device, pages, *get.context.gate,
+                    get.context.deadline);
+  for (size_t k = 0; k < ops.size(); ++k) ops[k]->status = pages[k].page->status;
 }
 
 void PeerReads::settle(GetPages& get, const Batches& sent, Source source) {

@@ -22,6 +22,7 @@ struct PeerReads {
   HotReads& hot;
   UsedPages& used;
   Adopter& adopter;
+  device::Devices* devices;  // null: no worker has memory of one
 
   // `source`: where the pages were before this get.
   void read(GetPages& get, Slices& slices, const ByHolder& found, Source source) const;
@@ -29,6 +30,8 @@ struct PeerReads {
  private:
   struct Batches;
   Batches batches_of(const GetPages& get, const ByHolder& found) const;
+  // Pages of a device have come to our own memory first.
+  void copy_to_device(GetPages& get, Batches& sent) const;
   void transfer_all(GetPages& get, Slices& slices, Batches& sent) const;
   static void settle(GetPages& get, const Batches& sent, Source source);
   void note_hot(const GetPages& get, const Batches& sent) const;

@@ -43,20 +43,27 @@ inline void mark_duplicates(std::span<const Digest> digests, std::span<PageRef> 
 }
 
 // Pages of one `get` with overlapping destinations cannot both be right: the later of two, by
-// address, becomes bad_range. Sorts only if the pages do not come in ascending order.
+// address, becomes bad_range. Sorts only if the pages do not come in ascending order. Of pages of a
+// device, two with the same number overlap.
 inline void mark_overlaps(std::span<PageRef> pages) {
   std::vector<PageRef*> order;
   order.reserve(pages.size());
   for (PageRef& page : pages) {
     if (page.status == PageStatus::pending) order.push_back(&page);
   }
-  auto before = [](const PageRef* a, const PageRef* b) { return a->memory < b->memory; };
+  auto before = [](const PageRef* a, const PageRef* b) {
+    return a->layout != nullptr ? a->number < b->number : a->memory < b->memory;
+  };
   if (!std::is_sorted(order.begin(), order.end(), before)) {
     std::stable_sort(order.begin(), order.end(), before);
   }
   const std::byte* end = nullptr;
+  const PageRef* last = nullptr;
   for (PageRef* page : order) {
-    if (page->memory < end) {
+    if (page->layout != nullptr) {
+      if (last != nullptr && last->number == page->number) page->status = PageStatus::bad_range;
+      last = page;
+    } else if (page->memory < end) {
       page->status = PageStatus::bad_range;
     } else {
       end = page->memory + page->length;

@@ -3,7 +3,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/exiting.h"
 #include "common/gated_copy.h"
+#include "engine/paths/device_pages.h"
 
 namespace peercached {
 namespace {
@@ -71,6 +73,7 @@ void SetPieces::reserve(SetPages& set, Piece& piece, const Digest* parent) const
 void SetPieces::compare_held(const SetPages& set, const Piece& piece) const {
   for (const auto& [i, held] : piece.compared) {
     const PageRef& page = set.pages[i];
+    if (page.layout != nullptr) continue;  // its bytes would have to come here first
     const GatedCopy copy = copy_gated(nullptr, page.memory, page.length, page.memory,
                                       *set.context.gate, set.context.deadline);
     if (copy.status != PageStatus::ok || set.context.gate->fenced()) continue;
@@ -83,6 +86,23 @@ void SetPieces::compare_held(const SetPages& set, const Piece& piece) const {
 void SetPieces::fill(SetPages& set, Piece& piece) const {
   uint64_t bytes = 0;
   for (const auto& [i, slot] : piece.reserved) bytes += set.pages[i].length;
+  if (set.pages[piece.chosen[0]].layout == nullptr)
+    fill_from_region(set, piece, bytes);
+  else
+    fill_from_device(set, piece, bytes);
+
+  for (const auto& [i, slot] : piece.reserved) {
+    if (set.pages[i].status == PageStatus::ok) {
+      piece.committing.push_back(slot);
+      piece.committing_digests.push_back(set.digests[i]);
+      counters.bytes_set.add(set.pages[i].length);
+    } else {
+      piece.aborting.push_back(slot);
+    }
+  }
+}
+
+void SetPieces::fill_from_region(SetPages& set, Piece& piece, uint64_t bytes) const {
   crew.run(CopyFor::set, piece.reserved.size(), bytes, [&](size_t k) {
     auto& [i, slot] = piece.reserved[k];
     PageRef& page = set.pages[i];
@@ -94,16 +114,24 @@ void SetPieces::fill(SetPages& set, Piece& piece) const {
     page.status = torn ? PageStatus::deadline : copy.status;
     slot.checksum = copy.checksum;
   });
+}
 
-  for (const auto& [i, slot] : piece.reserved) {
-    if (set.pages[i].status == PageStatus::ok) {
-      piece.committing.push_back(slot);
-      piece.committing_digests.push_back(set.digests[i]);
-      counters.bytes_set.add(set.pages[i].length);
-    } else {
-      piece.aborting.push_back(slot);
-    }
-  }
+void SetPieces::fill_from_device(SetPages& set, Piece& piece, uint64_t bytes) const {
+  std::vector<DevicePage> pages;
+  for (const auto& [i, slot] : piece.reserved) pages.push_back({&set.pages[i], slot.payload()});
+  copy_device_pages(*devices, device::Direction::to_host, pages, *set.context.gate,
+                    set.context.deadline);
+  // Torn if the worker has given up and goes on, or if it ended and its memory went to another.
+  const bool torn = set.context.gate->fenced() || is_exiting(set.context.pid);
+  crew.run(CopyFor::set, piece.reserved.size(), bytes, [&](size_t k) {
+    auto& [i, slot] = piece.reserved[k];
+    PageRef& page = set.pages[i];
+    if (page.status != PageStatus::ok) return;
+    if (torn)
+      page.status = PageStatus::deadline;
+    else
+      slot.checksum = checksum(slot.payload(), page.length);
+  });
 }
 
 std::vector<uint8_t> SetPieces::present_elsewhere(const SetPages& set, const Piece& piece) const {

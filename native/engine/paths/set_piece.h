@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/copy_crew.h"
+#include "device/device.h"
 #include "directory/record_table.h"
 #include "engine/handover/part_queue.h"
 #include "engine/measures/counters.h"
@@ -41,6 +42,7 @@ struct SetPieces {
   PartQueue& fresh;  // gets the pages while it is on
   CopyCrew& crew;
   OperationCounters& counters;
+  device::Devices* devices;  // null: no worker has memory of one
 
   // `chosen`: the piece's pages, by index.
   void store(SetPages& set, std::span<const size_t> chosen, const Digest* parent) const;
@@ -50,6 +52,8 @@ struct SetPieces {
   void reserve(SetPages& set, Piece& piece, const Digest* parent) const;
   void compare_held(const SetPages& set, const Piece& piece) const;
   void fill(SetPages& set, Piece& piece) const;
+  void fill_from_region(SetPages& set, Piece& piece, uint64_t bytes) const;
+  void fill_from_device(SetPages& set, Piece& piece, uint64_t bytes) const;
   // By place in `committing`: 1 if another node has the page in its pool. Counts whether it has the
   // same bytes.
   std::vector<uint8_t> present_elsewhere(const SetPages& set, const Piece& piece) const;

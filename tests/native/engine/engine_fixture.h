@@ -55,8 +55,8 @@ struct Pages {
 class Side {
  public:
   Side(const char* name, const std::filesystem::path& folder, uint64_t pool_bytes,
-       const std::string& faults)
-      : engine(config(name, folder, pool_bytes, faults)) {
+       const std::string& faults, const std::string& gpu = "off")
+      : engine(config(name, folder, pool_bytes, faults, gpu)) {
     engine.publisher().set_patience(std::chrono::milliseconds(kPatienceMs));
     engine.start();
   }
@@ -115,8 +115,10 @@ class Side {
 
  private:
   static EngineConfig config(const char* name, const std::filesystem::path& folder,
-                             uint64_t pool_bytes, const std::string& faults) {
+                             uint64_t pool_bytes, const std::string& faults,
+                             const std::string& gpu) {
     EngineConfig config;
+    config.gpu = gpu;
     config.node_id = name;
     config.incarnation = name[0];
     config.socket_path = folder / (std::string(name) + ".sock");
@@ -148,8 +150,8 @@ class EnginePair : public ::testing::Test {
   void open(uint64_t pool_bytes, const std::string& faults = "") {
     char name[] = "/tmp/peercached-engine-XXXXXX";
     folder_ = mkdtemp(name);
-    a_ = std::make_unique<Side>("a", folder_, pool_bytes, faults);
-    b_ = std::make_unique<Side>("b", folder_, pool_bytes, faults);
+    a_ = std::make_unique<Side>("a", folder_, pool_bytes, faults, gpu_);
+    b_ = std::make_unique<Side>("b", folder_, pool_bytes, faults, gpu_);
     for (auto [side, other] : {std::pair(a_.get(), b_.get()), std::pair(b_.get(), a_.get())}) {
       side->peer = other;
       side->peer_index = side->engine.peers().add(name_of(*other), incarnation_of(*other));
@@ -293,6 +295,7 @@ class EnginePair : public ::testing::Test {
   std::function<std::vector<RecordRow>()> promoted_;
   std::atomic<bool> stopping_{false};
   bool begin_serving_ = true;
+  std::string gpu_ = "off";
 };
 
 }  // namespace peercached

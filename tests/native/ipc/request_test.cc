@@ -74,6 +74,38 @@ TEST(Request, TimeOfAPinFollowsItsKeysAndIsCutToTheLongestPin) {
   EXPECT_THROW(parse_pages(header_of(Op::pin, "xy", 0), bytes_of("xy")), RequestError);
 }
 
+TEST(Request, ALayoutHasOneRegionForEachOfItsRows) {
+  const auto append = [](std::string& to, const auto& value) {
+    to.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  std::string body;
+  for (const uint32_t bytes : {3u, 5u}) append(body, bytes);
+  for (const uint32_t region : {7u, 8u, 9u}) append(body, region);
+  for (const uint64_t number : {40ull, 41ull}) append(body, number);
+  for (const uint32_t length : {300u, 300u}) append(body, length);
+  body += "onethree";
+  for (uint64_t i = 0; i < 3; ++i) append(body, Rows{i, 10, 100, 1, 0, i * 100, 0});
+  append(body, uint32_t{3});
+  const RequestHeader header = header_of(Op::get, body, 2, kFlagLayout);
+  EXPECT_NO_THROW(check_header(header));
+  const PageColumns pages = parse_pages(header, bytes_of(body));
+  EXPECT_EQ(pages.layout_rows, 3u);
+  EXPECT_EQ(pages.regions[2], 9u);
+  EXPECT_EQ(pages.offsets[1], 41u);
+  EXPECT_EQ(pages.lengths[1], 300u);
+  EXPECT_EQ(pages.layout[2].page_at, 200u);
+  EXPECT_EQ(pages.keys, "onethree");
+  EXPECT_EQ(features_of(header), uint32_t{kFeatureDevice});
+  for (const uint32_t count : {0u, 2u, 4u, kRowsMax + 1, UINT32_MAX}) {
+    std::string other = body.substr(0, body.size() - 4);
+    append(other, count);
+    EXPECT_THROW(parse_pages(header_of(Op::get, other, 2, kFlagLayout), bytes_of(other)),
+                 RequestError)
+        << count;
+  }
+  EXPECT_THROW(check_header(header_of(Op::exists, body, 2, kFlagLayout)), RequestError);
+}
+
 TEST(Request, EveryTruncationAndExtensionOfABodyIsRefused) {
   const std::string body = pack_pages({{"one", 1, 2, 3}, {"three", 4, 5, 6}}, "parent");
   for (size_t length = 0; length <= body.size() + 8; ++length) {

@@ -1,0 +1,214 @@
+"""Pages go from memory of a GPU into the cluster and to another GPU. A memfd plays the GPU."""
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.cluster import Cluster, Daemon
+from harness.disks import disk_options, wait_written
+from harness.fixtures import MakeCluster
+from harness.gpu_stand_in import GpuStandIn, LayeredPages, layered_pages
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercache_client import Client, Status
+from peercache_client.device import Layout, Rows
+
+PAGES = 32
+
+
+def content(key: str, size: int) -> bytes:
+    return random.Random(key).randbytes(size)
+
+
+def client_of(daemon: Daemon) -> Client:
+    return Client(daemon.socket_path, "gpu", timeout_s=20)
+
+
+@pytest.fixture
+def nodes(make_cluster: MakeCluster) -> Cluster:
+    return make_cluster(3, gpu="stand-in")
+
+
+def store(pages: LayeredPages, client: Client, keys: list[str]) -> list[Status]:
+    for number, key in enumerate(keys):
+        pages.put(number, content(key, pages.page_bytes))
+    return client.batch_set_device(keys, pages.layout, range(len(keys)))
+
+
+def check(pages: LayeredPages, client: Client, keys: list[str]) -> None:
+    """Gets the pages in another order than they were set, and compares each byte."""
+    numbers = list(range(len(keys)))
+    random.Random(len(keys)).shuffle(numbers)
+    assert all(client.batch_get_device(keys, pages.layout, numbers))
+    for key, number in zip(keys, numbers, strict=True):
+        assert pages.page(number) == content(key, pages.page_bytes), key
+
+
+def test_pages_reach_the_gpus_of_all_nodes(nodes: Cluster) -> None:
+    keys = keys_of("gpu", PAGES)
+    with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
+        assert all(store(pages, client, keys))
+    for daemon in nodes.daemons:
+        with client_of(daemon) as client, layered_pages(client, PAGES) as pages:
+            pages.gpu.fault(backwards=1)
+            assert client.batch_exists(keys) == PAGES
+            check(pages, client, keys)
+            # A worker with host memory reads the same bytes.
+            assert client.get(keys[0], pages.page_bytes) == content(keys[0], pages.page_bytes)
+
+
+def test_pages_come_from_disk(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    [daemon] = make_cluster(
+        1, gpu="stand-in", pool_size="16MiB", each=disk_options(tmp_path, "a")
+    ).daemons
+    with client_of(daemon) as client, layered_pages(client, PAGES) as pages:
+        keys = keys_of("cold", PAGES)
+        assert all(store(pages, client, keys))
+        wait_written(daemon)
+        for turn in range(24):
+            assert all(store(pages, client, keys_of(f"other {turn}", PAGES)))
+            wait_written(daemon)
+        check(pages, client, keys)
+
+
+@pytest.fixture
+def worker(nodes: Cluster) -> Iterator["subprocess.Popen[str]"]:
+    """Prints a line, then sets pages from a GPU. The copies hang."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, str(nodes[0].socket_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_worker_killed_in_mid_copy_leaves_nothing(
+    nodes: Cluster, worker: "subprocess.Popen[str]"
+) -> None:
+    assert worker.stdout is not None
+    fd_path = worker.stdout.readline().strip()
+    eventually(lambda: nodes[0].status()["pool"]["reserved"] > 0)
+    held = GpuStandIn(0, path=fd_path)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    held.fault(held=0)
+    eventually(lambda: nodes[0].status()["pool"]["reserved"] == 0)
+    eventually(lambda: not nodes[0].status()["workers"])
+    with client_of(nodes[1]) as client:
+        assert client.batch_exists(keys_of("killed", PAGES)) == 0
+
+
+def test_a_restarted_daemon_imports_the_memory_again(nodes: Cluster) -> None:
+    keys = keys_of("again", PAGES)
+    with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
+        assert all(store(pages, client, keys))
+        nodes[0].kill()
+        assert not any(client.batch_get_device(keys, pages.layout, range(PAGES)))
+        nodes.start_again(nodes[0])
+        eventually(lambda: all(store(pages, client, keys)))
+        check(pages, client, keys)
+
+
+def test_a_gpu_that_is_lost_costs_only_its_own_regions(nodes: Cluster) -> None:
+    keys = keys_of("lost", PAGES)
+    with (
+        client_of(nodes[0]) as client,
+        layered_pages(client, PAGES, 1) as lost,
+        layered_pages(client, PAGES, 2) as other,
+    ):
+        lost.gpu.fault(fail_after=3)
+        assert store(lost, client, keys) == [Status.region_lost] * PAGES
+        assert client.batch_exists(keys) == 0
+        assert all(store(other, client, keys))
+        assert client.set("host", bytes(4096))
+        [left] = nodes[0].status()["gpus"]
+        assert left["id"] == "02" * 16
+        assert left["copied_bytes"] == PAGES * other.page_bytes
+        assert not left["why_lost"]
+        lost.region.close()
+        with layered_pages(client, PAGES, 1) as anew:
+            check(anew, client, keys)
+
+
+def test_a_get_that_times_out_in_a_copy_waits_until_it_ends(nodes: Cluster) -> None:
+    """After the answer nothing writes there any more."""
+    keys = keys_of("silent", PAGES)
+    with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
+        assert all(store(pages, client, keys))
+        pages.gpu.fault(held=1)
+        found: list[Status] = []
+
+        def get() -> None:
+            found.extend(client.batch_get_device(keys, pages.layout, range(PAGES), timeout_s=0.2))
+
+        caller = threading.Thread(target=get)
+        caller.start()
+        caller.join(timeout=20)
+        assert not caller.is_alive()
+        # The client gave up, and the daemon is still in this memory.
+        assert found == [Status.region_lost] * PAGES
+        assert pages.region.segment.quarantined
+        pages.gpu.fault(held=0)
+        eventually(lambda: not pages.region.segment.quarantined)
+        eventually(client.ping)
+        check(pages, client, keys)
+
+
+def test_a_daemon_without_gpu_says_what_is_missing(
+    make_cluster: MakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    [daemon] = make_cluster(1).daemons
+    with (
+        caplog.at_level(logging.WARNING),
+        client_of(daemon) as client,
+        layered_pages(client, PAGES) as pages,
+    ):
+        assert store(pages, client, keys_of("off", PAGES)) == [Status.bad_region] * PAGES
+        assert client.set("host", bytes(4096))
+    assert 'set gpu = "cuda"' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        pytest.param({"page_at": 0}, Status.bad_range, id="rows overlap"),
+        pytest.param({"row_bytes": LayeredPages.ROW - 1}, Status.bad_range, id="a hole"),
+        pytest.param({"at": 1 << 40}, Status.bad_range, id="beyond the memory"),
+        pytest.param({"page_stride": 1 << 62}, Status.bad_range, id="beyond 64 bits"),
+    ],
+)
+def test_a_layout_that_is_wrong_moves_nothing(
+    nodes: Cluster, change: dict[str, int], status: Status
+) -> None:
+    keys = keys_of("wrong", 4)
+    with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
+        rows = [
+            Rows(pages.region, layer * pages.layer_bytes, pages.TOKENS * pages.ROW, pages.ROW,
+                 layer * pages.ROW, pages.TOKENS, pages.ROW, pages.LAYERS * pages.ROW)
+            for layer in range(pages.LAYERS)
+        ]  # fmt: skip
+        rows[-1] = rows[-1]._replace(**change)
+        assert client.batch_set_device(keys, Layout(rows), range(1, 5)) == [status] * 4
+        assert client.batch_exists(keys) == 0
+
+
+def _set_and_hang(socket_path: str) -> None:
+    with Client(socket_path, "gpu", timeout_s=60) as client, layered_pages(client, PAGES) as pages:
+        pages.gpu.fault(held=1)
+        print(f"/proc/{os.getpid()}/fd/{pages.gpu.fd}", flush=True)
+        store(pages, client, keys_of("killed", PAGES))
+
+
+if __name__ == "__main__":
+    _set_and_hang(sys.argv[1])
