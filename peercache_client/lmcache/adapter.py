@@ -1,4 +1,4 @@
-"""The methods that LMCache calls, as `L2AdapterInterface` of lmcache 0.5.6 and 0.5.7 defines
+"""The methods that LMCache calls, as `L2AdapterInterface` of lmcache 0.5.5 to 0.5.7 defines
 them."""
 
 from __future__ import annotations

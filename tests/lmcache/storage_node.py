@@ -10,18 +10,15 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
 from harness.clock import seconds
 from harness.waiting import eventually
-from lmcache.v1.distributed.api import (
-    GroupedObjectKeys,
-    MemoryLayoutDesc,
-    ObjectKey,
-    PrefetchTaskSpec,
-)
+from lmcache.v1.distributed import api
+from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
 from lmcache.v1.distributed.config import (
     EvictionConfig,
     L1ManagerConfig,
@@ -72,6 +69,17 @@ def storage_config(
     )
 
 
+def _spec_of_0_5_5(rows: dict[tuple[int, int], list[Any]], described: Any, policy: str) -> Any:
+    """LMCache 0.5.5 has one list of keys: those of the first chunk in all rows, then the next."""
+    groups = {group for group, _ in rows}
+    return api.PrefetchRequestSpec(
+        keys=[key for chunk in zip(*rows.values(), strict=True) for key in chunk],
+        group_layout_descs=dict.fromkeys(range(max(groups) + 1), described),
+        policy=api.TrimPolicy.PREFIX if policy == "prefix" else api.TrimPolicy.SPARSE,
+        attn_desc=api.AttnWindowDesc([-1] * len(groups), world_size=len(rows) // len(groups)),
+    )
+
+
 class StorageNode:
     """One LMCache server's storage. Not thread safe."""
 
@@ -116,7 +124,9 @@ class StorageNode:
 
     def compute(self, keys: Sequence[Any], layout_desc: Any = None) -> None:
         """Writes objects into L1, as an engine does. LMCache then stores them in L2."""
-        reserved = self.manager.reserve_write(list(keys), layout_desc or layout())
+        reserve = self.manager.reserve_write
+        more = ["new"] if "mode" in signature(reserve).parameters else []  # 0.5.5
+        reserved = reserve(list(keys), layout_desc or layout(), *more)
         assert len(reserved) == len(keys), "L1 is full"
         for key, memory_object in reserved.items():
             memory_object.raw_data[: memory_object.get_size()] = torch.frombuffer(
@@ -146,20 +156,33 @@ class StorageNode:
         rows: dict[tuple[int, int], list[Any]] = {}
         for key in keys:
             rows.setdefault((key.object_group_id, key.kv_rank), []).append(key)
-        groups = [
-            GroupedObjectKeys(row, group, layout_desc or layout())
-            for (group, _), row in rows.items()
-        ]
-        return self.manager.submit_prefetch_task(PrefetchTaskSpec(groups, fetching_policy=policy))
+        described = layout_desc or layout()
+        if not hasattr(api, "PrefetchTaskSpec"):
+            return self.manager.submit_prefetch_task(_spec_of_0_5_5(rows, described, policy))
+        groups = [api.GroupedObjectKeys(row, group, described) for (group, _), row in rows.items()]
+        return self.manager.submit_prefetch_task(
+            api.PrefetchTaskSpec(groups, fetching_policy=policy)
+        )
 
-    def end_prefetch(self, keys: Sequence[Any], handle: Any, *, from_l2: bool = True) -> int:
-        """How many chunks of the prompt are there. Compares their bytes. For one row of keys."""
+    def hits(self, handle: Any, *, rows: int = 1, from_l2: bool = True) -> list[list[int]]:
+        """Waits for the prefetch. Returns the places of its hits in each row of keys."""
         assert self.manager.wait_prefetch_status(handle, seconds(60)), "LMCache waits for ever"
         result = self.manager.query_prefetch_status(handle)
         assert result is not None
-        hits = [key for place, key in enumerate(keys) if result.hit_cells[0].test(place)]
-        if from_l2:
-            assert result.l1_hit_count == 0, "these chunks were in L1"
+        if hasattr(result, "hit_cells"):
+            l1_hits = result.l1_hit_count
+            found = [cells.get_indices_list() for cells in result.hit_cells]
+        else:  # 0.5.5: one bitmap over all keys
+            l1_hits = len(handle.l1_found_indices)
+            places = result.get_indices_list()
+            found = [[at // rows for at in places if at % rows == row] for row in range(rows)]
+        assert not (from_l2 and l1_hits), "these chunks were in L1"
+        return found
+
+    def end_prefetch(self, keys: Sequence[Any], handle: Any, *, from_l2: bool = True) -> int:
+        """How many chunks of the prompt are there. Compares their bytes. For one row of keys."""
+        [places] = self.hits(handle, from_l2=from_l2)
+        hits = [keys[place] for place in places]
         if hits:
             with self.manager.read_prefetched_results(hits) as objects:
                 assert objects is not None
