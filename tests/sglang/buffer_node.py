@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from controller_node import Shape
-from radix_node import RadixNode
+from radix_node import RadixNode, device_slots
 
 
 class BufferNode(RadixNode):
@@ -40,6 +40,7 @@ class BufferNode(RadixNode):
             extra_key=None,
             cache_salt=None,
             prefix_len=match.device_prefix_len,
+            prefix_indices=device_slots(self.cache, match),  # of 0.5.21, instead of its length
             last_node=match.last_device_node,
             kv=SimpleNamespace(cache_protected_len=match.device_prefix_len),
             host_hit_length=0,

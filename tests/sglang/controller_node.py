@@ -128,7 +128,10 @@ def host_pool(shape: Shape) -> Any:
                 "get_mha_host_pool_cls",
                 lambda info: partial(made_by(info), head_group_num=shape.head_groups),
             )
-        made = assembler.build_kv_host_pool(kv_pool=device, page_size=shape.page_size)
+        # 0.5.21 does not find out by itself whether it is MLA.
+        made = assembler.build_kv_host_pool(
+            kv_pool=device, page_size=shape.page_size, use_mla=shape.kind == "mla"
+        )
     made.pin_memory = False  # scratch pages ask for pinning, and torch can pin only with CUDA
     made.kept_device_pool = device
     return made

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from radix_node import RadixNode
+from radix_node import RadixNode, lock, unlock
 
 _requests = itertools.count()
 
@@ -34,7 +34,6 @@ class DecodeNode(RadixNode):
         the prefill node not to send its `decode_prefix_len` tokens."""
         from sglang.srt.disaggregation.decode import DecodeRequest
         from sglang.srt.mem_cache.base_prefix_cache import CacheRequestHandle
-        from sglang.srt.mem_cache.common import match_kv_cache
 
         name = f"decode-{next(_requests)}"
         req = SimpleNamespace(  # the fields of SGLang's Req that the hooks use
@@ -47,11 +46,12 @@ class DecodeNode(RadixNode):
             session=None,
             kv=SimpleNamespace(req_pool_idx=0, cache_protected_len=0, mamba_pool_idx=None),
             prefix_len=0,
+            prefix_indices=(),
             last_node=None,
             _compute_max_prefix_len=lambda length: length,
         )
-        match = match_kv_cache(req, self.cache, req.origin_input_ids)
-        req.lock = self.cache.lock(match.last_device_node)
+        match = _match_prefix(self.cache, req)
+        lock(self.cache, req, match.last_device_node)
         receiver = SimpleNamespace(poll=self._transferred)
         request = DecodeRequest(req=req, kv_receiver=receiver)
         request.prefix_match = self.hooks._build_decode_prefix_match(req, match)
@@ -62,6 +62,9 @@ class DecodeNode(RadixNode):
         from sglang.srt.disaggregation.base import KVPoll
 
         return KVPoll.Success
+
+    def release(self, request: Any) -> None:
+        unlock(self.cache, request.req)
 
     def restore(self, request: Any) -> str:
         """Fetches the promised pages into the device pool. Returns SGLang's result."""
@@ -88,5 +91,17 @@ class DecodeNode(RadixNode):
     def rows(self, request: Any) -> list[Any]:
         """The request's device rows in each layer."""
         req = request.req
-        slots = self.cache.path_device_indices(req.last_node)[: req.prefix_len]
+        slots = req.prefix_indices  # of 0.5.21
+        if hasattr(self.cache, "path_device_indices"):
+            slots = self.cache.path_device_indices(req.last_node)[: req.prefix_len]
         return [layer[slots].clone() for layer in self._layers()]
+
+
+def _match_prefix(cache: Any, req: Any) -> Any:
+    try:
+        from sglang.srt.mem_cache.common import match_kv_cache
+    except ImportError:  # 0.5.21
+        from sglang.srt.managers.schedule_policy import match_prefix_for_req
+
+        return match_prefix_for_req(cache, req, req.origin_input_ids)
+    return match_kv_cache(req, cache, req.origin_input_ids)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from controller_node import Rank, Shape, as_rank, device_pool, extra_config, publish
+from radix_node import lock
 
 _requests = itertools.count()
 
@@ -78,7 +79,7 @@ class OffloadNode:
         name = f"offload-{next(_requests)}"
         req = Req(name, "", array("q", prompt), SamplingParams(max_new_tokens=4096))
         match = self.cache.match_prefix(MatchPrefixParams(key=RadixKey(array("q", prompt))))
-        req.lock = self.cache.lock(match.last_device_node)
+        lock(self.cache, req, match.last_device_node)
         assert self.rows.alloc([req]) is not None
         self._compute(req, len(prompt), kv)
         return req

@@ -27,26 +27,33 @@ else:
     collect_ignore_glob.append("test_*.py")
 
 
-# Tests with one of these words in their ids need sglang 0.5.23. New there are head groups, DCP,
+# Tests with one of these words in their ids need this release. New in 0.5.23 are head groups, DCP,
 # long token ids, private host memory, injected faults, and the scheduler that our patch changes.
-_NEW_IN_0_5_23: Final = (
-    *("page_unified", "test_head_groups.py", "head groups", "dcp_size", "1099511627776"),
-    *("test_unshareable_pool", "test_config_file_works", "test_sglang_s_own_faults"),
-    "a page of a layout that begins",
-    "test_layout_patch.py",
-)
+# New in 0.5.22 are groups of blocks, Mamba's extra states, and a poll that tells a failed restore.
+_NEW_IN: Final = {
+    "0.5.23": (
+        *("page_unified", "test_head_groups.py", "head groups", "dcp_size", "1099511627776"),
+        *("test_unshareable_pool", "test_config_file_works", "test_sglang_s_own_faults"),
+        "a page of a layout that begins",
+        "test_layout_patch.py",
+    ),
+    "0.5.22": ("test_block_groups", "mamba with extra states", "test_pages_lost_between_probe"),
+}
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     if not _there_is_sglang():
         return
-    from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
+    from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig, PoolHitPolicy
 
-    if "dcp_size" in HiCacheStorageConfig.__dataclass_fields__:
-        return
-    for item in items:
-        if any(word in item.nodeid for word in _NEW_IN_0_5_23):
-            item.add_marker(pytest.mark.skip("needs sglang 0.5.23"))
+    there = {
+        "0.5.23": "dcp_size" in HiCacheStorageConfig.__dataclass_fields__,
+        "0.5.22": hasattr(PoolHitPolicy, "BLOCK_GROUPS"),
+    }
+    for release, words in _NEW_IN.items():
+        for item in items:
+            if not there[release] and any(word in item.nodeid for word in words):
+                item.add_marker(pytest.mark.skip(f"needs sglang {release}"))
 
 
 @pytest.fixture(scope="session", autouse=True)

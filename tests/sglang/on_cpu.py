@@ -23,6 +23,7 @@ def install() -> None:
     os.environ.pop("SGLANG_USE_CPU_ENGINE", None)
     sys.meta_path.insert(0, _Empty())
 
+    from sglang.srt.mem_cache.base_prefix_cache import MatchResult
     from sglang.srt.mem_cache.pool_host import base, common, mamba, mha, mla
 
     base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0  # of this machine's memory, for a server
@@ -33,6 +34,8 @@ def install() -> None:
     mla.MLATokenToKVPoolHost.load_to_device_per_layer = _load
     mamba.MambaPoolHost._copy_tensor_all_layers_lf_pf = staticmethod(_backup_states)
     mamba.MambaPoolHost._copy_tensor_pf_lf = staticmethod(_load_states)
+    if not hasattr(MatchResult, "device_prefix_len"):  # 0.5.21
+        MatchResult.device_prefix_len = property(lambda match: len(match.device_indices))
     logging.getLogger("sglang").setLevel(logging.ERROR)
 
 
@@ -77,14 +80,17 @@ def _pin(buffer: Any, granularity_bytes: int | None = None) -> None:
 # --- copies between the pools, by indexing; shapes are in SGLang's init_kv_buffer ---------------
 
 
-def _components(pool: Any) -> list[tuple[Any, Sequence[Any]]]:
+def _components(pool: Any, device_pool: Any) -> list[tuple[Any, Sequence[Any]]]:
     """(host buffer, device layers) for K and for V, or for MLA's single buffer."""
     if hasattr(pool, "device_k_buffers"):
         return [
             (pool.k_buffer, pool.device_k_buffers),
             (pool.v_buffer, pool.device_v_buffers),
         ]
-    return [(pool.kv_buffer, pool.device_kv_buffers)]
+    if hasattr(pool, "device_kv_buffers"):
+        return [(pool.kv_buffer, pool.device_kv_buffers)]
+    names = ("k_buffer", "v_buffer") if hasattr(device_pool, "k_buffer") else ("kv_buffer",)
+    return [(getattr(pool, name), getattr(device_pool, name)) for name in names]  # 0.5.21
 
 
 def _rows(pool: Any, host: Any, layer: int, indices: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -102,7 +108,7 @@ def _rows(pool: Any, host: Any, layer: int, indices: Any) -> tuple[Any, tuple[An
 
 
 def _backup(pool: Any, device_pool: Any, host_indices: Any, device_indices: Any, io: str) -> None:
-    for host, layers in _components(pool):
+    for host, layers in _components(pool, device_pool):
         for number, layer in enumerate(layers):
             view, at = _rows(pool, host, number, host_indices)
             view[at] = layer[device_indices].reshape(view[at].shape)
@@ -118,7 +124,7 @@ def _load(
     *,
     is_draft: bool = False,
 ) -> None:
-    for host, layers in _components(pool):
+    for host, layers in _components(pool, device_pool):
         view, at = _rows(pool, host, layer_id, host_indices)
         layers[layer_id][device_indices] = view[at].reshape(layers[layer_id][device_indices].shape)
 

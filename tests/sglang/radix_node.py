@@ -140,7 +140,7 @@ class RadixNode:
                 ack.finish_event.synchronize()
             cache.loading_check()
         match = self._match(tokens)
-        return cache.path_device_indices(match.last_device_node)[: match.device_prefix_len]
+        return device_slots(cache, match)
 
     def cached(self, tokens: Sequence[int]) -> int:
         """The number of leading tokens that this node has on the device or the host."""
@@ -197,3 +197,25 @@ class RadixNode:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def device_slots(cache: Any, match: Any) -> Any:
+    if hasattr(match, "device_indices"):  # 0.5.21
+        return match.device_indices
+    return cache.path_device_indices(match.last_device_node)[: match.device_prefix_len]
+
+
+def lock(cache: Any, req: Any, node: Any) -> None:
+    """Keeps the request's prefix in the tree until `unlock`."""
+    if hasattr(cache, "lock"):
+        req.lock = cache.lock(node)
+    else:  # 0.5.21
+        req.last_node, req.swa_prefix_lock_released = node, False
+        req.lock_receipt = cache.inc_lock_ref(node).to_dec_params()
+
+
+def unlock(cache: Any, req: Any) -> None:
+    if hasattr(cache, "unlock"):
+        cache.unlock(req.lock)
+    else:  # 0.5.21
+        cache.unpin(req)

@@ -43,15 +43,14 @@ def test_decode_node_restores_its_probed_prefix(nodes: Any, kind: str) -> None:
         assert decode.poll(request) == KVPoll.Transferring  # the restore is under way
         assert decode.restore(request) == "ready"
         assert decode.poll(request) == KVPoll.Success
-        assert request.req.prefix_len == len(tokens)
         expected = decode.expected(tokens)
         assert all(map(torch.equal, decode.rows(request), expected))
-        decode.cache.unlock(request.req.lock)
+        decode.release(request)
 
         again = decode.probe(asked)  # on the device by now, so storage is not asked
         assert again.prefix_match.l1_prefix_len == len(tokens)
         assert again.prefix_match.l3_storage_hit_length == 0
-        decode.cache.unlock(again.req.lock)
+        decode.release(again)
 
 
 def test_a_probe_without_a_daemon_is_a_quick_miss_and_raises_nothing(cluster: Cluster) -> None:
@@ -62,14 +61,14 @@ def test_a_probe_without_a_daemon_is_a_quick_miss_and_raises_nothing(cluster: Cl
         cluster[1].kill()
         request = decode.probe(tokens)
         assert request.prefix_match.decode_prefix_len == 0
-        decode.cache.unlock(request.req.lock)
+        decode.release(request)
         cluster[1].start()
         cluster.wait_complete()
         found = []
 
         def probed() -> int:
             found.append(decode.probe(tokens))
-            decode.cache.unlock(found[-1].req.lock)
+            decode.release(found[-1])
             return int(found[-1].prefix_match.l3_storage_hit_length)
 
         eventually(lambda: probed() == 64)
@@ -96,11 +95,11 @@ def test_pages_lost_between_probe_and_restore_fail_only_that_request(
         assert decode.restore(request) == "failed"
         assert decode.poll(request) == KVPoll.Failed
         decode.hooks._clean_hicache_prefetch_resources(request)
-        decode.cache.unlock(request.req.lock)
+        decode.release(request)
         # The dead node's pages are not promised again.
         request = decode.probe(tokens)
         assert request.prefix_match.decode_prefix_len == 0
-        decode.cache.unlock(request.req.lock)
+        decode.release(request)
 
 
 def test_only_main_thread_probes_keep_side_pool_pages_through_overrun(

@@ -1,25 +1,31 @@
 """SGLang's own side pools: Mamba's states, DeepSeek V4's pages, and pools that cannot be shared
 in place."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pages
 import pytest
 import torch
 from controller_node import Shape, host_pool, lone_backend
-from sglang.srt.mem_cache.device_pool_info import MambaStateBufferInfo
 from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 from sglang.srt.mem_cache.memory_pool_host import DeepSeekV4PagedHostPool
 from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
 
 
 def mamba(extra_states: bool = False) -> Any:
-    info = MambaStateBufferInfo(
-        temporal=torch.zeros(2, 8, 4, 16),
-        conv=(torch.zeros(2, 8, 3, 5, dtype=torch.bfloat16),),
-        extra_checkpoint_buffers=(torch.zeros(8, 7, dtype=torch.int32),) if extra_states else (),
-    )
-    pool = MambaPoolHost(info, 2.0, 0, device_capacity=8, allocator_type="shm", layout="page_first")
+    temporal, conv = torch.zeros(2, 8, 4, 16), (torch.zeros(2, 8, 3, 5, dtype=torch.bfloat16),)
+    more: dict[str, Any] = {"allocator_type": "shm", "layout": "page_first"}
+    try:
+        from sglang.srt.mem_cache.device_pool_info import MambaStateBufferInfo
+    except ImportError:  # 0.5.21
+        states = SimpleNamespace(temporal=temporal, conv=conv)
+        info = SimpleNamespace(mamba_cache=states, num_mamba_layers=2, size=8, device="cpu")
+    else:
+        extra = (torch.zeros(8, 7, dtype=torch.int32),) if extra_states else ()
+        info = MambaStateBufferInfo(temporal=temporal, conv=conv, extra_checkpoint_buffers=extra)
+        more["device_capacity"] = 8
+    pool = MambaPoolHost(info, 2.0, 0, **more)
     pool.pin_memory = False
     return pool
 
