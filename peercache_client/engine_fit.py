@@ -18,8 +18,8 @@ from peercache_client.notes import say
 
 # The releases that the adapters were tested with, newest first.
 TESTED: Final = {
-    "lmcache": ("0.5.7rc2", "0.5.6"),
-    "sglang": ("0.5.23", "0.5.22"),
+    "lmcache": ("0.5.7rc2", "0.5.6", "0.5.5"),
+    "sglang": ("0.5.23", "0.5.22", "0.5.21"),
     "vllm": ("0.33.0", "0.32.0", "0.31.0"),
 }
 

