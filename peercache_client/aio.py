@@ -112,12 +112,15 @@ class AsyncClient(NotCopied):
     alloc = _on_a_thread(Client.alloc)
     register = _on_a_thread(Client.register)
     register_memory = _on_a_thread(Client.register_memory)
+    register_device = _on_a_thread(Client.register_device)
 
     def locate(self, address: int, size: int) -> tuple[Region, int] | None:
         return self._client.locate(address, size)
 
     batch_set = _on_a_thread(Client.batch_set)
     batch_get = _on_a_thread(Client.batch_get)
+    batch_set_device = _on_a_thread(Client.batch_set_device)
+    batch_get_device = _on_a_thread(Client.batch_get_device)
     batch_set_buffers = _on_a_thread(Client.batch_set_buffers)
     batch_get_buffers = _on_a_thread(Client.batch_get_buffers)
     set = _on_a_thread(Client.set)

@@ -46,6 +46,7 @@ DEFAULT_STAGING_BYTES: Final = 64 << 20
 
 # Longest wait for the daemon when a region is added or closed.
 _REGION_TIMEOUT_S: Final = 1.0
+_DEVICE_TIMEOUT_S: Final = 10.0  # the first one opens the GPU in the daemon
 
 
 class Client(NotCopied):
@@ -176,9 +177,9 @@ class Client(NotCopied):
             )
         region = Region(hold, start, view, address, table, self._sweep)
         # Ask now, so that the log reports at once if the daemon refuses the region.
-        within = time.monotonic() + min(self._timeout_s, _REGION_TIMEOUT_S)
-        within = within if end_s is None else min(within, end_s)
-        self._session().ask(Op.ping, 0, 0, within, segments=(hold.segment,))
+        if end_s is None:
+            end_s = time.monotonic() + min(self._timeout_s, _REGION_TIMEOUT_S)
+        self._session().ask(Op.ping, 0, 0, end_s, segments=(hold.segment,))
         table[region] = None
         return region
 
@@ -237,7 +238,8 @@ class Client(NotCopied):
         and its pages are `bad_region`. If the GPU fails, they are `region_lost`, until all regions
         on it are closed and registered anew.
         """
-        return self._add_region(memory.segment(), 0, None, 0, self._regions)
+        end = time.monotonic() + _DEVICE_TIMEOUT_S
+        return self._add_region(memory.segment(), 0, None, 0, self._regions, end)
 
     @timed(Op.set)
     def batch_set_device(
@@ -579,10 +581,9 @@ class Client(NotCopied):
             part = place
             if frame.keys < len(keys):
                 part = place.part(frame.begin, frame.begin + frame.keys)
-            body = (frame.lengths, part.offsets, part.lengths, frame.parent, frame.joined)
-            flags = frame.flags
-            if part.layout:
-                flags, body = flags | Flag.layout, (*body, part.layout)
+            parts = (frame.lengths, part.offsets, part.lengths, frame.parent, frame.joined)
+            body = (*parts, part.layout) if part.layout else parts
+            flags = frame.flags | (Flag.layout if part.layout else 0)
             reply = session.ask(
                 op, flags, frame.keys, end, body, part.segments, self._silence_s, caller
             )
@@ -650,7 +651,7 @@ class Client(NotCopied):
     def _staging_region(self, end: float, size: int) -> Region:
         """A region that no address lookup finds. It is closed when its object is freed."""
         segment = Segment.create(size, "peercache-staging")
-        return self._register_file(segment, {}, end)
+        return self._register_file(segment, {}, min(end, time.monotonic() + _REGION_TIMEOUT_S))
 
     def _move_placed(
         self,

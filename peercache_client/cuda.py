@@ -40,14 +40,18 @@ def _call(name: str, *arguments: object) -> None:
     _check(name, getattr(_driver(), name)(*arguments))
 
 
-def export(address: int) -> Exported:
-    """The allocation around this address of a GPU. OSError.
+def export(address: int, size_bytes: int = 1) -> Exported:
+    """The allocation around these bytes of a GPU. OSError, also if they are in several allocations.
 
-    Memory of cudaMalloc is named by CUDA IPC, memory of the virtual memory management API (such as
-    PyTorch's expandable segments) by a descriptor.
+    Memory of cudaMalloc is named by CUDA IPC, memory of the virtual memory management API by a
+    descriptor. PyTorch's expandable segments have an allocation for each 20 MB.
     """
     base, size, ordinal = c_uint64(), c_size_t(), c_int()
     _call("cuMemGetAddressRange_v2", byref(base), byref(size), c_uint64(address))
+    if address + size_bytes > base.value + size.value:
+        raise OSError(
+            f"the {size_bytes} bytes at {address:#x} are in several allocations of the GPU"
+        )
     _call("cuPointerGetAttribute", byref(ordinal), c_int(_DEVICE_ORDINAL), c_uint64(address))
     device, uuid = c_int(), (ctypes.c_uint8 * 16)()
     _call("cuDeviceGet", byref(device), ordinal)

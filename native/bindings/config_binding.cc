@@ -93,6 +93,10 @@ void set(Verify& place, nb::handle value) {
   place = choice_of<Verify>(nb::cast<std::string>(value),
                             {{"checksum", Verify::checksum}, {"header", Verify::header}});
 }
+void set(Gpus& place, nb::handle value) {
+  place = choice_of<Gpus>(nb::cast<std::string>(value),
+                          {{"off", Gpus::off}, {"cuda", Gpus::cuda}, {"stand-in", Gpus::stand_in}});
+}
 void set(SyncPolicy& place, nb::handle value) {
   place = choice_of<SyncPolicy>(nb::cast<std::string>(value), {{"never", SyncPolicy::never},
                                                                {"segment", SyncPolicy::segment},

@@ -2,6 +2,7 @@
 
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/vfs.h>
 
 #include "common/round_up.h"
@@ -30,11 +31,14 @@ Segment::Segment(Descriptor file) : number_(++g_numbers), file_(std::move(file))
   }
 }
 
-Segment::Segment(Descriptor file, const ipc::RegisterDevice& device)
-    : number_(++g_numbers),
-      file_(std::move(file)),
-      registration_{device.bytes, device},
-      of_device_(true) {}
+Segment::Segment(Descriptor file, ipc::RegisterDevice device)
+    : number_(++g_numbers), file_(std::move(file)), of_device_(true) {
+  if (::getrandom(&device.identity, sizeof(device.identity), 0) !=
+      static_cast<ssize_t>(sizeof(device.identity))) {
+    fail("a random number");
+  }
+  registration_ = {device.bytes, device};
+}
 
 std::shared_ptr<Segment> Segment::create(uint64_t bytes, const char* name) {
   Descriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), "shared memory");

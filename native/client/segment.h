@@ -28,11 +28,15 @@ class Segment : public std::enable_shared_from_this<Segment> {
   static std::shared_ptr<Segment> create(uint64_t bytes, const char* name);
   // Memory of a device that the daemon imports. The file is a part of its name, or only an
   // identity.
-  Segment(Descriptor file, const ipc::RegisterDevice& device);
+  Segment(Descriptor file, ipc::RegisterDevice device);
 
   // Unlike an address, it is never used again for another segment.
   uint64_t number() const { return number_; }
-  const FileIdentity& identity() const { return file_.identity(); }
+  // Memory of devices has one of its own: the file may be the same for all of a GPU.
+  FileIdentity identity() const {
+    const auto& device = registration_.device;
+    return device ? FileIdentity{device->identity[0], device->identity[1]} : file_.identity();
+  }
   uint64_t bytes() const { return registration_.bytes; }
   const Registration& registration() const { return registration_; }
   bool of_device() const { return of_device_; }  // a GPU's, also a dma-buf: it cannot be mapped

@@ -19,6 +19,8 @@ using std::chrono::microseconds;
 
 // Time for REGISTER and UNREGISTER, if the call has that much time left.
 constexpr auto kControlTime = 1s;
+// The first registration of a GPU's memory opens the GPU in the daemon.
+constexpr auto kDeviceTime = 10s;
 constexpr microseconds kPauseMin = 50ms;
 constexpr microseconds kPauseMax = 500ms;
 // How long all calls together wait for the answer to a HELLO. The first HELLO gets longer, because
@@ -355,7 +357,9 @@ void Session::give_up(Lease& lease, const Request& request, std::optional<micros
                       Waits& waits) {
   const std::shared_ptr<Connection> connection = lease.connection;
   connection->give_up();
-  if (request.op != Op::get) return;
+  // A set of the host's memory may go on: the daemon keeps nothing of it. Memory of a device may be
+  // freed, so that copies there must end first.
+  if (request.op != Op::get && !(request.flags & ipc::kFlagLayout)) return;
   // close() does not wait for the silence of a request that was given up.
   std::erase(askers_, std::this_thread::get_id());
   const TimePoint began = Clock::now();
@@ -406,9 +410,10 @@ Answer Session::ask_for_id(Lease& lease, int file, const Registration& what, Tim
     return {Outcome::refused, ErrorCode::unknown_op, 0, "it knows no memory of devices"};
   const auto body = what.device ? std::as_bytes(std::span(&*what.device, 1))
                                 : std::as_bytes(std::span(&what.bytes, 1));
+  const auto patience = what.device ? kDeviceTime : kControlTime;
   return lease.connection->ask(
       {.op = what.device ? Op::register_device : Op::register_region, .body = {body}, .file = file},
-      std::min(end, Clock::now() + kControlTime), waits);
+      std::min(end, Clock::now() + patience), waits);
 }
 
 Outcome Session::register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,

@@ -8,19 +8,30 @@
 
 namespace peercached {
 
-// False also for process 0: one of another PID namespace, which cannot be seen from here.
-inline bool is_exiting(uint32_t pid) {
-  constexpr unsigned kExiting = 4;  // PF_EXITING, set before the kernel closes any file
-  if (pid == 0) return false;
+// The flags of a process; 0: it cannot be seen. It is gone, or hidden (ProtectProc=, hidepid=), or
+// of another PID namespace.
+inline unsigned flags_of(uint32_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
-  if (!std::getline(stat, line)) return true;
+  std::getline(stat, line);
   // The name in brackets may have spaces and brackets. The flags are the seventh field behind it.
   std::istringstream fields(line.substr(line.rfind(')') + 1));
   std::string skipped;
   for (int field = 0; field < 6; ++field) fields >> skipped;
   unsigned flags = 0;
-  return !(fields >> flags) || (flags & kExiting) != 0;
+  fields >> flags;
+  return flags;
+}
+
+// Whether this process can see it.
+inline bool is_visible(uint32_t pid) { return flags_of(pid) != 0; }
+
+// `pid` was visible before, or is 0: then nobody knows.
+inline bool is_exiting(uint32_t pid) {
+  constexpr unsigned kExiting = 4;  // PF_EXITING, set before the kernel closes any file
+  if (pid == 0) return false;
+  const unsigned flags = flags_of(pid);
+  return flags == 0 || (flags & kExiting) != 0;
 }
 
 }  // namespace peercached

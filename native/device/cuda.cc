@@ -13,6 +13,8 @@
 namespace peercached::device {
 namespace {
 
+// The driver refuses larger ones (CU_DEVICE_ATTRIBUTE_MAX_PITCH).
+constexpr uint64_t kPitchMax = 0x7fffffff;
 // Between two looks at a copy under way. A wait in the driver could not be given up.
 constexpr auto kLookEvery = std::chrono::microseconds(20);
 
@@ -37,38 +39,27 @@ class Gpu {
   std::atomic<uint64_t> imported_bytes{0}, copied_bytes{0};
 
   const CudaDriver& cuda() const { return cuda_; }
+  bool is_open() const { return open_.load(); }
+  bool lost() const { return lost_.load(); }
   std::string why_lost() const {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lost_mutex_);
     return why_lost_;
   }
   // Makes this thread use the GPU. Opens it if needed: a context costs hundreds of MB of its
-  // memory.
+  // memory. Throws std::runtime_error, also if it is lost.
   void use() {
+    if (lost()) throw std::runtime_error(name + " is lost: " + why_lost());
     const std::lock_guard lock(mutex_);
-    if (!why_lost_.empty()) throw std::runtime_error(name + " is lost: " + why_lost_);
-    if (context_ == nullptr) open();
+    if (!is_open()) open();
     check(cuda_.use(context_), "cuCtxSetCurrent");
   }
   CUstream stream(Direction direction) const {
     return streams_[direction == Direction::to_device ? 0 : 1];
   }
-  // After an error of a copy nothing of this context can be trusted.
+  // NVIDIA: after such an error the process must be restarted.
   void lose(const std::string& why) {
-    const std::lock_guard lock(mutex_);
-    if (why_lost_.empty()) why_lost_ = why;
-  }
-  void imported(uint64_t bytes) {
-    ++allocations;
-    imported_bytes += bytes;
-  }
-  void given_back(uint64_t bytes) {
-    imported_bytes -= bytes;
-    if (--allocations != 0) return;
-    const std::lock_guard lock(mutex_);
-    if (allocations == 0 && !why_lost_.empty()) {
-      close();  // a new context works again
-      why_lost_.clear();
-    }
+    const std::lock_guard lock(lost_mutex_);
+    if (!lost_.exchange(true)) why_lost_ = why + "; restart the daemon to use it again";
   }
   void check(CUresult result, const char* call) const {
     if (result != kCudaSuccess)
@@ -79,24 +70,31 @@ class Gpu {
  private:
   void open() {
     check(cuda_.retain(&context_, device_), "cuDevicePrimaryCtxRetain");
-    check(cuda_.use(context_), "cuCtxSetCurrent");
-    for (CUstream& one : streams_) check(cuda_.stream_create(&one, kNonBlocking), "cuStreamCreate");
+    CUresult result = cuda_.use(context_);
+    for (CUstream& one : streams_) {
+      if (result == kCudaSuccess) result = cuda_.stream_create(&one, kNonBlocking);
+    }
+    open_ = true;
+    if (result == kCudaSuccess) return;
+    close();
+    check(result, "cuStreamCreate");
   }
   void close() {
-    if (context_ == nullptr) return;
+    if (!open_.exchange(false)) return;
     cuda_.use(context_);
     for (CUstream& one : streams_) {
       if (one != nullptr) cuda_.stream_destroy(std::exchange(one, nullptr));
     }
     cuda_.release(device_);
-    context_ = nullptr;
   }
 
   const CudaDriver& cuda_;
   CUdevice device_ = 0;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
+  std::atomic<bool> open_{false}, lost_{false};
   CUcontext context_ = nullptr;
   CUstream streams_[2] = {};
+  mutable std::mutex lost_mutex_;
   std::string why_lost_;
 };
 
@@ -109,18 +107,26 @@ class CudaMemory final : public Memory {
       open_ipc(handle);
     else
       map_posix(handle);
-    gpu_->imported(bytes_);
+    ++gpu_->allocations;
+    gpu_->imported_bytes += bytes_;
   }
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
   ~CudaMemory() override {
-    try {
-      gpu_->use();
-      give_back();
-    } catch (const std::runtime_error&) {
-      // A lost context gives its memory back when it is closed.
+    const CudaDriver& cuda = gpu_->cuda();
+    if (!by_ipc_) {  // the addresses are the process's, also where the context is lost
+      cuda.unmap(base_, bytes_);
+      cuda.free_addresses(base_, bytes_);
+    } else if (!gpu_->lost()) {
+      try {
+        gpu_->use();
+        cuda.ipc_close(base_);
+      } catch (const std::runtime_error&) {
+        // The context keeps it until the process ends.
+      }
     }
-    gpu_->given_back(bytes_);
+    gpu_->imported_bytes -= bytes_;
+    --gpu_->allocations;
   }
 
   uint64_t bytes() const override { return bytes_; }
@@ -161,15 +167,6 @@ class CudaMemory final : public Memory {
     if (result != kCudaSuccess) {
       if (base_ != 0) cuda.free_addresses(base_, bytes_);
       gpu_->check(result, "cuMemMap");
-    }
-  }
-  void give_back() {
-    const CudaDriver& cuda = gpu_->cuda();
-    if (by_ipc_) {
-      cuda.ipc_close(base_);
-    } else {
-      cuda.unmap(base_, bytes_);
-      cuda.free_addresses(base_, bytes_);
     }
   }
 
@@ -213,8 +210,14 @@ class CudaCopies final : public Copies {
       if (result == kCudaSuccess) result = submit(piece);
     }
     if (result == kCudaSuccess) result = cuda.event_record(event_, gpu_->stream(direction_));
-    if (result != kCudaSuccess) fail(result);
+    if (result == kCudaSuccess) return;
+    // Some copies may be under way. If they end well, the driver has only refused this call.
+    result = cuda.stream_wait(gpu_->stream(direction_));
+    outcome_ = Outcome::failed;
+    if (result != kCudaSuccess) lose(result);
   }
+  CudaCopies(const CudaCopies&) = delete;
+  CudaCopies& operator=(const CudaCopies&) = delete;
   ~CudaCopies() override {
     while (wait_until(TimePoint::max()) == Outcome::running) {
     }
@@ -228,7 +231,7 @@ class CudaCopies final : public Copies {
         outcome_ = Outcome::done;
         gpu_->copied_bytes += bytes_;
       } else if (result != kCudaNotReady) {
-        fail(result);
+        lose(result);
       } else if (Clock::now() >= until) {
         break;
       } else {
@@ -246,19 +249,27 @@ class CudaCopies final : public Copies {
     bytes_ += uint64_t{piece.rows} * piece.row_bytes;
     const bool whole = piece.rows == 1 || (piece.device_pitch == piece.row_bytes &&
                                            piece.host_pitch == piece.row_bytes);
-    if (!whole) {
+    if (whole) return run(at, piece.host, size_t{piece.rows} * piece.row_bytes);
+    if (std::max(piece.device_pitch, piece.host_pitch) <= kPitchMax) {
       const CUcopy2d copy = rows_of(direction_, piece, at);
       return cuda.copy_2d(&copy, stream);
     }
-    const size_t bytes = size_t{piece.rows} * piece.row_bytes;
-    return direction_ == Direction::to_device ? cuda.copy_to_device(at, piece.host, bytes, stream)
-                                              : cuda.copy_to_host(piece.host, at, bytes, stream);
+    CUresult result = kCudaSuccess;
+    for (uint64_t row = 0; row < piece.rows && result == kCudaSuccess; ++row)
+      result =
+          run(at + row * piece.device_pitch, piece.host + row * piece.host_pitch, piece.row_bytes);
+    return result;
   }
-  void fail(CUresult result) {
-    // Some copies may be under way. After an error this returns at once, and none is.
-    gpu_->cuda().stream_wait(gpu_->stream(direction_));
+  CUresult run(CUdeviceptr at, std::byte* host, size_t bytes) {
+    const CudaDriver& cuda = gpu_->cuda();
+    CUstream stream = gpu_->stream(direction_);
+    return direction_ == Direction::to_device ? cuda.copy_to_device(at, host, bytes, stream)
+                                              : cuda.copy_to_host(host, at, bytes, stream);
+  }
+  void lose(CUresult result) {
+    gpu_->cuda().stream_wait(gpu_->stream(direction_));  // returns at once after such an error
     gpu_->lose(gpu_->cuda().text_of(result));
-    outcome_ = Outcome::failed;
+    outcome_ = Outcome::lost;
   }
 
   const std::shared_ptr<Gpu> gpu_;
@@ -298,12 +309,12 @@ class Cuda final : public Devices {
   }
 
   void host_mapped(std::byte* base, uint64_t bytes) override {
-    gpus_.front()->use();
-    gpus_.front()->check(cuda_.host_register(base, bytes, kPortable), "cuMemHostRegister");
+    open_gpu().use();
+    open_gpu().check(cuda_.host_register(base, bytes, kPortable), "cuMemHostRegister");
   }
   void host_unmapped(std::byte* base) noexcept override {
     try {
-      gpus_.front()->use();
+      open_gpu().use();
       cuda_.host_unregister(base);
     } catch (const std::runtime_error&) {
       // A lost context has let go of it.
@@ -323,6 +334,13 @@ class Cuda final : public Devices {
   }
 
  private:
+  // A GPU in use, because the pinning alone must open no context.
+  Gpu& open_gpu() const {
+    const auto found =
+        std::ranges::find_if(gpus_, [](const auto& gpu) { return gpu->is_open() && !gpu->lost(); });
+    return found == gpus_.end() ? *gpus_.front() : **found;
+  }
+
   const CudaDriver& cuda_;
   std::vector<std::shared_ptr<Gpu>> gpus_;
 };

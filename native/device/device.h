@@ -10,9 +10,9 @@
 // has one piece per layer, for K and for V. A piece may have rows with gaps between them, on both
 // sides.
 //
-// An error of a device may be sticky: it then costs all memory that was imported from this device.
-// Later copies there fail at once. The memory must be imported anew after the last of it is gone.
-// Other devices and the host's memory are not affected.
+// A call that a device refuses fails alone. Other errors are sticky: the device is lost, with all
+// memory that was imported from it, and later copies there fail at once. Other devices and the
+// host's memory are not affected.
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ class Memory {
 };
 
 // `rows` rows of `row_bytes`, at distances of `*_pitch` on each side. The caller has checked that
-// they are inside of the memory.
+// they are inside of the memory, and that the rows do not overlap.
 struct Piece {
   const Memory* memory = nullptr;
   uint64_t at = 0;            // of the first row in `memory`
@@ -63,13 +63,18 @@ struct Piece {
 };
 
 enum class Direction : uint8_t { to_device, to_host };
-enum class Outcome : uint8_t { running, done, failed };
+enum class Outcome : uint8_t {
+  running,
+  done,
+  failed,  // some bytes may be missing
+  lost,    // the same, and the device is lost
+};
 
 // Copies under way. A copy cannot be stopped, so the destructor waits until no byte moves any more.
 class Copies {
  public:
   virtual ~Copies() = default;
-  // Waits at most until then. `failed`: some bytes may be missing, but none moves any more.
+  // Waits at most until then. After any other outcome than `running` no byte moves any more.
   virtual Outcome wait_until(TimePoint until) = 0;
 };
 
@@ -93,6 +98,7 @@ class Devices {
   virtual void host_mapped(std::byte* base, uint64_t bytes) = 0;
   virtual void host_unmapped(std::byte* base) noexcept = 0;
   // All pieces are of memory of one device. The host's memory must stay until the copies end.
+  // Throws std::runtime_error if nothing was begun.
   virtual std::unique_ptr<Copies> start(Direction direction, std::span<const Piece> pieces) = 0;
   virtual std::vector<DeviceState> states() const = 0;
 };

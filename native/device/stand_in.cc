@@ -92,7 +92,7 @@ Outcome run(Direction direction, const std::vector<Piece>& pieces) {
       faults.fail_after = left - 1;
       if (left == 1) memory.state().lost = true;
     }
-    if (memory.state().lost) return Outcome::failed;
+    if (memory.state().lost) return Outcome::lost;
     copy(direction, piece, memory.base() + piece.at);
     memory.state().copied_bytes += uint64_t{piece.rows} * piece.row_bytes;
   }

@@ -69,11 +69,11 @@ Engine::Engine(const EngineConfig& config)
 }
 
 void Engine::make_devices() {
+  if (config_.gpu == Gpus::stand_in) devices_ = device::make_stand_in();
   try {
-    if (config_.gpu == "cuda") devices_ = device::make_cuda();
-    if (config_.gpu == "stand-in") devices_ = device::make_stand_in();
+    if (config_.gpu == Gpus::cuda) devices_ = device::make_cuda();
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error("gpu = \"" + config_.gpu + "\": " + error.what() +
+    throw std::runtime_error(std::string("gpu = \"cuda\": ") + error.what() +
                              " (gpu = \"off\" would go on without)");
   }
   bounce_ = std::make_unique<Bounce>(transports_, devices_.get());

@@ -44,12 +44,14 @@ uint32_t new_region_id(std::atomic<uint32_t>& next_id) {
 
 }  // namespace
 
-Region::Region(uint32_t id_, const UniqueFd& fd, const device::Handle& handle,
+Region::Region(uint32_t id_, const UniqueFd& fd, const RegisterDevice& told,
                RequestHandler& handler)
     : id(id_),
-      identity(SharedMemory::identity_of(fd)),
-      bytes(handle.bytes),
-      of_device(imported(handle, handler)),
+      identity{told.identity[0], told.identity[1]},
+      bytes(told.bytes),
+      of_device(imported(
+          {static_cast<device::Kind>(told.kind), told.bytes, told.device, told.opaque, fd.get()},
+          handler)),
       handler_(handler) {}
 
 Region::~Region() {
@@ -63,11 +65,11 @@ std::shared_ptr<Region> Attachment::add_region(const UniqueFd& fd, uint64_t byte
              [&] { return std::make_shared<Region>(new_region_id(next_id), fd, bytes, handler); });
 }
 
-std::shared_ptr<Region> Attachment::add_device(const UniqueFd& fd, const device::Handle& handle,
+std::shared_ptr<Region> Attachment::add_device(const UniqueFd& fd, const RegisterDevice& told,
                                                std::atomic<uint32_t>& next_id,
                                                RequestHandler& handler) {
-  return add(SharedMemory::identity_of(fd), handle.bytes, 0,
-             [&] { return std::make_shared<Region>(new_region_id(next_id), fd, handle, handler); });
+  return add({told.identity[0], told.identity[1]}, told.bytes, 0,
+             [&] { return std::make_shared<Region>(new_region_id(next_id), fd, told, handler); });
 }
 
 template <typename Make>
@@ -91,7 +93,7 @@ std::shared_ptr<Region> Attachment::known_region(const FileIdentity& identity, u
   uint64_t total_bytes = host_bytes;
   for (const auto& [id_known, region] : regions_) {
     if (!region) continue;
-    if (region->identity == identity) {
+    if (region->identity == identity && (host_bytes != 0) == (region->host_bytes() != 0)) {
       if (bytes <= region->bytes) return region;
       throw RequestError(ErrorCode::bad_value,
                          "this file is region " + std::to_string(id_known) + " already, with " +
@@ -113,14 +115,13 @@ std::shared_ptr<Region> Attachment::known_region(const FileIdentity& identity, u
   return nullptr;
 }
 
-bool Attachment::remove_region(uint32_t region) {
-  std::shared_ptr<Region> last;  // outlives the lock, because unmapping can take long
+std::optional<std::shared_ptr<Region>> Attachment::remove_region(uint32_t region) {
   MutexLock lock(mutex_);
   const auto found = regions_.find(region);
-  if (found == regions_.end()) return false;
-  last = std::move(found->second);
+  if (found == regions_.end()) return std::nullopt;
+  auto last = std::move(found->second);
   regions_.erase(found);
-  return true;
+  return last;  // outlives the lock, because unmapping can take long
 }
 
 bool Attachment::lose_region(uint32_t region) {
@@ -203,16 +204,16 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
 
 namespace {
 
-// The last byte of the rows in memory, of the page `number`; nullopt: beyond 64 bits.
-std::optional<uint64_t> end_of(const Rows& rows, uint64_t number) {
-  uint64_t page = 0, last = 0, end = 0;
-  if (__builtin_mul_overflow(rows.page_stride, number, &page) ||
-      __builtin_mul_overflow(rows.row_pitch, uint64_t{rows.rows} - 1, &last) ||
-      __builtin_add_overflow(rows.at, page, &end) || __builtin_add_overflow(end, last, &end) ||
-      __builtin_add_overflow(end, uint64_t{rows.row_bytes}, &end)) {
-    return std::nullopt;
+// How many pages of these rows the memory has.
+uint64_t pages_of(const DeviceLayout::Rows& rows) {
+  uint64_t last = 0, end = 0;  // of page 0
+  if (__builtin_mul_overflow(rows.row_pitch, uint64_t{rows.rows} - 1, &last) ||
+      __builtin_add_overflow(rows.at, last, &end) ||
+      __builtin_add_overflow(end, uint64_t{rows.row_bytes}, &end) || end > rows.memory->bytes()) {
+    return 0;
   }
-  return end;
+  if (rows.page_stride == 0) return UINT64_MAX;
+  return (rows.memory->bytes() - end) / rows.page_stride + 1;
 }
 
 // Whether the rows fill a page of so many bytes, each byte once. A set of a page with holes would
@@ -221,7 +222,7 @@ bool fills_page(std::span<const DeviceLayout::Rows> all, uint64_t page_bytes) {
   uint64_t count = 0, bytes = 0;
   for (const Rows& rows : all) {
     if (rows.rows == 0 || rows.row_bytes == 0 || rows.page_at > page_bytes ||
-        rows.page_pitch > page_bytes) {
+        rows.page_pitch > page_bytes || (rows.rows > 1 && rows.row_pitch < rows.row_bytes)) {
       return false;
     }
     count += rows.rows;
@@ -276,6 +277,10 @@ void Attachment::resolve_layout(const PageColumns& columns, std::vector<PageRef>
   const uint32_t page_bytes = columns.count == 0 ? 0 : columns.lengths[0];
   if (of_all == PageStatus::pending && !fills_page(layout.rows, page_bytes))
     of_all = PageStatus::bad_range;
+  uint64_t numbers = UINT64_MAX;
+  if (of_all == PageStatus::pending) {
+    for (const DeviceLayout::Rows& rows : layout.rows) numbers = std::min(numbers, pages_of(rows));
+  }
 
   const char* key = columns.keys.data();
   for (uint32_t i = 0; i < columns.count; ++i) {
@@ -291,11 +296,7 @@ void Attachment::resolve_layout(const PageColumns& columns, std::vector<PageRef>
       page.status = PageStatus::bad_key;
     } else if (of_all != PageStatus::pending) {
       page.status = of_all;
-    } else if (page.length != page_bytes ||
-               !std::ranges::all_of(layout.rows, [&](const DeviceLayout::Rows& rows) {
-                 const auto end = end_of(rows, page.number);
-                 return end && *end <= rows.memory->bytes();
-               })) {
+    } else if (page.length != page_bytes || page.number >= numbers) {
       page.status = PageStatus::bad_range;
     }
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,8 +24,8 @@ namespace peercached::ipc {
 struct Region {
   // Throws RequestError if it is not shared memory, or not usable by the handler.
   Region(uint32_t id, const UniqueFd& fd, uint64_t bytes, RequestHandler& handler);
-  // The same for memory of a device, which the passed file only names.
-  Region(uint32_t id, const UniqueFd& fd, const device::Handle& handle, RequestHandler& handler);
+  // The same for memory of a device.
+  Region(uint32_t id, const UniqueFd& fd, const RegisterDevice& told, RequestHandler& handler);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
@@ -72,9 +73,10 @@ class Attachment : public Attached {
   // invalid in another.
   std::shared_ptr<Region> add_region(const UniqueFd& fd, uint64_t bytes,
                                      std::atomic<uint32_t>& next_id, RequestHandler& handler);
-  std::shared_ptr<Region> add_device(const UniqueFd& fd, const device::Handle& handle,
+  std::shared_ptr<Region> add_device(const UniqueFd& fd, const RegisterDevice& told,
                                      std::atomic<uint32_t>& next_id, RequestHandler& handler);
-  bool remove_region(uint32_t region);
+  // nullopt: there is none. Null: it is lost.
+  std::optional<std::shared_ptr<Region>> remove_region(uint32_t region);
   // True the first time. The id stays known, so that later uses get status region_lost.
   bool lose_region(uint32_t region);
 

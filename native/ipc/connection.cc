@@ -3,7 +3,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <thread>
+
+#include "common/exiting.h"
 
 namespace peercached::ipc {
 namespace {
@@ -135,7 +139,7 @@ RequestContext Connection::context_of(const RequestHeader& header) {
   RequestContext context;
   context.ns = attachment_->ns.get();
   context.user = attachment_->uid;
-  context.pid = attachment_->pid;
+  context.pid = visible_pid_;
   context.gate = &gate_->gate();
   context.deadline =
       Deadline::after_ms(std::min(header.deadline_ms, state_.config.deadline_ms_max));
@@ -150,6 +154,7 @@ Connection::Answer Connection::hello(const Frame& frame) {
   auto gate = std::make_shared<GatePage>(frame.files.front());
   attachment_ = state_.attach(wanted, visitor_.pid, visitor_.uid);
   features_ = wanted.features;
+  visible_pid_ = is_visible(visitor_.pid) ? visitor_.pid : 0;
   gate_ = std::move(gate);
   attachment_->add_gate(gate_);
 
@@ -176,8 +181,7 @@ Connection::Answer Connection::register_region(const Frame& frame) {
 }
 
 Connection::Answer Connection::register_device(const Frame& frame) {
-  const UniqueFd& file = frame.files.front();
-  const auto region = attachment_->add_device(file, parse_device(frame.body, file.get()),
+  const auto region = attachment_->add_device(frame.files.front(), parse_device(frame.body),
                                               state_.next_region, state_.handler);
   return {0, region->id, {}};
 }
@@ -185,9 +189,18 @@ Connection::Answer Connection::register_device(const Frame& frame) {
 Connection::Answer Connection::unregister_region(const Frame& frame) {
   require_empty(frame.header);
   // The region's id is in `count`.
-  if (!attachment_->remove_region(frame.header.count)) {
+  const auto removed = attachment_->remove_region(frame.header.count);
+  if (!removed) {
     throw RequestError(ErrorCode::bad_value,
                        "this worker has no region " + std::to_string(frame.header.count));
+  }
+  // The worker may free memory of a device now, and copies of other requests may still run there.
+  // A mapping of the host's memory keeps its pages.
+  const Deadline deadline = context_of(frame.header).deadline;
+  const std::shared_ptr<Region>& region = *removed;
+  while (region && region->of_device && region.use_count() > 1) {
+    if (deadline.passed()) throw RequestError(ErrorCode::failed, "copies of this region still run");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return {};
 }

@@ -71,7 +71,7 @@ struct RequestContext {
   bool lengths = false;                // exists: fill ExistsAnswer::lengths
   bool here = false;                   // exists: see kFlagHere
   Trace* trace = nullptr;              // get: records its steps here
-  uint32_t pid = 0;                    // of the worker, as this process sees it
+  uint32_t pid = 0;                    // of the worker; 0: this process cannot see it
   const CallerSpan* caller = nullptr;  // get: the span that it is part of; null: not recorded
 };
 

@@ -189,13 +189,12 @@ uint64_t parse_region_bytes(std::span<const std::byte> body) {
   return Column<uint64_t>(body.data())[0];
 }
 
-device::Handle parse_device(std::span<const std::byte> body, int file) {
+RegisterDevice parse_device(std::span<const std::byte> body) {
   if (body.size() != sizeof(RegisterDevice)) {
     bad_frame("REGISTER_DEVICE has " + std::to_string(body.size()) + " bytes: it has " +
               std::to_string(sizeof(RegisterDevice)));
   }
-  const auto told = Column<RegisterDevice>(body.data())[0];
-  return {static_cast<device::Kind>(told.kind), told.bytes, told.device, told.opaque, file};
+  return Column<RegisterDevice>(body.data())[0];
 }
 
 void require_empty(const RequestHeader& header) {

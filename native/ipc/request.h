@@ -12,7 +12,6 @@
 #include <string_view>
 
 #include "common/trace.h"
-#include "device/device.h"
 #include "ipc/wire.h"
 
 namespace peercached::ipc {
@@ -76,7 +75,7 @@ void check_header(const RequestHeader& header);
 Hello parse_hello(std::span<const std::byte> body);
 PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> body);
 uint64_t parse_region_bytes(std::span<const std::byte> body);
-device::Handle parse_device(std::span<const std::byte> body, int file);
+RegisterDevice parse_device(std::span<const std::byte> body);
 void require_empty(const RequestHeader& header);
 
 }  // namespace peercached::ipc

@@ -122,10 +122,12 @@ struct RegisterDevice {
   uint64_t bytes = 0;
   uint32_t kind = 0;
   uint32_t reserved = 0;
+  // Random: the file cannot tell allocations apart, as all of a GPU may be one device node.
+  std::array<uint64_t, 2> identity{};
   std::array<uint8_t, 16> device{};
   std::array<uint8_t, 64> opaque{};
 };
-static_assert(sizeof(RegisterDevice) == 96);
+static_assert(sizeof(RegisterDevice) == 112);
 
 // With kFlagLayout all pages of a request lie in the same way. The column of regions then has one
 // for each Rows, the column of offsets has numbers of pages, and the body ends with all Rows and

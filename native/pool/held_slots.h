@@ -2,6 +2,7 @@
 // a reserved slot becomes free, and a page loses the pin.
 #pragma once
 
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -37,8 +38,13 @@ class HeldSlots {
   }
 
  private:
-  void give_back(std::span<const PinnedPage> pages) const {
-    if (!pages.empty()) pool_->give_back(pages);
+  void give_back(std::span<const PinnedPage> pages) const noexcept {
+    if (pages.empty()) return;
+    try {
+      pool_->give_back(pages);
+    } catch (const std::bad_alloc&) {
+      // Slots are lost until the daemon ends: the pool has no memory to note that a span is free.
+    }
   }
 
   Pool* pool_;

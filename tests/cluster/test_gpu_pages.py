@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.cluster import Cluster, Daemon
@@ -24,7 +25,7 @@ from peercache_client.device import Layout, Rows
 PAGES = 32
 
 
-def content(key: str, size: int) -> bytes:
+def content(key: bytes, size: int) -> bytes:
     return random.Random(key).randbytes(size)
 
 
@@ -37,13 +38,13 @@ def nodes(make_cluster: MakeCluster) -> Cluster:
     return make_cluster(3, gpu="stand-in")
 
 
-def store(pages: LayeredPages, client: Client, keys: list[str]) -> list[Status]:
+def store(pages: LayeredPages, client: Client, keys: list[bytes]) -> list[Status]:
     for number, key in enumerate(keys):
         pages.put(number, content(key, pages.page_bytes))
     return client.batch_set_device(keys, pages.layout, range(len(keys)))
 
 
-def check(pages: LayeredPages, client: Client, keys: list[str]) -> None:
+def check(pages: LayeredPages, client: Client, keys: list[bytes]) -> None:
     """Gets the pages in another order than they were set, and compares each byte."""
     numbers = list(range(len(keys)))
     random.Random(len(keys)).shuffle(numbers)
@@ -189,7 +190,7 @@ def test_a_daemon_without_gpu_says_what_is_missing(
     ],
 )
 def test_a_layout_that_is_wrong_moves_nothing(
-    nodes: Cluster, change: dict[str, int], status: Status
+    nodes: Cluster, change: dict[str, Any], status: Status
 ) -> None:
     keys = keys_of("wrong", 4)
     with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:

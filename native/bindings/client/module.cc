@@ -174,7 +174,9 @@ NB_MODULE(_ipc, module) {
           "of_memory",
           [](int fd, uint64_t bytes, uint32_t kind, const nb::bytes& device,
              const nb::bytes& opaque) {
-            ipc::RegisterDevice told{.bytes = bytes, .kind = kind};
+            ipc::RegisterDevice told;
+            told.bytes = bytes;
+            told.kind = kind;
             if (device.size() != told.device.size() || opaque.size() > told.opaque.size())
               throw std::invalid_argument("a device has 16 bytes, and a handle at most 64");
             std::memcpy(told.device.data(), device.data(), device.size());
@@ -187,7 +189,7 @@ NB_MODULE(_ipc, module) {
       .def_prop_ro("of_device", &Segment::of_device)
       .def_prop_ro("identity",
                    [](const Segment& segment) {
-                     const FileIdentity& identity = segment.identity();
+                     const FileIdentity identity = segment.identity();
                      return nb::make_tuple(identity.device, identity.inode);
                    })
       .def_prop_ro("quarantined", &Segment::quarantined)

@@ -19,6 +19,9 @@ enum class Role {
   memory,  // lends its pool and disk to other nodes; serves no worker
 };
 
+// The kind of GPUs that workers may share memory of.
+enum class Gpus { off, cuda, stand_in };
+
 struct EngineConfig {
   std::string node_id;
   Role role = Role::full;
@@ -47,7 +50,7 @@ struct EngineConfig {
   int connect_timeout_ms = 1000;  // of a channel to a peer
   unsigned copy_threads = 0;      // 0: chosen by the number of processors
   unsigned workers_max = 64;
-  std::string gpu = "off";  // or "cuda", or "stand-in" for tests
+  Gpus gpu = Gpus::off;
   std::string faults;
   // "tcp", the name of a provider, or "auto": the first provider that can be made here, else TCP.
   std::string protocol = "tcp";

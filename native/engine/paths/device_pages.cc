@@ -26,13 +26,19 @@ std::vector<device::Piece> pieces_of(std::span<const DevicePage> pages) {
 }
 
 PageStatus copied(device::Devices& devices, device::Direction direction,
-                  std::span<const DevicePage> pages) {
+                  std::span<const DevicePage> pages) noexcept {
   try {
     const auto copies = devices.start(direction, pieces_of(pages));
-    return copies->wait_until(TimePoint::max()) == device::Outcome::done ? PageStatus::ok
-                                                                         : PageStatus::region_lost;
-  } catch (const std::runtime_error&) {
-    return PageStatus::region_lost;  // the device was lost before; its state says why
+    switch (copies->wait_until(TimePoint::max())) {
+      case device::Outcome::done:
+        return PageStatus::ok;
+      case device::Outcome::lost:
+        return PageStatus::region_lost;
+      default:
+        return PageStatus::error;
+    }
+  } catch (const std::exception&) {
+    return PageStatus::error;  // of memory, or of a device that was lost before
   }
 }
 
@@ -48,7 +54,7 @@ void copy_device_pages(device::Devices& devices, device::Direction direction,
       bytes += pages[step++].page->length;
     PageStatus status = PageStatus::deadline;
     if (!deadline.passed() && gate.enter()) {
-      status = copied(devices, direction, pages.first(step));
+      status = copied(devices, direction, pages.first(step));  // throws nothing
       gate.leave();
     }
     for (const DevicePage& one : pages.first(step)) one.page->status = status;

@@ -20,7 +20,7 @@ struct DevicePage {
   std::byte* host = nullptr;  // page->length bytes
 };
 
-// Every page gets a status: ok, deadline, or region_lost if its device is lost.
+// Every page gets a status: ok, deadline, error, or region_lost if its device is lost.
 void copy_device_pages(device::Devices& devices, device::Direction direction,
                        std::span<const DevicePage> pages, WriteGate& gate, Deadline deadline);
 

@@ -58,7 +58,8 @@ void ColdPages::end() {
   tier_.reset();  // outside the mutex, because its threads may still report to us
 }
 
-void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots held) {
+void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots held,
+                             bool again) {
   if (!tier_ || !namespaces_.in_force(namespace_id, epoch)) return;
   const std::span<PinnedPage> pages = held.pages();
   std::vector<RecordRow> rows(pages.size()), removed;
@@ -89,6 +90,8 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlo
         replacing.take(page);
         continue;
       }
+      // Another set of the same page may have queued it before our entry, which then voids it.
+      if (again) tier_->remove({&on_disk.digest, 1});
       on_disk.set_at = journal_.last();
       const auto done = [this, page, drops = drops_](bool ok) { written(page, ok, drops); };
       if (!gone && tier_->put(on_disk, page.payload(), done) == PutOutcome::queued) page = {};
@@ -99,7 +102,7 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlo
   // The new pages must carry the position of these entries, or a restart would take them for the
   // removed ones. Without the mutex, so that nobody else waits for a state_dir that hangs.
   write_down(replaced);
-  write_behind(namespace_id, epoch, std::move(replacing));
+  write_behind(namespace_id, epoch, std::move(replacing), true);
 }
 
 void ColdPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
@@ -292,18 +295,21 @@ bool ColdPages::drop_all() {
 
 bool ColdPages::hide_older(std::vector<RecordRow>& rows) {
   {
-    // First: no page comes from the disk behind the scan of the pool.
+    // First: no page comes from the disk, or goes there to be seen, behind the scan of the pool.
+    std::lock_guard lock(mutex_);
+    hidden_below_.store(UINT64_MAX, std::memory_order_release);
+  }
+  uint32_t slot = 0;
+  for_each_part<RecordRow>([&](auto& found) { return pool_.scan(slot, found); },
+                           [&](const auto& found) { pool_.remove(digests_of(found), rows); });
+  {
     std::lock_guard lock(mutex_);
     hidden_below_.store(journal_.last() + 1, std::memory_order_release);
   }
   // An entry of no page gives a position that no page carries. Pages that are set before it is
   // written are hidden as well: misses, not old pages.
   const Removed none{};
-  const bool written = write_down({&none, 1});
-  uint32_t slot = 0;
-  for_each_part<RecordRow>([&](auto& found) { return pool_.scan(slot, found); },
-                           [&](const auto& found) { pool_.remove(digests_of(found), rows); });
-  return written;
+  return write_down({&none, 1});
 }
 
 void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows) {

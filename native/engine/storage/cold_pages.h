@@ -55,7 +55,9 @@ class ColdPages {
   ColdTier& tier() const { return *tier_; }
 
   // Holds the pages until they are written or skipped. `checksum` must be set.
-  void write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots pages);
+  void write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots pages) {
+    write_behind(namespace_id, epoch, std::move(pages), false);
+  }
 
   // Commits reserved pages that were read from the disk as `sources`, and publishes their records.
   // They stay pinned. A page that was removed or replaced meanwhile is aborted, and its entry
@@ -126,6 +128,8 @@ class ColdPages {
   bool scan(Scan& at, std::vector<RecordRow>& rows) const;
 
  private:
+  // `again`: these pages have replaced others of their keys on the disk.
+  void write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots pages, bool again);
   // Journals the removals. The pages must be gone from pool and disk. May hang with state_dir, so
   // call it without mutex_.
   bool write_down(std::span<const Removed> removed);

@@ -55,8 +55,8 @@ TEST_F(StandIn, ALostDeviceWorksAgainWhenItsMemoryIsGivenBack) {
   const auto memory_of_other = devices->import(other.handle());
   gpu.faults().fail_after = 2;
   const Piece piece{memory.get(), 0, host.data(), 10, 1, 0, 0};
-  EXPECT_EQ(copy(Direction::to_host, {piece, piece, piece}), Outcome::failed);
-  EXPECT_EQ(copy(Direction::to_host, {piece}), Outcome::failed);
+  EXPECT_EQ(copy(Direction::to_host, {piece, piece, piece}), Outcome::lost);
+  EXPECT_EQ(copy(Direction::to_host, {piece}), Outcome::lost);
   EXPECT_THROW(devices->import(gpu.handle()), std::runtime_error);
   const Piece of_other{memory_of_other.get(), 0, host.data(), 10, 1, 0, 0};
   EXPECT_EQ(copy(Direction::to_host, {of_other}), Outcome::done);

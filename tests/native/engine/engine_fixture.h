@@ -55,7 +55,7 @@ struct Pages {
 class Side {
  public:
   Side(const char* name, const std::filesystem::path& folder, uint64_t pool_bytes,
-       const std::string& faults, const std::string& gpu = "off")
+       const std::string& faults, Gpus gpu = Gpus::off)
       : engine(config(name, folder, pool_bytes, faults, gpu)) {
     engine.publisher().set_patience(std::chrono::milliseconds(kPatienceMs));
     engine.start();
@@ -115,8 +115,7 @@ class Side {
 
  private:
   static EngineConfig config(const char* name, const std::filesystem::path& folder,
-                             uint64_t pool_bytes, const std::string& faults,
-                             const std::string& gpu) {
+                             uint64_t pool_bytes, const std::string& faults, Gpus gpu) {
     EngineConfig config;
     config.gpu = gpu;
     config.node_id = name;
@@ -295,7 +294,7 @@ class EnginePair : public ::testing::Test {
   std::function<std::vector<RecordRow>()> promoted_;
   std::atomic<bool> stopping_{false};
   bool begin_serving_ = true;
-  std::string gpu_ = "off";
+  Gpus gpu_ = Gpus::off;
 };
 
 }  // namespace peercached

@@ -55,7 +55,7 @@ struct Gpu {
 
 class DevicePages : public EnginePair {
  protected:
-  DevicePages() { gpu_ = "stand-in"; }
+  DevicePages() { gpu_ = Gpus::stand_in; }
 
   static std::vector<PageStatus> statuses(std::span<const PageRef> pages) {
     std::vector<PageStatus> all;
