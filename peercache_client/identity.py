@@ -124,11 +124,14 @@ def rank_fields(topology: Topology, *, shared_by_tp_ranks: bool, parts: int) -> 
     return fields
 
 
-def pool_fields(name: str, pool: Any, heads: int | None, logical_dtype: str) -> list[str]:
-    """The fields that the pool itself determines. `heads`: heads per piece, if the pool has any."""
+def pool_fields(
+    name: str, pool: Any, heads: int | None, logical_dtype: str, pool_class: str = ""
+) -> list[str]:
+    """The fields that the pool itself determines. `heads`: heads per piece, if the pool has any.
+    `pool_class`: by default that of `pool`."""
     fields = [
         f"pool={name}",
-        f"class={type(pool).__name__}",
+        f"class={pool_class or type(pool).__name__}",
         f"dtype={getattr(pool, 'dtype', None)}",
         f"logical_dtype={logical_dtype}",
         f"heads={heads}",

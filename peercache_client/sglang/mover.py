@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, Status
 from peercache_client.packed_keys import concatenate
 from peercache_client.rate_limited_log import RateLimitedLog
+from peercache_client.sglang.outcomes import explain, whole_pages
 from peercache_client.sglang.page_forms import PageForm
 from peercache_client.sglang.placement import Place
 from peercache_client.sglang.transfer_metrics import TransferMetrics
@@ -112,30 +112,9 @@ class Mover:
             end = begin + len(place.keys)
             of_pool = statuses[begin:end]
             begin = end
-            pieces = len(pages.form.suffixes)
-            bad = len(of_pool) - of_pool.count(Status.ok)
-            if bad == 0 and len(of_pool) == len(place.keys):
-                results.append([True] * len(pages.hashes))
-                continue
-            results.append(
-                [
-                    of_pool[i : i + pieces].count(Status.ok) == pieces
-                    for i in range(0, len(place.keys), pieces)
-                ]
-            )
-            self._explain(done, pages.pool, results[-1], of_pool)
+            results.append(whole_pages(of_pool, len(pages.hashes), len(pages.form.suffixes)))
+            explain(self._log_rarely, done, pages.pool, results[-1], of_pool)
         return results
-
-    def _explain(
-        self, done: str, pool: str, results: Sequence[bool], statuses: Sequence[Status]
-    ) -> None:
-        why = Counter(status.name for status in statuses if not status)
-        reasons = ", ".join(f"{count} {name}" for name, count in why.most_common())
-        self._log_rarely.say(
-            f"{done} {pool} {min(why, default='')}",
-            f"pool {pool}: {results.count(False)} of {len(results)} pages were not {done}: "
-            f"{reasons}",
-        )
 
 
 def _regions(places: Sequence[Place]) -> Region | list[Region]:

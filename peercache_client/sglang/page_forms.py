@@ -14,11 +14,15 @@ from peercache_client.sglang.page_addresses import PageAddresses, PieceFinder
 from peercache_client.sglang.placement import Place, Sharing, view_of
 
 
-class PageForm(Protocol):
-    """How one host pool's pages are stored. All methods may raise exceptions of SGLang's pools."""
+class KeyForm(Protocol):
+    """The form of the keys of one pool's pages."""
 
     suffixes: tuple[str, ...]  # one per piece; a key is the page's hash and a suffix
     indices_per_page: int
+
+
+class PageForm(KeyForm, Protocol):
+    """How one host pool's pages are stored. All methods may raise exceptions of SGLang's pools."""
 
     def source(self, hashes: Sequence[str], indices: Any) -> Place:
         """Where the bytes of these pages are. `indices`: indices_per_page per hash."""
@@ -30,7 +34,7 @@ class PageForm(Protocol):
         """Called when the bytes of the `ok` pages have been written into `place`."""
 
 
-def keys_of(form: PageForm, hashes: Sequence[str]) -> PackedKeys:
+def keys_of(form: KeyForm, hashes: Sequence[str]) -> PackedKeys:
     return pack_with_suffixes(hashes, form.suffixes)
 
 

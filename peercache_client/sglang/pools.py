@@ -23,15 +23,7 @@ def make_form(
 ) -> PageForm:
     """Raises the pool's own exceptions if the pool cannot be stored at all."""
     indices_per_page = _indices_per_page(pool)
-    shared_by_tp_ranks = _shared_by_tp_ranks(name, pool, topology)
     dtype = _logical_dtype(name, pool)
-    heads = getattr(pool, "head_num", None)
-
-    def plain_tag(form: str, sizes_bytes: list[int]) -> str:
-        fields = identity.rank_fields(
-            topology, shared_by_tp_ranks=shared_by_tp_ranks, parts=0
-        ) + identity.pool_fields(name, pool, heads, dtype)
-        return identity.make_tag(form, sizes_bytes, fields)
 
     if zero_copy and name == PoolName.KV:
         parts = _head_parts(pool, topology)
@@ -44,7 +36,7 @@ def make_form(
                 _finder(pool),
                 indices_per_page,
                 _indices(pool),
-                lambda sizes: _numbered(plain_tag("pieces", sizes), len(sizes)),
+                lambda sizes: piece_suffixes(name, pool, topology, sizes),
                 sharing,
             )
         except (NotImplementedError, ValueError) as error:
@@ -56,7 +48,23 @@ def make_form(
             )
     flat = pool.get_dummy_flat_data_page()
     size_bytes = flat.numel() * flat.element_size()
-    return Flattened(pool, indices_per_page, f".{plain_tag('flat', [size_bytes])}")
+    tag = _plain_tag("flat", name, pool, topology, [size_bytes])
+    return Flattened(pool, indices_per_page, f".{tag}")
+
+
+def piece_suffixes(
+    name: str,
+    pool: Any,
+    topology: identity.Topology,
+    sizes_bytes: list[int],
+    *,
+    form: str = "pieces",
+    pool_class: str = "",
+) -> tuple[str, ...]:
+    """The suffixes of a page's pieces if no piece is a part of a rank's heads. `pool`: a host pool,
+    or an object with its attributes for the class `pool_class`."""
+    tag = _plain_tag(form, name, pool, topology, sizes_bytes, pool_class)
+    return tuple(f".{tag}.{piece}" for piece in range(len(sizes_bytes)))
 
 
 def is_logical(pool: Any) -> bool:
@@ -92,11 +100,23 @@ def _indices(pool: Any) -> int:
     return size if isinstance(size, int) else 0
 
 
-def _numbered(tag: str, pieces: int) -> tuple[str, ...]:
-    return tuple(f".{tag}.{piece}" for piece in range(pieces))
+def _plain_tag(
+    form: str,
+    name: str,
+    pool: Any,
+    topology: identity.Topology,
+    sizes_bytes: list[int],
+    pool_class: str = "",
+) -> str:
+    fields = identity.rank_fields(
+        topology, shared_by_tp_ranks=shared_by_tp_ranks(name, pool, topology), parts=0
+    ) + identity.pool_fields(
+        name, pool, getattr(pool, "head_num", None), _logical_dtype(name, pool), pool_class
+    )
+    return identity.make_tag(form, sizes_bytes, fields)
 
 
-def _shared_by_tp_ranks(name: str, pool: Any, topology: identity.Topology) -> bool:
+def shared_by_tp_ranks(name: str, pool: Any, topology: identity.Topology) -> bool:
     """If SGLang replicates the KV, only rank 0 writes and all ranks read. Even then Mamba's state
     is split over the ranks, and so is every pool with heads, such as the draft of another model
     kind."""

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from peercache_client import Client
 from peercache_client.packed_keys import concatenate
-from peercache_client.sglang.page_forms import PageForm, keys_of
+from peercache_client.sglang.page_forms import KeyForm, keys_of
 
 
 class Asked(NamedTuple):
-    form: PageForm | None  # None: a pool without bytes; all its pages exist
+    form: KeyForm | None  # None: a pool without bytes; all its pages exist
     hashes: Sequence[str]
 
 
