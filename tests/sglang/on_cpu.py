@@ -28,10 +28,13 @@ def install() -> None:
 
     base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0  # of this machine's memory, for a server
     common._cuda_host_register = _pin
-    mha.MHATokenToKVPoolHost.backup_from_device_all_layer = _backup
-    mha.MHATokenToKVPoolHost.load_to_device_per_layer = _load
-    mla.MLATokenToKVPoolHost.backup_from_device_all_layer = _backup
-    mla.MLATokenToKVPoolHost.load_to_device_per_layer = _load
+    for pool in (
+        mha.MHATokenToKVPoolHost,
+        mha.AsymmetricMHATokenToKVPoolHost,
+        mla.MLATokenToKVPoolHost,
+    ):
+        pool.backup_from_device_all_layer = _backup
+        pool.load_to_device_per_layer = _load
     mamba.MambaPoolHost._copy_tensor_all_layers_lf_pf = staticmethod(_backup_states)
     mamba.MambaPoolHost._copy_tensor_pf_lf = staticmethod(_load_states)
     if not hasattr(MatchResult, "device_prefix_len"):  # 0.5.21

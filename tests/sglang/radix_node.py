@@ -17,6 +17,22 @@ _requests = itertools.count()
 Kind = TypeVar("Kind", bound="RadixNode")  # Python 3.10 has no typing.Self
 
 
+def invented_kv(tokens: Sequence[int], layers: Sequence[Any]) -> list[Any]:
+    """KV that follows from the tokens: per layer one row per token, made of all tokens up to it."""
+    rows = []
+    for end in range(1, len(tokens) + 1):
+        digest = hashlib.sha256(array("q", tokens[:end]).tobytes()).digest()
+        rows.append(int.from_bytes(digest[:7], "big"))
+    made = []
+    for number, layer in enumerate(layers):
+        flat = [
+            torch.randn(layer[0].numel(), generator=torch.Generator().manual_seed(row + number))
+            for row in rows
+        ]
+        made.append(torch.stack(flat).view(len(rows), *layer.shape[1:]).to(layer.dtype))
+    return made
+
+
 class RadixNode:
     """`UnifiedRadixCache` with its controller and our backend, made by SGLang's own init."""
 
@@ -148,19 +164,7 @@ class RadixNode:
         return int(match.device_prefix_len + match.host_hit_length)
 
     def expected(self, tokens: Sequence[int]) -> list[Any]:
-        """The invented KV: per layer one row per token, made of all tokens up to it."""
-        rows = []
-        for end in range(1, len(tokens) + 1):
-            digest = hashlib.sha256(array("q", tokens[:end]).tobytes()).digest()
-            rows.append(int.from_bytes(digest[:7], "big"))
-        made = []
-        for number, layer in enumerate(self._layers()):
-            flat = [
-                torch.randn(layer[0].numel(), generator=torch.Generator().manual_seed(row + number))
-                for row in rows
-            ]
-            made.append(torch.stack(flat).view(len(rows), *layer.shape[1:]).to(layer.dtype))
-        return made
+        return invented_kv(tokens, self._layers())
 
     def _layers(self) -> list[Any]:
         if self.shape.kind == "mla":
