@@ -13,6 +13,8 @@ imports this package. docs/sglang.md explains the settings and the keys.
 - `page_forms`: stores a pool's pages in place, or flattened
 - `hits`: from the existing pages to the restorable prefix lengths
 - `transfer_metrics`: the transfer figures that SGLang collects
+
+`linker` is another way into SGLang, without a host tier. SGLang imports it by its module path.
 """
 
 from peercache_client.engine_fit import importing

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 from harness.fixtures import FAST
+from harness.waiting import CALL_S
 
 
 def _there_is_sglang() -> bool:
@@ -22,7 +23,7 @@ if _there_is_sglang():
 
     on_cpu.install()
     if importlib.util.find_spec("sglang.test.kits.unified_radix_cache") is None:
-        collect_ignore_glob.append("test_sglang_kit.py")  # new in sglang 0.5.23, too
+        collect_ignore_glob += ["test_sglang_kit.py", "test_linker*.py"]  # new in 0.5.23, too
 else:
     collect_ignore_glob.append("test_*.py")
 
@@ -36,6 +37,8 @@ _NEW_IN: Final = {
         *("test_unshareable_pool", "test_config_file_works", "test_sglang_s_own_faults"),
         "a page of a layout that begins",
         "test_layout_patch.py",
+        "a linker that",
+        "a linker whose",
     ),
     "0.5.22": ("test_block_groups", "mamba with extra states", "test_pages_lost_between_probe"),
 }
@@ -84,5 +87,26 @@ def make_node(nodes: Any) -> Iterator[Any]:
         def make(place: int, *arguments: Any, **options: Any) -> Any:
             socket_path = nodes[place].socket_path
             return stack.enter_context(ControllerNode(socket_path, *arguments, **options))
+
+        yield make
+
+
+@pytest.fixture
+def patient_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon on a busy machine may answer later than SGLang's scheduler waits."""
+    monkeypatch.setattr("peercache_client.sglang.linker._LOOKUP_TIMEOUT_S", CALL_S)
+
+
+@pytest.fixture
+def make_linker(nodes: Any, patient_lookups: None) -> Iterator[Any]:
+    """`make_linker(0, shape, ...)`: a LinkerNode beside daemon 0, closed after the test."""
+    from linker_node import LinkerNode
+
+    with ExitStack() as stack:
+
+        def make(place: int, shape: Any, **options: Any) -> Any:
+            options.setdefault("layout", getattr(shape, "layout", "page_first"))
+            socket_path = options.pop("socket_path", nodes[place].socket_path)
+            return stack.enter_context(LinkerNode(socket_path, shape, **options))
 
         yield make

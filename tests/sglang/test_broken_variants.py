@@ -63,10 +63,36 @@ VARIANTS = {
         ["test_outages.py::test_missing_socket_gives_only_misses"],
     ),
     "a page without one of its pieces reported as got": Variant(
-        "sglang/mover.py",
-        "of_pool[i : i + pieces].count(Status.ok) == pieces",
-        "of_pool[i : i + pieces].count(Status.ok) > 0",
+        "sglang/outcomes.py",
+        "statuses[i : i + pieces].count(Status.ok) == pieces",
+        "statuses[i : i + pieces].count(Status.ok) > 0",
         ["test_partial.py::test_a_page_without_one_of_its_pieces_is_a_miss"],
+    ),
+    "a linker that orders bytes unlike HiCache": Variant(
+        "sglang/device_forms.py",
+        "if by_token:",
+        "if not by_token:",
+        ["test_linker_sharing.py::test_a_linker_loads_what_hicache_stored"],
+    ),
+    "a linker whose tags lack an attribute of the host pool": Variant(
+        "sglang/host_shapes.py",
+        '        "end_layer": pool.end_layer,\n',
+        "",
+        ["test_linker_identity.py::test_tags_of_plain_pools_are_those_of_their_host_pools"],
+    ),
+    "a linker that loads a page that it did not get": Variant(
+        "sglang/device_pages.py",
+        'if not self._move("got", self._client.batch_get, parts, results, done):',
+        'if self._move("got", self._client.batch_get, parts, results, done) is None:',
+        [
+            "test_linker_outages.py::test_a_page_lost_after_the_lookup_ends_the_requests_of_that_pass_alone"
+        ],
+    ),
+    "a linker that reports a layer before it is there": Variant(
+        "sglang/device_pages.py",
+        "                _scatter(part, blocks, layer)\n",
+        "                _scatter(part, blocks, layer - 1)\n",
+        ["test_linker.py::test_each_layer_has_its_bytes_when_its_wait_ends"],
     ),
 }
 
