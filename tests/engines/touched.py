@@ -17,6 +17,10 @@ PASSED: dict[str, tuple[str, ...]] = {
         "lmcache.v1.memory_management.MemoryObj",
     ),
     "sglang": (
+        "sglang.srt.mem_cache.cache_init_params.CacheInitParams",
+        "sglang.srt.mem_cache.device_pool_info.MHABufferInfo",
+        "sglang.srt.mem_cache.device_pool_info.MLABufferInfo",
+        "sglang.srt.mem_cache.device_pool_info.MambaStateBufferInfo",
         "sglang.srt.mem_cache.hicache_storage.HiCacheStorageConfig",
         "sglang.srt.mem_cache.hicache_storage.HiCacheStorageExtraInfo",
         "sglang.srt.mem_cache.hicache_storage.PoolTransfer",
