@@ -78,6 +78,44 @@ def test_json_is_the_extra_config_alone(tmp_path: Path) -> None:
     assert shlex.split(line.stdout)
 
 
+# --- the external linker ----------------------------------------------------------------------
+
+
+def test_the_line_for_a_linker_has_the_config_that_json_prints(tmp_path: Path) -> None:
+    command = ["--socket", str(tmp_path / "it's.sock"), "sglang-config", "--linker"]
+    line, alone = (
+        printed(*command, "--tenant", 'a "quoted" one', *form) for form in ([], ["--json"])
+    )
+    *options, config = shlex.split(line.stdout.replace("\\\n", ""))
+    assert options == [
+        "--enable-unified-cache-external-linker",
+        "--unified-cache-external-linker-backend",
+        "dynamic",
+        "--unified-cache-external-linker-config",
+    ]
+    assert json.loads(config) == json.loads(alone.stdout)
+    assert json.loads(config) == {
+        "linker": "PeerCacheLinker",
+        "linker_module_path": "peercache_client.sglang.linker",
+        "linker_extra_config": {
+            "socket_path": str(tmp_path / "it's.sock"),
+            "tenant": 'a "quoted" one',
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--tp-lcm-size", "4"), ("--huge-pages", "2MiB"), ("--numa-node", "0")]
+)
+def test_options_of_host_pools_are_wrong_usage_for_a_linker(
+    tmp_path: Path, option: str, value: str
+) -> None:
+    arguments = ["--socket", str(tmp_path / "d.sock"), "sglang-config", "--linker", option, value]
+    refused = CliRunner().invoke(main, arguments)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"{option} is of SGLang's host pools" in refused.stderr
+
+
 # --- text that would break SGLang's start -----------------------------------------------------
 
 
