@@ -216,7 +216,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             self._fail(index, "pages were lost after SGLang had looked them up")
 
     def _fail(self, index: int, why: str, *, trace: bool = False) -> None:
-        self._log_rarely.say("load", f"{why}; SGLang aborts the requests that load", trace=trace)
+        self._log_rarely.say("loading", f"{why}; SGLang aborts the requests that load", trace=trace)
         self.layer_done_counter.fail(index, RuntimeError(why))
 
     @never_raises(lambda *_: False)

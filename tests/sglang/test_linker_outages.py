@@ -7,6 +7,7 @@ from typing import Any
 
 import pages
 import pytest
+import torch
 from controller_node import Shape
 from harness.cluster import Cluster
 from harness.fixtures import FAST
@@ -150,3 +151,33 @@ def test_stores_that_wait_for_a_slow_daemon_are_given_up(cluster: Cluster, caplo
         notes.flush()
         assert "stores waited too long" in caplog.text
         assert eventually(lambda: node.prefill(pages.tokens(f"after {time.monotonic()}", 32)))
+
+
+def test_calls_that_cannot_be_right_are_misses(cluster: Cluster, caplog: Any) -> None:
+    """An exception would end SGLang's scheduler, and with it all requests."""
+    from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
+
+    cluster.start()
+    with LinkerNode(cluster[0].socket_path, SHAPE, model="wrong") as node:
+        linker = node.linker
+        nothing: Any = [None]
+        assert linker.lookup("wrong", nothing) == []
+        assert not linker.load("wrong", nothing)
+        assert not linker.offload(nothing, session_id="wrong")
+        assert not linker.pop_completed_offload()
+        # The pool has no such slots, which the threads find out.
+        wrong = PoolTransfer(
+            name=PoolName.KV,
+            keys=pages.hashes("wrong", 1),
+            device_indices=torch.arange(16) + (1 << 40),
+        )
+        assert linker.offload([wrong])
+        eventually(linker.num_completed_offloads)
+        assert not linker.pop_completed_offload()
+        assert linker.load("wrong", [wrong])
+        index = linker.start_layer_wise_loading()
+        assert not linker.finish_layer_wise_loading(index)
+        notes.flush()
+        assert "lookup failed, which is a bug" in caplog.text
+        assert "a store failed: Pool" in caplog.text
+        assert "a load failed: Pool" in caplog.text
