@@ -10,7 +10,7 @@ docs/sglang.md, "Without host memory", explains the settings and the limits.
 - `device_pools`: the device pools that are moved
 - `host_shapes`: the host pools that HiCache would have, for the tags in keys
 - `device_forms`: the pieces of a pool's pages, and the place of each layer in them
-- `device_pages`: copies between device tensors and the daemon
+- `device_pages`: copies between device tensors and the daemon, `direct_pages`: by the daemon
 - `layer_broadcast`: one rank loads for all, where all have the same KV
 """
 
@@ -38,6 +38,7 @@ from peercache_client.sglang import hits
 from peercache_client.sglang.device_forms import DeviceForm
 from peercache_client.sglang.device_pages import DevicePages, PoolPages, StagedPages
 from peercache_client.sglang.device_pools import device_pools, is_replicated
+from peercache_client.sglang.direct_pages import DirectPages
 from peercache_client.sglang.in_order import InOrder
 from peercache_client.sglang.layer_broadcast import LayerBroadcast
 from peercache_client.sglang.linker_settings import LinkerSettings
@@ -106,10 +107,11 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             # The staging region is used again as soon as a call has returned.
             silence_timeout_s=None,
         )
-        # A region for each direction: a load, for which a forward pass waits, never waits for a
-        # store.
-        self._loaded_pages = self._staged(staging_bytes // 2)
-        self._stored_pages = self._staged(staging_bytes // 2)
+        self._loaded_pages = self._stored_pages = self._device_pages(settings, staging_bytes)
+        if not settings.direct:
+            # A region for each direction: a load, for which a forward pass waits, never waits for a
+            # store.
+            self._stored_pages = self._device_pages(settings, staging_bytes)
         self.layer_done_counter = LayerWiseLoadCounter(
             self._group.num_layers, self._broadcast and self._broadcast.layer_is_ready
         )
@@ -121,10 +123,12 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
         self._loading = InOrder("peercache load", self._log_rarely)
         self._storing = InOrder("peercache store", self._log_rarely)
 
-    def _staged(self, staging_bytes: int) -> DevicePages:
-        device = next(iter(self._forms.values())).device
+    def _device_pages(self, settings: LinkerSettings, staging_bytes: int) -> DevicePages:
+        forms, layers = list(self._forms.values()), self._group.num_layers
+        if settings.direct:
+            return DirectPages(self._client, forms, layers, self._log_rarely)
         return StagedPages(
-            self._client, device, self._group.num_layers, staging_bytes, self._log_rarely
+            self._client, forms[0].device, layers, staging_bytes // 2, self._log_rarely
         )
 
     # --- what exists -----------------------------------------------------------------------
@@ -303,7 +307,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
         self.reset()
         for thread in (self._loading, self._storing):
             thread.close()
-        for pages in (self._loaded_pages, self._stored_pages):
+        for pages in dict.fromkeys((self._loaded_pages, self._stored_pages)):
             pages.close()
         self._client.close()
         if self._broadcast is not None:

@@ -72,12 +72,13 @@ def test_evicted_pages_are_gone_here_and_from_the_directory(make_cluster: MakeCl
     assert all(cluster[1].attach().set(KEYS))
     reader = cluster[0].attach()
     key = KEYS[3].decode()
-    assert document(cluster[1], "evict", key, "-n", "test") == {"pages": 1, "bytes": 65_536}
+    found = document(cluster[1], "evict", key, "-n", "test")
+    assert found == {"node_id": "b", "pages": 1, "bytes": 65_536}
     assert ctl(cluster[1], "evict", key, "-n", "test").exit_code == exits.ABSENT
     statuses = reader.get(KEYS)
     assert [bool(status) for status in statuses] == [k != KEYS[3] for k in KEYS]
     found = document(cluster[1], "evict", "--bytes", "640KiB")
-    assert found == {"pages": 10, "bytes": 10 * 65_536}
+    assert found == {"node_id": "b", "pages": 10, "bytes": 10 * 65_536}
     assert sum(map(bool, reader.get(KEYS))) == len(KEYS) - 11
     assert document(cluster[1], "evict", "--all", "--yes")["pages"] == len(KEYS) - 11
     assert not any(reader.get(KEYS))

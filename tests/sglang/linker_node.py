@@ -4,7 +4,7 @@ import itertools
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +12,9 @@ import pytest
 import torch
 from controller_node import Rank, Shape, as_rank, device_pool
 from radix_node import invented_kv
+from tensors_on_stand_in import TensorsOnStandIn
+
+from peercache_client import cuda
 
 _requests = itertools.count()
 
@@ -39,16 +42,23 @@ class LinkerNode:
         model: str = "acme/model",
         tp_group: Any = None,
         mla_dedup: bool = False,
+        stand_in: TensorsOnStandIn | None = None,
         **extra: Any,
     ) -> None:
-        """`shape`: a Shape, or a configuration of SGLang's test kit; `extra`: options of ours."""
+        """`shape`: a Shape, or a configuration of SGLang's test kit. `stand_in`: the daemon copies
+        from and to these tensors. `extra`: options of ours."""
         self.shape = shape
         with ExitStack() as stack:
             stack.enter_context(as_rank(rank or Rank()))
-            if isinstance(shape, Shape):
-                self.cache, self.allocator, self.requests = _plain(shape, tp_group)
-            else:
-                self.cache, self.allocator, self.requests = _of_kit(shape)
+            if stand_in is not None:
+                patch = stack.enter_context(pytest.MonkeyPatch.context())
+                patch.setattr(cuda, "export", stand_in.export)
+                extra["direct"] = True
+            with stand_in.makes_pools() if stand_in is not None else nullcontext():
+                if isinstance(shape, Shape):
+                    self.cache, self.allocator, self.requests = _plain(shape, tp_group)
+                else:
+                    self.cache, self.allocator, self.requests = _of_kit(shape)
             args = launch(socket_path, shape, model=model, mla_dedup=mla_dedup, **extra)
             self.linker = make_linker(args, self.cache)
             self._stack = stack.pop_all()
