@@ -36,4 +36,4 @@ class LinkerSettings(EngineSettings):
         direct = own.get("direct", cls.direct)
         if type(direct) is not bool:
             raise ValueError(f"direct is {direct!r}: true or false")
-        return replace(cls.checked(given, _WHERE, frozenset(own)), **own)
+        return replace(cls.checked(given, _WHERE, frozenset(_OWN)), **own)
