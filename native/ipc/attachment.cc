@@ -1,6 +1,8 @@
 #include "ipc/attachment.h"
 
 #include <algorithm>
+#include <tuple>
+#include <vector>
 
 namespace peercached::ipc {
 
@@ -212,7 +214,7 @@ uint64_t pages_of(const DeviceLayout::Rows& rows) {
       __builtin_add_overflow(end, uint64_t{rows.row_bytes}, &end) || end > rows.memory->bytes()) {
     return 0;
   }
-  if (rows.page_stride == 0) return UINT64_MAX;
+  if (rows.page_stride < end - rows.at) return 0;  // two pages would overlap
   return (rows.memory->bytes() - end) / rows.page_stride + 1;
 }
 
@@ -240,6 +242,21 @@ bool fills_page(std::span<const DeviceLayout::Rows> all, uint64_t page_bytes) {
   for (const auto& [at, row_bytes] : places) {
     if (at != end) return false;
     end += row_bytes;
+  }
+  return true;
+}
+
+// Whether no two rows of a page overlap in memory. A get could not fill both.
+bool is_apart(std::span<const DeviceLayout::Rows> all) {
+  std::vector<std::tuple<const device::Memory*, uint64_t, uint64_t>> places;
+  for (const DeviceLayout::Rows& rows : all) {
+    for (uint32_t row = 0; row < rows.rows; ++row)
+      places.emplace_back(rows.memory, rows.at + row * rows.row_pitch, rows.row_bytes);
+  }
+  std::ranges::sort(places);
+  for (size_t i = 1; i < places.size(); ++i) {
+    const auto& [memory, at, bytes] = places[i - 1];
+    if (memory == std::get<0>(places[i]) && at + bytes > std::get<1>(places[i])) return false;
   }
   return true;
 }
@@ -280,6 +297,7 @@ void Attachment::resolve_layout(const PageColumns& columns, std::vector<PageRef>
   uint64_t numbers = UINT64_MAX;
   if (of_all == PageStatus::pending) {
     for (const DeviceLayout::Rows& rows : layout.rows) numbers = std::min(numbers, pages_of(rows));
+    if (!is_apart(layout.rows)) numbers = 0;
   }
 
   const char* key = columns.keys.data();

@@ -185,6 +185,8 @@ def test_a_daemon_without_gpu_says_what_is_missing(
     [
         pytest.param({"page_at": 0}, Status.bad_range, id="rows overlap"),
         pytest.param({"row_bytes": LayeredPages.ROW - 1}, Status.bad_range, id="a hole"),
+        pytest.param({"at": 0}, Status.bad_range, id="two pieces at one place"),
+        pytest.param({"page_stride": 1}, Status.bad_range, id="two pages at one place"),
         pytest.param({"at": 1 << 40}, Status.bad_range, id="beyond the memory"),
         pytest.param({"page_stride": 1 << 62}, Status.bad_range, id="beyond 64 bits"),
     ],
