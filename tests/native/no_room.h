@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
+#include <utility>
 
 namespace peercached {
 
@@ -30,7 +32,7 @@ class NoRoom {
 // fails then. The kernel signals the writing thread inside of its write.
 class Hanging {
  public:
-  explicit Hanging(rlim_t bytes) : full_(bytes) {
+  explicit Hanging(rlim_t bytes) : full_(std::in_place, bytes) {
     hangs_ = released_ = false;
     ::signal(SIGXFSZ, [](int) {
       if (hangs_.exchange(true)) return;
@@ -39,11 +41,15 @@ class Hanging {
   }
   ~Hanging() { release(); }
   bool hangs() const { return hangs_; }
-  void release() { released_ = true; }
+  // The write that hangs fails, and later ones have room.
+  void release() {
+    full_.reset();
+    released_ = true;
+  }
 
  private:
   inline static std::atomic<bool> hangs_, released_;
-  const NoRoom full_;
+  std::optional<NoRoom> full_;
 };
 
 }  // namespace peercached

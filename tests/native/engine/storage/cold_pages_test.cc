@@ -288,6 +288,50 @@ TEST_F(ColdPagesWithAJournal, OtherPagesDoNotWaitForAStateDirThatHangs) {
   }
 }
 
+// A restart drops pages with an earlier position than the entry for their key.
+TEST_F(ColdPagesWithAJournal, PageThatTwoSetsReplaceIsBehindTheEntryOfTheFirst) {
+  const Digest replaced = digest_of_page(1);
+  open(4 << 20, false);
+  ASSERT_TRUE(set(replaced));
+  tier_->write_all();
+  {
+    Hanging state_dir(4096);
+    auto removing = std::async(std::launch::async, [&] { remove(digest_of_page(2)); });
+    ASSERT_TRUE(eventually([&] { return state_dir.hangs(); }));
+    auto first = std::async(std::launch::async, [&] { return set(replaced, 4096); });
+    // It has let go of the old page, and waits for the journal.
+    ASSERT_TRUE(eventually([&] { return !cold_->find(replaced); }));
+    ASSERT_TRUE(set(replaced, 4096));
+    tier_->write_all();
+    ASSERT_TRUE(cold_->find(replaced));
+    state_dir.release();
+    ASSERT_TRUE(first.get());
+  }
+  tier_->write_all();
+  const auto found = cold_->find(replaced);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->length, 4096u);
+  EXPECT_EQ(found->set_at, journal_.last());
+}
+
+TEST_F(ColdPagesWithAJournal, PageWhoseSetHangsIsHiddenWithAllOlderOnes) {
+  const Digest replaced = digest_of_page(1);
+  open(4 << 20, false);
+  ASSERT_TRUE(set(replaced));
+  tier_->write_all();
+  std::vector<RecordRow> rows;
+  Hanging state_dir(4096);
+  auto setting = std::async(std::launch::async, [&] { return set(replaced, 4096); });
+  ASSERT_TRUE(eventually([&] { return state_dir.hangs(); }));
+  auto hiding = std::async(std::launch::async, [&] { return cold_->hide_older(rows); });
+  EXPECT_TRUE(eventually([&] { return !in_pool(replaced); })) << "it may be removed elsewhere";
+  state_dir.release();
+  EXPECT_TRUE(setting.get());
+  hiding.get();
+  tier_->write_all();
+  EXPECT_FALSE(cold_->find(replaced));
+}
+
 TEST_F(ColdPagesWithAJournal, HeldBackPagesAreHiddenEvenIfTheJournalHasNoRoom) {
   open(4 << 20, false);
   const Digest digest = set_one();
