@@ -86,7 +86,7 @@ class StagedPages:
     def set(self, wanted: Sequence[PoolPages], ready: Sequence[Any]) -> list[list[bool]]:
         results = [[False] * len(pages.hashes) for pages in wanted]
         done = [0] * len(wanted)
-        _wait(ready)
+        wait_for(ready)
         for parts in self._rounds(wanted):
             with self._on_stream():
                 for part in parts:
@@ -106,7 +106,7 @@ class StagedPages:
             if not self._move("got", self._client.batch_get, parts, results, done):
                 return results
             if parts is rounds[0]:
-                _wait(ready)
+                wait_for(ready)
             with self._on_stream():
                 arrived = [self._arrived(part) for part in parts]
                 if parts is not rounds[-1]:
@@ -276,7 +276,7 @@ def _offsets(part: _Part) -> Iterator[int]:
             yield block + page * size
 
 
-def _wait(events: Sequence[Any]) -> None:
+def wait_for(events: Sequence[Any]) -> None:
     for event in events:
         event.synchronize()
 

@@ -11,7 +11,7 @@ from peercache_client.device import Layout, Rows
 from peercache_client.packed_keys import pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.sglang.device_forms import DeviceForm, LayerPages
-from peercache_client.sglang.device_pages import PoolPages
+from peercache_client.sglang.device_pages import PoolPages, wait_for
 from peercache_client.sglang.outcomes import explain, whole_pages
 
 # Of one request, whose timeout is that of a call.
@@ -72,13 +72,13 @@ class DirectPages:
         )
 
     def set(self, wanted: Sequence[PoolPages], ready: Sequence[Any]) -> list[list[bool]]:
-        _wait(ready)
+        wait_for(ready)
         return [self._move("set", self._client.batch_set_device, pages) for pages in wanted]
 
     def get(
         self, wanted: Sequence[PoolPages], ready: Sequence[Any], landed: Callable[[int], None]
     ) -> list[list[bool]]:
-        _wait(ready)
+        wait_for(ready)
         results = [self._move("got", self._client.batch_get_device, pages) for pages in wanted]
         if all(map(all, results)):
             for layer in range(self._layers):
@@ -118,8 +118,3 @@ def _requests(pages: PoolPages) -> Iterator[PoolPages]:
     for begin in range(0, len(pages.hashes), step):
         end = begin + step
         yield PoolPages(pages.form, pages.hashes[begin:end], pages.numbers[begin:end])
-
-
-def _wait(events: Sequence[Any]) -> None:
-    for event in events:
-        event.synchronize()
