@@ -1,8 +1,6 @@
 #include "ipc/attachment.h"
 
 #include <algorithm>
-#include <tuple>
-#include <vector>
 
 namespace peercached::ipc {
 
@@ -138,7 +136,16 @@ bool Attachment::lose_region(uint32_t region) {
 }
 
 void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages,
-                         std::vector<std::shared_ptr<Region>>& regions) const {
+                         std::vector<std::shared_ptr<Region>>& regions,
+                         DeviceLayout& layout) const {
+  if (columns.layout_rows != 0)
+    resolve_layout(columns, pages, regions, layout);
+  else
+    resolve_regions(columns, pages, regions);
+}
+
+void Attachment::resolve_regions(const PageColumns& columns, std::vector<PageRef>& pages,
+                                 std::vector<std::shared_ptr<Region>>& regions) const {
   pages.clear();
   pages.resize(columns.count);
   regions.clear();
@@ -204,65 +211,6 @@ void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages
   }
 }
 
-namespace {
-
-// How many pages of these rows the memory has.
-uint64_t pages_of(const DeviceLayout::Rows& rows) {
-  uint64_t last = 0, end = 0;  // of page 0
-  if (__builtin_mul_overflow(rows.row_pitch, uint64_t{rows.rows} - 1, &last) ||
-      __builtin_add_overflow(rows.at, last, &end) ||
-      __builtin_add_overflow(end, uint64_t{rows.row_bytes}, &end) || end > rows.memory->bytes()) {
-    return 0;
-  }
-  if (rows.page_stride < end - rows.at) return 0;  // two pages would overlap
-  return (rows.memory->bytes() - end) / rows.page_stride + 1;
-}
-
-// Whether the rows fill a page of so many bytes, each byte once. A set of a page with holes would
-// store what was in the pool's memory before.
-bool fills_page(std::span<const DeviceLayout::Rows> all, uint64_t page_bytes) {
-  uint64_t count = 0, bytes = 0;
-  for (const Rows& rows : all) {
-    if (rows.rows == 0 || rows.row_bytes == 0 || rows.page_at > page_bytes ||
-        rows.page_pitch > page_bytes || (rows.rows > 1 && rows.row_pitch < rows.row_bytes)) {
-      return false;
-    }
-    count += rows.rows;
-    bytes += uint64_t{rows.rows} * rows.row_bytes;
-  }
-  if (count > kRowsOfPageMax || bytes != page_bytes) return false;
-  std::vector<std::pair<uint64_t, uint64_t>> places;
-  places.reserve(count);
-  for (const Rows& rows : all) {
-    for (uint32_t row = 0; row < rows.rows; ++row)
-      places.emplace_back(rows.page_at + row * rows.page_pitch, rows.row_bytes);
-  }
-  std::ranges::sort(places);
-  uint64_t end = 0;
-  for (const auto& [at, row_bytes] : places) {
-    if (at != end) return false;
-    end += row_bytes;
-  }
-  return true;
-}
-
-// Whether no two rows of a page overlap in memory. A get could not fill both.
-bool is_apart(std::span<const DeviceLayout::Rows> all) {
-  std::vector<std::tuple<const device::Memory*, uint64_t, uint64_t>> places;
-  for (const DeviceLayout::Rows& rows : all) {
-    for (uint32_t row = 0; row < rows.rows; ++row)
-      places.emplace_back(rows.memory, rows.at + row * rows.row_pitch, rows.row_bytes);
-  }
-  std::ranges::sort(places);
-  for (size_t i = 1; i < places.size(); ++i) {
-    const auto& [memory, at, bytes] = places[i - 1];
-    if (memory == std::get<0>(places[i]) && at + bytes > std::get<1>(places[i])) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 void Attachment::resolve_layout(const PageColumns& columns, std::vector<PageRef>& pages,
                                 std::vector<std::shared_ptr<Region>>& regions,
                                 DeviceLayout& layout) const {
@@ -292,13 +240,7 @@ void Attachment::resolve_layout(const PageColumns& columns, std::vector<PageRef>
     if (rows.memory->device() != layout.rows[0].memory->device()) of_all = PageStatus::bad_region;
   }
   const uint32_t page_bytes = columns.count == 0 ? 0 : columns.lengths[0];
-  if (of_all == PageStatus::pending && !fills_page(layout.rows, page_bytes))
-    of_all = PageStatus::bad_range;
-  uint64_t numbers = UINT64_MAX;
-  if (of_all == PageStatus::pending) {
-    for (const DeviceLayout::Rows& rows : layout.rows) numbers = std::min(numbers, pages_of(rows));
-    if (!is_apart(layout.rows)) numbers = 0;
-  }
+  const uint64_t numbers = of_all == PageStatus::pending ? page_numbers(layout, page_bytes) : 0;
 
   const char* key = columns.keys.data();
   for (uint32_t i = 0; i < columns.count; ++i) {

@@ -33,7 +33,7 @@ struct Region {
   const uint32_t id;
   const FileIdentity identity;
   const uint64_t bytes;
-  const std::unique_ptr<SharedMemory> memory;  // null: `device` is not
+  const std::unique_ptr<SharedMemory> memory;  // null: `of_device` is not
   const std::shared_ptr<device::Memory> of_device;
   std::atomic<bool> lost{false};
 
@@ -67,6 +67,8 @@ class Attachment : public Attached {
   std::atomic<TimePoint> last_request{Clock::now()};  // or when it attached
   std::atomic<uint64_t> given_up{0};     // requests that the worker stopped waiting for
   std::atomic<bool> asks_exists{false};  // it has called exists
+  // `pid` once it has shared memory of a device, if this process can see it; else 0.
+  std::atomic<uint32_t> visible_pid{0};
 
   // Registering the same file again returns the same region, unless a larger size is asked for.
   // Throws RequestError. `next_id` is the server's: ids are never reused, so one attachment's id is
@@ -87,13 +89,10 @@ class Attachment : public Attached {
   uint32_t stuck() const;
 
   // Fills `pages` from the columns: keys, memory, and statuses already decided. `regions` is
-  // cleared first, then keeps the used regions alive.
+  // cleared first, then keeps the used regions alive. `layout` becomes that of the request, if it
+  // has one.
   void resolve(const PageColumns& columns, std::vector<PageRef>& pages,
-               std::vector<std::shared_ptr<Region>>& regions) const;
-
-  // The same for a request with a layout, which `layout` becomes.
-  void resolve_layout(const PageColumns& columns, std::vector<PageRef>& pages,
-                      std::vector<std::shared_ptr<Region>>& regions, DeviceLayout& layout) const;
+               std::vector<std::shared_ptr<Region>>& regions, DeviceLayout& layout) const;
 
   struct Regions {
     uint32_t count = 0;
@@ -102,6 +101,10 @@ class Attachment : public Attached {
   Regions regions() const;
 
  private:
+  void resolve_regions(const PageColumns& columns, std::vector<PageRef>& pages,
+                       std::vector<std::shared_ptr<Region>>& regions) const;
+  void resolve_layout(const PageColumns& columns, std::vector<PageRef>& pages,
+                      std::vector<std::shared_ptr<Region>>& regions, DeviceLayout& layout) const;
   // The region of that file, or null if it may be added. Throws RequestError.
   std::shared_ptr<Region> known_region(const FileIdentity& identity, uint64_t bytes,
                                        uint64_t host_bytes) const REQUIRES(mutex_);

@@ -139,7 +139,7 @@ RequestContext Connection::context_of(const RequestHeader& header) {
   RequestContext context;
   context.ns = attachment_->ns.get();
   context.user = attachment_->uid;
-  context.pid = visible_pid_;
+  context.pid = attachment_->visible_pid;
   context.gate = &gate_->gate();
   context.deadline =
       Deadline::after_ms(std::min(header.deadline_ms, state_.config.deadline_ms_max));
@@ -154,7 +154,6 @@ Connection::Answer Connection::hello(const Frame& frame) {
   auto gate = std::make_shared<GatePage>(frame.files.front());
   attachment_ = state_.attach(wanted, visitor_.pid, visitor_.uid);
   features_ = wanted.features;
-  visible_pid_ = is_visible(visitor_.pid) ? visitor_.pid : 0;
   gate_ = std::move(gate);
   attachment_->add_gate(gate_);
 
@@ -181,6 +180,7 @@ Connection::Answer Connection::register_region(const Frame& frame) {
 }
 
 Connection::Answer Connection::register_device(const Frame& frame) {
+  if (is_visible(attachment_->pid)) attachment_->visible_pid = attachment_->pid;
   const auto region = attachment_->add_device(frame.files.front(), parse_device(frame.body),
                                               state_.next_region, state_.handler);
   return {0, region->id, {}};
@@ -213,10 +213,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
                                              std::to_string(columns.count) +
                                              " pages: send fewer at once");
   }
-  if (columns.layout_rows == 0)
-    attachment_->resolve(columns, pages_, regions_);
-  else
-    attachment_->resolve_layout(columns, pages_, regions_, layout_);
+  attachment_->resolve(columns, pages_, regions_, layout_);
 
   RequestContext context = context_of(frame.header);
   context.parent_key = columns.parent_key;
@@ -275,7 +272,7 @@ void Connection::drop_lost_regions() {
   for (const PageRef& page : pages_) {
     if (page.status != PageStatus::region_lost) continue;
     if (page.layout != nullptr) {
-      // The device is lost, and works again when its last memory is given back.
+      // The device is lost, so all regions of the layout are.
       for (const auto& region : regions_)
         state_.counters.regions_lost += attachment_->lose_region(region->id) ? 1 : 0;
       return;

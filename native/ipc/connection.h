@@ -50,8 +50,7 @@ class Connection {
   std::vector<PageRef> pages_;
   FrameMemory::Share scratch_;  // accounts for a large `pages_`
   std::vector<std::shared_ptr<Region>> regions_;
-  DeviceLayout layout_;       // of the request, if it has one
-  uint32_t visible_pid_ = 0;  // of the worker; 0: it is hidden from us
+  DeviceLayout layout_;  // of the request, if it has one
   std::string body_;
 };
 

@@ -13,18 +13,10 @@
 #include "common/trace.h"
 #include "common/types.h"
 #include "common/write_gate.h"
-#include "device/device.h"
+#include "ipc/device_layout.h"
 #include "ipc/wire.h"
 
 namespace peercached {
-
-// Where the bytes of pages lie in memory of a device. All Rows are on one device.
-struct DeviceLayout {
-  struct Rows : ipc::Rows {
-    const device::Memory* memory = nullptr;
-  };
-  std::vector<Rows> rows;
-};
 
 // One page of a request, resolved by the server against the attachment's regions.
 struct PageRef {
@@ -33,7 +25,7 @@ struct PageRef {
   uint32_t length = 0;
   uint32_t region = 0;
   bool of_device = false;                   // GPU memory: only RDMA devices can write it
-  const DeviceLayout* layout = nullptr;     // GPU memory that we copy: `memory` is null
+  const DeviceLayout* layout = nullptr;     // GPU memory that we copy: `memory` is null, or ours
   uint64_t number = 0;                      // of the page in the layout
   PageStatus status = PageStatus::pending;  // or already decided: bad_key, bad_region, ...
 };

@@ -142,18 +142,21 @@ def test_a_gpu_that_is_lost_costs_only_its_own_regions(nodes: Cluster) -> None:
             check(anew, client, keys)
 
 
-def test_a_get_that_times_out_in_a_copy_waits_until_it_ends(nodes: Cluster) -> None:
-    """After the answer nothing writes there any more."""
+@pytest.mark.parametrize("move", ["get", "set"])
+def test_memory_is_quarantined_while_a_copy_outlasts_its_call(nodes: Cluster, move: str) -> None:
+    """A get would write into it. A set would read what the program has freed meanwhile."""
     keys = keys_of("silent", PAGES)
     with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
         assert all(store(pages, client, keys))
         pages.gpu.fault(held=1)
         found: list[Status] = []
 
-        def get() -> None:
-            found.extend(client.batch_get_device(keys, pages.layout, range(PAGES), timeout_s=0.2))
+        def call() -> None:
+            moved = keys if move == "get" else keys_of("held", PAGES)
+            batch = client.batch_get_device if move == "get" else client.batch_set_device
+            found.extend(batch(moved, pages.layout, range(PAGES), timeout_s=0.2))
 
-        caller = threading.Thread(target=get)
+        caller = threading.Thread(target=call)
         caller.start()
         caller.join(timeout=20)
         assert not caller.is_alive()
@@ -164,6 +167,7 @@ def test_a_get_that_times_out_in_a_copy_waits_until_it_ends(nodes: Cluster) -> N
         eventually(lambda: not pages.region.segment.quarantined)
         eventually(client.ping)
         check(pages, client, keys)
+        assert client.batch_exists(keys_of("held", PAGES)) == 0
 
 
 def test_a_daemon_without_gpu_says_what_is_missing(

@@ -21,8 +21,9 @@ void walk_pages(const RequestHeader& header, std::span<const std::byte> body) {
   static const Attachment attachment({1, {}, 0, 0, "", "", nullptr}, {});
   static std::vector<PageRef> pages;
   static std::vector<std::shared_ptr<Region>> held;
+  static DeviceLayout layout;
   const PageColumns columns = parse_pages(header, body);
-  attachment.resolve(columns, pages, held);
+  attachment.resolve(columns, pages, held, layout);
   require(pages.size() == header.count);
   size_t keys_bytes = 0;
   unsigned sum = 0;
@@ -55,6 +56,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
       require(hello.ns.size() + hello.name.size() + sizeof(HelloHead) == body.size());
     } else if (op == Op::register_region) {
       parse_region_bytes(body);
+    } else if (op == Op::register_device) {
+      parse_device(body);
     } else if (is_page_op(op)) {
       walk_pages(header, body);
     } else {

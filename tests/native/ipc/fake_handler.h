@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/fault_guard.h"
+#include "device/stand_in.h"
 #include "ipc/handler.h"
 
 namespace peercached {
@@ -109,6 +110,10 @@ class FakeHandler final : public RequestHandler {
     return "{\"pages\": 1}";
   }
 
+  std::shared_ptr<device::Memory> import_device(const device::Handle& handle) override {
+    return devices_->import(handle);
+  }
+
   // While the door is shut, a get waits before it touches any memory.
   void shut_door() {
     const std::lock_guard lock(door_mutex_);
@@ -129,6 +134,8 @@ class FakeHandler final : public RequestHandler {
   bool stats_fail = false;
 
  private:
+  const std::unique_ptr<device::Devices> devices_ = device::make_stand_in();
+
   struct Copy {
     void* to;
     const void* from;

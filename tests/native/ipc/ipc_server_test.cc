@@ -1,4 +1,5 @@
 // The guarantees for a well-behaved worker.
+#include "device_memory.h"
 #include "ipc/frame_stream.h"
 #include "ipc_fixture.h"
 
@@ -6,6 +7,8 @@ namespace peercached {
 namespace {
 
 using ipc::ErrorCode;
+using ipc::kFeatureDevice;
+using ipc::kFlagLayout;
 using ipc::Op;
 
 TEST_F(IpcWorker, APageSetIsReadBackByteForByte) {
@@ -131,6 +134,47 @@ TEST_F(IpcWorker, RegionUnregisteredDuringAGetStaysMapped) {
   handler.open_door();
   EXPECT_EQ(worker->receive()->body, status_bytes({PageStatus::ok}));
   EXPECT_EQ(memory.at[500], 'x');
+}
+
+// Its memory may be freed then, and a copy cannot be stopped.
+TEST_F(IpcWorker, RegionOfADeviceIsUnregisteredOnceNoGetUsesIt) {
+  DeviceMemory gpu(4096);
+  RawWorker getter(config.socket_path), other(config.socket_path);
+  getter.hello("test", worker->token, kFeatureDevice);
+  other.hello("test", worker->token, kFeatureDevice);
+  ipc::RegisterDevice told;
+  told.bytes = 4096;
+  told.kind = static_cast<uint32_t>(device::Kind::stand_in);
+  told.identity = {5, 6};
+  std::string body;
+  append(body, told);
+  const auto registered = other.ask(Op::register_device, body, 0, 0, {gpu.handle().file});
+  ASSERT_EQ(registered->error(), ErrorCode::none) << registered->body;
+  const uint32_t of_gpu = registered->header.value;
+
+  body.clear();
+  append(body, uint32_t{1});    // bytes of the key
+  append(body, of_gpu);         // one region for each Rows
+  append(body, uint64_t{3});    // the page's number
+  append(body, uint32_t{100});  // its length
+  body += "k";
+  append(body, ipc::Rows{0, 100, 100, 1, 0, 0, 0});
+  append(body, uint32_t{1});
+  handler.shut_door();
+  getter.send_bytes(getter.head(Op::get, static_cast<uint32_t>(body.size()), 1, kFlagLayout) +
+                    body);
+  handler.wait_for_visitor();
+  other.send_bytes(other.head(Op::unregister_region, 0, of_gpu));
+  // It is gone at once for later requests.
+  RawWorker later(config.socket_path);
+  later.hello("test", worker->token, kFeatureDevice);
+  EXPECT_TRUE(eventually([&] {
+    return later.ask(Op::unregister_region, "", of_gpu)->error() == ErrorCode::bad_value;
+  }));
+  EXPECT_FALSE(other.answered());
+  handler.open_door();
+  EXPECT_EQ(getter.receive()->body, status_bytes({PageStatus::absent}));
+  EXPECT_EQ(other.receive()->error(), ErrorCode::none);
 }
 
 TEST_F(IpcWorker, AFencedConnectionWritesNothingMore) {

@@ -153,8 +153,9 @@ class RawWorker {
   }
 
   std::optional<Reply> hello(const std::string& ns = "test",
-                             const std::array<uint8_t, 16>& with = {}) {
+                             const std::array<uint8_t, 16>& with = {}, uint32_t features = 0) {
     ipc::HelloHead hello_head;
+    hello_head.features = features;
     hello_head.protocol_version = ipc::kProtocolVersion;
     std::memcpy(hello_head.token.data(), with.data(), with.size());
     hello_head.namespace_bytes = static_cast<uint32_t>(ns.size());
@@ -184,6 +185,12 @@ class RawWorker {
     last = ask(op, pack_pages(list, parent), static_cast<uint32_t>(list.size()),
                parent.empty() ? 0 : ipc::kFlagParent);
     return last && last->error() == ipc::ErrorCode::none ? last->body : "";
+  }
+
+  // Whether a reply, or the end of the stream, can be read.
+  bool answered() {
+    pollfd wait = {socket.get(), POLLIN, 0};
+    return ::poll(&wait, 1, 0) != 0;
   }
 
   bool closed_by_daemon() {
