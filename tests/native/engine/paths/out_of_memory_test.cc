@@ -48,6 +48,10 @@ TEST_F(EnginePair, SetThatRunsOutOfMemoryGivesItsSlotsBack) {
   if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
+// The sanitizers' own would not be freed by the delete below.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 // NOLINTEND(misc-new-delete-overloads)
