@@ -7,7 +7,7 @@ at each bytecode of the caller: what must not be lost belongs to an object whose
 Times that end something are seconds of time.monotonic().
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from _typeshed import ReadableBuffer
 
@@ -68,6 +68,7 @@ class Session:
         end: float,
         silence_s: float | None,
         caller: bytes,
+        landed: Callable[[int], None] | None,
     ) -> tuple[int, int, int, bytes]:
         """(result, error code, value, body or sentence); results: see session.py.
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from peercache_client import wire
 from peercache_client._ipc import Segment
-from peercache_client.device import Layout
+from peercache_client.device import ROWS_MAX, Layout
 from peercache_client.packed_keys import pack_keys
 from peercache_client.region import Region
 from peercache_client.wire import Flag, Key
@@ -43,8 +43,8 @@ class KeyFrame(NamedTuple):
 class Place(NamedTuple):
     """Where pages lie, as columns of a frame. Only the daemon's region ids are missing."""
 
-    segments: list[Segment]  # one for all pages, or one per page; with a layout, of its pieces
-    offsets: bytes  # u64 column; with a layout, the pages' numbers
+    segments: list[Segment]  # one for all pages, or one per page; with layouts, of their pieces
+    offsets: bytes  # u64 column; with layouts, the pages' layouts and numbers
     lengths: bytes  # u32 column
     layout: bytes = b""  # the end of the body
 
@@ -184,19 +184,33 @@ def place_pages(
     return Place([one.segment for one in regions], offset_column.tobytes(), length_column.tobytes())
 
 
-def place_in_layout(keys: Sequence[Key], layout: Layout, numbers: Sequence[int]) -> Place:
+def place_in_layouts(
+    keys: Sequence[Key], layout: Layout | Sequence[Layout], numbers: Sequence[int]
+) -> Place:
     count = len(keys)
-    if len(numbers) != count:
-        raise ValueError(f"{count} keys and {len(numbers)} page numbers: one for each key")
-    for region in layout.regions:
+    of_page = [layout] * count if isinstance(layout, Layout) else layout
+    if len(numbers) != count or len(of_page) != count:
+        raise ValueError(
+            f"{count} keys, {len(of_page)} layouts and {len(numbers)} page numbers: one layout, or "
+            "one for each key, and one number for each key"
+        )
+    layouts = list(dict.fromkeys(of_page))
+    if sum(len(each.regions) for each in layouts) > ROWS_MAX:
+        raise ValueError(f"layouts of more than {ROWS_MAX} pieces")
+    for region in {region for each in layouts for region in each.regions}:
         if region.closed:
             raise ValueError("this region is closed")
-    try:
-        packed = array("Q", numbers).tobytes()
-    except OverflowError:
-        raise ValueError(f"a page number is negative: {min(numbers)}") from None
-    lengths = array("I", (layout.page_bytes,)) * count
-    return Place(layout.segments, packed, lengths.tobytes(), layout.packed)
+    if count and not 0 <= min(numbers) <= max(numbers) <= wire.PAGE_NUMBER_MAX:
+        raise ValueError(f"page numbers {min(numbers)} to {max(numbers)}: 0 to 2**32 - 1")
+    place = {each: number << 32 for number, each in enumerate(layouts)}
+    column = array("Q", [place[each] | at for each, at in zip(of_page, numbers, strict=True)])
+    return Place(
+        [segment for each in layouts for segment in each.segments],
+        column.tobytes(),
+        array("I", [each.page_bytes for each in of_page]).tobytes(),
+        b"".join(each.packed for each in layouts)
+        + array("I", [*(len(each.regions) for each in layouts), len(layouts)]).tobytes(),
+    )
 
 
 def _as_list(lengths: Lengths) -> Sequence[int]:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ from peercache_client.batch import (
     key_frames,
     overlapping,
     overlapping_places,
-    place_in_layout,
+    place_in_layouts,
     place_pages,
 )
 from peercache_client.device import DeviceMemory, Layout
@@ -245,31 +245,39 @@ class Client(NotCopied):
     def batch_set_device(
         self,
         keys: Sequence[Key],
-        layout: Layout,
+        layout: Layout | Sequence[Layout],
         numbers: Sequence[int],
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
     ) -> list[Status]:
         """Stores page numbers[i] of the layout under keys[i], as one page in the layout's order.
-        Returns one Status per key. Copies of a GPU cannot be stopped, so the call may end a little
-        later than its timeout."""
-        place = place_in_layout(keys, layout, numbers)
+        Returns one Status per key. `layout`: one for all pages, or one for each key.
+
+        Copies of a GPU cannot be stopped, so the call may end a little later than its timeout."""
+        place = place_in_layouts(keys, layout, numbers)
         return self._move(self._session(), Op.set, keys, place, parent, self._end(timeout_s))
 
     @timed(Op.get)
     def batch_get_device(
         self,
         keys: Sequence[Key],
-        layout: Layout,
+        layout: Layout | Sequence[Layout],
         numbers: Sequence[int],
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        landed: Callable[[int], None] | None = None,
     ) -> list[Status]:
-        """Reads page keys[i] into page numbers[i] of the layout, as `batch_get` does."""
-        place = place_in_layout(keys, layout, numbers)
-        return self._move(self._session(), Op.get, keys, place, parent, self._end(timeout_s))
+        """Reads page keys[i] into page numbers[i] of the layout, as `batch_get` does. `layout`: one
+        for all pages, or one for each key.
+
+        `landed(n)` is called from inside the call when all pages have their pieces of the stages
+        below n. It may be called for some stages only, or for none: the result counts. An
+        exception in it ends the call."""
+        place = place_in_layouts(keys, layout, numbers)
+        end = self._end(timeout_s)
+        return self._move(self._session(), Op.get, keys, place, parent, end, landed=landed)
 
     # --- pages in any buffers --------------------------------------------------------------
 
@@ -566,8 +574,9 @@ class Client(NotCopied):
         parent: Key | None,
         end: float,
         caller: bytes = b"",
+        landed: Callable[[int], None] | None = None,
     ) -> list[Status]:
-        """`caller`: see spans.CallSpan."""
+        """`caller`: see spans.CallSpan. `landed`: see batch_get_device."""
         statuses: list[Status] = []
         frames = key_frames(keys, parent)
         clashing: set[int] = set()
@@ -584,8 +593,18 @@ class Client(NotCopied):
             parts = (frame.lengths, part.offsets, part.lengths, frame.parent, frame.joined)
             body = (*parts, part.layout) if part.layout else parts
             flags = frame.flags | (Flag.layout if part.layout else 0)
+            # The stages of the last frame are those of all pages.
+            tell = landed if frame is frames[-1] and all(statuses) else None
             reply = session.ask(
-                op, flags, frame.keys, end, body, part.segments, self._silence_s, caller
+                op,
+                flags | (Flag.stages if tell else 0),
+                frame.keys,
+                end,
+                body,
+                part.segments,
+                self._silence_s,
+                caller,
+                tell,
             )
             statuses += mark_quarantined(statuses_of(reply, frame.keys), part)
         for i in clashing:

@@ -1,8 +1,7 @@
 """Memory of devices (GPUs), and how the pages of an engine lie in it.
 
 An engine's memory is ordered by layer, so each page has one piece per layer. A `Layout` names the
-pieces of page 0 and the distance to the next page. All pages of a call have the same layout, and
-are named by their numbers.
+pieces of page 0 and the distance to the next page. A page is named by its layout and its number.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from peercache_client import wire
 from peercache_client._ipc import Segment
 from peercache_client.region import Region
 
-_ROWS: Final = struct.Struct("<QQIIQQQ")
-_COUNT: Final = struct.Struct("<I")
+_ROWS: Final = struct.Struct("<QQQIIIIII")
 ROWS_MAX: Final = 4096
 
 
@@ -65,14 +63,14 @@ class Rows(NamedTuple):
     rows: int = 1
     row_pitch: int = 0  # from a row to the next one in the region
     page_pitch: int = 0  # from a row to the next one in the page
+    stage: int = 0  # below 4096; a get copies the lowest first
 
 
 class Layout:
     """The pieces of a page. They must fill it: each byte once, else its pages are `bad_range`."""
 
     def __init__(self, pieces: Sequence[Rows]) -> None:
-        """`pieces`: the daemon copies them in this order, so the first layer comes first.
-        ValueError."""
+        """ValueError."""
         if not 1 <= len(pieces) <= ROWS_MAX:
             raise ValueError(f"a layout of {len(pieces)} pieces: 1 to {ROWS_MAX}")
         self.page_bytes = sum(piece.rows * piece.row_bytes for piece in pieces)
@@ -81,18 +79,19 @@ class Layout:
         self.regions = [piece.region for piece in pieces]
         self.segments = [region.segment for region in self.regions]
         try:
-            rows = b"".join(
+            self.packed = b"".join(
                 _ROWS.pack(
                     piece.region.start + piece.at,
                     piece.page_stride,
+                    piece.row_pitch,
                     piece.row_bytes,
                     piece.rows,
-                    piece.row_pitch,
                     piece.page_at,
                     piece.page_pitch,
+                    piece.stage,
+                    0,
                 )
                 for piece in pieces
             )
         except struct.error as error:
             raise ValueError(f"a number of a piece is negative or too large: {error}") from None
-        self.packed = rows + _COUNT.pack(len(pieces))

@@ -57,11 +57,13 @@ class Session:
         segments: Sequence[_ipc.Segment] = (),
         silence_s: float | None = SILENCE_TIMEOUT_S,
         caller: bytes = b"",
+        landed: Callable[[int], None] | None = None,
     ) -> Reply | Status:
         """Returns the reply, or a Status that applies to all pages. `end` is a time.monotonic()
-        time. `caller`: see spans.CallSpan."""
+        time. `caller`: see spans.CallSpan. `landed`: called with the stages that have landed. An
+        exception in it ends the call."""
         result, error, value, answer = self._native.ask(
-            op, flags, count, body, list(segments), end, silence_s, caller
+            op, flags, count, body, list(segments), end, silence_s, caller, landed
         )
         self._say_notes()
         if result == _REPLY:

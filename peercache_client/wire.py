@@ -17,6 +17,7 @@ if sys.byteorder != "little" or array("I").itemsize != 4 or array("Q").itemsize 
 PAGES_MAX: Final = 65536
 KEY_BYTES_MAX: Final = 4096
 LENGTH_BYTES_MAX: Final = (1 << 32) - 1
+PAGE_NUMBER_MAX: Final = (1 << 32) - 1
 
 HOLD_MS_MAX: Final = 30_000
 KEY_BYTES: Final = struct.Struct("<I")
@@ -51,6 +52,7 @@ class Flag(IntFlag):
     prefix = 64
     here = 128
     layout = 256
+    stages = 512
 
 
 def check_keys(keys: Sequence[Key]) -> None:

@@ -196,6 +196,7 @@ Answer Connection::send(const Frame& frame, TimePoint end, Waits* waits) {
   }
 
   state_ = State::asking;
+  told_of_stages_ = false;
   received_ = 0;
   size_t at = 0;
   while (at < pieces.size()) {
@@ -237,6 +238,14 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
       if (header.body_bytes > reply_bytes_max(op_, count_)) {
         return lose("the daemon answered something else than was asked");
       }
+      if (tells_of_stage(header)) {
+        received_ -= sizeof(header);
+        std::memmove(reply_.data(), reply_.data() + sizeof(header), received_);
+        told_of_stages_ = true;
+        waits.landed(header.value);
+        if (state_ != State::asking) return lose("the process has forked");
+        continue;
+      }
       if (received_ >= sizeof(header) + size_t{header.body_bytes}) break;
       reply_.resize(std::max(reply_.size(), sizeof(header) + size_t{header.body_bytes} + 1));
     }
@@ -274,6 +283,11 @@ Answer Connection::receive(TimePoint until, Waits& waits) {
     if (before_any || ipc::closes_connection(error)) state_ = State::ended;
   }
   return answer;
+}
+
+bool Connection::tells_of_stage(const ReplyHeader& header) const {
+  return header.op == (op_ | ipc::kReplyBit | ipc::kStageBit) && header.body_bytes == 0 &&
+         header.request_id == request_id_;
 }
 
 // An older daemon names no features there.

@@ -66,6 +66,8 @@ class Connection {
   Answer receive(TimePoint until, Waits& waits);
 
   bool idle() const { return state_ == State::idle; }
+  // Whether the daemon has told of stages of this request.
+  bool told_of_stages() const { return told_of_stages_; }
   // From the answer to HELLO; none before that.
   const std::optional<Token>& token() const { return token_; }
   // Whether the daemon takes requests with this feature (ipc::Features).
@@ -92,10 +94,11 @@ class Connection {
   static FileIdentity place_of(const std::string& path);
   Answer send(const Frame& frame, TimePoint end, Waits* waits);  // null: without waiting
   void take_hello(const std::string& answer);
+  bool tells_of_stage(const ipc::ReplyHeader& header) const;
   Answer lose(std::string why);
 
   State state_ = State::idle;
-  bool given_up_ = false;
+  bool given_up_ = false, told_of_stages_ = false;
   mutable TimePoint hung_up_at_{};
   const pid_t pid_;
   FileIdentity place_;

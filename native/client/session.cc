@@ -262,8 +262,10 @@ Answer Session::ask(const Request& request, Waits& waits) {
     }
     try {
       Answer answer = exchange(lease, request, waits);
-      // Perhaps the daemon has restarted since the last call. Every request can be repeated.
-      if (answer.outcome != Outcome::lost || attempt == 2) return answer;
+      // Perhaps the daemon has restarted since the last call. Every request can be repeated, unless
+      // the program uses the memory already.
+      if (answer.outcome != Outcome::lost || attempt == 2 || lease.connection->told_of_stages())
+        return answer;
     } catch (...) {
       // Interrupted: the next call would read this reply, and the daemon may still be writing. The
       // exception does not wait without limit.

@@ -8,6 +8,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <cstdint>
 
 #include "common/clock.h"
 
@@ -21,6 +22,10 @@ class Waits {
   // whether it has one. With -1 it only waits. The program's signal handlers run meanwhile; their
   // exceptions are thrown.
   virtual bool ready(int fd, short events, TimePoint until) = 0;
+
+  // A get of pages of a device: those of `count` stages have landed. Runs the program's code, which
+  // may throw.
+  virtual void landed(uint32_t count) = 0;
 
   // Waits without running signal handlers, for work that must be finished first. Other threads run.
   virtual void pause(std::chrono::microseconds time) = 0;

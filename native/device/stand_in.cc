@@ -86,7 +86,8 @@ Outcome run(Direction direction, const std::vector<Piece>& pieces) {
     const Piece& piece = pieces[backwards ? pieces.size() - 1 - k : k];
     const auto& memory = static_cast<const StandInMemory&>(*piece.memory);
     StandInFaults& faults = memory.faults();
-    while (faults.held.load() != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    while (faults.held.load() != 0 && piece.at >= faults.held_from.load())
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     std::this_thread::sleep_for(std::chrono::microseconds(faults.delay_us.load()));
     if (const uint32_t left = faults.fail_after.load(); left != 0) {
       faults.fail_after = left - 1;

@@ -137,9 +137,9 @@ bool Attachment::lose_region(uint32_t region) {
 
 void Attachment::resolve(const PageColumns& columns, std::vector<PageRef>& pages,
                          std::vector<std::shared_ptr<Region>>& regions,
-                         DeviceLayout& layout) const {
-  if (columns.layout_rows != 0)
-    resolve_layout(columns, pages, regions, layout);
+                         std::vector<DeviceLayout>& layouts) const {
+  if (columns.layouts != 0)
+    resolve_layouts(columns, pages, regions, layouts);
   else
     resolve_regions(columns, pages, regions);
 }
@@ -211,37 +211,41 @@ void Attachment::resolve_regions(const PageColumns& columns, std::vector<PageRef
   }
 }
 
-void Attachment::resolve_layout(const PageColumns& columns, std::vector<PageRef>& pages,
-                                std::vector<std::shared_ptr<Region>>& regions,
-                                DeviceLayout& layout) const {
+PageStatus Attachment::resolve_rows(const PageColumns& columns,
+                                    std::vector<std::shared_ptr<Region>>& regions,
+                                    std::vector<DeviceLayout>& layouts) const {
+  layouts.assign(columns.layouts, {});
+  bool lost = false;
+  uint32_t next = 0;
+  for (uint32_t l = 0; l < columns.layouts; ++l) {
+    std::vector<DeviceLayout::Rows>& rows = layouts[l].rows;
+    for (const uint32_t end = next + columns.rows_of_layout[l]; next < end; ++next) {
+      MutexLock lock(mutex_);
+      const auto found = regions_.find(columns.regions[next]);
+      if (found == regions_.end() || (found->second && !found->second->of_device))
+        return PageStatus::bad_region;
+      if (!found->second || found->second->lost.load(std::memory_order_relaxed)) {
+        lost = true;
+        continue;
+      }
+      rows.push_back({columns.rows[next], found->second->of_device.get()});
+      regions.push_back(found->second);
+      // The copies of a page are one operation of one device.
+      if (rows.back().memory->device() != regions[0]->of_device->device())
+        return PageStatus::bad_region;
+    }
+    std::ranges::stable_sort(rows, {}, &DeviceLayout::Rows::stage);
+  }
+  return lost ? PageStatus::region_lost : PageStatus::pending;
+}
+
+void Attachment::resolve_layouts(const PageColumns& columns, std::vector<PageRef>& pages,
+                                 std::vector<std::shared_ptr<Region>>& regions,
+                                 std::vector<DeviceLayout>& layouts) const {
   pages.clear();
   pages.resize(columns.count);
   regions.clear();
-  layout.rows.clear();
-  PageStatus of_all = PageStatus::pending;
-  for (uint32_t i = 0; i < columns.layout_rows; ++i) {
-    DeviceLayout::Rows rows{columns.layout[i], nullptr};
-    std::shared_ptr<Region> region;
-    MutexLock lock(mutex_);
-    const auto found = regions_.find(columns.regions[i]);
-    if (found != regions_.end()) region = found->second;
-    if (found == regions_.end() || (region && !region->of_device)) {
-      of_all = PageStatus::bad_region;
-    } else if (!region || region->lost.load(std::memory_order_relaxed)) {
-      if (of_all == PageStatus::pending) of_all = PageStatus::region_lost;
-    } else {
-      rows.memory = region->of_device.get();
-      regions.push_back(std::move(region));
-      layout.rows.push_back(rows);
-    }
-  }
-  for (const DeviceLayout::Rows& rows : layout.rows) {
-    // The copies of a page are one operation of one device.
-    if (rows.memory->device() != layout.rows[0].memory->device()) of_all = PageStatus::bad_region;
-  }
-  const uint32_t page_bytes = columns.count == 0 ? 0 : columns.lengths[0];
-  const uint64_t numbers = of_all == PageStatus::pending ? page_numbers(layout, page_bytes) : 0;
-
+  const PageStatus of_all = resolve_rows(columns, regions, layouts);
   const char* key = columns.keys.data();
   for (uint32_t i = 0; i < columns.count; ++i) {
     PageRef& page = pages[i];
@@ -249,16 +253,23 @@ void Attachment::resolve_layout(const PageColumns& columns, std::vector<PageRef>
     page.key = {key, key_bytes};
     key += key_bytes;
     page.length = columns.lengths[i];
-    page.layout = &layout;
-    page.number = columns.offsets[i];
-    page.region = columns.regions[0];
-    if (key_bytes == 0 || key_bytes > kKeyBytesMax) {
-      page.status = PageStatus::bad_key;
-    } else if (of_all != PageStatus::pending) {
-      page.status = of_all;
-    } else if (page.length != page_bytes || page.number >= numbers) {
-      page.status = PageStatus::bad_range;
+    page.number = columns.offsets[i] & UINT32_MAX;
+    page.status = of_all;
+    if (key_bytes == 0 || key_bytes > kKeyBytesMax) page.status = PageStatus::bad_key;
+    const uint64_t layout = columns.offsets[i] >> 32;
+    if (layout >= layouts.size()) {
+      if (page.status == PageStatus::pending) page.status = PageStatus::bad_range;
+      page.layout = layouts.data();
+      continue;
     }
+    page.layout = &layouts[layout];
+    if (layouts[layout].page_bytes == 0) layouts[layout].page_bytes = page.length;
+  }
+  if (of_all != PageStatus::pending) return;
+  count_pages(layouts);
+  for (PageRef& page : pages) {
+    const bool fits = page.length == page.layout->page_bytes && page.number < page.layout->pages;
+    if (page.status == PageStatus::pending && !fits) page.status = PageStatus::bad_range;
   }
 }
 

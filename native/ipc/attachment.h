@@ -89,10 +89,11 @@ class Attachment : public Attached {
   uint32_t stuck() const;
 
   // Fills `pages` from the columns: keys, memory, and statuses already decided. `regions` is
-  // cleared first, then keeps the used regions alive. `layout` becomes that of the request, if it
-  // has one.
+  // cleared first, then keeps the used regions alive. `layouts` become those of the request, if it
+  // has some.
   void resolve(const PageColumns& columns, std::vector<PageRef>& pages,
-               std::vector<std::shared_ptr<Region>>& regions, DeviceLayout& layout) const;
+               std::vector<std::shared_ptr<Region>>& regions,
+               std::vector<DeviceLayout>& layouts) const;
 
   struct Regions {
     uint32_t count = 0;
@@ -103,8 +104,12 @@ class Attachment : public Attached {
  private:
   void resolve_regions(const PageColumns& columns, std::vector<PageRef>& pages,
                        std::vector<std::shared_ptr<Region>>& regions) const;
-  void resolve_layout(const PageColumns& columns, std::vector<PageRef>& pages,
-                      std::vector<std::shared_ptr<Region>>& regions, DeviceLayout& layout) const;
+  void resolve_layouts(const PageColumns& columns, std::vector<PageRef>& pages,
+                       std::vector<std::shared_ptr<Region>>& regions,
+                       std::vector<DeviceLayout>& layouts) const;
+  // The memory of all Rows. Any other status than `pending` is that of all pages.
+  PageStatus resolve_rows(const PageColumns& columns, std::vector<std::shared_ptr<Region>>& regions,
+                          std::vector<DeviceLayout>& layouts) const;
   // The region of that file, or null if it may be added. Throws RequestError.
   std::shared_ptr<Region> known_region(const FileIdentity& identity, uint64_t bytes,
                                        uint64_t host_bytes) const REQUIRES(mutex_);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <thread>
 
 #include "common/exiting.h"
@@ -213,7 +214,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
                                              std::to_string(columns.count) +
                                              " pages: send fewer at once");
   }
-  attachment_->resolve(columns, pages_, regions_, layout_);
+  attachment_->resolve(columns, pages_, regions_, layouts_);
 
   RequestContext context = context_of(frame.header);
   context.parent_key = columns.parent_key;
@@ -224,6 +225,10 @@ Connection::Answer Connection::pages(const Frame& frame) {
   if (op == Op::exists && !context.here) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
   context.caller = columns.caller ? &*columns.caller : nullptr;
+  const std::function<void(uint32_t)> tell = [&](uint32_t count) {
+    tell_stages(frame.header, count);
+  };
+  if ((frame.header.flags & kFlagStages) != 0) context.tell_stages = &tell;
 
   Answer answer;
   answer.count = columns.count;
@@ -266,6 +271,14 @@ Connection::Answer Connection::pages(const Frame& frame) {
   }
   answer.body = body_;
   return answer;
+}
+
+void Connection::tell_stages(const RequestHeader& header, uint32_t count) {
+  ReplyHeader head;
+  head.op = header.op | kReplyBit | kStageBit;
+  head.request_id = header.request_id;
+  head.value = count;
+  stream_.write_if_room(head);
 }
 
 void Connection::drop_lost_regions() {

@@ -27,6 +27,7 @@ class Connection {
   };
 
   bool serve_one(Frame& frame);  // false: close
+  void tell_stages(const RequestHeader& header, uint32_t count);
   bool read(Frame& frame);
   Answer dispatch(Frame& frame);
   RequestContext context_of(const RequestHeader& header);
@@ -50,7 +51,7 @@ class Connection {
   std::vector<PageRef> pages_;
   FrameMemory::Share scratch_;  // accounts for a large `pages_`
   std::vector<std::shared_ptr<Region>> regions_;
-  DeviceLayout layout_;  // of the request, if it has one
+  std::vector<DeviceLayout> layouts_;  // of the request, if it has some
   std::string body_;
 };
 

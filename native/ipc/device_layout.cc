@@ -28,33 +28,41 @@ uint64_t numbers_of(const DeviceLayout::Rows& rows) {
   return (rows.memory->bytes() - end) / rows.page_stride + 1;
 }
 
-}  // namespace
-
-uint64_t page_numbers(const DeviceLayout& layout, uint64_t page_bytes) {
-  uint64_t numbers = UINT64_MAX, rows_of_page = 0, bytes = 0;
+// The runs of page 0 in memory are added to `in_memory`.
+uint64_t pages_of(const DeviceLayout& layout, uint64_t& rows_left, std::vector<Run>& in_memory) {
+  uint64_t numbers = UINT64_MAX, bytes = 0;
   for (const DeviceLayout::Rows& rows : layout.rows) {
-    if (rows.rows == 0 || rows.row_bytes == 0 || rows.page_at > page_bytes ||
-        rows.page_pitch > page_bytes) {
+    if (rows.rows == 0 || rows.row_bytes == 0 || rows.rows > rows_left || rows.stage >= kRowsMax)
       return 0;
-    }
-    rows_of_page += rows.rows;
+    rows_left -= rows.rows;
     bytes += uint64_t{rows.rows} * rows.row_bytes;
     numbers = std::min(numbers, numbers_of(rows));
   }
-  if (numbers == 0 || rows_of_page > kRowsOfPageMax || bytes != page_bytes) return 0;
+  if (numbers == 0 || bytes != layout.page_bytes) return 0;
 
   // As many bytes as the page has: if none overlaps and none is beyond the end, they fill it.
-  std::vector<Run> in_page, in_memory;
+  std::vector<Run> in_page;
   for (const DeviceLayout::Rows& rows : layout.rows) {
     for (uint64_t row = 0; row < rows.rows; ++row) {
       const uint64_t here = rows.page_at + row * rows.page_pitch;
       const uint64_t there = rows.at + row * rows.row_pitch;
-      if (here + rows.row_bytes > page_bytes) return 0;
+      if (here + rows.row_bytes > layout.page_bytes) return 0;
       in_page.emplace_back(nullptr, here, here + rows.row_bytes);
       in_memory.emplace_back(rows.memory, there, there + rows.row_bytes);
     }
   }
-  return overlap(in_page) || overlap(in_memory) ? 0 : numbers;
+  return overlap(in_page) ? 0 : numbers;
+}
+
+}  // namespace
+
+void count_pages(std::span<DeviceLayout> layouts) {
+  uint64_t rows_left = kRowsOfPageMax;
+  std::vector<Run> in_memory;
+  for (DeviceLayout& layout : layouts) layout.pages = pages_of(layout, rows_left, in_memory);
+  if (overlap(in_memory)) {
+    for (DeviceLayout& layout : layouts) layout.pages = 0;
+  }
 }
 
 }  // namespace peercached::ipc

@@ -1,7 +1,9 @@
-// Where the pages of a request lie in memory of a device, and whether that can be.
+// How pages of a request lie in memory of a device, and whether that can be.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
@@ -9,22 +11,28 @@
 
 namespace peercached {
 
-// All Rows are on one device.
 struct DeviceLayout {
   struct Rows : ipc::Rows {
     const device::Memory* memory = nullptr;
   };
-  std::vector<Rows> rows;
+  std::vector<Rows> rows;   // in the order of their stages
+  uint32_t page_bytes = 0;  // of the pages that have this layout
+  uint64_t pages = 0;       // their numbers are below; 0: the layout is wrong
+
+  std::span<const Rows> of_stage(uint32_t stage) const {
+    const auto found = std::ranges::equal_range(rows, stage, {}, &Rows::stage);
+    return {found.begin(), found.end()};
+  }
 };
 
 namespace ipc {
 
-// The numbers of pages that the layout has, from 0 on. 0: it is wrong for pages of so many bytes.
+// Fills in `pages` of the layouts of a request.
 //
-// Its rows must fill a page, each byte once: a set of a page with holes would store what was in the
+// Rows must fill a page, each byte once: a set of a page with holes would store what was in the
 // pool's memory before. And they must not overlap in memory, nor may two pages: a get could not
 // fill both.
-uint64_t page_numbers(const DeviceLayout& layout, uint64_t page_bytes);
+void count_pages(std::span<DeviceLayout> layouts);
 
 }  // namespace ipc
 }  // namespace peercached

@@ -167,6 +167,11 @@ bool FrameStream::write(const ReplyHeader& header, std::string_view body) {
   return true;
 }
 
+// The kernel takes as few bytes whole or not at all.
+void FrameStream::write_if_room(const ReplyHeader& header) const {
+  ::send(socket_.get(), &header, sizeof(header), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void FrameStream::stop() {
   stop_by_ = Clock::now() + std::chrono::milliseconds(kQuietMs);
   ::shutdown(socket_.get(), SHUT_RD);

@@ -2,6 +2,7 @@
 // A call may block until the deadline.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -65,6 +66,8 @@ struct RequestContext {
   Trace* trace = nullptr;              // get: records its steps here
   uint32_t pid = 0;                    // of the worker; 0: this process cannot see it
   const CallerSpan* caller = nullptr;  // get: the span that it is part of; null: not recorded
+  // get: to be called when all pages have the Rows of the stages below that number, any times.
+  const std::function<void(uint32_t)>* tell_stages = nullptr;
 };
 
 struct ExistsAnswer {

@@ -21,16 +21,30 @@ T take_last(std::span<const std::byte>& body, const char* what) {
   return last;
 }
 
-// Cuts the Rows of a layout off the body.
-void take_layout(std::span<const std::byte>& body, PageColumns& pages) {
-  pages.layout_rows = take_last<uint32_t>(body, "count of rows");
-  const uint64_t bytes = sizeof(Rows) * uint64_t{pages.layout_rows};
-  if (pages.layout_rows == 0 || pages.layout_rows > kRowsMax || bytes > body.size()) {
-    bad_frame("a layout of " + std::to_string(pages.layout_rows) + " rows: 1 to " +
-              std::to_string(kRowsMax) + ", inside the body");
+// Cuts a column off the end of the body.
+template <typename T>
+Column<T> take_column(std::span<const std::byte>& body, uint64_t count, const char* what) {
+  if (count == 0 || count > kRowsMax || count * sizeof(T) > body.size()) {
+    bad_frame(std::to_string(count) + " " + what + ": 1 to " + std::to_string(kRowsMax) +
+              ", inside the body");
   }
-  body = body.first(body.size() - bytes);
-  pages.layout = Column<Rows>(body.data() + body.size());
+  body = body.first(body.size() - count * sizeof(T));
+  return Column<T>(body.data() + body.size());
+}
+
+void take_layouts(std::span<const std::byte>& body, PageColumns& pages) {
+  pages.layouts = take_last<uint32_t>(body, "count of layouts");
+  pages.rows_of_layout = take_column<uint32_t>(body, pages.layouts, "layouts");
+  uint64_t rows = 0;
+  for (uint32_t i = 0; i < pages.layouts; ++i) {
+    if (pages.rows_of_layout[i] == 0) bad_frame("a layout has no rows");
+    rows += pages.rows_of_layout[i];
+  }
+  pages.rows = take_column<Rows>(body, rows, "rows of layouts");
+  pages.layout_rows = static_cast<uint32_t>(rows);
+  for (uint32_t i = 0; i < pages.layout_rows; ++i) {
+    if (pages.rows[i].reserved != 0) bad_frame("the last field of rows is not 0");
+  }
 }
 
 CallerSpan take_span(std::span<const std::byte>& body) {
@@ -80,6 +94,7 @@ void check_header(const RequestHeader& header) {
   }
   if (op == Op::get) known |= kFlagSpan;
   if (op == Op::get || op == Op::set) known |= kFlagLayout;
+  if (op == Op::get && header.flags & kFlagLayout) known |= kFlagStages;
   if (op == Op::pin) known |= kFlagPrefix | kFlagHere;
   if ((header.flags & ~known) != 0) {
     bad_frame("flags " + std::to_string(header.flags) + " are not known for op " +
@@ -139,8 +154,8 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   const uint64_t n = header.count;
   const bool has_parent = (header.flags & kFlagParent) != 0;
   if ((header.flags & kFlagSpan) != 0) pages.caller = take_span(body);
-  if ((header.flags & kFlagLayout) != 0) take_layout(body, pages);
-  const uint64_t regions = pages.layout_rows == 0 ? n : pages.layout_rows;
+  if ((header.flags & kFlagLayout) != 0) take_layouts(body, pages);
+  const uint64_t regions = pages.layouts == 0 ? n : pages.layout_rows;
   const uint64_t columns_bytes = pages.has_memory ? 16 * n + 4 * regions : 4 * n;
   if ((header.flags & kFlagPage) != 0) {
     const uint32_t page = take_last<uint32_t>(body, "tokens and keys of a page");
@@ -194,7 +209,9 @@ RegisterDevice parse_device(std::span<const std::byte> body) {
     bad_frame("REGISTER_DEVICE has " + std::to_string(body.size()) + " bytes: it has " +
               std::to_string(sizeof(RegisterDevice)));
   }
-  return Column<RegisterDevice>(body.data())[0];
+  const auto device = Column<RegisterDevice>(body.data())[0];
+  if (device.reserved != 0) bad_frame("the reserved field of REGISTER_DEVICE is not 0");
+  return device;
 }
 
 void require_empty(const RequestHeader& header) {

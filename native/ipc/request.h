@@ -61,8 +61,10 @@ struct PageColumns {
   uint16_t page_tokens = 0, page_keys = 1;
   std::optional<CallerSpan> caller;
   std::string_view keys;     // concatenated; key_bytes must sum to their size
-  uint32_t layout_rows = 0;  // 0: no layout; else the size of `regions`
-  Column<Rows> layout;
+  uint32_t layouts = 0;      // 0: `offsets` are bytes
+  uint32_t layout_rows = 0;  // of all layouts: the size of `regions`
+  Column<uint32_t> rows_of_layout;
+  Column<Rows> rows;
 };
 
 bool is_page_op(Op op);

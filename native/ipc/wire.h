@@ -37,6 +37,7 @@ enum class Op : uint16_t {
   register_device = 12,
 };
 inline constexpr uint16_t kReplyBit = 0x8000;
+inline constexpr uint16_t kStageBit = 0x4000;  // not the reply yet: see kFlagStages
 
 // Clients tell the time of these calls: RequestHeader::took.
 enum class TookOp : uint8_t { none, set, get, exists };
@@ -52,6 +53,8 @@ enum RequestFlags : uint16_t {
   kFlagHere = 128,    // PIN: bring the pages to this node, and pin them here
                       // EXISTS: of the pages in this node's pool, which the client has used
   kFlagLayout = 256,  // SET, GET: pages of a device, see Rows
+  kFlagStages = 512,  // GET with a layout: tell of each stage. Frames with kStageBit come before
+                      // the reply: all pages have the Rows of the stages below `value`.
 };
 
 // Abilities of a client or daemon beyond the first version of this protocol. A daemon closes the
@@ -62,7 +65,7 @@ enum Features : uint32_t {
   kFeaturePins = 2,     // Op::pin
   kFeatureTook = 4,     // RequestHeader::took
   kFeatureHere = 8,     // kFlagHere in EXISTS
-  kFeatureDevice = 16,  // Op::register_device, and kFlagLayout
+  kFeatureDevice = 16,  // Op::register_device, kFlagLayout and kFlagStages
 };
 inline constexpr uint32_t kFeatures =
     kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere | kFeatureDevice;
@@ -121,7 +124,7 @@ static_assert(sizeof(ReplyHeader) == 24);
 struct RegisterDevice {
   uint64_t bytes = 0;
   uint32_t kind = 0;
-  uint32_t reserved = 0;
+  uint32_t reserved = 0;  // 0
   // Random: the file cannot tell allocations apart, as all of a GPU may be one device node.
   std::array<uint64_t, 2> identity{};
   std::array<uint8_t, 16> device{};
@@ -129,21 +132,24 @@ struct RegisterDevice {
 };
 static_assert(sizeof(RegisterDevice) == 112);
 
-// With kFlagLayout all pages of a request lie in the same way. The column of regions then has one
-// for each Rows, the column of offsets has numbers of pages, and the body ends with all Rows and
-// their count, u32. They must fill a page: each byte of it once.
+// With kFlagLayout pages lie as layouts say. The body ends with the Rows of all layouts, the number
+// of each layout's Rows, u32, and the number of layouts, u32. The column of regions has one for
+// each Rows. The column of offsets has each page's number, and its layout in the upper 32 bits.
+// Rows must fill a page: each byte of it once.
 struct Rows {
   uint64_t at = 0;           // of the first row of page 0, in the region
   uint64_t page_stride = 0;  // from a page to the next one, in the region
+  uint64_t row_pitch = 0;    // from a row to the next one, in the region
   uint32_t row_bytes = 0;
   uint32_t rows = 0;
-  uint64_t row_pitch = 0;   // from a row to the next one, in the region
-  uint64_t page_at = 0;     // of the first row, in the page
-  uint64_t page_pitch = 0;  // from a row to the next one, in the page
+  uint32_t page_at = 0;     // of the first row, in the page
+  uint32_t page_pitch = 0;  // from a row to the next one, in the page
+  uint32_t stage = 0;       // below kRowsMax; gets copy the lowest first
+  uint32_t reserved = 0;    // 0
 };
 static_assert(sizeof(Rows) == 48);
-inline constexpr uint32_t kRowsMax = 4096;         // a layout's Rows
-inline constexpr uint32_t kRowsOfPageMax = 65536;  // together
+inline constexpr uint32_t kRowsMax = 4096;         // of all layouts of a request
+inline constexpr uint32_t kRowsOfPageMax = 65536;  // rows of a page of each layout, together
 
 struct HelloHead {  // then namespace bytes, then name bytes
   uint32_t protocol_version = 0;

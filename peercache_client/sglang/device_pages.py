@@ -1,7 +1,6 @@
 """Moves pages between device tensors and the daemon, through host memory of this process.
 
-`DevicePages` is what the linker needs. A daemon that copies to and from device memory itself will
-be a second implementation.
+`DevicePages` is what the linker needs; `direct_pages` is the other implementation.
 """
 
 from __future__ import annotations
@@ -42,9 +41,40 @@ class DevicePages(Protocol):
         self, wanted: Sequence[PoolPages], ready: Sequence[Any], landed: Callable[[int], None]
     ) -> list[list[bool]]:
         """Calls `landed` for each layer, in order, once all pages have it; for none if a page is
-        missing. Then the device memory of all these pages may hold any bytes."""
+        missing. If one could not be moved, their device memory may hold any bytes."""
 
     def close(self) -> None: ...
+
+
+class Results:
+    """Of `get` or `set`, which move whole pages in the order of the pools."""
+
+    def __init__(self, wanted: Sequence[PoolPages], done: str, log_rarely: RateLimitedLog) -> None:
+        self._wanted = wanted
+        self._done = done
+        self._log_rarely = log_rarely
+        self._moved: list[list[bool]] = [[] for _ in wanted]
+
+    def add(self, pools: Sequence[tuple[int, PoolPages]], statuses: Sequence[Status]) -> bool:
+        """`pools`: their numbers, and some of their pages; `statuses`: of all pieces. Returns
+        whether all were moved."""
+        complete, at = True, 0
+        for number, pages in pools:
+            form, count = pages.form, len(pages.hashes)
+            of_pool = statuses[at : at + count * len(form.suffixes)]
+            at += len(of_pool)
+            moved = whole_pages(of_pool, count, len(form.suffixes))
+            explain(self._log_rarely, self._done, form.name, moved, of_pool)
+            self._moved[number] += moved
+            complete = complete and all(moved)
+        return complete
+
+    def of_all(self) -> list[list[bool]]:
+        """False for pages that were not added."""
+        return [
+            moved + [False] * (len(pages.hashes) - len(moved))
+            for moved, pages in zip(self._moved, self._wanted, strict=True)
+        ]
 
 
 class _Part(NamedTuple):
@@ -84,27 +114,25 @@ class StagedPages:
         self._pinned = device.type == "cuda" and _pin(self._staging)
 
     def set(self, wanted: Sequence[PoolPages], ready: Sequence[Any]) -> list[list[bool]]:
-        results = [[False] * len(pages.hashes) for pages in wanted]
-        done = [0] * len(wanted)
+        results = Results(wanted, "set", self._log_rarely)
         wait_for(ready)
         for parts in self._rounds(wanted):
             with self._on_stream():
                 for part in parts:
                     self._gather(part)
                 self._synchronize()
-            if not self._move("set", self._client.batch_set, parts, results, done):
+            if not self._move(self._client.batch_set, parts, results):
                 break
-        return results
+        return results.of_all()
 
     def get(
         self, wanted: Sequence[PoolPages], ready: Sequence[Any], landed: Callable[[int], None]
     ) -> list[list[bool]]:
-        results = [[False] * len(pages.hashes) for pages in wanted]
-        done = [0] * len(wanted)
+        results = Results(wanted, "got", self._log_rarely)
         rounds = list(self._rounds(wanted))
         for parts in rounds:
-            if not self._move("got", self._client.batch_get, parts, results, done):
-                return results
+            if not self._move(self._client.batch_get, parts, results):
+                break
             if parts is rounds[0]:
                 wait_for(ready)
             with self._on_stream():
@@ -115,7 +143,7 @@ class StagedPages:
                     self._synchronize()
                 else:
                     self._scatter_by_layer(parts, arrived, landed)
-        return results
+        return results.of_all()
 
     def close(self) -> None:
         if self._pinned:
@@ -154,34 +182,15 @@ class StagedPages:
         if parts:
             yield parts
 
-    def _move(
-        self,
-        done: str,
-        move: Any,
-        parts: Sequence[_Part],
-        results: list[list[bool]],
-        counts: list[int],
-    ) -> bool:
+    def _move(self, move: Any, parts: Sequence[_Part], results: Results) -> bool:
         """One request for all pages of a round. Returns whether all were moved."""
         keys = concatenate([_keys(part) for part in parts])
         offsets = [offset for part in parts for offset in _offsets(part)]
         lengths = [
             size for part in parts for size in part.pages.form.sizes_bytes * len(part.pages.hashes)
         ]
-        statuses: list[Status] = move(keys, self._region, offsets, lengths)
-        at = 0
-        complete = True
-        for part in parts:
-            form, pages = part.pages.form, len(part.pages.hashes)
-            of_pool = statuses[at : at + pages * len(form.suffixes)]
-            at += len(of_pool)
-            moved = whole_pages(of_pool, pages, len(form.suffixes))
-            explain(self._log_rarely, done, form.name, moved, of_pool)
-            begin = counts[part.number]
-            counts[part.number] += pages
-            results[part.number][begin : begin + pages] = moved
-            complete = complete and all(moved)
-        return complete
+        statuses = move(keys, self._region, offsets, lengths)
+        return results.add([(part.number, part.pages) for part in parts], statuses)
 
     # --- copies ----------------------------------------------------------------------------
 

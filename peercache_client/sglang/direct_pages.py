@@ -6,16 +6,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from peercache_client import Client, Region, Status, cuda
+from peercache_client import Client, Region, cuda
 from peercache_client.device import Layout, Rows
-from peercache_client.packed_keys import pack_with_suffixes
+from peercache_client.packed_keys import PackedKeys, concatenate, pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.sglang.device_forms import DeviceForm, LayerPages
-from peercache_client.sglang.device_pages import PoolPages, wait_for
-from peercache_client.sglang.outcomes import explain, whole_pages
+from peercache_client.sglang.device_pages import PoolPages, Results, wait_for
 
 # Of one request, whose timeout is that of a call.
-_REQUEST_BYTES: Final = 256 << 20
+_REQUEST_BYTES: Final = 1 << 30
 
 
 class DirectPages:
@@ -37,15 +36,17 @@ class DirectPages:
         self._layers = layers
         self._log_rarely = log_rarely
         self._regions: dict[int, Region] = {}  # by the address of the allocation
-        self._layouts = {
-            form.name: [
-                Layout([self._rows(form, each) for each in of_piece])
-                for of_piece in _by_piece(form)
-            ]
-            for form in forms
-        }
+        self._layouts = {form.name: self._layouts_of(form) for form in forms}
 
-    def _rows(self, form: DeviceForm, layer: LayerPages) -> Rows:
+    def _layouts_of(self, form: DeviceForm) -> list[Layout]:
+        """One for each piece."""
+        pieces: list[list[Rows]] = [[] for _ in form.sizes_bytes]
+        for number in range(self._layers):
+            for layer in form.arriving(number):
+                pieces[layer.piece].append(self._rows(form, layer, number))
+        return [Layout(rows) for rows in pieces]
+
+    def _rows(self, form: DeviceForm, layer: LayerPages, number: int) -> Rows:
         unit = form.unit.itemsize
         pages, rows, units = layer.pages.shape
         page_stride, row_pitch = (unit * each for each in layer.pages.stride()[:2])
@@ -69,35 +70,52 @@ class DirectPages:
             rows,
             row_pitch if rows > 1 else 0,
             page_pitch if rows > 1 else 0,
+            stage=number,
         )
 
     def set(self, wanted: Sequence[PoolPages], ready: Sequence[Any]) -> list[list[bool]]:
         wait_for(ready)
-        return [self._move("set", self._client.batch_set_device, pages) for pages in wanted]
+        results = Results(wanted, "set", self._log_rarely)
+        for some in _requests(wanted):
+            if not results.add(some, self._client.batch_set_device(*self._request(some))):
+                break
+        return results.of_all()
 
     def get(
         self, wanted: Sequence[PoolPages], ready: Sequence[Any], landed: Callable[[int], None]
     ) -> list[list[bool]]:
         wait_for(ready)
-        results = [self._move("got", self._client.batch_get_device, pages) for pages in wanted]
-        if all(map(all, results)):
-            for layer in range(self._layers):
-                landed(layer)
-        return results
+        results = Results(wanted, "got", self._log_rarely)
+        told = 0
 
-    def _move(self, done: str, move: Any, pages: PoolPages) -> list[bool]:
-        form = pages.form
-        result: list[bool] = []
-        for some in _requests(pages):
-            by_piece: list[list[Status]] = [
-                move(pack_with_suffixes(some.hashes, (suffix,)), layout, some.numbers)
-                for suffix, layout in zip(form.suffixes, self._layouts[form.name], strict=True)
-            ]
-            statuses = [status for of_page in zip(*by_piece, strict=True) for status in of_page]
-            moved = whole_pages(statuses, len(some.hashes), len(form.suffixes))
-            explain(self._log_rarely, done, form.name, moved, statuses)
-            result += moved
-        return result
+        def tell(layers: int) -> None:
+            nonlocal told
+            while told < layers:
+                landed(told)
+                told += 1
+
+        requests = list(_requests(wanted))
+        for some in requests:
+            last = some is requests[-1]
+            got = self._client.batch_get_device(*self._request(some), landed=tell if last else None)
+            if not results.add(some, got):
+                break
+        else:
+            tell(self._layers)
+        return results.of_all()
+
+    def _request(
+        self, some: Sequence[tuple[int, PoolPages]]
+    ) -> tuple[PackedKeys, list[Layout], list[int]]:
+        """Keys, layouts and numbers of all pieces of these pages."""
+        keys = [pack_with_suffixes(pages.hashes, pages.form.suffixes) for _, pages in some]
+        layouts: list[Layout] = []
+        numbers: list[int] = []
+        for _, pages in some:
+            of_page = self._layouts[pages.form.name]
+            layouts += of_page * len(pages.numbers)
+            numbers += [number for number in pages.numbers for _ in of_page]
+        return concatenate(keys), layouts, numbers
 
     def close(self) -> None:
         for region in self._regions.values():
@@ -105,16 +123,21 @@ class DirectPages:
                 region.close()
 
 
-def _by_piece(form: DeviceForm) -> list[list[LayerPages]]:
-    """The layers of each piece, in order."""
-    pieces: list[list[LayerPages]] = [[] for _ in form.sizes_bytes]
-    for layer in form.arriving(None):
-        pieces[layer.piece].append(layer)
-    return pieces
-
-
-def _requests(pages: PoolPages) -> Iterator[PoolPages]:
-    step = max(1, _REQUEST_BYTES // pages.form.page_bytes)
-    for begin in range(0, len(pages.hashes), step):
-        end = begin + step
-        yield PoolPages(pages.form, pages.hashes[begin:end], pages.numbers[begin:end])
+def _requests(wanted: Sequence[PoolPages]) -> Iterator[list[tuple[int, PoolPages]]]:
+    """Pages of pools, by their numbers in `wanted`."""
+    some: list[tuple[int, PoolPages]] = []
+    used = 0
+    for number, pages in enumerate(wanted):
+        begin, total = 0, len(pages.hashes)
+        while begin < total:
+            left = -(-(_REQUEST_BYTES - used) // pages.form.page_bytes)
+            end = min(total, begin + left)
+            part = PoolPages(pages.form, pages.hashes[begin:end], pages.numbers[begin:end])
+            some.append((number, part))
+            used += (end - begin) * pages.form.page_bytes
+            begin = end
+            if used >= _REQUEST_BYTES:
+                yield some
+                some, used = [], 0
+    if some:
+        yield some

@@ -210,6 +210,69 @@ def test_a_layout_that_is_wrong_moves_nothing(
         assert client.batch_exists(keys) == 0
 
 
+@pytest.mark.parametrize("place", [0, 1], ids=["from the pool", "from a peer"])
+def test_layers_land_one_by_one(nodes: Cluster, place: int) -> None:
+    keys = keys_of("stages", PAGES)
+    with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
+        assert all(store(pages, client, keys))
+        expected = bytes(pages.gpu.bytes)
+    with client_of(nodes[place]) as client, layered_pages(client, PAGES) as pages:
+        held = 2 * pages.layer_bytes
+        pages.gpu.fault(held=1, held_from=held)
+        told = []
+
+        def landed(stages: int) -> None:
+            told.append(stages)
+            if stages == 2:  # the call cannot have ended
+                assert pages.gpu.bytes[:held] == expected[:held]
+                assert pages.gpu.bytes[held:] == bytes(pages.gpu.size - held)
+                pages.gpu.fault(held=0)
+
+        assert all(client.batch_get_device(keys, pages.layout, range(PAGES), landed=landed))
+        assert told == [1, 2, 3, 4]
+        assert pages.gpu.bytes == expected
+        told.clear()
+        missing = [*keys[1:], b"nowhere"]
+        got = client.batch_get_device(missing, pages.layout, range(PAGES), landed=landed)
+        assert got == [Status.ok] * (PAGES - 1) + [Status.absent]
+        assert not told
+
+
+def test_a_call_ends_when_it_cannot_tell_what_has_landed(nodes: Cluster) -> None:
+    keys = keys_of("raises", PAGES)
+    with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
+        assert all(store(pages, client, keys))
+
+        def landed(stages: int) -> None:
+            raise ValueError(stages)
+
+        with pytest.raises(ValueError, match="1"):
+            client.batch_get_device(keys, pages.layout, range(PAGES), landed=landed)
+        check(pages, client, keys)
+
+
+def test_pages_of_unlike_layouts_go_in_one_call(nodes: Cluster) -> None:
+    keys = keys_of("layouts", 2 * PAGES)
+    with (
+        client_of(nodes[0]) as client,
+        layered_pages(client, PAGES) as one,
+        layered_pages(client, PAGES) as other,
+    ):
+        contents = [content(key, one.page_bytes) for key in keys]
+        numbers = [*range(PAGES)] * 2
+        for pages, some in ((one, contents[:PAGES]), (other, contents[PAGES:])):
+            for number, page in enumerate(some):
+                pages.put(number, page)
+        layouts = [one.layout] * PAGES + [other.layout] * PAGES
+        assert all(client.batch_set_device(keys, layouts, numbers))
+        swapped = [other.layout] * PAGES + [one.layout] * PAGES
+        assert all(client.batch_get_device(keys, swapped, numbers))
+        for pages, some in ((other, contents[:PAGES]), (one, contents[PAGES:])):
+            assert [pages.page(number) for number in range(PAGES)] == some
+        twice = client.batch_get_device(keys[:2], [one.layout] * 2, [0, 0])
+        assert twice == [Status.ok, Status.bad_range]
+
+
 def _set_and_hang(socket_path: str) -> None:
     with Client(socket_path, "gpu", timeout_s=60) as client, layered_pages(client, PAGES) as pages:
         pages.gpu.fault(held=1)

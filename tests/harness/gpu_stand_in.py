@@ -12,7 +12,7 @@ from peercache_client import Client
 from peercache_client.device import DeviceMemory, Kind, Layout, Rows
 
 _FAULTS_BYTES = 4096  # behind the memory: native/device/stand_in.h
-_FAULTS = ("delay_us", "fail_after", "backwards", "held")
+_FAULTS = ("delay_us", "fail_after", "backwards", "held", "held_from")
 
 
 class GpuStandIn:
@@ -30,7 +30,7 @@ class GpuStandIn:
         self.memory = DeviceMemory(Kind.stand_in, size, bytes([number] * 16), fd=self.fd)
 
     def fault(self, **values: int) -> None:
-        """Sets some of delay_us, fail_after, backwards and held."""
+        """Sets some of these: native/device/stand_in.h."""
         for name, value in values.items():
             struct.pack_into("<I", self._map, self.size + 4 * _FAULTS.index(name), value)
 
@@ -64,6 +64,7 @@ class LayeredPages:
                     rows=self.TOKENS,
                     row_pitch=self.ROW,
                     page_pitch=self.LAYERS * self.ROW,
+                    stage=layer,
                 )
                 for layer in range(self.LAYERS)
             ]

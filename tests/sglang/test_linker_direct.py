@@ -5,6 +5,7 @@ from typing import Any
 
 import pages
 import pytest
+import torch
 from controller_node import Shape
 from harness.cluster import Cluster
 from harness.fixtures import FAST
@@ -71,3 +72,25 @@ def test_a_lost_device_ends_only_the_loads_of_its_pass(make_linker: Any, nodes: 
     [loading] = other.admit(other.match(tokens))
     assert other.forward(loading) == [loading.req]
     assert nodes[1].status()["ipc"]["regions_lost"] > 0
+
+
+def test_layers_land_one_by_one(make_linker: Any) -> None:
+    """A forward pass computes with the first layers while the last one is under way."""
+    stand_in = TensorsOnStandIn()
+    one = make_linker(0, Shape(), model="layers")
+    other = make_linker(1, Shape(), model="layers", stand_in=stand_in)
+    tokens = pages.tokens("layers", 96)
+    assert one.prefill(tokens)
+    *firsts, last = other.layers()
+    stand_in.gpu.fault(held=1, held_from=last.data_ptr() - stand_in.address)
+    [loading] = other.admit(other.match(tokens))
+    for layer in range(other.counter.num_layers - 1):
+        other.counter.wait_until(layer)
+    # K of the last layer may be there.
+    number = len(firsts) // 2
+    for tensor, rows in zip(firsts[:number], other.expected(tokens), strict=False):
+        assert torch.equal(tensor[loading.slots], rows)
+    assert not other.counter.futures[loading.batch][-1].done()
+    stand_in.gpu.fault(held=0)
+    assert other.forward(loading) == []
+    assert other.holds(loading, tokens)

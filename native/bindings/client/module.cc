@@ -53,6 +53,9 @@ auto while_others_run(Wait wait) {
 // Other threads and signal handlers run while it waits.
 class PythonWaits : public Waits {
  public:
+  PythonWaits() = default;
+  explicit PythonWaits(const nb::object& landed) : landed_(landed) {}
+
   bool ready(int fd, short events, TimePoint until) override {
     while (true) {
       const TimePoint now = Clock::now();
@@ -77,6 +80,13 @@ class PythonWaits : public Waits {
     const timespec wanted = {0, time.count() * 1000};
     while_others_run([&] { return ::nanosleep(&wanted, nullptr); });
   }
+
+  void landed(uint32_t count) override {
+    if (landed_.is_valid() && !landed_.is_none()) landed_(count);
+  }
+
+ private:
+  nb::object landed_;
 };
 
 // `at_s`: seconds of Python's time.monotonic().
@@ -96,7 +106,7 @@ std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size(
 
 nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tuple& body,
               const nb::list& segments, double end_s, std::optional<double> silence_s,
-              const nb::bytes& caller) {
+              const nb::bytes& caller, const nb::object& landed) {
   Request request;
   request.op = static_cast<ipc::Op>(op);
   request.flags = static_cast<uint16_t>(flags);
@@ -114,7 +124,7 @@ nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tup
   request.end = time_point(end_s);
   request.caller = span_of(caller);
   if (silence_s) request.silence = microseconds(static_cast<int64_t>(*silence_s * 1e6));
-  PythonWaits waits;
+  PythonWaits waits(landed);
   Answer reply = session.ask(request, waits);
   return nb::make_tuple(static_cast<int>(reply.outcome), static_cast<int>(reply.error), reply.value,
                         bytes_of(reply.body));
@@ -209,7 +219,8 @@ NB_MODULE(_ipc, module) {
           },
           nb::arg("path"), nb::arg("namespace_"), nb::arg("name"))
       .def("ask", &ask, nb::arg("op"), nb::arg("flags"), nb::arg("count"), nb::arg("body"),
-           nb::arg("segments"), nb::arg("end"), nb::arg("silence_s").none(), nb::arg("caller"))
+           nb::arg("segments"), nb::arg("end"), nb::arg("silence_s").none(), nb::arg("caller"),
+           nb::arg("landed").none())
       .def(
           "note_took",
           [](Session& session, int op, double seconds) {

@@ -1,65 +1,151 @@
 #include "engine/paths/device_pages.h"
 
+#include <algorithm>
+#include <deque>
+#include <exception>
 #include <memory>
-#include <stdexcept>
+#include <new>
+#include <vector>
 
 namespace peercached {
 namespace {
 
-// The pages of one operation. It bounds how long a copy goes on behind the deadline.
-constexpr uint64_t kStepBytes = 32 << 20;
-constexpr size_t kStepPieces = 16'384;
+// Of one step. Two of them bound how long a copy goes on behind the deadline.
+constexpr uint64_t kStepBytes = 16 << 20;
+constexpr size_t kStepPieces = 8192;
+constexpr size_t kStepsAtOnce = 2;
 
-// By layer, as an engine needs them.
-std::vector<device::Piece> pieces_of(std::span<const DevicePage> pages) {
-  const std::vector<DeviceLayout::Rows>& layout = pages[0].page->layout->rows;
-  std::vector<device::Piece> pieces;
-  pieces.reserve(layout.size() * pages.size());
-  for (const DeviceLayout::Rows& rows : layout) {
+class Steps {
+ public:
+  Steps(device::Devices& devices, device::Direction direction, WriteGate& gate, Deadline deadline,
+        const TellStages* tell)
+      : devices_(devices), direction_(direction), gate_(gate), deadline_(deadline), tell_(tell) {}
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+  ~Steps() { end_all(); }
+
+  // Begins to copy as many of these pages as make a step: all their Rows, or those of one stage.
+  // Returns the others.
+  std::span<const DevicePage> begin(std::span<const DevicePage> pages, const uint32_t* stage) {
+    if (under_way_.size() == kStepsAtOnce) end_one();
+    pieces_.clear();
+    size_t count = 0;
+    for (uint64_t bytes = 0; count < pages.size() && bytes < kStepBytes; ++count) {
+      const DeviceLayout& layout = *pages[count].page->layout;
+      const auto all = stage == nullptr ? std::span(layout.rows) : layout.of_stage(*stage);
+      if (count > 0 && pieces_.size() + all.size() > kStepPieces) break;
+      for (const DeviceLayout::Rows& rows : all) bytes += add(pages[count], rows);
+    }
+    const auto step = pages.first(count);
+    if (!pieces_.empty()) start(step);
+    return pages.subspan(count);
+  }
+
+  // The stages below `count` have been begun.
+  void tell_when_ended(uint32_t count) {
+    if (under_way_.empty())
+      tell(count);
+    else
+      under_way_.back().landed = count;
+  }
+
+  void end_all() {
+    while (!under_way_.empty()) end_one();
+  }
+
+ private:
+  struct Step {
+    std::span<const DevicePage> pages;
+    std::unique_ptr<device::Copies> copies;
+    uint32_t landed = 0;  // stages, when this step has ended
+  };
+
+  uint64_t add(const DevicePage& one, const DeviceLayout::Rows& rows) {
+    pieces_.push_back({rows.memory, rows.at + one.page->number * rows.page_stride,
+                       one.host + rows.page_at, rows.row_bytes, rows.rows, rows.row_pitch,
+                       rows.page_pitch});
+    return uint64_t{rows.rows} * rows.row_bytes;
+  }
+
+  void start(std::span<const DevicePage> pages) {
+    if (lost_) return fail(pages, PageStatus::region_lost);
+    under_way_.push_back({pages, nullptr});
+    PageStatus status = PageStatus::deadline;
+    if (!deadline_.passed() && gate_.enter()) {
+      try {
+        under_way_.back().copies = devices_.start(direction_, pieces_);
+        return;
+      } catch (const std::exception&) {  // of memory, or of a device that was lost before
+        status = PageStatus::error;
+        gate_.leave();
+      }
+    }
+    under_way_.pop_back();
+    fail(pages, status);
+  }
+
+  void end_one() {
+    const Step step = std::move(under_way_.front());
+    under_way_.pop_front();
+    const device::Outcome outcome = step.copies->wait_until(TimePoint::max());
+    gate_.leave();
+    lost_ = lost_ || outcome == device::Outcome::lost;
+    if (outcome != device::Outcome::done)
+      fail(step.pages, lost_ ? PageStatus::region_lost : PageStatus::error);
+    else if (step.landed != 0)
+      tell(step.landed);
+  }
+
+  void fail(std::span<const DevicePage> pages, PageStatus status) {
+    failed_ = true;
     for (const DevicePage& one : pages) {
-      pieces.push_back({rows.memory, rows.at + one.page->number * rows.page_stride,
-                        one.host + rows.page_at, rows.row_bytes, rows.rows, rows.row_pitch,
-                        rows.page_pitch});
+      if (one.page->status == PageStatus::ok) one.page->status = status;
     }
   }
-  return pieces;
-}
 
-PageStatus copied(device::Devices& devices, device::Direction direction,
-                  std::span<const DevicePage> pages) noexcept {
-  try {
-    const auto copies = devices.start(direction, pieces_of(pages));
-    switch (copies->wait_until(TimePoint::max())) {
-      case device::Outcome::done:
-        return PageStatus::ok;
-      case device::Outcome::lost:
-        return PageStatus::region_lost;
-      default:
-        return PageStatus::error;
-    }
-  } catch (const std::exception&) {
-    return PageStatus::error;  // of memory, or of a device that was lost before
+  void tell(uint32_t count) const {
+    if (tell_ != nullptr && !failed_) (*tell_)(count);
   }
-}
+
+  device::Devices& devices_;
+  const device::Direction direction_;
+  WriteGate& gate_;
+  const Deadline deadline_;
+  const TellStages* const tell_;
+  std::vector<device::Piece> pieces_;  // of the step that is begun
+  std::deque<Step> under_way_;
+  bool failed_ = false, lost_ = false;
+};
 
 }  // namespace
 
 void copy_device_pages(device::Devices& devices, device::Direction direction,
-                       std::span<const DevicePage> pages, WriteGate& gate, Deadline deadline) {
-  while (!pages.empty()) {
-    size_t step = 0;
-    uint64_t bytes = 0;
-    const size_t rows = pages[0].page->layout->rows.size();
-    while (step < pages.size() && bytes < kStepBytes && step * rows < kStepPieces)
-      bytes += pages[step++].page->length;
-    PageStatus status = PageStatus::deadline;
-    if (!deadline.passed() && gate.enter()) {
-      status = copied(devices, direction, pages.first(step));  // throws nothing
-      gate.leave();
-    }
-    for (const DevicePage& one : pages.first(step)) one.page->status = status;
-    pages = pages.subspan(step);
+                       std::span<const DevicePage> pages, WriteGate& gate, Deadline deadline,
+                       const TellStages* tell) {
+  uint32_t stages = 1;
+  for (const DevicePage& one : pages) {
+    one.page->status = PageStatus::ok;
+    if (tell != nullptr) stages = std::max(stages, one.page->layout->rows.back().stage + 1);
   }
+  try {
+    Steps steps(devices, direction, gate, deadline, tell);
+    for (uint32_t stage = 0; stage < stages; ++stage) {
+      for (auto left = pages; !left.empty();)
+        left = steps.begin(left, tell != nullptr ? &stage : nullptr);
+      steps.tell_when_ended(stage + 1);
+    }
+    steps.end_all();
+  } catch (const std::bad_alloc&) {
+    for (const DevicePage& one : pages) one.page->status = PageStatus::error;
+  }
+}
+
+void land_device_pages(device::Devices& devices, GetPages& get, std::span<const DevicePage> pages) {
+  const bool last = get.shared.device_pages_left == pages.size();
+  copy_device_pages(devices, device::Direction::to_device, pages, *get.context.gate,
+                    get.context.deadline, last ? get.context.tell_stages : nullptr);
+  get.shared.device_pages_left -= static_cast<size_t>(std::ranges::count_if(
+      pages, [](const DevicePage& one) { return one.page->status == PageStatus::ok; }));
 }
 
 }  // namespace peercached

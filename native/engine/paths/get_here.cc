@@ -97,8 +97,7 @@ void GetHere::copy_to_device(GetPages& get, std::span<const PinnedPage> pins,
                              std::span<const size_t> index, std::span<const size_t> found) const {
   std::vector<DevicePage> pages;
   for (const size_t k : found) pages.push_back({&get.pages[index[k]], pins[k].payload()});
-  copy_device_pages(*devices, device::Direction::to_device, pages, *get.context.gate,
-                    get.context.deadline);
+  land_device_pages(*devices, get, pages);
 }
 
 void GetHere::from_disk(GetPages& get) const {

@@ -29,8 +29,9 @@ struct FoundPages {
 struct GetPages {
   // Shared by all threads of one get.
   struct Shared {
-    Counter landed_bytes;               // from any holder
-    std::atomic<int> threads_left{16};  // for holders that are read apart
+    Counter landed_bytes;                      // from any holder
+    std::atomic<int> threads_left{16};         // for holders that are read apart
+    std::atomic<size_t> device_pages_left{0};  // that have not landed
   };
 
   const RequestContext& context;

@@ -17,6 +17,7 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) const
   const bool has_parent = !context.parent_key.empty();
   const Digest parent = has_parent ? digest_of(ns.key, context.parent_key) : Digest{};
   GetPages::Shared shared;
+  shared.device_pages_left = pages.size();
   GetPages get{context, shared,  counters, locations,        has_parent ? &parent : nullptr,
                pages,   digests, ns.epoch, running.changes()};
   get.looked.asked = count_undecided(pages);
@@ -46,7 +47,8 @@ void GetPath::through_bounce(GetPages& get) const {
     if (status == PageStatus::deadline) left.push_back(i);
   }
   for (size_t next = 0; next < left.size();) {
-    std::optional<Bounce::Slot> slot = bounce.take(get.context.deadline);
+    const device::DeviceId& device = get.pages[left[next]].layout->rows[0].memory->device();
+    std::optional<Bounce::Slot> slot = bounce.take(device, get.context.deadline);
     if (!slot) return;
     // Pending are only the pages of this round.
     for (uint64_t used = 0; next < left.size(); ++next) {

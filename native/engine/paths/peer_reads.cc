@@ -131,8 +131,7 @@ void PeerReads::copy_to_device(GetPages& get, Batches& sent) const {
     ops.push_back(&sent.ops[o]);
   }
   if (pages.empty()) return;
-  copy_device_pages(*devices, device::Direction::to_device, pages, *get.context.gate,
-                    get.context.deadline);
+  land_device_pages(*devices, get, pages);
   for (size_t k = 0; k < ops.size(); ++k) ops[k]->status = pages[k].page->status;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/identity.h"
@@ -44,7 +45,7 @@ inline void mark_duplicates(std::span<const Digest> digests, std::span<PageRef> 
 
 // Pages of one `get` with overlapping destinations cannot both be right: the later of two, by
 // address, becomes bad_range. Sorts only if the pages do not come in ascending order. Of pages of a
-// device, two with the same number overlap.
+// device, two with the same layout and number overlap.
 inline void mark_overlaps(std::span<PageRef> pages) {
   std::vector<PageRef*> order;
   order.reserve(pages.size());
@@ -52,7 +53,8 @@ inline void mark_overlaps(std::span<PageRef> pages) {
     if (page.status == PageStatus::pending) order.push_back(&page);
   }
   auto before = [](const PageRef* a, const PageRef* b) {
-    return a->layout != nullptr ? a->number < b->number : a->memory < b->memory;
+    return a->layout != nullptr ? std::pair(a->layout, a->number) < std::pair(b->layout, b->number)
+                                : a->memory < b->memory;
   };
   if (!std::is_sorted(order.begin(), order.end(), before)) {
     std::stable_sort(order.begin(), order.end(), before);
@@ -61,7 +63,8 @@ inline void mark_overlaps(std::span<PageRef> pages) {
   const PageRef* last = nullptr;
   for (PageRef* page : order) {
     if (page->layout != nullptr) {
-      if (last != nullptr && last->number == page->number) page->status = PageStatus::bad_range;
+      if (last != nullptr && last->layout == page->layout && last->number == page->number)
+        page->status = PageStatus::bad_range;
       last = page;
     } else if (page->memory < end) {
       page->status = PageStatus::bad_range;

@@ -27,7 +27,10 @@ class TestWaits : public Waits {
   }
   void pause(std::chrono::microseconds time) override { std::this_thread::sleep_for(time); }
 
+  void landed(uint32_t count) override { stages.push_back(count); }
+
   std::function<void()> interrupt;
+  std::vector<uint32_t> stages;
 };
 
 class SessionTest : public IpcTest {

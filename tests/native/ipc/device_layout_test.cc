@@ -18,22 +18,27 @@ struct Allocation final : device::Memory {
 };
 
 // Two layers of eight pages. A page has four tokens, each of both layers: rows of 100 bytes.
-constexpr uint64_t kRow = 100, kTokens = 4, kPage = 2 * kTokens * kRow, kLayer = 8 * kTokens * kRow;
+constexpr uint32_t kRow = 100, kTokens = 4, kPage = 2 * kTokens * kRow, kLayer = 8 * kTokens * kRow;
 
 struct Layouts : ::testing::Test {
   Allocation memory{2 * kLayer}, other{2 * kLayer};
-  DeviceLayout layout{{{{0, kTokens* kRow, kRow, kTokens, kRow, 0, 2 * kRow}, &memory},
-                       {{kLayer, kTokens* kRow, kRow, kTokens, kRow, kRow, 2 * kRow}, &memory}}};
+  DeviceLayout layout{{{{0, kTokens* kRow, kRow, kRow, kTokens, 0, 2 * kRow}, &memory},
+                       {{kLayer, kTokens* kRow, kRow, kRow, kTokens, kRow, 2 * kRow}, &memory}}};
 
+  static uint64_t pages_of(DeviceLayout one, uint32_t page_bytes) {
+    one.page_bytes = page_bytes;
+    count_pages({&one, 1});
+    return one.pages;
+  }
   uint64_t changed(const std::function<void(DeviceLayout::Rows&)>& change) {
     DeviceLayout wrong = layout;
     change(wrong.rows[1]);
-    return page_numbers(wrong, kPage);
+    return pages_of(wrong, kPage);
   }
 };
 
 TEST_F(Layouts, HaveThePagesThatFitIntoTheMemory) {
-  EXPECT_EQ(page_numbers(layout, kPage), 8u);
+  EXPECT_EQ(pages_of(layout, kPage), 8u);
   EXPECT_EQ(changed([](auto& rows) { rows.at += 1; }), 7u);
   EXPECT_EQ(changed([](auto& rows) { rows.page_stride *= 2; }), 4u);
   EXPECT_EQ(changed([&](auto& rows) { rows.memory = &other; }), 8u);
@@ -41,18 +46,18 @@ TEST_F(Layouts, HaveThePagesThatFitIntoTheMemory) {
 
 TEST_F(Layouts, MayInterleaveTheirRowsInMemory) {
   // Token by token in memory as well.
-  DeviceLayout mixed{{{{0, kPage, kRow, kTokens, 2 * kRow, 0, 2 * kRow}, &memory},
-                      {{kRow, kPage, kRow, kTokens, 2 * kRow, kRow, 2 * kRow}, &memory}}};
-  EXPECT_EQ(page_numbers(mixed, kPage), 8u);
+  DeviceLayout mixed{{{{0, kPage, 2 * kRow, kRow, kTokens, 0, 2 * kRow}, &memory},
+                      {{kRow, kPage, 2 * kRow, kRow, kTokens, kRow, 2 * kRow}, &memory}}};
+  EXPECT_EQ(pages_of(mixed, kPage), 8u);
 }
 
 TEST_F(Layouts, ThatDoNotFillAPageAreWrong) {
-  EXPECT_EQ(page_numbers(layout, kPage - 1), 0u);
-  EXPECT_EQ(page_numbers(layout, kPage + 1), 0u);
+  EXPECT_EQ(pages_of(layout, kPage - 1), 0u);
+  EXPECT_EQ(pages_of(layout, kPage + 1), 0u);
   EXPECT_EQ(changed([](auto& rows) { rows.page_at = 0; }), 0u) << "two rows at one place";
   EXPECT_EQ(changed([](auto& rows) { rows.page_at += 1; }), 0u) << "beyond the end";
   EXPECT_EQ(changed([](auto& rows) { rows.page_pitch = 0; }), 0u);
-  EXPECT_EQ(changed([](auto& rows) { rows.page_pitch = UINT64_MAX; }), 0u);
+  EXPECT_EQ(changed([](auto& rows) { rows.page_pitch = UINT32_MAX; }), 0u);
   EXPECT_EQ(changed([](auto& rows) { rows.row_bytes = 0; }), 0u);
   EXPECT_EQ(changed([](auto& rows) { rows.rows = 0; }), 0u);
   EXPECT_EQ(changed([](auto& rows) { rows.rows = UINT32_MAX; }), 0u);
@@ -64,6 +69,30 @@ TEST_F(Layouts, ThatOverlapInMemoryAreWrong) {
   EXPECT_EQ(changed([](auto& rows) { rows.row_pitch = kRow - 1; }), 0u);
   EXPECT_EQ(changed([](auto& rows) { rows.page_stride = 0; }), 0u) << "all pages at one place";
   EXPECT_EQ(changed([](auto& rows) { rows.page_stride -= 1; }), 0u);
+}
+
+TEST_F(Layouts, OfOneRequestMayNotOverlapInMemory) {
+  std::vector<DeviceLayout> two(2, layout);
+  for (DeviceLayout& one : two) one.page_bytes = kPage;
+  count_pages(two);
+  EXPECT_EQ(two[0].pages, 0u);
+  for (DeviceLayout::Rows& rows : two[1].rows) rows.memory = &other;
+  count_pages(two);
+  EXPECT_EQ(two[0].pages, 8u);
+  EXPECT_EQ(two[1].pages, 8u);
+  two[1].rows[0].page_at = kRow;  // a hole
+  count_pages(two);
+  EXPECT_EQ(two[0].pages, 8u);
+  EXPECT_EQ(two[1].pages, 0u);
+}
+
+TEST_F(Layouts, GiveTheRowsOfAStage) {
+  layout.rows[1].stage = 3;
+  EXPECT_EQ(layout.of_stage(0).data(), &layout.rows[0]);
+  EXPECT_EQ(layout.of_stage(3).data(), &layout.rows[1]);
+  EXPECT_EQ(layout.of_stage(3).size(), 1u);
+  EXPECT_TRUE(layout.of_stage(1).empty());
+  EXPECT_EQ(changed([](auto& rows) { rows.stage = kRowsMax; }), 0u);
 }
 
 TEST_F(Layouts, BeyondTheirMemoryAreWrong) {

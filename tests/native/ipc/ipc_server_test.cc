@@ -158,8 +158,8 @@ TEST_F(IpcWorker, RegionOfADeviceIsUnregisteredOnceNoGetUsesIt) {
   append(body, uint64_t{3});    // the page's number
   append(body, uint32_t{100});  // its length
   body += "k";
-  append(body, ipc::Rows{0, 100, 100, 1, 0, 0, 0});
-  append(body, uint32_t{1});
+  append(body, ipc::Rows{0, 100, 0, 100, 1, 0, 0});
+  for (int i = 0; i < 2; ++i) append(body, uint32_t{1});  // rows of the layout, layouts
   handler.shut_door();
   getter.send_bytes(getter.head(Op::get, static_cast<uint32_t>(body.size()), 1, kFlagLayout) +
                     body);

@@ -74,7 +74,7 @@ TEST(Request, TimeOfAPinFollowsItsKeysAndIsCutToTheLongestPin) {
   EXPECT_THROW(parse_pages(header_of(Op::pin, "xy", 0), bytes_of("xy")), RequestError);
 }
 
-TEST(Request, ALayoutHasOneRegionForEachOfItsRows) {
+TEST(Request, LayoutsHaveOneRegionForEachOfTheirRows) {
   const auto append = [](std::string& to, const auto& value) {
     to.append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
@@ -84,25 +84,42 @@ TEST(Request, ALayoutHasOneRegionForEachOfItsRows) {
   for (const uint64_t number : {40ull, 41ull}) append(body, number);
   for (const uint32_t length : {300u, 300u}) append(body, length);
   body += "onethree";
-  for (uint64_t i = 0; i < 3; ++i) append(body, Rows{i, 10, 100, 1, 0, i * 100, 0});
-  append(body, uint32_t{3});
+  for (uint32_t i = 0; i < 3; ++i) append(body, Rows{i, 10, 0, 100, 1, i * 100, 0});
+  const std::string rows = body;
+  for (const uint32_t count : {2u, 1u, 2u}) append(body, count);
   const RequestHeader header = header_of(Op::get, body, 2, kFlagLayout);
   EXPECT_NO_THROW(check_header(header));
   const PageColumns pages = parse_pages(header, bytes_of(body));
+  EXPECT_EQ(pages.layouts, 2u);
   EXPECT_EQ(pages.layout_rows, 3u);
+  EXPECT_EQ(pages.rows_of_layout[0], 2u);
   EXPECT_EQ(pages.regions[2], 9u);
   EXPECT_EQ(pages.offsets[1], 41u);
   EXPECT_EQ(pages.lengths[1], 300u);
-  EXPECT_EQ(pages.layout[2].page_at, 200u);
+  EXPECT_EQ(pages.rows[2].page_at, 200u);
   EXPECT_EQ(pages.keys, "onethree");
   EXPECT_EQ(features_of(header), uint32_t{kFeatureDevice});
-  for (const uint32_t count : {0u, 2u, 4u, kRowsMax + 1, UINT32_MAX}) {
-    std::string other = body.substr(0, body.size() - 4);
-    append(other, count);
+  const std::vector<std::vector<uint32_t>> wrong_counts{{0},
+                                                        {2, 1},
+                                                        {4, 1},
+                                                        {3, 0, 2},
+                                                        {UINT32_MAX, UINT32_MAX, 2},
+                                                        {2, 1, 3},
+                                                        {kRowsMax + 1, 1},
+                                                        {3, kRowsMax + 1},
+                                                        {3, UINT32_MAX}};
+  for (const std::vector<uint32_t>& counts : wrong_counts) {
+    std::string other = rows;
+    for (const uint32_t count : counts) append(other, count);
     EXPECT_THROW(parse_pages(header_of(Op::get, other, 2, kFlagLayout), bytes_of(other)),
                  RequestError)
-        << count;
+        << ::testing::PrintToString(counts);
   }
+  body[rows.size() - 1] = 1;  // the reserved field
+  EXPECT_THROW(parse_pages(header, bytes_of(body)), RequestError);
+  EXPECT_NO_THROW(check_header(header_of(Op::get, body, 2, kFlagLayout | kFlagStages)));
+  EXPECT_THROW(check_header(header_of(Op::get, body, 2, kFlagStages)), RequestError);
+  EXPECT_THROW(check_header(header_of(Op::set, body, 2, kFlagLayout | kFlagStages)), RequestError);
   EXPECT_THROW(check_header(header_of(Op::exists, body, 2, kFlagLayout)), RequestError);
 }
 

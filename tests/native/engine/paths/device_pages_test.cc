@@ -17,9 +17,9 @@ constexpr uint64_t kLayerBytes = kGpuPages * kTokens * kRowBytes;
 struct Gpu {
   explicit Gpu(Engine& engine, uint8_t number = 1) : memory(kLayers * kLayerBytes, number) {
     imported = engine.import_device(memory.handle());
-    for (uint64_t layer = 0; layer < kLayers; ++layer) {
-      layout.rows.push_back({{layer * kLayerBytes, kTokens * kRowBytes, kRowBytes, kTokens,
-                              kRowBytes, layer * kRowBytes, kLayers * kRowBytes},
+    for (uint32_t layer = 0; layer < kLayers; ++layer) {
+      layout.rows.push_back({{layer * kLayerBytes, kTokens * kRowBytes, kRowBytes, kRowBytes,
+                              kTokens, layer * kRowBytes, kLayers * kRowBytes, layer},
                              imported.get()});
     }
   }
@@ -166,6 +166,100 @@ TEST_F(DevicePages, AreAnsweredOnlyWhenNoCopyRuns) {
   EXPECT_EQ(statuses(got), all(PageStatus::ok));
 }
 
+// When it is told of a stage, all pages have it. The next one may be under way, others are not.
+TEST_F(DevicePages, LandStageByStage) {
+  open(64 << 20);
+  Gpu from(a_->engine), to(b_->engine);
+  from.memory.fill(3);
+  const auto names = keys();
+  auto set = from.refs(names);
+  a_->engine.set(a_->context(kPatienceMs), set);
+  for (Side* node : {a_.get(), b_.get()}) {  // from its pool, and from a peer
+    Gpu there(node->engine);
+    there.memory.faults().backwards = 1;
+    RequestContext context = node->context(kPatienceMs);
+    std::vector<uint32_t> told;
+    const TellStages tell = [&](uint32_t count) {
+      told.push_back(count);
+      EXPECT_EQ(
+          std::memcmp(there.memory.bytes().data(), from.memory.bytes().data(), count * kLayerBytes),
+          0);
+    };
+    context.tell_stages = &tell;
+    auto got = there.refs(names);
+    node->engine.get(context, got);
+    EXPECT_EQ(statuses(got), all(PageStatus::ok));
+    EXPECT_EQ(told, (std::vector<uint32_t>{1, 2, 3}));
+  }
+}
+
+TEST_F(DevicePages, TellOfNoStageThatAPageLacks) {
+  open(64 << 20);
+  Pages pages = a_->stored("page ", kGpuPages - 1, kGpuPageBytes);
+  Gpu to(a_->engine);
+  const auto names = keys();
+  std::vector<uint32_t> told;
+  const TellStages tell = [&](uint32_t count) { told.push_back(count); };
+  RequestContext context = a_->context(kPatienceMs);
+  context.tell_stages = &tell;
+  auto got = to.refs(names);
+  a_->engine.get(context, got);
+  EXPECT_EQ(got.back().status, PageStatus::absent);
+  EXPECT_EQ(told, std::vector<uint32_t>{});
+  // The device fails within the second stage.
+  to.memory.faults().fail_after = kGpuPages + 2;
+  got = to.refs(std::span(names).first(kGpuPages - 1));
+  a_->engine.get(context, got);
+  EXPECT_EQ(statuses(got), all(PageStatus::region_lost, kGpuPages - 1));
+  EXPECT_EQ(told, std::vector<uint32_t>{1});
+}
+
+TEST_F(DevicePages, OfUnlikeLayoutsGoInOneCall) {
+  open(64 << 20);
+  Gpu one(a_->engine), other(a_->engine);
+  one.memory.fill(3);
+  other.memory.fill(4);
+  other.layout.rows.resize(1);  // a page is one layer's
+  const auto names = keys();
+  auto set = one.refs(names);
+  for (size_t i = 1; i < kGpuPages; i += 2) {
+    set[i].layout = &other.layout;
+    set[i].length = kTokens * kRowBytes;
+  }
+  other.layout.rows[0].page_pitch = kRowBytes;
+  a_->engine.set(a_->context(kPatienceMs), set);
+  ASSERT_EQ(statuses(set), all(PageStatus::ok));
+  Pages first("page ", 1, kGpuPageBytes), second("page ", 2, kTokens * kRowBytes);
+  a_->get(first);
+  EXPECT_EQ(std::memcmp(first.memory.data(), one.page(0).data(), kGpuPageBytes), 0);
+  EXPECT_EQ(a_->get(second), (std::vector{PageStatus::length_mismatch, PageStatus::ok}));
+  EXPECT_EQ(std::memcmp(second.memory.data() + kTokens * kRowBytes,
+                        other.memory.bytes().data() + kTokens * kRowBytes, kTokens * kRowBytes),
+            0);
+}
+
+// A device that hangs holds no slot that another one needs.
+TEST_F(DevicePages, OfADeviceThatHangsDoNotHoldUpAnother) {
+  open(64 << 20);
+  a_->stored("page ", kGpuPages, kGpuPageBytes);
+  Gpu hanging(b_->engine, 1), other(b_->engine, 2);
+  hanging.memory.faults().held = 1;
+  const auto names = keys();
+  std::vector<std::thread> workers;
+  for (int i = 0; i < 8; ++i) {
+    workers.emplace_back([&] {
+      auto got = hanging.refs(names);
+      b_->engine.get(b_->context(kPatienceMs), got);
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return b_->copying(); }));
+  auto got = other.refs(names);
+  b_->engine.get(b_->context(kPatienceMs), got);
+  EXPECT_EQ(statuses(got), all(PageStatus::ok));
+  hanging.memory.faults().held = 0;
+  for (std::thread& one : workers) one.join();
+}
+
 TEST_F(DevicePages, WithOneNumberTakeOnlyTheFirst) {
   open(64 << 20);
   a_->stored("page ", 2, kGpuPageBytes);
@@ -184,15 +278,20 @@ TEST_F(DevicePages, MoreThanTheBounceHoldsComeInRounds) {
   Pages pages = a_->stored("page ", kCount, kLarge);
   DeviceMemory memory(kCount * kLarge);
   const auto imported = b_->engine.import_device(memory.handle());
-  const DeviceLayout layout{{{{0, kLarge, kLarge, 1, 0, 0, 0}, imported.get()}}};
+  const DeviceLayout layout{{{{0, kLarge, 0, kLarge, 1, 0, 0}, imported.get()}}};
   auto got = pages.refs();
   for (uint64_t i = 0; i < kCount; ++i) {
     got[i].memory = nullptr;
     got[i].layout = &layout;
     got[i].number = i;
   }
-  b_->engine.get(b_->context(kPatienceMs), got);
+  RequestContext context = b_->context(kPatienceMs);
+  std::vector<uint32_t> told;
+  const TellStages tell = [&](uint32_t count) { told.push_back(count); };
+  context.tell_stages = &tell;
+  b_->engine.get(context, got);
   ASSERT_EQ(statuses(got), all(PageStatus::ok, kCount));
+  EXPECT_EQ(told, std::vector<uint32_t>{1}) << "told once, in the last round";
   EXPECT_EQ(std::memcmp(memory.bytes().data(), pages.memory.data(), kCount * kLarge), 0);
 }
 
