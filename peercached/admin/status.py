@@ -157,7 +157,7 @@ class Dropped(Part):
 
 
 class Gpu(Part):
-    """A GPU of this host."""
+    """A GPU that the daemon may use."""
 
     id: str = ""  # its UUID, 32 hexadecimal digits
     name: str = ""
@@ -698,7 +698,7 @@ class Status(Document):
     copies: Copies = Field(default_factory=Copies)
     locations: Locations = Field(default_factory=Locations)
     ipc: Ipc = Field(default_factory=Ipc)
-    gpus: list[Gpu] = []  # of which workers share memory
+    gpus: list[Gpu] = []  # with the key gpu
     workers: list[Worker] = []
     transport: Transport = Field(default_factory=Transport)
     transfer: list[Transfer] = []

@@ -16,9 +16,10 @@ from peercached.admin.status import Status, Worker
 from peercached.config import Config, private
 from peercached.config.values import split_address
 from peercached.data_plane.transport import rdma_devices
-from peercached.doctor import access, firewall, kernel, memory, packages, peers, ports
+from peercached.doctor import access, firewall, gpu, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import ProbeFailed, PyverbsMissing, find_devices
 from peercached.doctor.finding import Finding, Level
+from peercached.doctor.gpu_facts import find_gpus
 from peercached.error_text import reason
 from peercached.names import addresses, is_here, is_literal, is_loopback
 
@@ -33,6 +34,7 @@ def examine(config: Config, status: Status | None, why_no_status: str) -> list[F
     findings += packages.check_packages(_installed("peercached"), _installed("peercache-client"))
     findings += _access(config, status)
     findings += _rdma(config, status)
+    findings += gpu.check_gpus(config.gpu, find_gpus(config.gpu, status))
     free, page_bytes = huge_pages(Path("/proc/meminfo").read_text())
     findings.append(
         memory.check_huge_pages(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peercached.config import Config
-from peercached.doctor import access, firewall, kernel, memory, packages, peers, ports
+from peercached.doctor import access, firewall, gpu, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import Device
 from peercached.doctor.finding import Finding, exit_code
 
@@ -237,3 +237,58 @@ def test_workers_with_more_than_their_group_are_named_and_root_is_not() -> None:
         "the worker sglang (process 3) runs as the daemon's user",
     ]
     assert all(f.level == "warning" and "peercached-workers" in f.remedy for f in found)
+
+
+def gpus_wrong(**known: Any) -> list[tuple[str, str]]:
+    """(check, level) of the faults with `gpu = "cuda"`. Each must have a remedy."""
+    works = {"cards": 2, "driver": gpu.Driver(names=["H100", "H100"])}
+    found = gpu.check_gpus("cuda", gpu.Gpus(**{**works, **known}))
+    wrong = [one for one in found if one.level not in ("ok", "skipped")]
+    assert all(one.remedy for one in wrong)
+    return [(one.check, one.level) for one in wrong]
+
+
+def test_each_fault_of_the_gpu_driver_is_a_failure_with_a_remedy() -> None:
+    assert gpus_wrong() == []
+    for fault in ("library", "calls", "start", "silence"):
+        driver = gpu.Driver(fault=fault, text="the reason")
+        (found,) = gpu.check_gpus("cuda", gpu.Gpus(1, driver=driver))
+        assert (found.level, "the reason" in found.text) == ("failure", True)
+        assert gpus_wrong(driver=driver) == [("GPU driver", "failure")]
+    # Without a GPU, the driver that is missing is no fault of its own.
+    assert gpus_wrong(cards=0, driver=gpu.Driver(fault="library")) == [("GPU", "failure")]
+
+
+def test_gpus_that_the_daemon_has_or_does_not_want_are_told() -> None:
+    (has,) = gpu.check_gpus("cuda", gpu.Gpus(2, used=["H100", "H100"]))
+    assert (has.level, has.text) == ("ok", "the daemon has 2 x H100")
+    (off,) = gpu.check_gpus("off", gpu.Gpus(2))
+    assert (off.level, "2 GPUs of NVIDIA are here" in off.text) == ("ok", True)
+    assert gpu.check_gpus("off", gpu.Gpus())[0].level == "skipped"
+    assert gpu.check_gpus("stand-in", gpu.Gpus())[0].level == "warning"
+
+
+def test_gpu_device_files_are_there_and_open_to_the_daemon() -> None:
+    files: dict[str, bool | None] = {"/dev/nvidiactl": True, "/dev/nvidia-uvm": True}
+    assert gpus_wrong(doors=files) == []
+    files |= {"/dev/nvidia-uvm": None, "/dev/nvidia0": False}
+    assert gpus_wrong(doors=files) == [("GPU files", "failure")] * 2
+    _, absent, shut = gpu.check_gpus("cuda", gpu.Gpus(1, used=["H100"], doors=files))
+    assert ("/dev/nvidia-uvm" in absent.text, "nvidia-modprobe" in absent.remedy) == (True, True)
+    assert ("/dev/nvidia0" in shut.text, "SupplementaryGroups=" in shut.remedy) == (True, True)
+
+
+def test_a_unit_that_hides_gpus_or_workers_is_named_with_its_drop_in() -> None:
+    shipped = {"DevicePolicy": "closed", "DeviceAllow": "char-infiniband_cm rw"}
+    switched_on = {"DevicePolicy": "closed", "DeviceAllow": "x rw, char-nvidia rw"}
+    assert gpus_wrong(unit=shipped) == [("GPU unit", "failure")]
+    assert gpus_wrong(unit=switched_on) == gpus_wrong(unit={"DevicePolicy": "auto"}) == []
+    invisible = {**switched_on, "ProtectProc": "invisible"}
+    assert gpus_wrong(unit=invisible) == [("GPU unit", "warning")]
+    assert gpus_wrong(unit={"PrivateDevices": "yes"}) == [("GPU unit", "failure")]
+
+
+def test_slices_and_gpus_and_workers_that_the_daemon_does_not_see_are_warnings() -> None:
+    assert gpus_wrong(cards=8) == [("GPU driver", "warning")]
+    assert gpus_wrong(cards=8, slices=7) == [("GPU slices", "warning")]
+    assert gpus_wrong(hidden_workers=1) == [("GPU workers", "warning")]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import grp
 import json
+import os
 import pwd
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +20,7 @@ from peercached.admin.status import Health, Status
 from peercached.cli import exits
 from peercached.cli.ctl import main
 from peercached.config import Config
-from peercached.doctor import devices, examine, peers
+from peercached.doctor import cuda_probe, devices, examine, gpu_facts, peers
 from peercached.doctor.devices import Device, ProbeFailed, PyverbsMissing, find_devices
 
 FOUND = [
@@ -32,6 +35,22 @@ FOUND = [
     },
     {"name": "mlx5_1", "numa_node": 0, "error": "Permission denied"},
 ]  # fmt: skip
+
+
+# Enough of NVIDIA's driver for cuda_probe.py; INIT_RESULT is what cuInit returns.
+CUDA = """
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned flags) {
+  const char* result = getenv("INIT_RESULT");
+  if (result && !strcmp(result, "crash")) abort();
+  return result ? atoi(result) : 0;
+}
+int cuGetErrorString(int code, const char** text) { *text = "no device"; return 0; }
+int cuDeviceGetCount(int* count) { *count = 2; return 0; }
+int cuDeviceGet(int* device, int number) { *device = number; return 0; }
+int cuDeviceGetName(char* name, int size, int device) { strcpy(name, "H100"); return 0; }
+"""
 
 
 def python_that(folder: Path, script: str) -> str:
@@ -220,3 +239,52 @@ def test_doctor_help_works_without_the_native_module() -> None:
         "from peercached.cli.ctl import main; main(['doctor', '--help'])"
     )
     assert b"Exit codes" in subprocess.check_output([sys.executable, "-c", script])
+
+
+def test_the_probe_asks_for_the_calls_of_the_data_plane() -> None:
+    source = Path(__file__).parents[3] / "native" / "device" / "cuda_driver.cc"
+    taken = re.findall(r'take\(cuda\.\w+, "(\w+)"\)', source.read_text())
+    assert tuple(taken) == cuda_probe.CALLS
+
+
+def test_a_driver_that_is_missing_old_broken_or_silent_is_told_from_one_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    others = [call for call in cuda_probe.CALLS if f"int {call}(" not in CUDA]
+    source, library = tmp_path / "cuda.c", tmp_path / "libcuda.so.1"
+    source.write_text(CUDA + "".join(f"int {call}(void) {{ return 0; }}\n" for call in others))
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    probe = (sys.executable, "-I", str(Path(cuda_probe.__file__)))
+
+    def told(of: object = library, result: str = "0") -> tuple[str, str]:
+        monkeypatch.setenv("INIT_RESULT", result)
+        driver = gpu_facts.ask_driver((*probe, str(of)))
+        return driver.fault, driver.text or ", ".join(driver.names)
+
+    assert told() == ("", "H100, H100")
+    assert told(result="100") == ("start", "cuInit: no device (100)")
+    assert told(result="crash") == ("silence", "ended the process that asked it: exit code -6")
+    assert told("libc.so.6") == ("calls", "cuInit, cuGetErrorString, cuDeviceGetCount")
+    assert told(tmp_path / "none.so")[0] == "library"
+    monkeypatch.setattr(gpu_facts, "_PROBE_S", 0.1)
+    silent = gpu_facts.ask_driver((python_that(tmp_path, "exec sleep 60"),))
+    assert (silent.fault, silent.text) == ("silence", "did not answer in 0.1 s")
+
+
+def test_doctor_reads_the_unit_and_the_rights_of_device_files(tmp_path: Path) -> None:
+    shown = "LoadState=loaded\nDeviceAllow=char-a rw\nDeviceAllow=char-nvidia rw\nX=\n"
+    unit = gpu_facts.properties(shown)
+    assert unit == {"LoadState": "loaded", "DeviceAllow": "char-a rw, char-nvidia rw", "X": ""}
+    assert gpu_facts.properties("LoadState=not-found\nDevicePolicy=auto\n") == {}
+    path = tmp_path / "nvidia0"
+    assert gpu_facts.may_open(path, 4711, {4712}) is None
+    path.touch()
+    path.chmod(0o660)
+    assert gpu_facts.may_open(path, os.geteuid(), set()) is True
+    assert gpu_facts.may_open(path, 4711, {4712}) is False
+    assert gpu_facts.may_open(path, 4711, {path.stat().st_gid}) is True
+    path.chmod(0o666)
+    assert gpu_facts.may_open(path, 4711, set()) is True
