@@ -22,11 +22,11 @@ _MARKS = {"failure": "FAILURE", "warning": "WARNING", "ok": "ok     ", "skipped"
 
 @ctl_command("doctor", _EXITS)
 def doctor(target: Target, as_json: bool) -> None:
-    """Checks this host: drivers, memory, RDMA ports, GPUs, packet filters, the way to the peers, and
-    the engines' rights. It names a remedy for each problem.
+    """Checks this host: drivers, memory, RDMA ports, GPUs, packet filters, the way to the peers,
+    and the engines' rights. It names a remedy for each problem.
 
-    It looks at device files, locked memory, huge pages, GIDs, MTU and MIG slices, too. It also tells whether
-    engines could steer the daemon or read its files.
+    It looks at device files, locked memory, huge pages, GIDs, MTU and MIG slices, too. It also
+    tells whether engines could steer the daemon or read its files.
 
     Give it the daemon's configuration (--config, PEERCACHED_ variables), because the checks depend
     on it. Run it as the daemon's user, or as root. Only root sees the packet filters.

@@ -146,9 +146,23 @@ def _summary(document: Status) -> list[str]:
             plural(ipc.regions_lost, "lost region") if ipc.regions_lost else "",
         ),
     ]
+    lines.extend(_gpus(document))
     lines.extend(_operations(document))
     lines.extend(_transfers(document))
     return lines
+
+
+def _gpus(document: Status) -> list[str]:
+    return [
+        _line(
+            "GPU",
+            f"{gpu.name} ({gpu.id[:8]})",
+            f"LOST ({gpu.why_lost})" if gpu.why_lost else "",
+            f"{plural(gpu.regions, 'region')}, {size(gpu.region_bytes)}",
+            f"{size(gpu.copied_bytes)} copied",
+        )
+        for gpu in document.gpus
+    ]
 
 
 def _pins(document: Status) -> list[str]:

@@ -68,8 +68,8 @@ class DataPlaneStatus(Component):
                     kinds.GPU_LOST,
                     f"Copies of the GPU {gpu['name']} ({gpu['id']}) failed: {gpu['why_lost']}. "
                     f"Its {gpu['regions']} regions are out of use.",
-                    "Restart the workers on it. If it fails again, look for its errors in "
-                    "nvidia-smi and dmesg (Xid).",
+                    "Restart this daemon, and the GPU's workers if it was reset or removed. If it "
+                    "fails again, look for its errors in nvidia-smi and dmesg (Xid).",
                 )
         if self._faults:
             say(

@@ -77,7 +77,7 @@ OTHER_BYTES = _PEERS.warning(
 )
 GPU_LOST = _PEERS.error(
     "gpu_lost",
-    "Copies of a GPU failed. Workers cannot use its memory until they register it anew.",
+    "Copies of a GPU failed. Gets and sets with its memory fail until the daemon restarts.",
 )
 WORKER_STUCK = _PEERS.warning(
     "worker_stuck", "A worker gave up requests while the daemon still copies for them."

@@ -8,7 +8,7 @@ all.py         all families in the order of the page
 table.py       families, and tables of families with one number each
 bounded.py     labels with many values: the first few separately, the others as one group
 demand.py, pool.py, disk.py, traffic.py, directory.py, cluster.py, transport.py, workers.py,
-security.py, node.py
+gpus.py, security.py, node.py
                the families, by subject
 latency.py     histograms
 exposition.py  converts families to Prometheus' text format

@@ -12,6 +12,7 @@ from peercached.metrics import (
     demand,
     directory,
     disk,
+    gpus,
     latency,
     node,
     pool,
@@ -35,6 +36,7 @@ PARTS = {
     "Cluster": cluster,
     "Network": transport,
     "Workers and strangers": workers,
+    "GPUs": gpus,
     "Security": security,
 }
 

@@ -17,6 +17,7 @@ from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
 from harness.gpu_stand_in import GpuStandIn, LayeredPages, layered_pages
 from harness.pages import keys_of
+from harness.scrape import scrape
 from harness.waiting import eventually
 
 from peercache_client import Client, Status
@@ -137,6 +138,7 @@ def test_a_gpu_that_is_lost_costs_only_its_own_regions(nodes: Cluster) -> None:
         assert left["id"] == "02" * 16
         assert left["copied_bytes"] == PAGES * other.page_bytes
         assert not left["why_lost"]
+        assert f'peercached_gpu_lost{{gpu="{left["id"]}"}} 0.0' in scrape(nodes[0])
         lost.region.close()
         with layered_pages(client, PAGES, 1) as anew:
             check(anew, client, keys)

@@ -89,4 +89,7 @@ def status_document() -> dict[str, Any]:
         {"id": "0b" * 16, "namespace": "tenant", "bytes": 5, "quota_bytes": 10, "evictions": 1}
     ]
     status["workers"] = [{"regions": 2, "region_bytes": 2 << 20, "connections": 1}]
+    status["gpus"] = [
+        {"id": "0c" * 16, "name": "H100", "regions": 3, "region_bytes": 4096, "copied_bytes": 65536}
+    ]
     return status

@@ -34,6 +34,8 @@ DOCUMENT = {
     "workers": [{"pid": 77, "uid": 1000, "name": "decode-0", "namespace": "llama",
                  "connections": 2, "regions": 1, "region_bytes": 1 << 20, "requests": 1234,
                  "idle_s": 95.2}],
+    "gpus": [{"id": "ab" * 16, "name": "H100", "regions": 3, "region_bytes": 1 << 30,
+              "copied_bytes": 1 << 31, "why_lost": "unspecified launch failure"}],
     "transport": {"protocol": "rdma", "why": "2 active ports", "rails": [
         {"rail": 0, "device": "mlx5_0", "port": 1, "gid": "10.0.0.1", "gid_index": 3,
          "netdev": "eth2", "mtu": 4096, "rate_gbps": 400.0, "registered_bytes": 1 << 30},
@@ -115,6 +117,8 @@ def test_status_starts_with_health_findings_and_remedies(ctl: Bench) -> None:
         "pages over rdma, 2 active ports",
         "rail 0     mlx5_0:1 up, on eth2, 400 Gb/s, MTU 4096, GID 3 (10.0.0.1), 1 GiB registered",
         "rail 1     mlx5_1:1 DOWN (port down)",
+        "GPU        H100 (abababab), LOST (unspecified launch failure), 3 regions, 1 GiB, "
+        "2 GiB copied",
     ):  # fmt: skip
         assert part in text, part
     assert len(lines) <= 24, "one screen"

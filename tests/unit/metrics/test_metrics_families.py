@@ -115,6 +115,16 @@ def test_demand_metrics_match_the_status_document_and_name_no_namespace() -> Non
     assert sorted(found) == [f"{i:032x}" for i in range(NAMESPACES_MAX)]
 
 
+def test_gpu_metrics_match_the_status_document() -> None:
+    status = status_document()
+    gpu = {"gpu": "0c" * 16}
+    assert value(status, "gpu_regions", **gpu) == 3
+    assert value(status, "gpu_copied_bytes_total", **gpu) == 65536
+    assert value(status, "gpu_lost", **gpu) == 0
+    status["gpus"][0]["why_lost"] = "an illegal address was met"
+    assert value(status, "gpu_lost", **gpu) == 1
+
+
 def test_refusal_and_quota_metrics_match_the_status_document() -> None:
     status = status_document()
     assert value(status, "refused_total", door="meta_port", reason="no_secret") == 2
