@@ -262,6 +262,7 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
                 ],
             ),
             ("Workers", "short", [("peercached_clients{WHERE}", "{{instance}}")]),
+            ("Copied by GPU", "Bps", _rate("peercached_gpu_copied_bytes_total", "gpu")),
             (
                 "Processor time of the daemon",
                 "percentunit",
