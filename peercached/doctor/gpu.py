@@ -106,8 +106,8 @@ def _doors(doors: Mapping[str, bool | None]) -> list[Finding]:
                 check,
                 "failure",
                 f"{', '.join(absent)}: no such file",
-                "On the host, as root: nvidia-modprobe -u -c 0 (at boot: nvidia-persistenced), "
-                f"then restart the daemon. For a container: {_TOOLKIT}.",
+                "On the host, as root, after each boot: nvidia-modprobe -u -c 0. Then restart the "
+                f"daemon. For a container: {_TOOLKIT}.",
             )
         )
     if shut := [path for path, may in doors.items() if may is False]:

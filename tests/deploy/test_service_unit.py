@@ -46,6 +46,21 @@ def test_the_unit_leaves_little_open() -> None:
     assert float(found[1]) <= EXPOSURE_MAX
 
 
+def test_the_gpu_drop_in_opens_the_gpus_and_shows_workers_and_nothing_else(tmp_path: Path) -> None:
+    shipped = analyze("security", "--offline=yes", "--no-pager", str(UNIT))
+    unit = tmp_path / UNIT.name
+    unit.write_text(re.sub(r"/opt/peercached/bin/\w+", "/bin/true", UNIT.read_text()))
+    drop_in = tmp_path / f"{UNIT.name}.d" / "gpu.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text((SYSTEMD / "peercached-gpu.conf").read_text())
+    assert analyze("verify", "--man=no", str(unit)) == ""
+    opened = analyze("security", "--offline=yes", "--no-pager", str(unit))
+    assert "char-nvidia:rw" in opened and "nvidia" not in shipped
+    worse = {line.split()[1] for line in opened.splitlines() if line.startswith("✗")}
+    worse -= {line.split()[1] for line in shipped.splitlines() if line.startswith("✗")}
+    assert worse == {"ProtectProc="}
+
+
 def test_unit_allows_rdma_devices_and_locked_memory() -> None:
     text = UNIT.read_text()
     for line in ("LimitMEMLOCK=infinity", "DeviceAllow=char-infiniband_verbs rw", "Type=notify"):
