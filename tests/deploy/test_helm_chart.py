@@ -37,8 +37,10 @@ SETS: dict[str, dict[str, Any]] = {
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
         },
     },
-    "memory nodes": {
+    "GPUs and memory nodes": {
+        "gpuNodes": {"config": {"gpu": "cuda"}},
         "memoryNodes": {"enabled": True, "config": {"spill_bytes_per_s": "1GiB"}},
+        "runtimeClassName": "nvidia",
         "monitoring": {name: {"enabled": True} for name in ("podMonitor", "rules", "dashboard")},
     },
     "huge pages and RDMA": {
@@ -247,6 +249,24 @@ def test_only_the_daemon_that_pins_as_root_has_a_capability(helm: Helm) -> None:
             assert owners == {str(user)} == {str(0 if as_root else 64200)}
 
 
+def test_only_the_daemon_that_copies_to_gpus_sees_them_and_the_processes_of_the_host(
+    helm: Helm,
+) -> None:
+    opened = []
+    for values in SETS.values():
+        for name, pod in pods(helm.template(values)).items():
+            variables = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+            found = {
+                "hostPID": pod.get("hostPID"),
+                "runtime": pod.get("runtimeClassName"),
+                "devices": variables.get("NVIDIA_VISIBLE_DEVICES"),
+                "libraries": variables.get("NVIDIA_DRIVER_CAPABILITIES"),
+            }
+            if any(found.values()):
+                opened.append((name, *found.values()))
+    assert opened == [("peercached", True, "nvidia", "all", "compute,utility")]
+
+
 def test_a_device_plugins_resource_is_asked_for(helm: Helm) -> None:
     [pod] = pods(helm.template(SETS["huge pages and RDMA"])).values()
     assert pod["containers"][0]["resources"]["limits"]["rdma/hca_shared_devices_a"] == 2
@@ -254,7 +274,7 @@ def test_a_device_plugins_resource_is_asked_for(helm: Helm) -> None:
 
 
 def test_the_two_daemon_sets_own_different_pods(helm: Helm) -> None:
-    documents = helm.template(SETS["memory nodes"])
+    documents = helm.template(SETS["GPUs and memory nodes"])
     full, memory = of_kind(documents, "DaemonSet")
     assert full["spec"]["selector"] != memory["spec"]["selector"]
     for each in (full, memory):

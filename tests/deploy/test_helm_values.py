@@ -30,6 +30,7 @@ KEYS: dict[str, Any] = SCHEMA["definitions"]["config"]["properties"]
             {"memoryNodes": {"enabled": True, "nodeSelector": {"peercached": "yes"}}},
             "a node can run one daemon only",
         ),
+        ({"memoryNodes": {"enabled": True}, "config": {"gpu": "cuda"}}, "they copy to no GPU"),
         ({"gpuNodes": {"pool": {"size": "64G"}}}, 'gpuNodes.pool.size: "64G" is no size'),
         ({"gpuNodes": {"pool": {"size": "0GiB"}}}, 'gpuNodes.pool.size: "0GiB" is no size'),
         ({"gpuNodes": {"pool": {"backing": "shm"}}}, '"memory", "hugepages", "file"'),

@@ -39,6 +39,9 @@
 {{- if and $values.gpuNodes.enabled $values.memoryNodes.enabled (eq (toJson $values.gpuNodes.nodeSelector) (toJson $values.memoryNodes.nodeSelector)) -}}
 {{- fail "gpuNodes.nodeSelector and memoryNodes.nodeSelector are the same: a node can run one daemon only, so give them different labels" -}}
 {{- end -}}
+{{- if and $values.memoryNodes.enabled (eq (include "peercached.config" (dict "root" . "nodes" $values.memoryNodes) | fromJson | dig "gpu" "off") "cuda") -}}
+{{- fail "memoryNodes serve no workers, so they copy to no GPU: set gpu in gpuNodes.config instead of config" -}}
+{{- end -}}
 {{- $set := dict
     "pool_size" "set pool.size of gpuNodes or memoryNodes"
     "huge_pages" "set pool.backing to hugepages"
