@@ -15,7 +15,7 @@ _TOOLKIT = (
     "the NVIDIA Container Toolkit with NVIDIA_VISIBLE_DEVICES=all and "
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
 )
-# What is wrong with the driver -> the sentence, the remedy.
+# Fault of the driver -> its sentence and remedy.
 _FAULTS = {
     "library": (
         "NVIDIA's driver cannot be loaded: {}",
@@ -38,7 +38,7 @@ _FAULTS = {
 
 
 class Driver(BaseModel):
-    """What cuda_probe.py says. `fault`: a key of _FAULTS, with its `text`; empty if it works."""
+    """The output of cuda_probe.py. `fault`: a key of _FAULTS; empty if the driver works."""
 
     names: list[str] = []  # of the GPUs
     fault: str = ""
@@ -47,7 +47,7 @@ class Driver(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What is known of the GPUs here."""
+    """The facts about the GPUs of this host."""
 
     cards: int = 0  # of NVIDIA on the PCI bus
     slices: int = 0  # of MIG
@@ -73,7 +73,12 @@ def check_gpus(key: str, gpus: Gpus) -> list[Finding]:
     findings = [_driver(gpus.driver, shown)]
     findings += _doors(gpus.doors)
     findings += _unit(gpus.unit)
-    findings += _slices(gpus.slices) if gpus.slices else _fewer(len(shown), gpus.cards)
+    if gpus.slices:
+        findings.append(_slices(gpus.slices))
+    elif 0 < len(shown) < gpus.cards:
+        findings.append(_some_hidden(gpus.cards - len(shown), gpus.cards))
+    elif len(gpus.used) > gpus.cards:
+        findings.append(_some_gone(len(gpus.used) - gpus.cards))
     findings += _hidden(gpus.hidden_workers)
     return findings
 
@@ -150,31 +155,34 @@ def _unit(unit: Mapping[str, str]) -> list[Finding]:
     ]
 
 
-def _slices(slices: int) -> list[Finding]:
-    return [
-        Finding(
-            "GPU slices",
-            "warning",
-            f"the GPUs here have {slices} MIG slices, and CUDA shows a process only one: workers "
-            "on another slice than the daemon's get bad_region",
-            "Give the daemon and its workers the same slice (CUDA_VISIBLE_DEVICES=MIG-UUID, for a "
-            "container NVIDIA_VISIBLE_DEVICES), or switch MIG off (nvidia-smi -mig 0).",
-        )
-    ]
+def _slices(slices: int) -> Finding:
+    return Finding(
+        "GPU slices",
+        "warning",
+        f"the GPUs here have {slices} MIG slices, and CUDA shows a process only one: workers on "
+        "another slice than the daemon's get bad_region",
+        "Give the daemon and its workers the same slice (CUDA_VISIBLE_DEVICES=MIG-UUID, for a "
+        "container NVIDIA_VISIBLE_DEVICES), or switch MIG off (nvidia-smi -mig 0).",
+    )
 
 
-def _fewer(shown: int, cards: int) -> list[Finding]:
-    if not 0 < shown < cards:
-        return []
-    return [
-        Finding(
-            "GPU driver",
-            "warning",
-            f"{cards - shown} of {cards} GPUs are hidden: workers on them get bad_region",
-            "Unset CUDA_VISIBLE_DEVICES for the daemon; for a container: "
-            "NVIDIA_VISIBLE_DEVICES=all. If a GPU fell off the bus (dmesg), reboot.",
-        )
-    ]
+def _some_hidden(hidden: int, cards: int) -> Finding:
+    return Finding(
+        "GPU count",
+        "warning",
+        f"{hidden} of {cards} GPUs are hidden: workers on them get bad_region",
+        "Unset CUDA_VISIBLE_DEVICES for the daemon; for a container: NVIDIA_VISIBLE_DEVICES=all. "
+        "Then nvidia-smi must list all GPUs; dmesg says why one is missing (Xid).",
+    )
+
+
+def _some_gone(gone: int) -> Finding:
+    return Finding(
+        "GPU count",
+        "warning",
+        f"{gone} of the daemon's GPUs are gone from the PCI bus",
+        "Look at dmesg (Xid). When the GPU is back (a reboot), restart the daemon.",
+    )
 
 
 def _hidden(workers: int) -> list[Finding]:

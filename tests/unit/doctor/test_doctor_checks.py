@@ -289,6 +289,7 @@ def test_a_unit_that_hides_gpus_or_workers_is_named_with_its_drop_in() -> None:
 
 
 def test_slices_and_gpus_and_workers_that_the_daemon_does_not_see_are_warnings() -> None:
-    assert gpus_wrong(cards=8) == [("GPU driver", "warning")]
+    assert gpus_wrong(cards=8) == [("GPU count", "warning")]
+    assert gpus_wrong(cards=1, used=["H100", "H100"], driver=None) == [("GPU count", "warning")]
     assert gpus_wrong(cards=8, slices=7) == [("GPU slices", "warning")]
     assert gpus_wrong(hidden_workers=1) == [("GPU workers", "warning")]
