@@ -46,7 +46,7 @@ _COMMANDS = {
     "undrain": "Takes sets again.",
     "devices": "RDMA devices, ports and GIDs of this host, as the kernel has them; no daemon is "
     "asked.",
-    "doctor": "Checks this host: drivers, memory, RDMA ports, packet filters, the way to the "
+    "doctor": "Checks this host: drivers, memory, RDMA ports, GPUs, packet filters, the way to the "
     "peers, and the engines' rights.",
     "support-bundle": "Writes a tar.gz with status, ring, configuration, doctor, devices, "
     "versions and the end of the log, without secrets.",
