@@ -135,7 +135,7 @@ def test_a_gpu_that_is_lost_costs_only_its_own_regions(nodes: Cluster) -> None:
         assert all(store(other, client, keys))
         assert client.set("host", bytes(4096))
         [left] = nodes[0].status()["gpus"]
-        assert left["id"] == "02" * 16
+        assert left["id"] == (2).to_bytes(16, "little").hex()
         assert left["copied_bytes"] == PAGES * other.page_bytes
         assert not left["why_lost"]
         assert f'peercached_gpu_lost{{gpu="{left["id"]}"}} 0.0' in scrape(nodes[0])
@@ -203,8 +203,8 @@ def test_a_layout_that_is_wrong_moves_nothing(
     keys = keys_of("wrong", 4)
     with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
         rows = [
-            Rows(pages.region, layer * pages.layer_bytes, pages.TOKENS * pages.ROW, pages.ROW,
-                 layer * pages.ROW, pages.TOKENS, pages.ROW, pages.LAYERS * pages.ROW)
+            Rows(pages.region, layer * pages.layer_bytes, pages.tokens * pages.ROW, pages.ROW,
+                 layer * pages.ROW, pages.tokens, pages.ROW, pages.LAYERS * pages.ROW)
             for layer in range(pages.LAYERS)
         ]  # fmt: skip
         rows[-1] = rows[-1]._replace(**change)

@@ -11,6 +11,7 @@ from typing import Any
 from harness.clock import MACHINE, seconds
 from harness.waiting import CALL_S
 from peercache_client import Client, Status
+from peercache_client.session import SILENCE_TIMEOUT_S
 
 # Tolerance beyond a call's deadline. The client itself uses 0.1 s of it to wait for a reply that is
 # on its way. In a VM of tests/rdma the processor is emulated or late, so there is no limit.
@@ -81,6 +82,20 @@ class TimedClient(Client):
         with self._timed("batch_get", timeout_s):
             return super().batch_get(*words, timeout_s=timeout_s, **more)
 
+    # A copy of a GPU cannot be stopped: a call that is given up waits for it, as long as for the
+    # last write of a hanging daemon.
+    def batch_set_device(
+        self, *words: Any, timeout_s: float | None = None, **more: Any
+    ) -> list[Status]:
+        with self._timed("batch_set_device", timeout_s, SILENCE_TIMEOUT_S):
+            return super().batch_set_device(*words, timeout_s=timeout_s, **more)
+
+    def batch_get_device(
+        self, *words: Any, timeout_s: float | None = None, **more: Any
+    ) -> list[Status]:
+        with self._timed("batch_get_device", timeout_s, SILENCE_TIMEOUT_S):
+            return super().batch_get_device(*words, timeout_s=timeout_s, **more)
+
     def batch_exists(self, *words: Any, timeout_s: float | None = None, **more: Any) -> int:
         with self._timed("batch_exists", timeout_s):
             return super().batch_exists(*words, timeout_s=timeout_s, **more)
@@ -97,5 +112,5 @@ class TimedClient(Client):
         with self._timed("clear", timeout_s):
             return super().clear(timeout_s=timeout_s)
 
-    def _timed(self, name: str, timeout_s: float | None) -> Any:
-        return self.calls.of(name, self._usual_s if timeout_s is None else timeout_s)
+    def _timed(self, name: str, timeout_s: float | None, more_s: float = 0.0) -> Any:
+        return self.calls.of(name, (self._usual_s if timeout_s is None else timeout_s) + more_s)

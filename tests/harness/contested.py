@@ -27,13 +27,20 @@ PINNED_S = 5.0
 class ContestingWorker:
     """Uses a random node for each step, with a short deadline."""
 
-    def __init__(self, cluster: Cluster, history: History, seed: int, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        seed: int,
+        stack: ExitStack,
+        memory: type[Versions] = Versions,
+    ) -> None:
         self._rng = random.Random(seed)
         self._cluster = cluster
         self._history = history
         self._at = {
             daemon.node_id: stack.enter_context(
-                Versions(
+                memory(
                     daemon.socket_path,
                     page_bytes=8192,
                     room_pages=len(KEYS),

@@ -27,7 +27,7 @@ class GpuStandIn:
         self._map = mmap.mmap(self.fd, size + _FAULTS_BYTES)
         self.size = size
         self.bytes = memoryview(self._map)[:size]
-        self.memory = DeviceMemory(Kind.stand_in, size, bytes([number] * 16), fd=self.fd)
+        self.memory = DeviceMemory(Kind.stand_in, size, number.to_bytes(16, "little"), fd=self.fd)
 
     def fault(self, **values: int) -> None:
         """Sets some of these: native/device/stand_in.h."""
@@ -44,13 +44,14 @@ class LayeredPages:
     """Pages of an engine on a GPU: memory by layer, pages by token, as with SGLang's page_first."""
 
     LAYERS = 4
-    TOKENS = 16  # of a page
     ROW = 512  # bytes of a token in a layer
 
-    def __init__(self, client: Client, pages: int, number: int = 1) -> None:
+    def __init__(self, client: Client, pages: int, number: int = 1, tokens: int = 16) -> None:
+        """`number`: of the GPU; `tokens`: of a page."""
         self.pages = pages
-        self.page_bytes = self.LAYERS * self.TOKENS * self.ROW
-        self.layer_bytes = pages * self.TOKENS * self.ROW
+        self.tokens = tokens
+        self.page_bytes = self.LAYERS * tokens * self.ROW
+        self.layer_bytes = pages * tokens * self.ROW
         self.gpu = GpuStandIn(self.LAYERS * self.layer_bytes, number)
         self.region = client.register_device(self.gpu.memory)
         self.layout = Layout(
@@ -58,10 +59,10 @@ class LayeredPages:
                 Rows(
                     self.region,
                     at=layer * self.layer_bytes,
-                    page_stride=self.TOKENS * self.ROW,
+                    page_stride=self.tokens * self.ROW,
                     row_bytes=self.ROW,
                     page_at=layer * self.ROW,
-                    rows=self.TOKENS,
+                    rows=self.tokens,
                     row_pitch=self.ROW,
                     page_pitch=self.LAYERS * self.ROW,
                     stage=layer,
@@ -72,9 +73,9 @@ class LayeredPages:
 
     def _rows(self, number: int) -> Iterator[tuple[int, int]]:
         """Where each row of a page is: (in the page, on the GPU)."""
-        for token in range(self.TOKENS):
+        for token in range(self.tokens):
             for layer in range(self.LAYERS):
-                there = layer * self.layer_bytes + (number * self.TOKENS + token) * self.ROW
+                there = layer * self.layer_bytes + (number * self.tokens + token) * self.ROW
                 yield (token * self.LAYERS + layer) * self.ROW, there
 
     def put(self, number: int, page: bytes) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.call_times import SLACK_S, TimedClient
+from harness.gpu_stand_in import LayeredPages
 from harness.waiting import CALL_S, eventually
 from peercache_client import Status
+from peercache_client.device import Layout
 
 WORD = 8
 
 
 class Versions:
-    """One client with one region. Every word of a page is its version."""
+    """One client with memory for some pages. Every word of a page is its version."""
 
     def __init__(
         self,
@@ -27,7 +32,11 @@ class Versions:
         self.client = TimedClient(str(socket_path), namespace, timeout_s=timeout_s, slack_s=SLACK_S)
         self.page_bytes = page_bytes
         self.statuses: list[Status] = []  # of the last call
-        self.region = self.client.alloc(page_bytes * room_pages)
+        self.make_room(room_pages)
+
+    def make_room(self, pages: int) -> None:
+        """In memory of this process. A forked child makes its own."""
+        self.region = self.client.alloc(self.page_bytes * pages)
 
     def __enter__(self) -> Versions:
         return self
@@ -35,28 +44,39 @@ class Versions:
     def __exit__(self, *_: object) -> None:
         self.client.close()
 
-    def _columns(self, keys: Sequence[bytes]) -> tuple[list[int], list[int]]:
-        return [i * self.page_bytes for i in range(len(keys))], [self.page_bytes] * len(keys)
+    def _offsets(self, keys: Sequence[bytes]) -> list[int]:
+        return [place * self.page_bytes for place in range(len(keys))]
+
+    def _batch_set(self, keys: Sequence[bytes]) -> list[Status]:
+        return self.client.batch_set(keys, self.region, self._offsets(keys), self.page_bytes)
+
+    def _batch_get(self, keys: Sequence[bytes]) -> list[Status]:
+        return self.client.batch_get(keys, self.region, self._offsets(keys), self.page_bytes)
+
+    def _put(self, place: int, page: bytes) -> None:
+        at = place * self.page_bytes
+        self.region.view[at : at + self.page_bytes] = page
+
+    def _page(self, place: int) -> bytes:
+        at = place * self.page_bytes
+        return bytes(self.region.view[at : at + self.page_bytes])
 
     def set(self, keys: Sequence[bytes], version: int) -> list[Status]:
         page = version.to_bytes(WORD, "little") * (self.page_bytes // WORD)
-        offsets, lengths = self._columns(keys)
-        for at in offsets:
-            self.region.view[at : at + self.page_bytes] = page
-        self.statuses = self.client.batch_set(keys, self.region, offsets, lengths)
+        for place in range(len(keys)):
+            self._put(place, page)
+        self.statuses = self._batch_set(keys)
         return self.statuses
 
     def get(self, keys: Sequence[bytes]) -> list[int | None]:
         """Versions; None is a miss. AssertionError if a page mixes versions."""
-        offsets, lengths = self._columns(keys)
-        self.statuses = self.client.batch_get(keys, self.region, offsets, lengths)
+        self.statuses = self._batch_get(keys)
         return [
-            self._version(at) if status else None
-            for at, status in zip(offsets, self.statuses, strict=True)
+            self._version(place) if status else None for place, status in enumerate(self.statuses)
         ]
 
-    def _version(self, at: int) -> int:
-        page = bytes(self.region.view[at : at + self.page_bytes])
+    def _version(self, place: int) -> int:
+        page = self._page(place)
         word = page[:WORD]
         assert page == word * (self.page_bytes // WORD), "a page of two contents"
         return int.from_bytes(word, "little")
@@ -78,3 +98,55 @@ class Versions:
         """Clears the namespace. Returns whether all nodes have been reached."""
         self.statuses = []
         return self.client.clear()
+
+
+class DeviceVersions(Versions):
+    """The same with memory that plays a GPU. It copies slowly and backwards at times, or fails."""
+
+    _numbers = itertools.count(1)
+    _LOST_ONCE_IN = 500  # calls
+    landed = 0  # pages
+
+    def make_room(self, pages: int) -> None:
+        self._rng = random.Random(next(self._numbers))
+        self._room = pages
+        self._register()
+
+    def _register(self) -> None:
+        """Memory that was lost is not used again."""
+        tokens = self.page_bytes // (LayeredPages.LAYERS * LayeredPages.ROW)
+        number = os.getpid() << 32 | next(self._numbers)
+        self._pages = LayeredPages(self.client, self._room, number, tokens)
+
+    def _ready(self, keys: Sequence[bytes]) -> tuple[Sequence[bytes], Layout, range]:
+        if self._pages.region.segment.quarantined or Status.region_lost in self.statuses:
+            written = [self._page(place) for place in range(len(keys))]
+            self._pages.close()
+            self._register()
+            for place, page in enumerate(written):
+                self._put(place, page)
+        fails = self._rng.randrange(self._LOST_ONCE_IN) == 0
+        self._pages.gpu.fault(
+            backwards=self._rng.randrange(2),
+            delay_us=self._rng.choice([0, 0, 0, 100]),
+            fail_after=self._rng.randint(1, 8) if fails else 0,
+        )
+        return keys, self._pages.layout, range(len(keys))
+
+    def _batch_set(self, keys: Sequence[bytes]) -> list[Status]:
+        return self.client.batch_set_device(*self._ready(keys))
+
+    def _batch_get(self, keys: Sequence[bytes]) -> list[Status]:
+        statuses = self.client.batch_get_device(*self._ready(keys))
+        self.landed += statuses.count(Status.ok)
+        return statuses
+
+    def _put(self, place: int, page: bytes) -> None:
+        self._pages.put(place, page)
+
+    def _page(self, place: int) -> bytes:
+        return self._pages.page(place)
+
+    def __exit__(self, *exception: object) -> None:
+        self._pages.close()
+        super().__exit__(*exception)

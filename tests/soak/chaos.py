@@ -29,9 +29,11 @@ from harness.disks import disk_options
 from harness.history import History
 from harness.nemeses import Nemeses
 from harness.netns import Network
+from harness.versions import DeviceVersions, Versions
 from harness.waiting import eventually
 
 WORKERS = 6
+MEMORY = (Versions, DeviceVersions)  # the workers have them in turns
 VISITORS = 3
 BRIEFLY_S = 5.0
 LAST_PINS = 20  # rounds
@@ -48,6 +50,7 @@ def names_of(count: int) -> str:
 @dataclass
 class Figures:
     reads: int = 0  # of pages, with every byte checked
+    on_gpus: int = 0  # of these, in memory that plays a GPU
     operations: int = 0  # of single keys
     removals: int = 0
     pinned: int = 0
@@ -89,6 +92,9 @@ class CheckingWorker(ContestingWorker):
             notes = getattr(fault, "__notes__", ())
             self._chaos.said.append("\n".join([during, str(fault), *notes]))
 
+    def landed_on_gpus(self) -> int:
+        return sum(pages.landed for pages in self.pages() if isinstance(pages, DeviceVersions))
+
     def late_calls(self) -> list[str]:
         return [late for pages in self.pages() for late in pages.client.calls.too_late]
 
@@ -114,7 +120,7 @@ class Chaos:
         spill = {"spill_bytes_per_s": 256 << 20}
         each = [{**disk, **pool, **spill} for disk, pool in stores]
         self.cluster = make_cluster(
-            len(nodes), start=False, pool_size="2MiB", replica_share=0.3, each=each
+            len(nodes), start=False, pool_size="2MiB", replica_share=0.3, gpu="stand-in", each=each
         )
         self._folder = folder
         self._pause_s = pause_s
@@ -146,7 +152,7 @@ class Chaos:
     def _work_while(self, action: Callable[[], object]) -> None:
         with ExitStack() as clients:
             workers = [
-                CheckingWorker(self, self.cluster, self._history, n, clients)
+                CheckingWorker(self, self.cluster, self._history, n, clients, MEMORY[n % 2])
                 for n in range(WORKERS)
             ]
             with ExitStack() as threads:
@@ -154,6 +160,7 @@ class Chaos:
                     threads.enter_context(Background(worker.step, self._pause_s))
                 action()
             for worker in workers:
+                self.figures.on_gpus += worker.landed_on_gpus()
                 self.figures.late += len(late := worker.late_calls())
                 self.said += late
 
@@ -173,7 +180,8 @@ class Chaos:
 
     def _kill_visitors(self, daemon: Daemon) -> None:
         """Kills workers that have forked, all at once, in the middle of their calls."""
-        command = [sys.executable, "-m", "soak.visitor", str(daemon.socket_path)]
+        memory = self._rng.choice(MEMORY).__name__
+        command = [sys.executable, "-m", "soak.visitor", str(daemon.socket_path), memory]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         visitors = [
             subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A worker that forks, for chaos.py to kill during a call: `python -m soak.visitor SOCKET`.
+"""A worker that forks, for chaos.py to kill during a call: `python -m soak.visitor SOCKET MEMORY`.
 
 Parent and child go on with one client each; the child's is a copy by fork(). Prints a line after
 each round. Exits with 1 if a page is not what it was set to.
@@ -10,15 +10,18 @@ import os
 import sys
 from pathlib import Path
 
+from harness import versions
 from harness.versions import Versions
 
 KEYS = 32
 
 
-def main(socket_path: str) -> int:
-    pages = Versions(Path(socket_path), room_pages=1, namespace="visitors", timeout_s=1.0)
+def main(socket_path: str, memory: str) -> int:
+    """`memory`: Versions or DeviceVersions."""
+    kind: type[Versions] = getattr(versions, memory)
+    pages = kind(Path(socket_path), room_pages=1, namespace="visitors", timeout_s=1.0)
     number = os.getpid() if os.fork() else os.getppid() + (1 << 32)
-    pages.region = pages.client.alloc(KEYS * pages.page_bytes)  # not shared by the two
+    pages.make_room(KEYS)  # not shared by the two
     keys = [f"{number}/{place}".encode() for place in range(KEYS)]
     while True:
         pages.set(keys, number)
@@ -28,4 +31,4 @@ def main(socket_path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))
