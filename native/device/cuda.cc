@@ -59,7 +59,7 @@ class Gpu {
   // NVIDIA: after such an error the process must be restarted.
   void lose(const std::string& why) {
     const std::lock_guard lock(lost_mutex_);
-    if (!lost_.exchange(true)) why_lost_ = why + "; restart the daemon to use it again";
+    if (!lost_.exchange(true)) why_lost_ = why;
   }
   void check(CUresult result, const char* call) const {
     if (result != kCudaSuccess)
@@ -309,8 +309,14 @@ class Cuda final : public Devices {
   }
 
   void host_mapped(std::byte* base, uint64_t bytes) override {
-    open_gpu().use();
-    open_gpu().check(cuda_.host_register(base, bytes, kPortable), "cuMemHostRegister");
+    try {
+      open_gpu().use();
+      open_gpu().check(cuda_.host_register(base, bytes, kPortable), "cuMemHostRegister");
+    } catch (const std::runtime_error& error) {
+      const std::lock_guard lock(mutex_);
+      why_slow_ = error.what();
+      throw;
+    }
   }
   void host_unmapped(std::byte* base) noexcept override {
     try {
@@ -326,10 +332,11 @@ class Cuda final : public Devices {
   }
 
   std::vector<DeviceState> states() const override {
+    const std::lock_guard lock(mutex_);
     std::vector<DeviceState> all;
     for (const auto& gpu : gpus_)
       all.push_back({gpu->id, gpu->name, gpu->allocations, gpu->imported_bytes, gpu->copied_bytes,
-                     gpu->why_lost()});
+                     gpu->why_lost(), why_slow_});
     return all;
   }
 
@@ -343,6 +350,8 @@ class Cuda final : public Devices {
 
   const CudaDriver& cuda_;
   std::vector<std::shared_ptr<Gpu>> gpus_;
+  mutable std::mutex mutex_;
+  std::string why_slow_;
 };
 
 }  // namespace

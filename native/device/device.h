@@ -85,6 +85,7 @@ struct DeviceState {
   uint64_t imported_bytes = 0;
   uint64_t copied_bytes = 0;  // both directions
   std::string why_lost;       // empty: it works
+  std::string why_slow;       // empty: host memory is pinned, or no copy needed it yet
 };
 
 // Thread safe.

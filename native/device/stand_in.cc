@@ -147,7 +147,7 @@ class StandIns final : public Devices {
       const auto state = known.lock();
       if (!state) continue;
       all.push_back({id, "stand-in", state->allocations, state->imported_bytes, state->copied_bytes,
-                     state->lost ? "a test has lost it" : ""});
+                     state->lost ? "a test has lost it" : "", ""});
     }
     return all;
   }

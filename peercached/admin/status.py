@@ -165,6 +165,7 @@ class Gpu(Part):
     region_bytes: int = 0
     copied_bytes: int = 0  # counter, both directions
     why_lost: str = ""  # why its copies failed; empty if they did not
+    why_slow: str = ""  # why the driver could not pin the pool; empty if it did
 
 
 class Recovery(Part):

@@ -71,6 +71,14 @@ class DataPlaneStatus(Component):
                     "Restart this daemon, and the GPU's workers if it was reset or removed. If it "
                     "fails again, look for its errors in nvidia-smi and dmesg (Xid).",
                 )
+            elif gpu["why_slow"]:
+                say(
+                    kinds.GPU_SLOW,
+                    f"Memory could not be pinned for the GPU {gpu['name']} ({gpu['id']}): "
+                    f"{gpu['why_slow']}. Copies are slow.",
+                    "See that the pool fits into memory and into the daemon's cgroup, and that "
+                    "LimitMEMLOCK= of its unit is infinity. Then restart this daemon.",
+                )
         if self._faults:
             say(
                 kinds.FAULTS_INJECTED,

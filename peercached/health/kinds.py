@@ -79,6 +79,9 @@ GPU_LOST = _PEERS.error(
     "gpu_lost",
     "Copies of a GPU failed. Gets and sets with its memory fail until the daemon restarts.",
 )
+GPU_SLOW = _PEERS.warning(
+    "gpu_slow", "The driver of GPUs could not pin this node's pool, so copies are slow."
+)
 WORKER_STUCK = _PEERS.warning(
     "worker_stuck", "A worker gave up requests while the daemon still copies for them."
 )

@@ -159,7 +159,8 @@ void write_gpus(JsonWriter& json, const device::Devices* devices) {
        devices == nullptr ? std::vector<device::DeviceState>() : devices->states()) {
     json.open('{').field("id", text_of(gpu.id)).field("name", gpu.name);
     json.field("regions", gpu.allocations).field("region_bytes", gpu.imported_bytes);
-    json.field("copied_bytes", gpu.copied_bytes).field("why_lost", gpu.why_lost).close('}');
+    json.field("copied_bytes", gpu.copied_bytes).field("why_lost", gpu.why_lost);
+    json.field("why_slow", gpu.why_slow).close('}');
   }
   json.close(']');
 }
