@@ -111,6 +111,27 @@ def test_a_worker_killed_in_mid_copy_leaves_nothing(
         assert client.batch_exists(keys_of("killed", PAGES)) == 0
 
 
+def test_a_forked_worker_and_its_child_both_move_pages(nodes: Cluster) -> None:
+    keys = keys_of("forked", PAGES)
+    with client_of(nodes[0]) as client, layered_pages(client, 2 * PAGES) as pages:
+        assert all(store(pages, client, keys))
+        begin, end = os.pipe()
+        child = os.fork()
+        first = PAGES if child else 0
+        statuses = client.batch_get_device(keys, pages.layout, range(first, first + PAGES))
+        right = all(statuses) and all(
+            pages.page(first + n) == content(key, pages.page_bytes) for n, key in enumerate(keys)
+        )
+        if child == 0:
+            os.write(end, b"y" if right else b"n")
+            os._exit(0)
+        assert os.read(begin, 1) == b"y"
+        os.waitpid(child, 0)
+        assert right
+        os.close(begin)
+        os.close(end)
+
+
 def test_a_restarted_daemon_imports_the_memory_again(nodes: Cluster) -> None:
     keys = keys_of("again", PAGES)
     with client_of(nodes[0]) as client, layered_pages(client, PAGES) as pages:
