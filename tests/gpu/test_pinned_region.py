@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpu import fake_driver
 from gpu.cuda import Gpu
 from peercache_client import Client, Region
 
@@ -90,6 +91,8 @@ def test_gpu_data_reaches_the_gpu_of_another_worker(
 def test_copies_run_at_the_speed_of_ordinary_pinned_memory(
     gpu: Gpu, clients: list[Client], to_device: bool
 ) -> None:
+    if fake_driver.environment():
+        pytest.skip("the fake driver has the speed of this processor")
     region = clients[0].alloc(REGION_BYTES)
     assert clients[0].batch_set(["speed"], region, [0], 1)[0]  # the daemon has mapped it
     ordinary = gpu.alloc_pinned(REGION_BYTES)
@@ -142,7 +145,7 @@ def test_pages_are_set_and_got_while_copies_run(gpu: Gpu, clients: list[Client])
         copying.start()
         try:
             moved = 0
-            while (rounds[0] < 20 or moved < 20) and not wrong:
+            while (rounds[0] < 5 or moved < 5) and not wrong:
                 name = f"while {os.getpid()} {moved}"
                 region.view[half:] = expected = content(name, half)
                 assert all(setter.batch_set(keys_of(name), region, offsets(PAGES), PAGE_BYTES))

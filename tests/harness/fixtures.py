@@ -13,6 +13,7 @@ from harness.clock import PACE, seconds
 from harness.cluster import WORKERS, Cluster
 from harness.netns import Network, reason_to_skip
 from harness.paced import Options, paced
+from peercache_bench.daemons import Spawn
 from peercached.membership.timing import Timing
 
 MakeCluster = Callable[..., Cluster]
@@ -33,7 +34,9 @@ TIMING = Timing(seconds(0.25), seconds(1.5))
 _live_clusters: list[Cluster] = []
 
 
-def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCluster:
+def cluster_maker(
+    stack: ExitStack, defaults: Options, start_s: float, spawn: Spawn = nursery.spawn
+) -> MakeCluster:
     """`make(3, pool_size="8MiB")`: a started and complete cluster, which ends with the stack.
     `each`: more options per daemon, in order. Times in options are those of the reference machine
     (harness.clock)."""
@@ -49,7 +52,7 @@ def cluster_maker(stack: ExitStack, defaults: Options, start_s: float) -> MakeCl
             size,
             options=_at_our_pace({**defaults, **options}),
             each=[_at_our_pace(one) for one in each],
-            spawn=nursery.spawn,
+            spawn=spawn,
             patience=PACE,
         )
         cluster = stack.enter_context(made)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
+from harness.layered_pages import LayeredPages, Shape, layered_pages
 from peercache_client import Client
-from peercache_client.device import DeviceMemory, Kind, Layout, Rows
+from peercache_client.device import DeviceMemory, Kind
 
 _FAULTS_BYTES = 4096  # behind the memory: native/device/stand_in.h
 _FAULTS = ("delay_us", "fail_after", "backwards", "held", "held_from")
 
 
 class GpuStandIn:
+    offset = 0
+
     def __init__(self, size: int, number: int = 1, path: str = "") -> None:
         """`path`: one that another process has made, in /proc."""
         if path:
@@ -29,6 +31,12 @@ class GpuStandIn:
         self.bytes = memoryview(self._map)[:size]
         self.memory = DeviceMemory(Kind.stand_in, size, number.to_bytes(16, "little"), fd=self.fd)
 
+    def read(self) -> bytes:
+        return bytes(self.bytes)
+
+    def write(self, content: bytes | bytearray) -> None:
+        self.bytes[:] = content
+
     def fault(self, **values: int) -> None:
         """Sets some of these: native/device/stand_in.h."""
         for name, value in values.items():
@@ -40,60 +48,7 @@ class GpuStandIn:
         os.close(self.fd)
 
 
-class LayeredPages:
-    """Pages of an engine on a GPU: memory by layer, pages by token, as with SGLang's page_first."""
-
-    LAYERS = 4
-    ROW = 512  # bytes of a token in a layer
-
-    def __init__(self, client: Client, pages: int, number: int = 1, tokens: int = 16) -> None:
-        """`number`: of the GPU; `tokens`: of a page."""
-        self.pages = pages
-        self.tokens = tokens
-        self.page_bytes = self.LAYERS * tokens * self.ROW
-        self.layer_bytes = pages * tokens * self.ROW
-        self.gpu = GpuStandIn(self.LAYERS * self.layer_bytes, number)
-        self.region = client.register_device(self.gpu.memory)
-        self.layout = Layout(
-            [
-                Rows(
-                    self.region,
-                    at=layer * self.layer_bytes,
-                    page_stride=self.tokens * self.ROW,
-                    row_bytes=self.ROW,
-                    page_at=layer * self.ROW,
-                    rows=self.tokens,
-                    row_pitch=self.ROW,
-                    page_pitch=self.LAYERS * self.ROW,
-                    stage=layer,
-                )
-                for layer in range(self.LAYERS)
-            ]
-        )
-
-    def _rows(self, number: int) -> Iterator[tuple[int, int]]:
-        """Where each row of a page is: (in the page, on the GPU)."""
-        for token in range(self.tokens):
-            for layer in range(self.LAYERS):
-                there = layer * self.layer_bytes + (number * self.tokens + token) * self.ROW
-                yield (token * self.LAYERS + layer) * self.ROW, there
-
-    def put(self, number: int, page: bytes) -> None:
-        for here, there in self._rows(number):
-            self.gpu.bytes[there : there + self.ROW] = page[here : here + self.ROW]
-
-    def page(self, number: int) -> bytes:
-        return b"".join(self.gpu.bytes[there : there + self.ROW] for _, there in self._rows(number))
-
-    def close(self) -> None:
-        self.region.close()
-        self.gpu.close()
-
-
-@contextmanager
-def layered_pages(client: Client, pages: int, number: int = 1) -> Iterator[LayeredPages]:
-    made = LayeredPages(client, pages, number)
-    try:
-        yield made
-    finally:
-        made.close()
+def stand_in_pages(
+    client: Client, pages: int, number: int = 1, shape: Shape | None = None
+) -> AbstractContextManager[LayeredPages[GpuStandIn]]:
+    return layered_pages(client, pages, lambda size: GpuStandIn(size, number), shape)

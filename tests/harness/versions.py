@@ -6,10 +6,12 @@ import itertools
 import os
 import random
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from harness.call_times import SLACK_S, TimedClient
-from harness.gpu_stand_in import LayeredPages
+from harness.gpu_stand_in import GpuStandIn
+from harness.layered_pages import LayeredPages, Shape
 from harness.waiting import CALL_S, eventually
 from peercache_client import Status
 from peercache_client.device import Layout
@@ -114,12 +116,14 @@ class DeviceVersions(Versions):
 
     def _register(self) -> None:
         """Memory that was lost is not used again."""
-        tokens = self.page_bytes // (LayeredPages.LAYERS * LayeredPages.ROW)
         number = os.getpid() << 32 | next(self._numbers)
-        self._pages = LayeredPages(self.client, self._room, number, tokens)
+        shape = Shape(layers=4, tokens=4, row=self.page_bytes // 16)
+        self._pages = LayeredPages(
+            self.client, self._room, lambda size: GpuStandIn(size, number), shape
+        )
 
     def _ready(self, keys: Sequence[bytes]) -> tuple[Sequence[bytes], Layout, range]:
-        if self._pages.region.segment.quarantined or Status.region_lost in self.statuses:
+        if self._pages.regions[0].segment.quarantined or Status.region_lost in self.statuses:
             written = [self._page(place) for place in range(len(keys))]
             self._pages.close()
             self._register()
@@ -142,10 +146,14 @@ class DeviceVersions(Versions):
         return statuses
 
     def _put(self, place: int, page: bytes) -> None:
-        self._pages.put(place, page)
+        for _, there, here, length in self._pages.runs(place):
+            self._pages.gpu.bytes[there : there + length] = page[here : here + length]
 
     def _page(self, place: int) -> bytes:
-        return self._pages.page(place)
+        return b"".join(
+            self._pages.gpu.bytes[there : there + length]
+            for _, there, _, length in sorted(self._pages.runs(place), key=itemgetter(2))
+        )
 
     def __exit__(self, *exception: object) -> None:
         self._pages.close()
