@@ -16,7 +16,7 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 # the demos that it starts inherit it.
 _PORTS = range(20_000, 32_000)
 
-_WITH_CLUSTERS = ("cluster", "deploy")
+_WITH_CLUSTERS = ("cluster", "deploy", "gpu")
 # The first worker always goes on.
 _ROOM = Room() if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0" else None
 

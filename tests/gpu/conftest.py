@@ -1,10 +1,9 @@
 """Tests with a GPU: `make test-gpu`. Without NVIDIA's driver, fake_cuda.c plays it. With a driver
 but no GPU they are skipped, with the reason."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import IO
 
 import pytest
 from harness.cluster import Cluster, Daemon
@@ -16,10 +15,9 @@ from harness.fixtures import (
     pytest_runtest_teardown,
 )
 
-from gpu import fake_driver
+from gpu import driver
 from gpu.cuda import Gpu, GpuMemory, NoGpu
 from gpu.worker import Worker
-from peercache_bench.daemons import Process, exec_command
 from peercache_client import Client
 
 __all__ = ["pytest_runtest_makereport", "pytest_runtest_teardown"]
@@ -30,7 +28,7 @@ Connect = Callable[[Daemon], Client]
 @pytest.fixture(scope="session")
 def gpu() -> Gpu:
     try:
-        fake_driver.environment()
+        driver.environment()
         return Gpu()
     except (NoGpu, OSError) as reason:
         pytest.skip(f"no GPU: {reason}")
@@ -42,12 +40,8 @@ def memory(gpu: Gpu) -> Callable[[int], GpuMemory]:
     return partial(GpuMemory, gpu)
 
 
-def _spawn(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
-    return exec_command(command, log, {**environment, **fake_driver.environment()})
-
-
 def _maker(stack: ExitStack) -> MakeCluster:
-    return cluster_maker(stack, {**FAST, "gpu": "cuda"}, 60.0, _spawn)
+    return cluster_maker(stack, {**FAST, "gpu": "cuda"}, 60.0, driver.spawn)
 
 
 @pytest.fixture

@@ -184,19 +184,19 @@ class Gpu:
     def copies_s(
         self, host: int, device: int, size_bytes: int, count: int, *, to_device: bool
     ) -> float:
-        """Seconds of `count` calls of cudaMemcpy, each with the next bytes."""
+        """Seconds of `count` calls of cudaMemcpy, each for the next bytes. ctypes takes half a
+        microsecond of each."""
         if to_device:
             call: Any = self._cuda.cuMemcpyHtoD_v2
-            call.argtypes = (c_uint64, c_void_p, c_size_t)
-            places = [(device + n * size_bytes, host + n * size_bytes) for n in range(count)]
+            call.argtypes, to, source = (c_uint64, c_void_p, c_size_t), device, host
         else:
             call = self._cuda.cuMemcpyDtoH_v2
-            call.argtypes = (c_void_p, c_uint64, c_size_t)
-            places = [(host + n * size_bytes, device + n * size_bytes) for n in range(count)]
+            call.argtypes, to, source = (c_void_p, c_uint64, c_size_t), host, device
         began = time.perf_counter()
-        codes = [call(to, source, size_bytes) for to, source in places]
+        for at in range(0, count * size_bytes, size_bytes):
+            code = call(to + at, source + at, size_bytes)
         took_s = time.perf_counter() - began
-        assert not any(codes)
+        assert code == 0
         return took_s
 
     def gb_per_s(self, host: int, device: int, size_bytes: int, *, to_device: bool) -> float:

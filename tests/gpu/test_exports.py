@@ -1,4 +1,4 @@
-"""What the daemon can be given: `cuda.export` of each kind of memory."""
+"""`cuda.export` of each kind of memory, and what the daemon does with it."""
 
 from collections.abc import Callable
 from functools import partial

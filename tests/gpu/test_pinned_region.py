@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpu import fake_driver
+from gpu import driver
 from gpu.cuda import Gpu
 from peercache_client import Client, Region
 
@@ -91,7 +91,7 @@ def test_gpu_data_reaches_the_gpu_of_another_worker(
 def test_copies_run_at_the_speed_of_ordinary_pinned_memory(
     gpu: Gpu, clients: list[Client], to_device: bool
 ) -> None:
-    if fake_driver.environment():
+    if driver.environment():
         pytest.skip("the fake driver has the speed of this processor")
     region = clients[0].alloc(REGION_BYTES)
     assert clients[0].batch_set(["speed"], region, [0], 1)[0]  # the daemon has mapped it

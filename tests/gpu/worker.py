@@ -17,7 +17,7 @@ from typing import Any, Final
 from harness.layered_pages import layered_pages
 from harness.pages import keys_of
 
-from gpu import fake_driver
+from gpu import driver
 from gpu.cuda import Gpu, GpuMemory
 from peercache_client import Client, cuda
 
@@ -29,7 +29,8 @@ class Worker:
     """The process, as a test sees it."""
 
     def __init__(self, socket_path: Path, role: str) -> None:
-        environment = {**os.environ, **fake_driver.environment(), "PYTHONPATH": str(_TESTS)}
+        path = f"{_TESTS}:{os.environ.get('PYTHONPATH', '')}"
+        environment = {**os.environ, **driver.environment(), "PYTHONPATH": path}
         if role == "segments":
             environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         self._process = subprocess.Popen(

@@ -11,18 +11,21 @@ import functools
 import os
 import shutil
 import subprocess
-import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
+
+from peercache_bench.daemons import Process, exec_command
 
 NAME: Final = "libcuda.so.1"
 _SOURCE: Final = Path(__file__).with_name("fake_cuda.c")
+_BUILD: Final = _SOURCE.parents[2] / "build/fake-cuda"
 
 
 @functools.cache
 def environment() -> dict[str, str]:
-    """What processes that load the driver need in their environment. OSError if there is neither
-    NVIDIA's driver nor a compiler."""
+    """Variables for other processes that load the driver. OSError: there is neither NVIDIA's driver
+    nor a compiler."""
     try:
         ctypes.CDLL(NAME)
         return {}
@@ -32,16 +35,22 @@ def environment() -> dict[str, str]:
         return {"LD_LIBRARY_PATH": str(folder)}
 
 
+def spawn(command: Sequence[str], log: IO[bytes], variables: Mapping[str, str]) -> Process:
+    """Starts a daemon that finds the driver."""
+    return exec_command(command, log, {**variables, **environment()})
+
+
 def _build() -> Path:
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         raise OSError("no driver of NVIDIA, and no C compiler for the fake one")
-    folder = Path(tempfile.gettempdir()) / f"peercache-fake-cuda-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    made = folder / NAME
+    _BUILD.mkdir(parents=True, exist_ok=True)
+    made = _BUILD / NAME
     if not made.exists() or made.stat().st_mtime < _SOURCE.stat().st_mtime:
-        new = folder / f"{NAME}.{os.getpid()}"  # several test runs at once
-        command = [compiler, "-std=gnu11", "-O2", "-shared", "-fPIC", "-pthread"]
-        subprocess.run([*command, f"-Wl,-soname,{NAME}", "-o", new, _SOURCE], check=True)
+        new = _BUILD / f"{NAME}.{os.getpid()}"  # several test runs at once
+        command = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+        subprocess.run(
+            [*command, "-pthread", f"-Wl,-soname,{NAME}", "-o", new, _SOURCE], check=True
+        )
         new.replace(made)
-    return folder
+    return _BUILD
