@@ -5,15 +5,18 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
 from harness.cluster import Cluster, Daemon
 from harness.fixtures import MakeCluster
 from harness.layered_pages import layered_pages
 from harness.pages import keys_of
 from harness.waiting import eventually
 
+from gpu import driver
 from gpu.conftest import Connect
 from gpu.cuda import GpuMemory
 from gpu.worker import PAGES, Worker
+from peercache_client import Status
 
 Make = Callable[[int], GpuMemory]
 Work = Callable[[Daemon, str], Worker]
@@ -89,3 +92,26 @@ def test_a_daemon_killed_in_mid_copy_comes_back(
             cluster.start_again(cluster[0])
             eventually(lambda: all(pages.store(client, keys)))
             pages.check(client, keys)
+
+
+def test_a_daemon_that_loses_its_gpu_keeps_host_memory(
+    make_cluster: MakeCluster,
+    connect: Connect,
+    memory: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not driver.environment():
+        pytest.skip("only the fake driver loses a GPU when a test wants it")
+    monkeypatch.setenv("FAKE_CUDA_COPIES", "20")
+    [daemon] = make_cluster(1).daemons
+    client = connect(daemon)
+    with layered_pages(client, PAGES, memory) as pages:
+        keys = keys_of("lost", PAGES)
+        assert pages.store(client, keys) == [Status.region_lost] * PAGES
+        assert client.batch_exists(keys) == 0
+        [gpu] = daemon.status()["gpus"]
+        assert "illegal" in gpu["why_lost"]
+        assert "restart the daemon" in gpu["why_lost"]
+        assert client.set("host", bytes(4096))
+    assert client.get("host", 4096) == bytes(4096)
+    assert daemon.stop() == 0
