@@ -21,7 +21,7 @@ _OUT_OF_THE_WAY: Final = 1  # CU_STREAM_NON_BLOCKING
 # Writes to the address in its parameter. The driver compiles it.
 _STORE: Final = b"""
 .version 6.4
-.target sm_70
+.target sm_75
 .address_size 64
 .visible .entry store(.param .u64 at) {
     .reg .b64 %a;
