@@ -246,9 +246,9 @@ TEST_F(DevicePages, OfADeviceThatHangsDoNotHoldUpAnother) {
   hanging.memory.faults().held = 1;
   const auto names = keys();
   std::vector<std::thread> workers;
-  for (int i = 0; i < 8; ++i) {
-    workers.emplace_back([&] {
-      auto got = hanging.refs(names);
+  for (uint64_t i = 0; i < kGpuPages; ++i) {
+    workers.emplace_back([&, i] {
+      auto got = hanging.refs(std::span(names).subspan(i, 1), i);
       b_->engine.get(b_->context(kPatienceMs), got);
     });
   }
