@@ -39,6 +39,8 @@ _NEW_IN: Final = {
         "test_layout_patch.py",
         "a linker that",
         "a linker whose",
+        "linker]",
+        "test_llm.py::test_linker",
     ),
     "0.5.22": ("test_block_groups", "mamba with extra states", "test_pages_lost_between_probe"),
 }

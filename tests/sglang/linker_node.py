@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 import torch
 from controller_node import Rank, Shape, as_rank, device_pool
-from radix_node import invented_kv
+from radix_node import Reused, invented_kv
 from tensors_on_stand_in import TensorsOnStandIn
 
 from peercache_client import cuda
@@ -64,19 +64,19 @@ class LinkerNode:
             self._stack = stack.pop_all()
         self.cache.init_cache_linker(self.linker)
         self.counter = self.linker.layer_done_counter
-        self.pool = self.allocator.get_kvcache()
-        self.pool.register_layer_transfer_counter(self.counter)
+        self.device_pool = self.allocator.get_kvcache()
+        self.device_pool.register_layer_transfer_counter(self.counter)
 
     # --- tensors ---------------------------------------------------------------------------
 
     def layers(self) -> list[Any]:
-        pool = getattr(self.pool, "full_kv_pool", self.pool)
+        pool = getattr(self.device_pool, "full_kv_pool", self.device_pool)
         if hasattr(pool, "k_buffer"):
             return [*pool.k_buffer, *pool.v_buffer]
         return list(pool.kv_buffer)
 
     def window_layers(self) -> list[Any]:
-        pool = self.pool.swa_kv_pool
+        pool = self.device_pool.swa_kv_pool
         return [*pool.k_buffer, *pool.v_buffer]
 
     def states(self, slot: int) -> list[Any]:
@@ -101,7 +101,7 @@ class LinkerNode:
         for layer, rows in zip(self.layers(), self.expected(tokens), strict=True):
             layer[slots] = rows
         params = InsertParams(key=self._key(tokens), value=slots)
-        if "swa_kv_pool" in vars(self.pool):
+        if "swa_kv_pool" in vars(self.device_pool):
             window = self.window_slots(slots)
             expected = invented_kv(tokens, self.window_layers())
             for layer, rows in zip(self.window_layers(), expected, strict=True):
@@ -182,6 +182,22 @@ class LinkerNode:
         assert self.forward(loading) == []
         return loading
 
+    def reuse(self, tokens: Sequence[int]) -> Reused:
+        """Brings the longest prefix that the device or the daemon has to the device. As in
+        SGLang, the request owns the loaded slots until `keep`."""
+        req, fetched, _, slots = self.load(tokens)
+        self.requests.free(req)
+        cached = len(slots) - fetched
+        return Reused(cached, fetched, slots, in_tree=cached)
+
+    def keep(self, tokens: Sequence[int], slots: Any, in_tree: int) -> None:
+        """Puts the KV in these slots into the tree, and waits until it is offloaded. The tree owns
+        the first `in_tree` of them already."""
+        from sglang.srt.mem_cache.base_prefix_cache import InsertParams
+
+        self.cache.insert(InsertParams(key=self._key(tokens), value=slots, prev_prefix_len=in_tree))
+        self.offloaded()
+
     def holds(self, loading: Loading, tokens: Sequence[int]) -> bool:
         """Whether the device has the right bytes of all pools for these tokens, which are all that
         was matched."""
@@ -190,7 +206,7 @@ class LinkerNode:
             return False
         got = [layer[slots] for layer in self.layers()]
         expected = self.expected(tokens)
-        if "swa_kv_pool" in vars(self.pool):
+        if "swa_kv_pool" in vars(self.device_pool):
             window = min(len(tokens), self.shape.sliding_window_size)
             rows = self.window_slots(slots[-window:])
             got += [layer[rows] for layer in self.window_layers()]

@@ -7,7 +7,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from controller_node import Rank, Shape, as_rank, device_pool, extra_config, publish
@@ -15,6 +15,15 @@ from controller_node import Rank, Shape, as_rank, device_pool, extra_config, pub
 _requests = itertools.count()
 
 Kind = TypeVar("Kind", bound="RadixNode")  # Python 3.10 has no typing.Self
+
+
+class Reused(NamedTuple):
+    """The prefix of a prompt, with its KV in the device pool."""
+
+    cached: int  # tokens that this node had on its device or host
+    fetched: int  # tokens that came from the daemon
+    slots: Any  # of all these tokens
+    in_tree: int  # leading tokens whose slots the tree owns; the request owns the others
 
 
 def invented_kv(tokens: Sequence[int], layers: Sequence[Any]) -> list[Any]:
@@ -106,12 +115,18 @@ class RadixNode:
             layer[slots] = expected
         self.cache.insert(InsertParams(key=self._key(tokens), value=slots))
 
-    def keep(self, tokens: Sequence[int], slots: Any, matched: int) -> None:
-        """Puts the KV in these slots into the tree, and waits until all is written. `bring` has
-        found the first `matched` tokens there."""
+    def reuse(self, tokens: Sequence[int]) -> Reused:
+        """Brings the longest prefix that this node or the daemon has to the device."""
+        cached, fetched = self.cached(tokens), self.fetch(tokens)
+        slots = self.bring(tokens)
+        return Reused(cached, fetched, slots, in_tree=len(slots))
+
+    def keep(self, tokens: Sequence[int], slots: Any, in_tree: int) -> None:
+        """Puts the KV in these slots into the tree, and waits until all is written. The tree owns
+        the first `in_tree` of them already."""
         from sglang.srt.mem_cache.base_prefix_cache import InsertParams
 
-        self.cache.insert(InsertParams(key=self._key(tokens), value=slots, prev_prefix_len=matched))
+        self.cache.insert(InsertParams(key=self._key(tokens), value=slots, prev_prefix_len=in_tree))
         self._until(self.all_written)
 
     def all_written(self) -> bool:

@@ -1,10 +1,12 @@
 """A transformer's KV cache crosses nodes: the same logits, to the bit, as without a cache."""
 
 import io
-from collections.abc import Iterator
 
 import pytest
+from llm.beside import Beside, run_beside
+from llm.beside_report import show_beside
 from llm.model import Architecture
+from llm.node import Kind
 from llm.report import show
 from llm.scenario import Comparison, Scenario, Sizes, Story
 from rich.console import Console
@@ -14,13 +16,29 @@ ARCHITECTURE = Architecture(
     layers=3, hidden=128, query_heads=4, kv_heads=2, head_dim=32, inner=256, vocabulary=512
 )
 SIZES = Sizes(first_prompt=300, each_turn=130, turns=4, handed_over=600, answer=70)
+STAGING_BYTES = 64 << 20  # of the linker
+SGLANG_S_HOST_RATIO = 2
 HANDED_OVER_TOKENS = 600 // PAGE_TOKENS * PAGE_TOKENS
 # Answers are longer than a page, so that later turns also get pages made while decoding.
 
 
+PAIRS: dict[str, tuple[Kind, Kind]] = {
+    "linker": ("linker", "linker"),
+    "HiCache and direct linker": ("HiCache", "direct linker"),
+}
+
+
 @pytest.fixture(scope="module")
-def story() -> Iterator[Story]:
-    yield Scenario(ARCHITECTURE, SIZES, print).run()
+def beside() -> Beside:
+    return run_beside(ARCHITECTURE, SIZES, print, PAIRS)
+
+
+@pytest.fixture(scope="module", params=["HiCache", *PAIRS])
+def story(request: pytest.FixtureRequest) -> Story:
+    if request.param in PAIRS:
+        beside: Beside = request.getfixturevalue("beside")
+        return beside.stories[request.param]
+    return Scenario(ARCHITECTURE, SIZES, print).run()
 
 
 def same(compared: Comparison) -> bool:
@@ -75,3 +93,20 @@ def test_a_single_wrong_bit_changes_the_logits(story: Story) -> None:
     assert story.flipped is not None
     assert story.flipped.reused.fetched_tokens == HANDED_OVER_TOKENS
     assert not story.flipped.same_logits
+
+
+def test_linker_needs_less_host_memory_than_hicache(beside: Beside) -> None:
+    assert beside.right
+    assert beside.host_kv_bytes == 0
+    assert beside.stories["linker"].host_kv_bytes == [STAGING_BYTES] * 2
+    hicache, direct = beside.stories["HiCache and direct linker"].host_kv_bytes
+    assert hicache >= SGLANG_S_HOST_RATIO * SIZES.pool * ARCHITECTURE.kv_bytes_per_token
+    assert direct == 0
+
+
+def test_linker_report_names_every_pair(beside: Beside) -> None:
+    console = Console(file=io.StringIO(), width=200, record=True)
+    show_beside(beside, console)
+    rows = [line.strip()[1:-1].split("│") for line in console.export_text().splitlines()]
+    last = next(row for row in rows if "WRONG TOKENS" in row[0])
+    assert [cell.strip() for cell in last[2:]] == ["0"] * len(PAIRS)

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from controller_node import Shape
-from radix_node import RadixNode
+from radix_node import Reused
 
 from llm.model import Architecture, Decoder
+from llm.node import Kind, make_node
 
 
 @dataclass(frozen=True)
@@ -29,48 +30,74 @@ class Answer:
     fetch_s: float
     first_token_s: float
 
+    @property
+    def reused_tokens(self) -> int:
+        return self.cached_tokens + self.fetched_tokens
+
 
 class Engine:
     """Does the work of SGLang's scheduler and model runner, for one request at a time.
 
-    KV goes from the device pool through the host pool (shared memory) to the daemon, and back.
+    `kind` says how KV goes from the device pool to the daemon, and back.
     """
 
     def __init__(
-        self, socket_path: Path, architecture: Architecture, *, pool_tokens: int, model_name: str
+        self,
+        socket_path: Path,
+        architecture: Architecture,
+        *,
+        kind: Kind,
+        pool_tokens: int,
+        model_name: str,
     ) -> None:
         a = architecture
+        pages = math.ceil(pool_tokens / a.page_tokens)
         shape = Shape(
             page_size=a.page_tokens,
             layers=a.layers,
             heads=a.kv_heads,
             head_dim=a.head_dim,
             v_head_dim=a.head_dim,
-            tokens=pool_tokens,
+            tokens=pages * a.page_tokens,
             dtype=torch.float32,
         )
         self._decoder = Decoder(a)
         self._page_tokens = a.page_tokens
-        self.node = RadixNode(
-            socket_path, shape, model=model_name, hicache_storage_pass_prefix_keys=True
+        self.node = make_node(
+            kind,
+            socket_path,
+            shape,
+            model=model_name,
+            # SGLang's pool has one page more, for padding.
+            pool_bytes=(pages + 1) * a.page_tokens * a.kv_bytes_per_token,
         )
         device = self.node.device_pool
         self._kv_layers = list(zip(device.k_buffer, device.v_buffer, strict=True))
 
-    def answer(self, prompt: Sequence[int], new_tokens: int, *, reuse: bool = True) -> Answer:
+    def answer(
+        self,
+        prompt: Sequence[int],
+        new_tokens: int,
+        *,
+        reuse: bool = True,
+        flip_a_bit: bool = False,
+    ) -> Answer:
         """Decodes greedily. Without `reuse` it looks up and keeps nothing. With it, it returns once
-        all whole pages of prompt and answer have been written to the daemon."""
+        all whole pages of prompt and answer have been written to the daemon. With `flip_a_bit` the
+        KV that came from the daemon has a wrong bit."""
         began = time.monotonic()
-        cached = fetched = 0
+        reused = Reused(0, 0, torch.empty(0, dtype=torch.int64), 0)
         fetch_s = 0.0
-        matched = torch.empty(0, dtype=torch.int64)
         if reuse:
             # As in SGLang, the last token is always computed, because we need its logits.
-            head = prompt[: self._whole(len(prompt) - 1)]
-            cached = self.node.cached(head)
-            fetched = self.node.fetch(head)
-            matched = self.node.bring(head)
+            reused = self.node.reuse(prompt[: self._whole(len(prompt) - 1)])
             fetch_s = time.monotonic() - began
+        matched = reused.slots
+        if flip_a_bit and reused.fetched:
+            # The sign, because rounding in the sums may hide the lowest bit of a value that gets
+            # little attention.
+            _, values = self._kv_layers[0]
+            values[matched[reused.cached], 0, 0] *= -1
         room = math.ceil((len(prompt) + new_tokens) / self._page_tokens) * self._page_tokens
         fresh = self.node.allocator.alloc(room - len(matched))
         assert fresh is not None, f"the device pool has no room for {room - len(matched)} tokens"
@@ -87,12 +114,16 @@ class Engine:
             digest.update(logits.numpy().tobytes())
             tokens.append(int(logits.argmax()))
             first_token_s = first_token_s or time.monotonic() - began
-        self._release(tokens, slots, len(matched), reuse)
+        # The last token has no KV yet.
+        kept = self._whole(len(tokens) - 1) if reuse else 0
+        if kept:
+            self.node.keep(tokens[:kept], slots[:kept], reused.in_tree)
+        self.node.allocator.free(slots[kept:])
         return Answer(
             tokens=tokens[len(prompt) :],
             logits_sha256=digest.hexdigest(),
-            cached_tokens=cached,
-            fetched_tokens=fetched,
+            cached_tokens=reused.cached,
+            fetched_tokens=reused.fetched,
             computed_tokens=len(prompt) - len(matched),
             fetch_s=fetch_s,
             first_token_s=first_token_s,
@@ -105,29 +136,8 @@ class Engine:
             tokens[begin:], slots[: begin + self._page_tokens], self._kv_layers
         )
 
-    def _release(self, tokens: Sequence[int], slots: Any, matched: int, reuse: bool) -> None:
-        """Gives the whole pages to the tree. The last token has no KV yet."""
-        whole = self._whole(len(tokens) - 1) if reuse else matched
-        if reuse:
-            self.node.keep(tokens[:whole], slots[:whole], matched)
-        self.node.allocator.free(slots[whole:])
-
     def _whole(self, tokens: int) -> int:
         return tokens // self._page_tokens * self._page_tokens
-
-    def flip_a_bit_of_every_get(self) -> None:
-        """From now on, flips one bit of each batch that arrives in the host pool."""
-        backend, pool = self.node.controller.storage_backend, self.node.pool
-        get = backend.batch_get_v1
-
-        def wrong(keys: Any, host_indices: Any, extra_info: Any = None) -> Any:
-            ok = get(keys, host_indices, extra_info)
-            # page_first: [tokens, layers, heads, dim]. The sign, because rounding in the sums may
-            # hide the lowest bit of a value that gets little attention.
-            pool.v_buffer[host_indices[0], 0, 0, 0] *= -1
-            return ok
-
-        backend.batch_get_v1 = wrong
 
     def __enter__(self) -> "Engine":
         return self

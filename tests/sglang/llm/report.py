@@ -17,17 +17,8 @@ def show(story: Story, console: Console, page_tokens: int) -> None:
     console.print(
         _table("prompts prefilled on node a, decoded on node b, while a dies", story.deaths)
     )
-    compared = [*story.turns, *story.deaths]
-    pages = sum(each.reused.fetched_tokens for each in compared) // page_tokens
-    reused = sum(each.reused.first_token_s for each in story.turns[1:])
-    computed = sum(each.computed.first_token_s for each in story.turns[1:])
-    wrong = sum(
-        one != other
-        for each in compared
-        for one, other in zip(each.reused.tokens, each.computed.tokens, strict=True)
-    )
-    logits = sum(not each.same_logits for each in compared)
-    seen = story.flipped is not None and not story.flipped.same_logits
+    pages = story.fetched_tokens // page_tokens
+    reused, computed = story.reused_s, story.computed_s
     table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column()
@@ -36,12 +27,15 @@ def show(story: Story, console: Console, page_tokens: int) -> None:
         "time to first token, turns 2 and later",
         f"{reused:.2f} s with reuse, {computed:.2f} s without: {computed / reused:.1f} times",
     )
-    table.add_row("logits that differ in any bit", f"{logits} of {len(compared)} answers")
+    table.add_row(
+        "logits that differ in any bit", f"{story.wrong_logits} of {len(story.compared)} answers"
+    )
     table.add_row(
         "one bit flipped in a page that was got",
-        "changes the logits, so the row above can fail" if seen else "WAS NOT SEEN",
+        "changes the logits, so the row above can fail" if story.flip_was_seen else "WAS NOT SEEN",
     )
-    table.add_row("WRONG TOKENS", str(wrong), style="green" if story.right else "bold red")
+    style = "green" if story.right else "bold red"
+    table.add_row("WRONG TOKENS", str(story.wrong_tokens), style=style)
     console.print(table)
 
 
@@ -64,8 +58,6 @@ def _table(title: str, rows: Sequence[Comparison]) -> Table:
             f"{reused.first_token_s:.2f} s",
             f"{computed.first_token_s:.2f} s",
             # Without reuse the two times differ by chance.
-            f"{computed.first_token_s / reused.first_token_s:.1f}"
-            if reused.cached_tokens + reused.fetched_tokens
-            else "",
+            f"{computed.first_token_s / reused.first_token_s:.1f}" if reused.reused_tokens else "",
         )
     return table

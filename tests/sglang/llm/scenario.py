@@ -1,17 +1,22 @@
 """Two nodes answer prompts with and without cached KV, while parts of them die."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from harness.cluster import Cluster
 
 from llm.engine import Answer
+from llm.host_memory import kv_bytes
 from llm.model import Architecture
+from llm.node import Kind
 from llm.worker import Worker
 
 MODEL_NAME = "demo-llm"
+
+Compute = Callable[[list[int], int], Answer]
+"""Answers a prompt with this many tokens, without any KV of another request."""
 
 
 @dataclass(frozen=True)
@@ -57,44 +62,98 @@ class Story:
     """Handed over between living processes, then after the process has been killed, then after
     its daemon has been, too."""
     flipped: Comparison | None = None
-    """By a worker that has one bit wrong of each batch that it gets: must differ."""
+    """With one wrong bit in the KV that came from the daemon: must differ."""
+    host_kv_bytes: list[int] = field(default_factory=list)
+    """Host memory for KV of each node's worker, measured after the turns."""
+    pool_bytes: int = 0
+    """Of each daemon."""
+    stored_bytes: int = 0
+    """Of pages in the pools of both daemons, after the turns."""
+
+    @property
+    def compared(self) -> list[Comparison]:
+        """All that must be right."""
+        return [*self.turns, *self.deaths]
+
+    @property
+    def fetched_tokens(self) -> int:
+        """That came from the other node."""
+        return sum(each.reused.fetched_tokens for each in self.compared)
+
+    @property
+    def reused_tokens(self) -> int:
+        return sum(each.reused.reused_tokens for each in self.compared)
+
+    @property
+    def reused_s(self) -> float:
+        """The time to the first token of turns 2 and later. Turn 1 can reuse nothing."""
+        return sum(each.reused.first_token_s for each in self.turns[1:])
+
+    @property
+    def computed_s(self) -> float:
+        """The same without reuse."""
+        return sum(each.computed.first_token_s for each in self.turns[1:])
+
+    @property
+    def wrong_tokens(self) -> int:
+        return sum(
+            one != other
+            for each in self.compared
+            for one, other in zip(each.reused.tokens, each.computed.tokens, strict=True)
+        )
+
+    @property
+    def wrong_logits(self) -> int:
+        """The number of answers with logits that differ in any bit."""
+        return sum(not each.same_logits for each in self.compared)
+
+    @property
+    def flip_was_seen(self) -> bool:
+        return self.flipped is not None and not self.flipped.same_logits
 
     @property
     def right(self) -> bool:
-        return (
-            all(each.same_tokens and each.same_logits for each in (*self.turns, *self.deaths))
-            and self.flipped is not None
-            and not self.flipped.same_logits
-        )
+        return self.wrong_tokens == self.wrong_logits == 0 and self.flip_was_seen
 
 
 class Scenario:
-    """Prefill on node a, decode on node b. `say` gets progress messages."""
+    """Prefill on node a, decode on node b."""
 
     def __init__(
-        self, architecture: Architecture, sizes: Sizes, say: Callable[[str], object]
+        self,
+        architecture: Architecture,
+        sizes: Sizes,
+        say: Callable[[str], object],
+        *,
+        kinds: Sequence[Kind] = ("HiCache", "HiCache"),
+        compute: Compute | None = None,
     ) -> None:
+        """`say` gets progress messages. `kinds`: of nodes a and b. `compute`: gives the right
+        answers; default: the worker that answers computes them, too."""
         self._architecture = architecture
         self._sizes = sizes
         self._say = say
+        self._kinds = kinds
+        self._compute = compute
         self._tokens = random.Random(architecture.seed)
 
     def run(self) -> Story:
         story = Story()
         with self._cluster() as cluster, ExitStack() as stack:
             self._say("starting two SGLang processes")
-            prefill, decode, wrong = (
-                stack.enter_context(self._worker(name, cluster, place, flip_bits=flip_bits))
-                for name, place, flip_bits in (
-                    ("a", 0, False),
-                    ("b", 1, False),
-                    ("b with a wrong bit", 1, True),
-                )
-            )
-            for worker in (prefill, decode, wrong):
+            prefill, decode = workers = [
+                stack.enter_context(self._worker(name, cluster, place))
+                for place, name in enumerate("ab")
+            ]
+            for worker in workers:
                 worker.wait_ready()
-            self._conversation(story, [prefill, decode])
-            self._deaths(story, cluster, prefill, decode, wrong)
+            self._conversation(story, workers)
+            story.host_kv_bytes = [worker.host_kv_bytes() for worker in workers]
+            story.pool_bytes = kv_bytes(cluster[0].pid, name="peercached-pool")
+            story.stored_bytes = sum(
+                cluster[place].status()["pool"]["used_bytes"] for place in range(2)
+            )
+            self._deaths(story, cluster, prefill, decode)
         return story
 
     def _conversation(self, story: Story, workers: list[Worker]) -> None:
@@ -106,11 +165,9 @@ class Scenario:
             story.turns.append(compared)
             prompt = prompt + compared.reused.tokens + self._text(self._sizes.each_turn)
 
-    def _deaths(
-        self, story: Story, cluster: Cluster, prefill: Worker, decode: Worker, wrong: Worker
-    ) -> None:
-        prompts = [self._text(self._sizes.handed_over) for _ in range(3)]
-        self._say("node a prefills three prompts")
+    def _deaths(self, story: Story, cluster: Cluster, prefill: Worker, decode: Worker) -> None:
+        prompts = [self._text(self._sizes.handed_over) for _ in range(4)]
+        self._say("node a prefills four prompts")
         for prompt in prompts:
             prefill.answer(prompt, 1)
         self._say("node b decodes the first")
@@ -118,19 +175,22 @@ class Scenario:
         prefill.kill()
         self._say("node a's process is killed; node b decodes the second")
         story.deaths.append(self._compare("prefill process killed", decode, prompts[1]))
-        story.flipped = self._compare("one bit flipped", wrong, prompts[1])
+        self._say("node b decodes the third with a wrong bit")
+        story.flipped = self._compare("one bit flipped", decode, prompts[2], flip_a_bit=True)
         cluster[0].kill()
-        self._say("node a's daemon is killed; node b decodes the third")
-        story.deaths.append(self._compare("its daemon killed, too", decode, prompts[2]))
+        self._say("node a's daemon is killed; node b decodes the fourth")
+        story.deaths.append(self._compare("its daemon killed, too", decode, prompts[3]))
 
-    def _compare(self, what: str, worker: Worker, prompt: list[int]) -> Comparison:
-        return Comparison(
-            what,
-            worker.name,
-            len(prompt),
-            reused=worker.answer(prompt, self._sizes.answer),
-            computed=worker.answer(prompt, self._sizes.answer, reuse=False),
-        )
+    def _compare(
+        self, what: str, worker: Worker, prompt: list[int], *, flip_a_bit: bool = False
+    ) -> Comparison:
+        count = self._sizes.answer
+        reused = worker.answer(prompt, count, flip_a_bit=flip_a_bit)
+        if self._compute is not None:
+            computed = self._compute(prompt, count)
+        else:
+            computed = worker.answer(prompt, count, reuse=False)
+        return Comparison(what, worker.name, len(prompt), reused, computed)
 
     def _text(self, count: int) -> list[int]:
         return [self._tokens.randrange(self._architecture.vocabulary - 1) for _ in range(count)]
@@ -143,17 +203,19 @@ class Scenario:
             "heartbeat-interval-s": 0.25,
             "member-ttl-s": 1.5,
         }
+        if "direct linker" in self._kinds:
+            options["gpu"] = "stand-in"
         self._say("starting two daemons")
         with Cluster(2, options=options) as cluster:
             cluster.start()
             yield cluster
 
-    def _worker(self, name: str, cluster: Cluster, place: int, *, flip_bits: bool) -> Worker:
+    def _worker(self, name: str, cluster: Cluster, place: int) -> Worker:
         return Worker(
             name,
             cluster[place].socket_path,
             self._architecture,
+            kind=self._kinds[place],
             pool_tokens=self._sizes.pool,
             model_name=MODEL_NAME,
-            flip_bits=flip_bits,
         )

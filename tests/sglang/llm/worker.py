@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from llm.engine import Answer, Engine
+from llm.host_memory import kv_bytes
 from llm.model import Architecture
 
 _ANSWER_S_MAX = 300.0
@@ -32,7 +33,7 @@ class Worker:
     def __init__(
         self, name: str, socket_path: Path, architecture: Architecture, **options: Any
     ) -> None:
-        """`options`: those of Engine, and `flip_bits`: every batch that it gets has a wrong bit."""
+        """`options`: those of Engine."""
         self.name = name
         context = multiprocessing.get_context("spawn")
         self._line, theirs = context.Pipe()
@@ -45,10 +46,16 @@ class Worker:
     def wait_ready(self) -> None:
         self._receive()
 
-    def answer(self, prompt: Sequence[int], new_tokens: int, *, reuse: bool = True) -> Answer:
-        self._line.send((list(prompt), new_tokens, reuse))
+    def answer(self, prompt: Sequence[int], new_tokens: int, **options: bool) -> Answer:
+        """`options`: those of Engine.answer."""
+        self._line.send((list(prompt), new_tokens, options))
         answer: Answer = self._receive()
         return answer
+
+    def host_kv_bytes(self) -> int:
+        """Measured now, without the memory that plays a GPU."""
+        assert self._process.pid is not None
+        return kv_bytes(self._process.pid)
 
     def kill(self) -> None:
         """Sends SIGKILL and waits for the end of the process."""
@@ -88,17 +95,14 @@ def _serve(
     import torch
 
     torch.set_num_threads(1)  # several workers and daemons share the machine
-    flip_bits = options.pop("flip_bits", False)
     try:
         with Engine(socket_path, architecture, **options) as engine:
-            if flip_bits:
-                engine.flip_a_bit_of_every_get()
             # Makes SGLang compile its page hash now. These tokens are in no prompt.
             engine.answer([architecture.vocabulary - 1] * (2 * architecture.page_tokens + 1), 1)
             line.send("ready")
             while True:
-                prompt, new_tokens, reuse = line.recv()
-                line.send(engine.answer(prompt, new_tokens, reuse=reuse))
+                prompt, new_tokens, how = line.recv()
+                line.send(engine.answer(prompt, new_tokens, **how))
     except (EOFError, BrokenPipeError):
         return  # the parent has gone
     except Exception:
