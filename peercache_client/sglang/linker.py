@@ -11,6 +11,7 @@ docs/sglang.md, "Without host memory", explains the settings and the limits.
 - `host_shapes`: the host pools that HiCache would have, for the tags in keys
 - `device_forms`: the pieces of a pool's pages, and the place of each layer in them
 - `device_pages`: copies between device tensors and the daemon, `direct_pages`: by the daemon
+- `loaded_pages`: the pages that need not be stored, because they were just loaded
 - `layer_broadcast`: one rank loads for all, where all have the same KV
 """
 
@@ -42,6 +43,7 @@ from peercache_client.sglang.direct_pages import DirectPages
 from peercache_client.sglang.in_order import InOrder
 from peercache_client.sglang.layer_broadcast import LayerBroadcast
 from peercache_client.sglang.linker_settings import LinkerSettings
+from peercache_client.sglang.loaded_pages import LoadedPages
 from peercache_client.sglang.query import Asked, leading_pages, present_pages
 
 # The scheduler looks up pages on its own thread, and blocks every request meanwhile. After this
@@ -119,6 +121,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             params.req_to_token_pool.register_layer_transfer_counter(self.layer_done_counter)
         self._queued: dict[str, list[PoolTransfer]] = {}
         self._closed = False
+        self._just_loaded = LoadedPages()
         self._stored: SimpleQueue[bool] = SimpleQueue()
         self._loading = InOrder("peercache load", self._log_rarely)
         self._storing = InOrder("peercache store", self._log_rarely)
@@ -208,11 +211,15 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
     def _load(self, index: int, transfers: Sequence[PoolTransfer], ready: Sequence[Any]) -> None:
         try:
             ready[0].synchronize()  # the indices are there
-            landed = self._loaded_pages.get(
-                self._pages(transfers),
-                ready,
-                lambda layer: self.layer_done_counter.complete(index, layer),
-            )
+            pages = self._pages(transfers)
+
+            def layer_landed(layer: int) -> None:
+                if layer == 0:  # SGLang may store the pages as soon as it has all layers
+                    for each in pages:
+                        self._just_loaded.add(each.form.name, each.hashes)
+                self.layer_done_counter.complete(index, layer)
+
+            landed = self._loaded_pages.get(pages, ready, layer_landed)
         except Exception as error:
             self._fail(index, f"a load failed: {error}", trace=True)
             return
@@ -256,7 +263,8 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             return False
         try:
             ready[0].synchronize()  # the indices are there
-            return all(map(all, self._stored_pages.set(self._pages(transfers), ready)))
+            pages = [self._not_just_loaded(each) for each in self._pages(transfers)]
+            return all(map(all, self._stored_pages.set(pages, ready)))
         except Exception as error:
             self._log_rarely.say("store", f"a store failed: {error}", trace=True)
             return False
@@ -275,6 +283,13 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             pages.hashes.extend(each.keys)
             pages.numbers.extend(numbers)
         return list(found.values())
+
+    def _not_just_loaded(self, pages: PoolPages) -> PoolPages:
+        loaded = self._just_loaded.take(pages.form.name, pages.hashes)
+        left = [place for place, known in enumerate(loaded) if not known]
+        return PoolPages(
+            pages.form, [pages.hashes[i] for i in left], [pages.numbers[i] for i in left]
+        )
 
     @never_raises(lambda *_: 0)
     def num_completed_offloads(self) -> int:

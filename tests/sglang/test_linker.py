@@ -1,13 +1,15 @@
 """The linker between two trees, each with a daemon: every byte of every pool is compared."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pages
 import pytest
 import torch
 from controller_node import Shape
+from harness.cluster import Cluster
+from harness.fixtures import FAST
 from sglang.test.kits.unified_radix_cache.config import CONFIGS, CacheConfig
 
 SHAPES = {
@@ -20,10 +22,19 @@ SHAPES = {
 }
 HYBRID = [cfg for cfg in CONFIGS if len(cfg.components) > 1]
 [MAMBA_4] = [cfg for cfg in CONFIGS if cfg.label == "FULL_MAMBA_ps4"]
+ALL_IS_LOADED = SHAPES | {str(cfg.label): cfg for cfg in HYBRID if cfg.sliding_window_size is None}
 
 
 def label(cfg: CacheConfig) -> str:
     return str(cfg.label)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    # Lookups hold pages for seconds, and holds are at most a quarter of a pool.
+    with Cluster(2, options={**FAST, "pool-size": "512MiB"}) as cluster:
+        cluster.start()
+        yield cluster
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -58,6 +69,26 @@ def test_pages_that_were_evicted_from_the_device_come_back(make_linker: Any) -> 
     loading = node.load(tokens)
     assert loading.tokens == 96
     assert node.holds(loading, tokens)
+
+
+@pytest.mark.parametrize("name", ALL_IS_LOADED)
+def test_loaded_pages_are_not_stored_again(make_linker: Any, nodes: Any, name: str) -> None:
+    """SGLang asks for it. Then each node that loads a page would have a copy in its pool."""
+    cfg = ALL_IS_LOADED[name]
+    one, other = (make_linker(i, cfg, model=f"again {name}") for i in (0, 1))
+    tokens = list(range(1, 1 + 4 * cfg.page_size))
+
+    def keys_here() -> int:
+        return int(nodes[1].status()["pool"]["keys"])
+
+    assert one.prefill(tokens)
+    before = keys_here()
+    assert other.load(tokens).tokens == len(tokens)
+    assert other.prefill(tokens)
+    assert keys_here() == before
+    other.evict(len(tokens))
+    assert other.prefill(tokens)  # computed, not loaded
+    assert keys_here() > before
 
 
 def test_only_the_tail_that_the_device_lacks_is_loaded(make_linker: Any) -> None:

@@ -104,6 +104,13 @@ def test_linker_needs_less_host_memory_than_hicache(beside: Beside) -> None:
     assert direct == 0
 
 
+def test_linker_stores_each_page_once_as_hicache_does(beside: Beside) -> None:
+    pages = (SIZES.first_prompt + 3 * SIZES.each_turn + 4 * SIZES.answer - 1) // PAGE_TOKENS
+    page_bytes = PAGE_TOKENS * ARCHITECTURE.kv_bytes_per_token
+    stored = {story.stored_bytes // page_bytes for story in beside.stories.values()}
+    assert stored == {pages}
+
+
 def test_linker_report_names_every_pair(beside: Beside) -> None:
     console = Console(file=io.StringIO(), width=200, record=True)
     show_beside(beside, console)

@@ -68,7 +68,7 @@ class Story:
     pool_bytes: int = 0
     """Of each daemon."""
     stored_bytes: int = 0
-    """Of pages in the pools of both daemons, after the turns."""
+    """Of the turns' pages in the pools of both daemons."""
 
     @property
     def compared(self) -> list[Comparison]:
@@ -147,12 +147,11 @@ class Scenario:
             ]
             for worker in workers:
                 worker.wait_ready()
+            before = _stored_bytes(cluster)  # of the prompts that warm the workers up
             self._conversation(story, workers)
             story.host_kv_bytes = [worker.host_kv_bytes() for worker in workers]
             story.pool_bytes = kv_bytes(cluster[0].pid, name="peercached-pool")
-            story.stored_bytes = sum(
-                cluster[place].status()["pool"]["used_bytes"] for place in range(2)
-            )
+            story.stored_bytes = _stored_bytes(cluster) - before
             self._deaths(story, cluster, prefill, decode)
         return story
 
@@ -219,3 +218,8 @@ class Scenario:
             pool_tokens=self._sizes.pool,
             model_name=MODEL_NAME,
         )
+
+
+def _stored_bytes(cluster: Cluster) -> int:
+    """Of pages in the pools of all daemons."""
+    return sum(daemon.status()["pool"]["payload_bytes"] for daemon in cluster.daemons)
