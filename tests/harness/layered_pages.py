@@ -87,7 +87,8 @@ class LayeredPages(Generic[Memory]):
         return [bytearray(one.read()) for one in self.memories]
 
     def runs(self, number: int) -> Iterator[tuple[int, int, int, int]]:
-        """The runs of bytes of a page: in which memory, where there, where in the page, length."""
+        """The runs of bytes of a page: number of the memory, offset in it, offset in the page,
+        length."""
         for layer, rows in enumerate(self.rows):
             which = layer % self.shape.allocations
             begin = rows.at - self.memories[which].offset + number * rows.page_stride
