@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import logging
 import os
 import time
@@ -363,22 +364,38 @@ class Client(NotCopied):
         hold_s: float = 0.0,
         page_tokens: int = 0,
         page_keys: int = 1,
+        wait_s: float = 0.0,
+        wait_for: int | None = None,
     ) -> int:
         """Counts the keys that are present, from the first up to the first missing one.
 
         With `hold_s` (seconds, at most 30) the holders also pin these pages against eviction. A
         page that cannot be pinned counts as missing.
 
+        With `wait_s` (seconds, at most 30) it waits until the first `wait_for` keys are present, by
+        default all, and answers as soon as they are. `timeout_s` is for the time beyond that. Each
+        waiting call uses a connection, of at most 64.
+
         `page_tokens` and `page_keys`: tokens of the prompt that the engine keeps in one page, and
         the keys of a page, for the daemon's statistics of tokens found. 0: not counted. If several
         ranks ask for the same tokens, only one of them should give it.
         """
-        end, session = self._end(timeout_s), self._session()
+        wait_s = min(max(wait_s, 0.0), wire.WAIT_MS_MAX / 1000)
+        end, session = self._end(timeout_s) + wait_s, self._session()
+        wait_end = time.monotonic() + wait_s
         present = 0
         for frame in key_frames(keys, parent):
             count = frame.keys
             flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
-            reply = session.ask(Op.exists, flags, count, end, body)
+            wanted = count if wait_for is None else min(max(wait_for - frame.begin, 0), count)
+            left_ms = math.ceil(1000 * (wait_end - time.monotonic()))
+            if wait_s and wanted and left_ms > 0:
+                waiting = flags | Flag.wait, (*body, wire.WAIT.pack(left_ms, wanted))
+                reply = session.ask(Op.exists, waiting[0], count, end, waiting[1])
+                if reply is Status.error:  # from a daemon of an older version
+                    reply = session.ask(Op.exists, flags, count, end, body)
+            else:
+                reply = session.ask(Op.exists, flags, count, end, body)
             if not isinstance(reply, Reply):
                 return present
             present += reply.value

@@ -108,14 +108,15 @@ def timed(
     op: Op,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[Any, P], T]]:
     """Decorates a method of Client that is one call of `op`: the daemon learns how long the caller
-    waited by our own clock. Calls that raise do not count."""
+    waited by our own clock. Calls that raise do not count, nor those that wait for pages."""
 
     def decorate(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
         @functools.wraps(method)
         def call(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
             began = time.monotonic()
             result = method(client, *args, **kwargs)
-            client._session().note_took(op, time.monotonic() - began)
+            if not kwargs.get("wait_s"):
+                client._session().note_took(op, time.monotonic() - began)
             return result
 
         return call

@@ -22,9 +22,11 @@ PAGE_NUMBER_MAX: Final = (1 << 32) - 1
 HOLD_MS_MAX: Final = 30_000
 KEY_BYTES: Final = struct.Struct("<I")
 HOLD_MS: Final = struct.Struct("<I")  # follows the keys
+WAIT_MS_MAX: Final = 30_000
 PIN_S_MAX: Final = 3600
 PIN_MS: Final = struct.Struct("<I")  # follows the keys; 0: the pins end
 PAGE: Final = struct.Struct("<HH")  # then tokens and keys of a page
+WAIT: Final = struct.Struct("<II")  # then ms to wait, and for how many leading keys
 
 
 class Op(IntEnum):
@@ -53,6 +55,7 @@ class Flag(IntFlag):
     here = 128
     layout = 256
     stages = 512
+    wait = 1024
 
 
 def check_keys(keys: Sequence[Key]) -> None:

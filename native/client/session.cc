@@ -55,8 +55,10 @@ const char* unknown_to(const Connection& connection, const Request& request) {
   if (request.op == Op::pin && !connection.has(ipc::kFeaturePins)) return "pins";
   if (request.flags & ipc::kFlagLayout && !connection.has(ipc::kFeatureDevice))
     return "memory of devices";
-  const bool touches = request.op == Op::exists && request.flags & ipc::kFlagHere;
-  return touches && !connection.has(ipc::kFeatureHere) ? "touches" : nullptr;
+  if (request.op != Op::exists) return nullptr;
+  if (request.flags & ipc::kFlagHere && !connection.has(ipc::kFeatureHere)) return "touches";
+  if (request.flags & ipc::kFlagWait && !connection.has(ipc::kFeatureWait)) return "waits";
+  return nullptr;
 }
 
 // Work for the end of a scope, also when it ends with an exception.

@@ -157,6 +157,7 @@ bool sealed(const SlotHeader& header);
 inline constexpr uint32_t kKeyBytesMax = 4096;
 inline constexpr uint32_t kPageBytesMax = 1u << 30;
 inline constexpr uint32_t kHoldMsMax = 30'000;    // longer holds are cut
+inline constexpr uint32_t kWaitMsMax = 30'000;    // longer waits are cut
 inline constexpr uint32_t kPinMsMax = 3'600'000;  // longer pins are cut
 
 }  // namespace peercached

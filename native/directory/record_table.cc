@@ -82,7 +82,10 @@ bool RecordTable::store(Holder& holder, const FeedPart& part, size_t known) {
     rows = some;
   }
   const bool full = shard_.apply(holder.number, rows).full != 0;
-  if (!full && shard_.live(holder.number)) return true;
+  if (!full && shard_.live(holder.number)) {
+    if (on_stored_) on_stored_(rows);
+    return true;
+  }
   if (!full || !no_room_for_all()) no_room_.fetch_add(1, std::memory_order_relaxed);
   holder.following.forget();
   drop(holder);

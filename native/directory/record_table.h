@@ -45,6 +45,11 @@ class RecordTable {
       uint64_t records_max, std::function<void()> on_untidy,
       std::function<TimePoint()> clock = [] { return Clock::now(); });
 
+  // `on_stored`: changes have been stored. Call once, before there are any.
+  void tell_of_changes(std::function<void(std::span<const RecordRow>)> on_stored) {
+    on_stored_ = std::move(on_stored);
+  }
+
   // --- for the threads that talk to the holders
   FeedQuestion ask(HolderIndex holder, TimePoint now);
   enum class Taken : uint8_t { ok, does_not_fit, no_room };
@@ -118,6 +123,7 @@ class RecordTable {
 
   Shard shard_;
   const std::function<TimePoint()> clock_;
+  std::function<void(std::span<const RecordRow>)> on_stored_;
   std::atomic<uint64_t> asked_{0};
   mutable std::shared_mutex mutex_;
   std::vector<Number> numbers_{1};  // number 0 is unused

@@ -153,6 +153,7 @@ void Engine::start() {
 void Engine::stop() {
   // Requests in flight end now and not at their deadlines: nobody answers them any more.
   control_.close();
+  directory_.arrivals().close();
   publisher_->feed().close();
   peers_->stop();
   workers_.close();

@@ -51,6 +51,12 @@ struct PinWish {
   bool here = false;    // bring the pages to this node
 };
 
+// How long an exists waits for how many leading keys.
+struct ExistsWait {
+  uint32_t ms = 0;  // 0: not at all
+  uint32_t keys = 0;
+};
+
 struct RequestContext {
   Namespace* ns = nullptr;
   uint32_t user = kNoUser;
@@ -60,6 +66,7 @@ struct RequestContext {
   uint32_t hold_ms = 0;                // exists: how long to keep the pages present
   PinWish pin{};                       // pin: see PinWish
   PageTokens page{};                   // exists: see PageTokens
+  ExistsWait wait{};                   // exists: see ExistsWait
   bool gets_only = false;              // get: the worker has never called exists
   bool lengths = false;                // exists: fill ExistsAnswer::lengths
   bool here = false;                   // exists: see kFlagHere

@@ -66,6 +66,7 @@ uint32_t features_of(const RequestHeader& header) {
   return (header.flags & kFlagSpan ? kFeatureSpan : 0u) | (op == Op::pin ? kFeaturePins : 0u) |
          (op == Op::exists && header.flags & kFlagHere ? kFeatureHere : 0u) |
          (op == Op::register_device || header.flags & kFlagLayout ? kFeatureDevice : 0u) |
+         (op == Op::exists && header.flags & kFlagWait ? kFeatureWait : 0u) |
          (header.took != 0 ? kFeatureTook : 0u);
 }
 
@@ -90,7 +91,7 @@ void check_header(const RequestHeader& header) {
   unsigned known = is_page_op(op) ? kFlagParent : 0;
   if (op == Op::exists) {
     known |= kFlagBitmap;
-    known |= header.flags & kFlagHere ? kFlagHere : kFlagHold | kFlagPage | kFlagLengths;
+    known |= header.flags & kFlagHere ? kFlagHere : kFlagHold | kFlagPage | kFlagLengths | kFlagWait;
   }
   if (op == Op::get) known |= kFlagSpan;
   if (op == Op::get || op == Op::set) known |= kFlagLayout;
@@ -157,6 +158,10 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   if ((header.flags & kFlagLayout) != 0) take_layouts(body, pages);
   const uint64_t regions = pages.layouts == 0 ? n : pages.layout_rows;
   const uint64_t columns_bytes = pages.has_memory ? 16 * n + 4 * regions : 4 * n;
+  if ((header.flags & kFlagWait) != 0) {
+    pages.wait_keys = take_last<uint32_t>(body, "keys to wait for");
+    pages.wait_ms = std::min(take_last<uint32_t>(body, "time to wait"), kWaitMsMax);
+  }
   if ((header.flags & kFlagPage) != 0) {
     const uint32_t page = take_last<uint32_t>(body, "tokens and keys of a page");
     pages.page_tokens = static_cast<uint16_t>(page);

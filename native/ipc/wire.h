@@ -55,6 +55,7 @@ enum RequestFlags : uint16_t {
   kFlagLayout = 256,  // SET, GET: pages of a device, see Rows
   kFlagStages = 512,  // GET with a layout: tell of each stage. Frames with kStageBit come before
                       // the reply: all pages have the Rows of the stages below `value`.
+  kFlagWait = 1024,   // EXISTS: then come how long to wait, u32 ms, and for how many leading keys, u32
 };
 
 // Abilities of a client or daemon beyond the first version of this protocol. A daemon closes the
@@ -66,9 +67,10 @@ enum Features : uint32_t {
   kFeatureTook = 4,     // RequestHeader::took
   kFeatureHere = 8,     // kFlagHere in EXISTS
   kFeatureDevice = 16,  // Op::register_device, kFlagLayout and kFlagStages
+  kFeatureWait = 32,    // kFlagWait
 };
 inline constexpr uint32_t kFeatures =
-    kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere | kFeatureDevice;
+    kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere | kFeatureDevice | kFeatureWait;
 
 enum class ErrorCode : uint16_t {
   none = 0,

@@ -2,13 +2,23 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
+#include <optional>
 
 #include "engine/control/events.h"
 #include "engine/paths/request_pages.h"
 #include "engine/storage/namespaces.h"
 
 namespace peercached {
+namespace {
+
+// A wait looks again after so long: pages may also be found without a new record, for example when
+// a node is no longer suspect.
+constexpr auto kLookAgain = std::chrono::milliseconds(500);
+constexpr auto kLookAgainWithoutRecords = std::chrono::milliseconds(20);
+
+}  // namespace
 
 void ExistsKeys::count_prefix() {
   prefix = static_cast<uint32_t>(std::ranges::find(present, 0) - present.begin());
@@ -16,6 +26,33 @@ void ExistsKeys::count_prefix() {
 
 void ExistsKeys::drop_untold() {
   std::fill(present.begin() + static_cast<ptrdiff_t>(told()), present.end(), 0);
+}
+
+void ExistsLook::look(ExistsKeys& asked) const {
+  asked.index.clear();
+  asked.rows.clear();
+  in_our_pool_and_disk(asked);
+  elsewhere(asked);
+  asked.count_prefix();
+}
+
+void ExistsLook::wait(ExistsKeys& asked, const Serving& serving) const {
+  const RequestContext& context = asked.context;
+  const size_t wanted = std::min<size_t>(context.wait.keys, asked.keys.size());
+  const TimePoint until =
+      std::min(context.deadline.at, Clock::now() + std::chrono::milliseconds(context.wait.ms));
+  Arrivals& arrivals = locator.directory.arrivals();
+  while (asked.prefix < wanted && asked.keys[asked.prefix].status == PageStatus::pending) {
+    const size_t missing = asked.prefix;
+    Arrivals::Wait arrival(arrivals, asked.digests[missing]);
+    look(asked);
+    if (asked.prefix != missing) continue;
+    const TimePoint now = Clock::now();
+    if (now >= until || arrivals.closed() || !serving.on() || context.gate->fenced()) return;
+    // Without all records, most pages come without one.
+    const bool has_all = !locator.directory.records().stores_owned();
+    arrival.until(std::min(until, now + (has_all ? kLookAgain : kLookAgainWithoutRecords)));
+  }
 }
 
 void ExistsLook::in_our_pool_and_disk(ExistsKeys& asked) const {
@@ -150,7 +187,8 @@ void ExistsHold::hold(ExistsKeys& asked) const {
 
 ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef> keys,
                                 bool all) const {
-  const Timed timed(latencies.exists);
+  std::optional<Timed> timed;
+  if (context.wait.ms == 0) timed.emplace(latencies.exists);
   if (!serving.on()) {
     return {0, std::vector<uint8_t>(keys.size(), 0)};
   }
@@ -163,9 +201,8 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
     asked.count_prefix();
     return {asked.prefix, std::move(asked.present)};
   }
-  look.in_our_pool_and_disk(asked);
-  look.elsewhere(asked);
-  asked.count_prefix();
+  look.look(asked);
+  if (context.wait.ms != 0) look.wait(asked, serving);
   warm.warm(asked);
   const std::vector<uint8_t> there = asked.present;
   if (context.hold_ms != 0) hold.hold_present(asked);

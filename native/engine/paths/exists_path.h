@@ -49,11 +49,14 @@ struct ExistsLook {
   const Locator& locator;
   const NodeTable& nodes;
 
-  void in_our_pool_and_disk(ExistsKeys& asked) const;
-  void elsewhere(ExistsKeys& asked) const;
+  void look(ExistsKeys& asked) const;
+  // Looks again whenever the first missing key may have come, until the prefix is as long as wanted.
+  void wait(ExistsKeys& asked, const Serving& serving) const;
   void add_lengths(ExistsKeys& asked) const;
 
  private:
+  void in_our_pool_and_disk(ExistsKeys& asked) const;
+  void elsewhere(ExistsKeys& asked) const;
   static void list_missing(ExistsKeys& asked);
 };
 

@@ -22,7 +22,9 @@ Directory::Directory(uint64_t records_max, std::function<void()> on_untidy, Node
     : nodes_(nodes),
       running_(running),
       counters_(counters),
-      records_(records_max, std::move(on_untidy)) {}
+      records_(records_max, std::move(on_untidy)) {
+  records_.tell_of_changes([this](std::span<const RecordRow> rows) { arrivals_.came(rows); });
+}
 
 std::shared_ptr<const Ring> Directory::ring() const {
   std::lock_guard lock(ring_mutex_);

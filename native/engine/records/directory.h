@@ -16,6 +16,7 @@
 #include "directory/record_table.h"
 #include "directory/ring.h"
 #include "engine/measures/counters.h"
+#include "engine/records/arrivals.h"
 #include "engine/records/nodes.h"
 #include "removals/running.h"
 #include "transfer/messages.h"
@@ -50,6 +51,7 @@ class Directory {
   std::vector<RecordRow> own_records(std::span<const Digest> digests) const {
     return digests.empty() ? std::vector<RecordRow>() : own_records_(digests);
   }
+  Arrivals& arrivals() { return arrivals_; }
   RecordTable& records() { return records_; }
   const RecordTable& records() const { return records_; }
 
@@ -64,6 +66,7 @@ class Directory {
   const Running& running_;
   OperationCounters& counters_;
   OwnRecords own_records_;
+  Arrivals arrivals_;
   RecordTable records_;
   mutable std::mutex ring_mutex_;
   std::shared_ptr<const Ring> ring_, former_ring_;

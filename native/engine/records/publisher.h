@@ -43,7 +43,10 @@ class Publisher {
   explicit Publisher(const Parts& parts) : parts_(parts) {}
 
   // Nobody waits for these.
-  void append(std::span<const RecordRow> rows) { feed_.append(rows); }
+  void append(std::span<const RecordRow> rows) {
+    feed_.append(rows);
+    parts_.directory.arrivals().came(rows);
+  }
   // Blocks until whoever readers may ask for these pages knows their last changes. False: not
   // everybody does at the deadline, or some owner is suspect.
   bool wait_told(std::span<const Digest> digests, Deadline deadline);

@@ -1,0 +1,44 @@
+#include "engine/records/arrivals.h"
+
+namespace peercached {
+
+Arrivals::Wait::Wait(Arrivals& arrivals, const Digest& digest) : arrivals_(arrivals) {
+  const std::lock_guard lock(arrivals_.mutex_);
+  place_ = arrivals_.waits_.emplace(digest, this);
+  ++arrivals_.waiting_;
+  // Before the caller looks: see came().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+Arrivals::Wait::~Wait() {
+  const std::lock_guard lock(arrivals_.mutex_);
+  arrivals_.waits_.erase(place_);
+  --arrivals_.waiting_;
+}
+
+void Arrivals::Wait::until(TimePoint time) {
+  std::unique_lock lock(arrivals_.mutex_);
+  arrivals_.changed_.wait_until(lock, time, [&] { return came_ || arrivals_.closed(); });
+}
+
+void Arrivals::came(std::span<const RecordRow> rows) {
+  // Either the waiter sees what was added, or we see the waiter.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (waiting_.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(mutex_);
+  bool any = false;
+  for (const RecordRow& row : rows) {
+    if ((row.flags & kRecordWithdraw) != 0) continue;
+    const auto [first, last] = waits_.equal_range(row.digest);
+    for (auto wait = first; wait != last; ++wait) any = wait->second->came_ = true;
+  }
+  if (any) changed_.notify_all();
+}
+
+void Arrivals::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace peercached

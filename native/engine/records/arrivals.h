@@ -1,0 +1,53 @@
+// Lets `exists` wait for a page: until it comes into our pool, or a record of it to us.
+//
+// Whoever adds pages or records calls came() afterwards. A waiter registers before it looks, so it
+// misses nothing. Without waiters came() costs one load.
+//
+// Thread safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+
+#include "common/clock.h"
+#include "common/types.h"
+
+namespace peercached {
+
+class Arrivals {
+ public:
+  // Waits for one page.
+  class Wait {
+   public:
+    Wait(Arrivals& arrivals, const Digest& digest);
+    ~Wait();
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+    // Returns when the page has come, or at that time.
+    void until(TimePoint time);
+
+   private:
+    friend class Arrivals;
+    Arrivals& arrivals_;
+    std::unordered_multimap<Digest, Wait*, DigestHash>::iterator place_;
+    bool came_ = false;
+  };
+
+  void came(std::span<const RecordRow> rows);
+  // From now on nobody waits.
+  void close();
+  bool closed() const { return closed_.load(std::memory_order_relaxed); }
+  size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unordered_multimap<Digest, Wait*, DigestHash> waits_;
+  std::atomic<size_t> waiting_{0};
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace peercached
