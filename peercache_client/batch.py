@@ -189,24 +189,31 @@ def place_in_layouts(
 ) -> Place:
     count = len(keys)
     of_page = [layout] * count if isinstance(layout, Layout) else layout
+    if not isinstance(of_page, (list, tuple)) or not {Layout}.issuperset(map(type, of_page)):
+        raise TypeError(f"layout is {layout!r:.80}: a Layout, or a list with one for each key")
     if len(numbers) != count or len(of_page) != count:
         raise ValueError(
             f"{count} keys, {len(of_page)} layouts and {len(numbers)} page numbers: one layout, or "
             "one for each key, and one number for each key"
         )
     layouts = list(dict.fromkeys(of_page))
-    if sum(len(each.regions) for each in layouts) > ROWS_MAX:
-        raise ValueError(f"layouts of more than {ROWS_MAX} pieces")
+    pieces = sum(len(each.regions) for each in layouts)
+    if pieces > ROWS_MAX:
+        raise ValueError(f"layouts of {pieces} pieces: at most {ROWS_MAX} in a call, split it")
     for region in {region for each in layouts for region in each.regions}:
         if region.closed:
-            raise ValueError("this region is closed")
-    if count and not 0 <= min(numbers) <= max(numbers) <= wire.PAGE_NUMBER_MAX:
-        raise ValueError(f"page numbers {min(numbers)} to {max(numbers)}: 0 to 2**32 - 1")
+            raise ValueError(f"a region of {region.size} bytes of the layout is closed")
     place = {each: number << 32 for number, each in enumerate(layouts)}
-    column = array("Q", [place[each] | at for each, at in zip(of_page, numbers, strict=True)])
+    try:
+        column = array("I", numbers)
+    except OverflowError:
+        raise ValueError(
+            f"page numbers {min(numbers)} to {max(numbers)}: 0 to {wire.PAGE_NUMBER_MAX}"
+        ) from None
+    places = array("Q", [place[each] | at for each, at in zip(of_page, column, strict=True)])
     return Place(
         [segment for each in layouts for segment in each.segments],
-        column.tobytes(),
+        places.tobytes(),
         array("I", [each.page_bytes for each in of_page]).tobytes(),
         b"".join(each.packed for each in layouts)
         + array("I", [*(len(each.regions) for each in layouts), len(layouts)]).tobytes(),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import logging
+import math
 import os
 import time
 from array import array
@@ -236,8 +236,8 @@ class Client(NotCopied):
         """Shares an allocation on a GPU, which the daemon copies pages from and to. OSError.
 
         The daemon needs `gpu` in its configuration. If it cannot use the memory, the log says why,
-        and its pages are `bad_region`. If the GPU fails, they are `region_lost`, until all regions
-        on it are closed and registered anew.
+        and its pages are `bad_region`. If the GPU fails, they are `region_lost`. Restart the daemon
+        then, and register the memory anew.
         """
         end = time.monotonic() + _DEVICE_TIMEOUT_S
         return self._add_region(memory.segment(), 0, None, 0, self._regions, end)

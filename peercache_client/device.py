@@ -17,7 +17,8 @@ from peercache_client._ipc import Segment
 from peercache_client.region import Region
 
 _ROWS: Final = struct.Struct("<QQQIIIIII")
-ROWS_MAX: Final = 4096
+ROWS_MAX: Final = 4096  # pieces
+ROWS_OF_PAGE_MAX: Final = 65536
 
 
 class Kind(IntEnum):
@@ -67,31 +68,62 @@ class Rows(NamedTuple):
 
 
 class Layout:
-    """The pieces of a page. They must fill it: each byte once, else its pages are `bad_range`."""
+    """The pieces of a page. They fill it: each byte once."""
 
     def __init__(self, pieces: Sequence[Rows]) -> None:
-        """ValueError."""
+        """ValueError, TypeError. The daemon checks what only it can know: pages that overlap in
+        memory, or are beyond the region's end, are `bad_range`."""
         if not 1 <= len(pieces) <= ROWS_MAX:
             raise ValueError(f"a layout of {len(pieces)} pieces: 1 to {ROWS_MAX}")
+        packed = b"".join(_packed(number, piece) for number, piece in enumerate(pieces))
         self.page_bytes = sum(piece.rows * piece.row_bytes for piece in pieces)
         if not 1 <= self.page_bytes <= wire.LENGTH_BYTES_MAX:
             raise ValueError(f"a page of {self.page_bytes} bytes: 1 to {wire.LENGTH_BYTES_MAX}")
+        _check_filled(pieces)
+        self.packed = packed
         self.regions = [piece.region for piece in pieces]
         self.segments = [region.segment for region in self.regions]
-        try:
-            self.packed = b"".join(
-                _ROWS.pack(
-                    piece.region.start + piece.at,
-                    piece.page_stride,
-                    piece.row_pitch,
-                    piece.row_bytes,
-                    piece.rows,
-                    piece.page_at,
-                    piece.page_pitch,
-                    piece.stage,
-                    0,
-                )
-                for piece in pieces
+
+
+def _packed(number: int, piece: Rows) -> bytes:
+    if not isinstance(piece, Rows) or not isinstance(piece.region, Region):
+        raise TypeError(f"piece {number} is {piece!r:.80}: Rows of a region of register_device")
+    if not piece.region.segment.of_device:
+        raise ValueError(f"piece {number} is in memory of the host: use batch_set and batch_get")
+    if not 0 <= piece.stage < ROWS_MAX:
+        raise ValueError(f"piece {number} has stage {piece.stage}: 0 to {ROWS_MAX - 1}")
+    try:
+        return _ROWS.pack(
+            piece.region.start + piece.at,
+            piece.page_stride,
+            piece.row_pitch,
+            piece.row_bytes,
+            piece.rows,
+            piece.page_at,
+            piece.page_pitch,
+            piece.stage,
+            0,
+        )
+    except struct.error as error:
+        raise ValueError(
+            f"piece {number} has a number that is negative or too large ({error}): {piece[1:]}"
+        ) from None
+
+
+def _check_filled(pieces: Sequence[Rows]) -> None:
+    count = sum(piece.rows for piece in pieces)
+    if count > ROWS_OF_PAGE_MAX:
+        raise ValueError(f"a page of {count} rows: at most {ROWS_OF_PAGE_MAX}")
+    rows = sorted(
+        (piece.page_at + row * piece.page_pitch, piece.row_bytes, number)
+        for number, piece in enumerate(pieces)
+        for row in range(piece.rows)
+    )
+    end = 0
+    for begin, size, number in rows:
+        if begin != end or size == 0:
+            raise ValueError(
+                f"a row of piece {number} begins at byte {begin} of the page and has {size} bytes, "
+                f"and the one before ends at {end}: rows must fill the page, each byte once"
             )
-        except struct.error as error:
-            raise ValueError(f"a number of a piece is negative or too large: {error}") from None
+        end += size

@@ -50,7 +50,8 @@ class Gpu {
   // Makes this thread use the GPU. Opens it if needed: a context costs hundreds of MB of its
   // memory. Throws std::runtime_error, also if it is lost.
   void use() {
-    if (lost()) throw std::runtime_error(name + " is lost: " + why_lost());
+    if (lost())
+      throw std::runtime_error(name + " is lost until the daemon restarts: " + why_lost());
     const std::lock_guard lock(mutex_);
     if (!is_open()) open();
     check(cuda_.use(context_), "cuCtxSetCurrent");
@@ -150,6 +151,7 @@ class CudaMemory final : public Memory {
     const uint64_t before = base_ - begin;
     if (found == kCudaSuccess && before <= bytes && bytes_ <= bytes - before) return;
     cuda.ipc_close(base_);
+    gpu_->check(found, "cuMemGetAddressRange");
     throw std::runtime_error("an allocation of " + std::to_string(bytes_) + " bytes has only " +
                              std::to_string(bytes));
   }
@@ -206,6 +208,10 @@ class CudaCopies final : public Copies {
  public:
   CudaCopies(Direction direction, std::span<const Piece> pieces)
       : gpu_(static_cast<const CudaMemory&>(*pieces[0].memory).gpu()), direction_(direction) {
+    if (gpu_->lost()) {
+      outcome_ = Outcome::lost;
+      return;
+    }
     gpu_->use();
     const CudaDriver& cuda = gpu_->cuda();
     gpu_->check(cuda.event_create(&event_, kNoTiming), "cuEventCreate");
@@ -225,10 +231,10 @@ class CudaCopies final : public Copies {
   ~CudaCopies() override {
     while (wait_until(TimePoint::max()) == Outcome::running) {
     }
-    gpu_->cuda().event_destroy(event_);
+    if (event_ != nullptr) gpu_->cuda().event_destroy(event_);
   }
 
-  Outcome wait_until(TimePoint until) override {
+  Outcome wait_until(TimePoint until) noexcept override {
     const TimePoint began = Clock::now();
     while (outcome_ == Outcome::running) {
       const CUresult result = gpu_->cuda().event_query(event_);
@@ -275,8 +281,8 @@ class CudaCopies final : public Copies {
   }
   void lose(CUresult result) {
     gpu_->cuda().stream_wait(gpu_->stream(direction_));  // returns at once after such an error
-    gpu_->lose(gpu_->cuda().text_of(result));
     outcome_ = Outcome::lost;
+    gpu_->lose(gpu_->cuda().text_of(result));
   }
 
   const std::shared_ptr<Gpu> gpu_;

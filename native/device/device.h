@@ -75,7 +75,7 @@ class Copies {
  public:
   virtual ~Copies() = default;
   // Waits at most until then. After any other outcome than `running` no byte moves any more.
-  virtual Outcome wait_until(TimePoint until) = 0;
+  virtual Outcome wait_until(TimePoint until) noexcept = 0;
 };
 
 struct DeviceState {
@@ -99,7 +99,7 @@ class Devices {
   virtual void host_mapped(std::byte* base, uint64_t bytes) = 0;
   virtual void host_unmapped(std::byte* base) noexcept = 0;
   // All pieces are of memory of one device. The host's memory must stay until the copies end.
-  // Throws std::runtime_error if nothing was begun.
+  // Throws std::runtime_error if nothing was begun. On a lost device the copies end as `lost`.
   virtual std::unique_ptr<Copies> start(Direction direction, std::span<const Piece> pieces) = 0;
   virtual std::vector<DeviceState> states() const = 0;
 };

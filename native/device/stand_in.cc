@@ -106,7 +106,7 @@ class StandInCopies final : public Copies {
       : running_(std::async(std::launch::async, run, direction, std::move(pieces))) {}
   // The destructor of running_ waits.
 
-  Outcome wait_until(TimePoint until) override {
+  Outcome wait_until(TimePoint until) noexcept override {
     if (outcome_ != Outcome::running) return outcome_;
     if (running_.wait_until(until) == std::future_status::ready) outcome_ = running_.get();
     return outcome_;

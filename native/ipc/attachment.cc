@@ -236,7 +236,9 @@ PageStatus Attachment::resolve_rows(const PageColumns& columns,
     }
     std::ranges::stable_sort(rows, {}, &DeviceLayout::Rows::stage);
   }
-  return lost ? PageStatus::region_lost : PageStatus::pending;
+  if (!lost) return PageStatus::pending;
+  regions.clear();  // nothing is copied, so no other one is lost
+  return PageStatus::region_lost;
 }
 
 void Attachment::resolve_layouts(const PageColumns& columns, std::vector<PageRef>& pages,
@@ -263,7 +265,7 @@ void Attachment::resolve_layouts(const PageColumns& columns, std::vector<PageRef
       continue;
     }
     page.layout = &layouts[layout];
-    if (layouts[layout].page_bytes == 0) layouts[layout].page_bytes = page.length;
+    layouts[layout].last = std::max(layouts[layout].last, page.number);
   }
   if (of_all != PageStatus::pending) return;
   count_pages(layouts);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <thread>
 
 #include "common/exiting.h"
@@ -226,9 +225,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
   if (op == Op::exists && !context.here) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
   context.caller = columns.caller ? &*columns.caller : nullptr;
-  const std::function<void(uint32_t)> tell = [&](uint32_t count) {
-    tell_stages(frame.header, count);
-  };
+  const TellStages tell = [&](uint32_t count) { tell_stages(frame.header, count); };
   if ((frame.header.flags & kFlagStages) != 0) context.tell_stages = &tell;
 
   Answer answer;

@@ -16,8 +16,9 @@ struct DeviceLayout {
     const device::Memory* memory = nullptr;
   };
   std::vector<Rows> rows;   // in the order of their stages
-  uint32_t page_bytes = 0;  // of the pages that have this layout
-  uint64_t pages = 0;       // their numbers are below; 0: the layout is wrong
+  uint64_t last = 0;        // the highest number of the pages that have this layout
+  uint64_t page_bytes = 0;  // by its rows: see count_pages()
+  uint64_t pages = 0;       // numbers of pages are below; 0: the layout is wrong
 
   std::span<const Rows> of_stage(uint32_t stage) const {
     const auto found = std::ranges::equal_range(rows, stage, {}, &Rows::stage);
@@ -27,7 +28,7 @@ struct DeviceLayout {
 
 namespace ipc {
 
-// Fills in `pages` of the layouts of a request.
+// Fills in `page_bytes` and `pages` of the layouts of a request.
 //
 // Rows must fill a page, each byte once: a set of a page with holes would store what was in the
 // pool's memory before. And they must not overlap in memory, nor may two pages: a get could not

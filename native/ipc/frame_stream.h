@@ -48,7 +48,8 @@ class FrameStream {
   bool read_hello(Frame& frame, Deadline deadline) { return read(frame, &deadline); }
   // False: the peer does not read it.
   bool write(const ReplyHeader& header, std::string_view body);
-  // Does not wait. Without room for the header it writes nothing.
+  // Does not wait. If the peer has not read much of what it was sent, writes nothing: the reply
+  // needs room, too.
   void write_if_room(const ReplyHeader& header) const;
 
   // From any thread: the current read, or the next one, returns false. The reply to the current

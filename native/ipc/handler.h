@@ -51,6 +51,9 @@ struct PinWish {
   bool here = false;    // bring the pages to this node
 };
 
+// Of a get: all its pages have the Rows of the stages below that number.
+using TellStages = std::function<void(uint32_t)>;
+
 // How long an exists waits for how many leading keys.
 struct ExistsWait {
   uint32_t ms = 0;  // 0: not at all
@@ -62,19 +65,18 @@ struct RequestContext {
   uint32_t user = kNoUser;
   Deadline deadline;
   WriteGate* gate = nullptr;
-  std::string_view parent_key;         // empty: none given
-  uint32_t hold_ms = 0;                // exists: how long to keep the pages present
-  PinWish pin{};                       // pin: see PinWish
-  PageTokens page{};                   // exists: see PageTokens
-  ExistsWait wait{};                   // exists: see ExistsWait
-  bool gets_only = false;              // get: the worker has never called exists
-  bool lengths = false;                // exists: fill ExistsAnswer::lengths
-  bool here = false;                   // exists: see kFlagHere
-  Trace* trace = nullptr;              // get: records its steps here
-  uint32_t pid = 0;                    // of the worker; 0: this process cannot see it
-  const CallerSpan* caller = nullptr;  // get: the span that it is part of; null: not recorded
-  // get: to be called when all pages have the Rows of the stages below that number, any times.
-  const std::function<void(uint32_t)>* tell_stages = nullptr;
+  std::string_view parent_key;              // empty: none given
+  uint32_t hold_ms = 0;                     // exists: how long to keep the pages present
+  PinWish pin{};                            // pin: see PinWish
+  PageTokens page{};                        // exists: see PageTokens
+  ExistsWait wait{};                        // exists: see ExistsWait
+  bool gets_only = false;                   // get: the worker has never called exists
+  bool lengths = false;                     // exists: fill ExistsAnswer::lengths
+  bool here = false;                        // exists: see kFlagHere
+  Trace* trace = nullptr;                   // get: records its steps here
+  uint32_t pid = 0;                         // of the worker; 0: this process cannot see it
+  const CallerSpan* caller = nullptr;       // get: the span that it is part of; null: not recorded
+  const TellStages* tell_stages = nullptr;  // get: null: nobody wants to know
 };
 
 struct ExistsAnswer {

@@ -91,7 +91,8 @@ void check_header(const RequestHeader& header) {
   unsigned known = is_page_op(op) ? kFlagParent : 0;
   if (op == Op::exists) {
     known |= kFlagBitmap;
-    known |= header.flags & kFlagHere ? kFlagHere : kFlagHold | kFlagPage | kFlagLengths | kFlagWait;
+    known |=
+        header.flags & kFlagHere ? kFlagHere : kFlagHold | kFlagPage | kFlagLengths | kFlagWait;
   }
   if (op == Op::get) known |= kFlagSpan;
   if (op == Op::get || op == Op::set) known |= kFlagLayout;

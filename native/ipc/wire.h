@@ -55,7 +55,8 @@ enum RequestFlags : uint16_t {
   kFlagLayout = 256,  // SET, GET: pages of a device, see Rows
   kFlagStages = 512,  // GET with a layout: tell of each stage. Frames with kStageBit come before
                       // the reply: all pages have the Rows of the stages below `value`.
-  kFlagWait = 1024,   // EXISTS: then come how long to wait, u32 ms, and for how many leading keys, u32
+  kFlagWait =
+      1024,  // EXISTS: then come how long to wait, u32 ms, and for how many leading keys, u32
 };
 
 // Abilities of a client or daemon beyond the first version of this protocol. A daemon closes the

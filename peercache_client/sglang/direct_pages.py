@@ -13,8 +13,9 @@ from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.sglang.device_forms import DeviceForm, LayerPages
 from peercache_client.sglang.device_pages import PoolPages, Results, wait_for
 
-# Of one request, whose timeout is that of a call.
+# Of one request. It has a timeout for each so many bytes.
 _REQUEST_BYTES: Final = 1 << 30
+_TIMEOUT_BYTES: Final = 256 << 20
 
 
 class DirectPages:
@@ -29,11 +30,13 @@ class DirectPages:
         client: Client,
         forms: Sequence[DeviceForm],
         layers: int,
+        timeout_s: float,
         log_rarely: RateLimitedLog,
     ) -> None:
         """OSError if the driver cannot export the memory of a pool."""
         self._client = client
         self._layers = layers
+        self._timeout_s = timeout_s
         self._log_rarely = log_rarely
         self._regions: dict[int, Region] = {}  # by the address of the allocation
         self._layouts = {form.name: self._layouts_of(form) for form in forms}
@@ -77,7 +80,10 @@ class DirectPages:
         wait_for(ready)
         results = Results(wanted, "set", self._log_rarely)
         for some in _requests(wanted):
-            if not results.add(some, self._client.batch_set_device(*self._request(some))):
+            stored = self._client.batch_set_device(
+                *self._request(some), timeout_s=self._timeout_of(some)
+            )
+            if not results.add(some, stored):
                 break
         return results.of_all()
 
@@ -97,12 +103,20 @@ class DirectPages:
         requests = list(_requests(wanted))
         for some in requests:
             last = some is requests[-1]
-            got = self._client.batch_get_device(*self._request(some), landed=tell if last else None)
+            got = self._client.batch_get_device(
+                *self._request(some),
+                timeout_s=self._timeout_of(some),
+                landed=tell if last else None,
+            )
             if not results.add(some, got):
                 break
         else:
             tell(self._layers)
         return results.of_all()
+
+    def _timeout_of(self, some: Sequence[tuple[int, PoolPages]]) -> float:
+        size = sum(len(pages.hashes) * pages.form.page_bytes for _, pages in some)
+        return self._timeout_s * -(-size // _TIMEOUT_BYTES)
 
     def _request(
         self, some: Sequence[tuple[int, PoolPages]]

@@ -109,11 +109,11 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             # The staging region is used again as soon as a call has returned.
             silence_timeout_s=None,
         )
-        self._loaded_pages = self._stored_pages = self._device_pages(settings, staging_bytes)
+        self._loads = self._stores = self._device_pages(settings, staging_bytes)
         if not settings.direct:
             # A region for each direction: a load, for which a forward pass waits, never waits for a
             # store.
-            self._stored_pages = self._device_pages(settings, staging_bytes)
+            self._stores = self._device_pages(settings, staging_bytes)
         self.layer_done_counter = LayerWiseLoadCounter(
             self._group.num_layers, self._broadcast and self._broadcast.layer_is_ready
         )
@@ -129,7 +129,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
     def _device_pages(self, settings: LinkerSettings, staging_bytes: int) -> DevicePages:
         forms, layers = list(self._forms.values()), self._group.num_layers
         if settings.direct:
-            return DirectPages(self._client, forms, layers, self._log_rarely)
+            return DirectPages(self._client, forms, layers, self._timeout_s, self._log_rarely)
         return StagedPages(
             self._client, forms[0].device, layers, staging_bytes // 2, self._log_rarely
         )
@@ -214,12 +214,12 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             pages = self._pages(transfers)
 
             def layer_landed(layer: int) -> None:
-                if layer == 0:  # SGLang may store the pages as soon as it has all layers
+                if layer == self._group.num_layers - 1:  # now SGLang may store the pages
                     for each in pages:
                         self._just_loaded.add(each.form.name, each.hashes)
                 self.layer_done_counter.complete(index, layer)
 
-            landed = self._loaded_pages.get(pages, ready, layer_landed)
+            landed = self._loads.get(pages, ready, layer_landed)
         except Exception as error:
             self._fail(index, f"a load failed: {error}", trace=True)
             return
@@ -264,7 +264,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
         try:
             ready[0].synchronize()  # the indices are there
             pages = [self._not_just_loaded(each) for each in self._pages(transfers)]
-            return all(map(all, self._stored_pages.set(pages, ready)))
+            return all(map(all, self._stores.set(pages, ready)))
         except Exception as error:
             self._log_rarely.say("store", f"a store failed: {error}", trace=True)
             return False
@@ -309,6 +309,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
         self._storing.wait()
         while not self._stored.empty():
             self._stored.get_nowait()
+        self._just_loaded.clear()
         if self._broadcast is not None:
             self._broadcast.reset()
         self.layer_done_counter.reset()
@@ -322,7 +323,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
         self.reset()
         for thread in (self._loading, self._storing):
             thread.close()
-        for pages in dict.fromkeys((self._loaded_pages, self._stored_pages)):
+        for pages in dict.fromkeys((self._loads, self._stores)):
             pages.close()
         self._client.close()
         if self._broadcast is not None:

@@ -48,5 +48,9 @@ class LoadedPages:
             loaded_s = [self._loaded_s.pop((pool, each), None) for each in hashes]
         return [each is not None and self._is_new(each) for each in loaded_s]
 
+    def clear(self) -> None:
+        with self._lock:
+            self._loaded_s.clear()
+
     def _is_new(self, loaded_s: float) -> bool:
         return self._clock() - loaded_s < _KEPT_S

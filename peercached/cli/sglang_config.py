@@ -31,7 +31,8 @@ _OF_HOST_POOLS: Final = ("tp_lcm_size", "huge_pages", "numa_node")
     "--numa-node", type=click.IntRange(min=0), metavar="N", help="Of the host pools' memory."
 )
 @click.option("--linker", is_flag=True, help="For SGLang without a host tier (external linker).")
-def sglang_config(target: Target, as_json: bool, linker: bool, **wishes: Any) -> None:
+@click.option("--direct", is_flag=True, help='With --linker, for a daemon with gpu = "cuda".')
+def sglang_config(target: Target, as_json: bool, linker: bool, direct: bool, **wishes: Any) -> None:
     """Prints the options of SGLang's launch line that make it share KV pages through this daemon,
     to be pasted into a shell. With --json the config alone:
 
@@ -44,8 +45,10 @@ def sglang_config(target: Target, as_json: bool, linker: bool, **wishes: Any) ->
         if wishes[key] is not None:
             must_be_text(f"--{key.replace('_', '-')}", wishes[key])
     if linker:
-        _print_linker(target, as_json, wishes)
+        _print_linker(target, as_json, wishes, {"direct": True} if direct else {})
         return
+    if direct:
+        raise click.UsageError("--direct is for --linker: HiCache pages pass through host memory")
     config = {
         "backend_name": "peercache",
         "module_path": "peercache_client.sglang",
@@ -63,7 +66,9 @@ def sglang_config(target: Target, as_json: bool, linker: bool, **wishes: Any) ->
     click.echo(f"--hicache-storage-backend-extra-config {shlex.quote(json.dumps(config))}")
 
 
-def _print_linker(target: Target, as_json: bool, wishes: dict[str, Any]) -> None:
+def _print_linker(
+    target: Target, as_json: bool, wishes: dict[str, Any], more: dict[str, Any]
+) -> None:
     for key in _OF_HOST_POOLS:
         if wishes[key] is not None:
             raise click.UsageError(
@@ -72,6 +77,7 @@ def _print_linker(target: Target, as_json: bool, wishes: dict[str, Any]) -> None
             )
     extra = {
         "socket_path": socket_path_for("SGLang", target),
+        **more,
         **{key: wish for key, wish in wishes.items() if wish is not None},
     }
     config = {

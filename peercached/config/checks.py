@@ -56,6 +56,8 @@ def _check_cluster(config: Config, bad: _Bad) -> None:
             "lends memory to other nodes, but this node is on its own",
             "set discovery_addr to the heads of the cluster",
         )
+    if config.role == "memory" and config.gpu != "off":
+        bad("gpu", f'is "{config.gpu}", but a node of role "memory" has no workers', "remove it")
     if config.write_policy != "local" and not config.clustered:
         bad(
             "write_policy",

@@ -67,10 +67,12 @@ def _doors(unit: Mapping[str, str]) -> dict[str, bool | None]:
     paths = ["/dev/nvidiactl", "/dev/nvidia-uvm", *(numbered or ["/dev/nvidia0"])]
     try:
         uid = pwd.getpwnam(DAEMON_GROUP).pw_uid
-        names = unit.get("SupplementaryGroups", "").split()
-        gids = {*os.getgrouplist(DAEMON_GROUP, uid), *(grp.getgrnam(n).gr_gid for n in names)}
+        gids = set(os.getgrouplist(DAEMON_GROUP, uid))
     except KeyError:
         uid, gids = os.geteuid(), set()
+    for name in unit.get("SupplementaryGroups", "").split():
+        with contextlib.suppress(KeyError):
+            gids.add(int(name) if name.isdigit() else grp.getgrnam(name).gr_gid)
     return {path: may_open(Path(path), uid, gids) for path in paths}
 
 

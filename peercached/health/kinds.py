@@ -80,7 +80,7 @@ GPU_LOST = _PEERS.error(
     "Copies of a GPU failed. Gets and sets with its memory fail until the daemon restarts.",
 )
 GPU_SLOW = _PEERS.warning(
-    "gpu_slow", "The driver of GPUs could not pin this node's pool, so copies are slow."
+    "gpu_slow", "The driver of GPUs could not pin memory of this node, so copies are slow."
 )
 WORKER_STUCK = _PEERS.warning(
     "worker_stuck", "A worker gave up requests while the daemon still copies for them."

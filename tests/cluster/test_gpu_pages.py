@@ -148,24 +148,21 @@ def test_a_daemon_without_gpu_says_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("change", "status"),
+    "change",
     [
-        pytest.param({"page_at": 0}, Status.bad_range, id="rows overlap"),
-        pytest.param({"row_bytes": Shape().row - 1}, Status.bad_range, id="a hole"),
-        pytest.param({"at": 0}, Status.bad_range, id="two pieces at one place"),
-        pytest.param({"page_stride": 1}, Status.bad_range, id="two pages at one place"),
-        pytest.param({"at": 1 << 40}, Status.bad_range, id="beyond the memory"),
-        pytest.param({"page_stride": 1 << 62}, Status.bad_range, id="beyond 64 bits"),
+        pytest.param({"at": 0}, id="two pieces at one place"),
+        pytest.param({"page_stride": 1}, id="two pages at one place"),
+        pytest.param({"at": 1 << 40}, id="beyond the memory"),
+        pytest.param({"page_stride": 1 << 62}, id="beyond 64 bits"),
     ],
 )
-def test_a_layout_that_is_wrong_moves_nothing(
-    nodes: Cluster, change: dict[str, Any], status: Status
-) -> None:
+def test_a_layout_that_is_wrong_moves_nothing(nodes: Cluster, change: dict[str, Any]) -> None:
     keys = keys_of("wrong", 4)
     with client_of(nodes[0]) as client, stand_in_pages(client, PAGES) as pages:
         rows = list(pages.rows)
         rows[-1] = rows[-1]._replace(**change)
-        assert client.batch_set_device(keys, Layout(rows), range(1, 5)) == [status] * 4
+        statuses = client.batch_set_device(keys, Layout(rows), range(1, 5))
+        assert statuses == [Status.bad_range] * 4
         assert client.batch_exists(keys) == 0
 
 

@@ -17,7 +17,7 @@ from peercache_client import Client, Status
 PAGES = 8
 PAGE = 4096
 LONG_S = 30.0
-LOOKS_AGAIN_S = 0.5  # native/engine/paths/exists_path.cc
+LOOKS_AGAIN_S = 0.5  # kWaitLonger in native/engine/paths/exists_path.cc
 
 
 @pytest.fixture

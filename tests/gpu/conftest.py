@@ -1,6 +1,7 @@
 """Tests with a GPU: `make test-gpu`. Without NVIDIA's driver, fake_cuda.c plays it. With a driver
 but no GPU they are skipped, with the reason."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -31,7 +32,10 @@ def gpu() -> Gpu:
         driver.environment()
         return Gpu()
     except (NoGpu, OSError) as reason:
-        pytest.skip(f"no GPU: {reason}")
+        text = f"no GPU: {reason}"
+        if "PEERCACHED_REAL_GPU" in os.environ:
+            pytest.fail(text)
+        pytest.skip(text)
 
 
 @pytest.fixture(scope="session")

@@ -418,7 +418,7 @@ int cuMemFreeHost(void* at) {
 // --- streams and events ------------------------------------------------------------------------
 
 typedef struct {
-  _Atomic int pending;
+  _Atomic int pending, users;  // the caller, and recordings under way
 } Event;
 typedef struct Work {
   struct Work* next;
@@ -434,6 +434,9 @@ typedef struct {
   int busy, ended;
 } Stream;
 
+static void leave(Event* event) {
+  if (--event->users == 0) free(event);
+}
 static void* run(void* given) {
   Stream* stream = given;
   pthread_mutex_lock(&stream->mutex);
@@ -448,7 +451,10 @@ static void* run(void* given) {
     if (work->height > 0 && copies_left >= 0 && copies_left-- == 0) lost = 1;
     for (size_t row = 0; row < work->height && !lost; ++row)
       memcpy(work->to + row * work->to_pitch, work->from + row * work->from_pitch, work->width);
-    if (work->event) --work->event->pending;
+    if (work->event) {
+      --work->event->pending;
+      leave(work->event);
+    }
     free(work);
     pthread_mutex_lock(&stream->mutex);
     stream->busy = 0;
@@ -498,16 +504,17 @@ int cuEventCreate(Event** event, unsigned flags) {
   ENTER();
   if (flags & ~2u) return kInvalidValue;  // CU_EVENT_DISABLE_TIMING
   *event = calloc(1, sizeof(**event));
+  (*event)->users = 1;
   return kOk;
 }
 int cuEventDestroy_v2(Event* event) {
-  if (event->pending) abort();  // a driver would free it later, but our callers wait
-  free(event);
+  leave(event);  // the stream may still need it
   return kOk;
 }
 int cuEventRecord(Event* event, Stream* stream) {
   ENTER();
   ++event->pending;
+  ++event->users;
   return queue(stream, (Work){.event = event});
 }
 int cuEventQuery(Event* event) {

@@ -104,10 +104,15 @@ def test_a_daemon_that_loses_its_gpu_keeps_host_memory(
         pytest.skip("only the fake driver loses a GPU when a test wants it")
     monkeypatch.setenv("FAKE_CUDA_COPIES", "20")
     [daemon] = make_cluster(1).daemons
-    client = connect(daemon)
-    with layered_pages(client, PAGES, memory) as pages:
+    client, bystander = connect(daemon), connect(daemon)
+    with (
+        layered_pages(client, PAGES, memory) as pages,
+        layered_pages(bystander, PAGES, memory) as others,
+    ):
+        assert others.store(bystander, keys_of("before", 1)) == [Status.ok]  # it is registered
         keys = keys_of("lost", PAGES)
         assert pages.store(client, keys) == [Status.region_lost] * PAGES
+        assert others.store(bystander, keys) == [Status.region_lost] * PAGES
         assert client.batch_exists(keys) == 0
         [gpu] = daemon.status()["gpus"]
         assert "illegal" in gpu["why_lost"]

@@ -45,7 +45,7 @@ def test_another_node_loads_every_byte(make_linker: Any, name: str, to_direct: b
     loading = other.load(tokens + pages.tokens("more", 16))
     assert loading.tokens == len(tokens)
     assert other.holds(loading, tokens)
-    assert one.linker._stored_pages is one.linker._loaded_pages  # no staging
+    assert one.linker._stores is one.linker._loads  # no staging
 
 
 @pytest.mark.parametrize("cfg", HYBRID, ids=label)

@@ -188,7 +188,9 @@ NB_MODULE(_ipc, module) {
             told.bytes = bytes;
             told.kind = kind;
             if (device.size() != told.device.size() || opaque.size() > told.opaque.size())
-              throw std::invalid_argument("a device has 16 bytes, and a handle at most 64");
+              throw std::invalid_argument(
+                  "a device of " + std::to_string(device.size()) + " bytes and a handle of " +
+                  std::to_string(opaque.size()) + ": a device has 16, and a handle at most 64");
             std::memcpy(told.device.data(), device.data(), device.size());
             std::memcpy(told.opaque.data(), opaque.data(), opaque.size());
             return std::make_shared<Segment>(Descriptor::duplicate(fd), told);

@@ -5,6 +5,8 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
+#include <set>
 #include <vector>
 
 namespace peercached {
@@ -25,9 +27,13 @@ class Steps {
   ~Steps() { end_all(); }
 
   // Begins to copy as many of these pages as make a step: all their Rows, or those of one stage.
-  // Returns the others.
+  // Returns the others; none if nothing can be begun any more, and then all have their status.
   std::span<const DevicePage> begin(std::span<const DevicePage> pages, const uint32_t* stage) {
     if (under_way_.size() == kStepsAtOnce) end_one();
+    if (ended_) {
+      fail(pages, *ended_);
+      return {};
+    }
     pieces_.clear();
     size_t count = 0;
     for (uint64_t bytes = 0; count < pages.size() && bytes < kStepBytes; ++count) {
@@ -49,6 +55,9 @@ class Steps {
       under_way_.back().landed = count;
   }
 
+  // Nothing can be begun any more.
+  bool have_ended() const { return ended_.has_value(); }
+
   void end_all() {
     while (!under_way_.empty()) end_one();
   }
@@ -68,20 +77,20 @@ class Steps {
   }
 
   void start(std::span<const DevicePage> pages) {
-    if (lost_) return fail(pages, PageStatus::region_lost);
     under_way_.push_back({pages, nullptr});
-    PageStatus status = PageStatus::deadline;
     if (!deadline_.passed() && gate_.enter()) {
       try {
         under_way_.back().copies = devices_.start(direction_, pieces_);
         return;
-      } catch (const std::exception&) {  // of memory, or of a device that was lost before
-        status = PageStatus::error;
+      } catch (const std::exception&) {  // such as of memory
         gate_.leave();
+        fail(pages, PageStatus::error);
       }
+    } else {
+      ended_ = PageStatus::deadline;
+      fail(pages, *ended_);
     }
     under_way_.pop_back();
-    fail(pages, status);
   }
 
   void end_one() {
@@ -89,9 +98,9 @@ class Steps {
     under_way_.pop_front();
     const device::Outcome outcome = step.copies->wait_until(TimePoint::max());
     gate_.leave();
-    lost_ = lost_ || outcome == device::Outcome::lost;
+    if (outcome == device::Outcome::lost) ended_ = PageStatus::region_lost;
     if (outcome != device::Outcome::done)
-      fail(step.pages, lost_ ? PageStatus::region_lost : PageStatus::error);
+      fail(step.pages, ended_.value_or(PageStatus::error));
     else if (step.landed != 0)
       tell(step.landed);
   }
@@ -114,25 +123,36 @@ class Steps {
   const TellStages* const tell_;
   std::vector<device::Piece> pieces_;  // of the step that is begun
   std::deque<Step> under_way_;
-  bool failed_ = false, lost_ = false;
+  bool failed_ = false;
+  std::optional<PageStatus> ended_;  // of all pages that have not been copied
 };
+
+std::set<uint32_t> stages_of(std::span<const DevicePage> pages) {
+  std::set<const DeviceLayout*> layouts;
+  for (const DevicePage& one : pages) layouts.insert(one.page->layout);
+  std::set<uint32_t> stages;
+  for (const DeviceLayout* layout : layouts) {
+    for (const DeviceLayout::Rows& rows : layout->rows) stages.insert(rows.stage);
+  }
+  return stages;
+}
 
 }  // namespace
 
 void copy_device_pages(device::Devices& devices, device::Direction direction,
                        std::span<const DevicePage> pages, WriteGate& gate, Deadline deadline,
                        const TellStages* tell) {
-  uint32_t stages = 1;
-  for (const DevicePage& one : pages) {
-    one.page->status = PageStatus::ok;
-    if (tell != nullptr) stages = std::max(stages, one.page->layout->rows.back().stage + 1);
-  }
+  for (const DevicePage& one : pages) one.page->status = PageStatus::ok;
   try {
     Steps steps(devices, direction, gate, deadline, tell);
-    for (uint32_t stage = 0; stage < stages; ++stage) {
-      for (auto left = pages; !left.empty();)
-        left = steps.begin(left, tell != nullptr ? &stage : nullptr);
-      steps.tell_when_ended(stage + 1);
+    if (tell == nullptr) {
+      for (auto left = pages; !left.empty();) left = steps.begin(left, nullptr);
+    } else {
+      for (const uint32_t stage : stages_of(pages)) {
+        for (auto left = pages; !left.empty();) left = steps.begin(left, &stage);
+        if (steps.have_ended()) break;
+        steps.tell_when_ended(stage + 1);
+      }
     }
     steps.end_all();
   } catch (const std::bad_alloc&) {

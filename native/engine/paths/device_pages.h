@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include "common/clock.h"
@@ -22,8 +21,6 @@ struct DevicePage {
   PageRef* page = nullptr;    // has a layout
   std::byte* host = nullptr;  // page->length bytes
 };
-
-using TellStages = std::function<void(uint32_t)>;
 
 // All are on one device. Every page gets a status: ok, deadline, error, or region_lost if its
 // device is lost. With `tell` it copies stage by stage, and tells how many have landed.

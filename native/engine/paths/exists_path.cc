@@ -15,8 +15,8 @@ namespace {
 
 // A wait looks again after so long: pages may also be found without a new record, for example when
 // a node is no longer suspect.
-constexpr auto kLookAgain = std::chrono::milliseconds(500);
-constexpr auto kLookAgainWithoutRecords = std::chrono::milliseconds(20);
+constexpr auto kWaitLonger = std::chrono::milliseconds(500);
+constexpr auto kWaitWithoutRecords = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -51,7 +51,7 @@ void ExistsLook::wait(ExistsKeys& asked, const Serving& serving) const {
     if (now >= until || arrivals.closed() || !serving.on() || context.gate->fenced()) return;
     // Without all records, most pages come without one.
     const bool has_all = !locator.directory.records().stores_owned();
-    arrival.until(std::min(until, now + (has_all ? kLookAgain : kLookAgainWithoutRecords)));
+    arrival.until(std::min(until, now + (has_all ? kWaitLonger : kWaitWithoutRecords)));
   }
 }
 

@@ -50,7 +50,8 @@ struct ExistsLook {
   const NodeTable& nodes;
 
   void look(ExistsKeys& asked) const;
-  // Looks again whenever the first missing key may have come, until the prefix is as long as wanted.
+  // Looks again whenever the first missing key may have come, until the prefix is as long as
+  // wanted.
   void wait(ExistsKeys& asked, const Serving& serving) const;
   void add_lengths(ExistsKeys& asked) const;
 

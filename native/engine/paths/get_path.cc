@@ -48,7 +48,7 @@ void GetPath::through_bounce(GetPages& get) const {
   }
   for (size_t next = 0; next < left.size();) {
     const device::DeviceId& device = get.pages[left[next]].layout->rows[0].memory->device();
-    std::optional<Bounce::Slot> slot = bounce.take(device, get.context.deadline);
+    std::optional<Bounce::Slot> slot = bounce.take(device, get.context);
     if (!slot) return;
     // Pending are only the pages of this round.
     for (uint64_t used = 0; next < left.size(); ++next) {

@@ -72,6 +72,7 @@ struct PeerReads::Batches {
   std::vector<ReadOp> ops;
   std::vector<const FoundPage*> found;  // by operation
   std::vector<ReadBatch> by_peer;       // spans of `ops`, in the same order
+  std::vector<uint8_t> not_copied;  // by operation: 1 if the page came and did not land; or empty
 };
 
 void PeerReads::read(GetPages& get, Slices& slices, const ByHolder& found, Source source) const {
@@ -123,16 +124,18 @@ void PeerReads::transfer_all(GetPages& get, Slices& slices, Batches& sent) const
 
 void PeerReads::copy_to_device(GetPages& get, Batches& sent) const {
   std::vector<DevicePage> pages;
-  std::vector<ReadOp*> ops;
+  std::vector<size_t> ops;
   for (size_t o = 0; o < sent.ops.size(); ++o) {
     PageRef& page = get.pages[sent.found[o]->page];
     if (page.layout == nullptr || sent.ops[o].status != PageStatus::ok) continue;
     pages.push_back({&page, sent.ops[o].dest});
-    ops.push_back(&sent.ops[o]);
+    ops.push_back(o);
   }
   if (pages.empty()) return;
   land_device_pages(*devices, get, pages);
-  for (size_t k = 0; k < ops.size(); ++k) ops[k]->status = pages[k].page->status;
+  sent.not_copied.resize(sent.ops.size());
+  for (size_t k = 0; k < ops.size(); ++k)
+    sent.not_copied[ops[k]] = pages[k].page->status != PageStatus::ok;
 }
 
 void PeerReads::settle(GetPages& get, const Batches& sent, Source source) {
@@ -140,6 +143,8 @@ void PeerReads::settle(GetPages& get, const Batches& sent, Source source) {
     const ReadOp& op = sent.ops[o];
     const FoundPage& found = *sent.found[o];
     if (op.corrupt) get.counters.corrupt_remote.add();
+    // Another holder could not do better, and the worker may use stages that have landed.
+    if (!sent.not_copied.empty() && sent.not_copied[o] != 0) continue;
     if (op.status == PageStatus::ok) {
       get.got(found.page, source);
     } else {

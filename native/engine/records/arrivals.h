@@ -1,6 +1,6 @@
 // Lets `exists` wait for a page: until it comes into our pool, or a record of it to us.
 //
-// Whoever adds pages or records calls came() afterwards. A waiter registers before it looks, so it
+// After pages or records were added, came() is called. A waiter registers before it looks, so it
 // misses nothing. Without waiters came() costs one load.
 //
 // Thread safe.

@@ -25,22 +25,23 @@ struct Layouts : ::testing::Test {
   DeviceLayout layout{{{{0, kTokens* kRow, kRow, kRow, kTokens, 0, 2 * kRow}, &memory},
                        {{kLayer, kTokens* kRow, kRow, kRow, kTokens, kRow, 2 * kRow}, &memory}}};
 
-  static uint64_t pages_of(DeviceLayout one, uint32_t page_bytes) {
-    one.page_bytes = page_bytes;
+  static uint64_t pages_of(DeviceLayout one, uint64_t last = 7) {
+    one.last = last;
     count_pages({&one, 1});
+    EXPECT_TRUE(one.pages == 0 || one.page_bytes == kPage);
     return one.pages;
   }
   uint64_t changed(const std::function<void(DeviceLayout::Rows&)>& change) {
     DeviceLayout wrong = layout;
     change(wrong.rows[1]);
-    return pages_of(wrong, kPage);
+    return pages_of(wrong);
   }
 };
 
 TEST_F(Layouts, HaveThePagesThatFitIntoTheMemory) {
-  EXPECT_EQ(pages_of(layout, kPage), 8u);
+  EXPECT_EQ(pages_of(layout), 8u);
   EXPECT_EQ(changed([](auto& rows) { rows.at += 1; }), 7u);
-  EXPECT_EQ(changed([](auto& rows) { rows.page_stride *= 2; }), 4u);
+  EXPECT_EQ(pages_of(layout, 100), 8u);
   EXPECT_EQ(changed([&](auto& rows) { rows.memory = &other; }), 8u);
 }
 
@@ -48,12 +49,11 @@ TEST_F(Layouts, MayInterleaveTheirRowsInMemory) {
   // Token by token in memory as well.
   DeviceLayout mixed{{{{0, kPage, 2 * kRow, kRow, kTokens, 0, 2 * kRow}, &memory},
                       {{kRow, kPage, 2 * kRow, kRow, kTokens, kRow, 2 * kRow}, &memory}}};
-  EXPECT_EQ(pages_of(mixed, kPage), 8u);
+  EXPECT_EQ(pages_of(mixed), 8u);
 }
 
 TEST_F(Layouts, ThatDoNotFillAPageAreWrong) {
-  EXPECT_EQ(pages_of(layout, kPage - 1), 0u);
-  EXPECT_EQ(pages_of(layout, kPage + 1), 0u);
+  EXPECT_EQ(changed([](auto& rows) { rows.row_bytes -= 1; }), 0u) << "a hole";
   EXPECT_EQ(changed([](auto& rows) { rows.page_at = 0; }), 0u) << "two rows at one place";
   EXPECT_EQ(changed([](auto& rows) { rows.page_at += 1; }), 0u) << "beyond the end";
   EXPECT_EQ(changed([](auto& rows) { rows.page_pitch = 0; }), 0u);
@@ -69,11 +69,25 @@ TEST_F(Layouts, ThatOverlapInMemoryAreWrong) {
   EXPECT_EQ(changed([](auto& rows) { rows.row_pitch = kRow - 1; }), 0u);
   EXPECT_EQ(changed([](auto& rows) { rows.page_stride = 0; }), 0u) << "all pages at one place";
   EXPECT_EQ(changed([](auto& rows) { rows.page_stride -= 1; }), 0u);
+  EXPECT_EQ(changed([](auto& rows) { rows.at -= kTokens * kRow; }), 0u)
+      << "page 7 and the next layer";
+  EXPECT_EQ(changed([](auto& rows) { rows.row_pitch = 0; }), 0u);
+}
+
+TEST_F(Layouts, OverlapOnlyWithPagesThatAreUsed) {
+  layout.rows[1].at -= 2 * kTokens * kRow;
+  EXPECT_EQ(pages_of(layout, 5), 10u);
+  EXPECT_EQ(pages_of(layout, 6), 0u);
+  // Other distances between pages, in the same memory.
+  layout.rows[1].at = kTokens * kRow;
+  layout.rows[1].page_stride *= 2;
+  EXPECT_EQ(pages_of(layout, 0), 8u);
+  EXPECT_EQ(pages_of(layout, 1), 0u);
 }
 
 TEST_F(Layouts, OfOneRequestMayNotOverlapInMemory) {
   std::vector<DeviceLayout> two(2, layout);
-  for (DeviceLayout& one : two) one.page_bytes = kPage;
+  for (DeviceLayout& one : two) one.last = 7;
   count_pages(two);
   EXPECT_EQ(two[0].pages, 0u);
   for (DeviceLayout::Rows& rows : two[1].rows) rows.memory = &other;

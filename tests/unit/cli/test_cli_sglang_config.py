@@ -104,6 +104,15 @@ def test_the_line_for_a_linker_has_the_config_that_json_prints(tmp_path: Path) -
     }
 
 
+def test_a_linker_may_leave_the_copies_to_the_daemon(tmp_path: Path) -> None:
+    command = ["--socket", str(tmp_path / "a.sock"), "sglang-config", "--direct"]
+    config = json.loads(printed(*command, "--linker", "--json").stdout)
+    assert config["linker_extra_config"]["direct"] is True
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2
+    assert "--direct is for --linker" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("--tp-lcm-size", "4"), ("--huge-pages", "2MiB"), ("--numa-node", "0")]
 )

@@ -43,6 +43,7 @@ def test_a_loopback_host_cannot_meet_heads_elsewhere() -> None:
 
 def test_a_memory_only_node_lends_its_memory_to_somebody() -> None:
     assert "set discovery_addr" in complaints(role="memory")["role"]
+    assert "no workers" in complaints(role="memory", gpu="cuda")["gpu"]
     assert not complaints(role="memory", discovery_addr="127.0.0.1:31998")
 
 

@@ -28,13 +28,17 @@
 
 {{/*
 The memory limit in MiB, rounded up to a GiB (docs/sizing.md, "The rest"): the pool unless huge pages
-hold it, 1 GiB for the daemon, 128 MiB for the estimate of larger pools, and 48 bytes for each record.
+hold it, 1 GiB for the daemon, 128 MiB for the estimate of larger pools, 48 bytes for each record, and
+with `gpu: cuda` 2 GiB for slots of 8 GPUs and the driver.
 */}}
 {{- define "peercached.memoryMib" -}}
 {{- $pool := .nodes.pool -}}
 {{- $config := include "peercached.config" . | fromJson -}}
 {{- $records := add (dig "directory_capacity" 32000000 $config | int64) (dig "directory_copies" 4000000 $config | int64) -}}
 {{- $mib := add 1024 128 (div (add (mul $records 48) 1048575) 1048576) (include "peercached.mib" $pool.extraMemory | int64) -}}
+{{- if eq (dig "gpu" "off" $config) "cuda" -}}
+{{- $mib = add $mib 2048 -}}
+{{- end -}}
 {{- if ne $pool.backing "hugepages" -}}
 {{- $mib = add $mib (include "peercached.mib" $pool.size | int64) -}}
 {{- end -}}
