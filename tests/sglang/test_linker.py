@@ -268,7 +268,7 @@ def test_copies_through_device_memory_are_the_same(make_linker: Any, name: str) 
     options: dict[str, Any] = {"model": f"stream {name}", "staging_bytes": 1 << 18}
     one, other = (make_linker(i, shape, **options) for i in (0, 1))
     streams = []
-    for each in (one.linker._stored_pages, other.linker._loaded_pages):
+    for each in (one.linker._stores, other.linker._loads):
         each._stream = Stream()
         streams.append(each._stream)
     tokens = pages.tokens(name, 320)

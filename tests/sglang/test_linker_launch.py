@@ -38,7 +38,7 @@ def test_an_invalid_config_fails_the_start_with_a_hint(
 def test_a_page_larger_than_the_default_region_gets_a_larger_region(make_linker: Any) -> None:
     node = make_linker(0, Shape(layers=40, page_size=256, heads=64, head_dim=64, v_head_dim=64))
     form = node.linker._forms["kv"]
-    assert node.linker._loaded_pages._region.size >= form.page_bytes > 32 << 20
+    assert node.linker._loads._region.size >= form.page_bytes > 32 << 20
 
 
 @pytest.mark.parametrize(

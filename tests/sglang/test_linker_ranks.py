@@ -39,7 +39,7 @@ def run_rank(rank: int, sockets: list[Path], store: Path, case: str, answers: An
             "mla_dedup": case == "mla dedup",
         }
         with LinkerNode(sockets[0], shape, **options) as one:
-            stores = counted(one.linker._stored_pages, "set")
+            stores = counted(one.linker._stores, "set")
             assert one.prefill(tokens)
             if rank == 1 and case == "mha":
                 form, client = one.linker._forms["kv"], one.linker._client
@@ -49,7 +49,7 @@ def run_rank(rank: int, sockets: list[Path], store: Path, case: str, answers: An
                 eventually(lambda: not client.contains(key)[0])
             torch.distributed.barrier()
         with LinkerNode(sockets[1], shape, **options) as other:
-            loads = counted(other.linker._loaded_pages, "get")
+            loads = counted(other.linker._loads, "get")
             loading = other.load([*tokens, *pages.tokens("more", 16)])
             right = other.holds(loading, tokens[: loading.tokens])
             answers.put((rank, loading.tokens, right, len(stores), len(loads)))
