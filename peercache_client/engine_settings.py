@@ -41,12 +41,17 @@ class EngineSettings:
         stores_only = given.get("stores_only", cls.stores_only)
         if not isinstance(stores_only, bool):
             raise ValueError(f"stores_only is {stores_only!r}: true or false")
-        timeout_s = given.get("timeout_s", cls.timeout_s)
-        if not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= cls.TIMEOUT_MAX_S:
-            raise ValueError(
-                f"timeout_s is {timeout_s!r}: above 0 and at most {cls.TIMEOUT_MAX_S:g} seconds"
-            )
+        seconds("timeout_s", given.get("timeout_s", cls.timeout_s), cls.TIMEOUT_MAX_S)
         return cls(**given)
+
+
+def seconds(key: str, value: Any, most: float, least: float | None = None) -> float:
+    """ValueError unless it is a number within these limits. `least`: None for above 0."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and value <= most
+    if not fits or (value <= 0 if least is None else value < least):
+        begin = "above 0" if least is None else f"{least:g} or more"
+        raise ValueError(f"{key} is {value!r}: {begin} and at most {most:g} seconds")
+    return float(value)
 
 
 def _unknown(key: str, where: str, known: set[str]) -> str:

@@ -1,23 +1,101 @@
-"""Lookups on a thread of their own. vLLM's class keeps the answers until their requests end."""
+"""Lookups on a thread of their own. vLLM's class keeps the answers until their requests end.
+
+With `wait_s`, chunks that no node has yet may come: a decode host asks for a prompt before its
+prefill host has stored it. Then threads wait for the rest of the prompt, and vLLM retries the
+request, and only this one, until they know.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Collection, Iterable
+from typing import Any, Final
 
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 
+from peercache_client.tasks import Tasks
 from peercache_client.vllm.shared_slots import SharedSlots
+
+# Each waiting thread uses a connection to the daemon.
+_WAIT_THREADS: Final = 16
+
+
+class _Wait:
+    """For the chunks of a request's prompt, in order."""
+
+    def __init__(self, keys: list[bytes], end_s: float) -> None:
+        self.keys = keys
+        self.end_s = end_s  # of time.monotonic()
+        self.arrived: frozenset[bytes] | None = None  # None: it still waits
 
 
 class Lookups(AsyncLookupManager):  # type: ignore[misc]  # Any, where there is no vllm
     """All methods but `batch_lookup` are for the scheduler's thread."""
 
-    def __init__(self, tier_type: str, slots: SharedSlots, page_tokens: int) -> None:
+    def __init__(
+        self, tier_type: str, slots: SharedSlots, page_tokens: int, wait_s: float = 0.0
+    ) -> None:
+        """Without `page_tokens` it waits for nothing: of several groups of layers, some never have
+        all chunks."""
         self._slots = slots
         self._page_tokens = page_tokens
+        self._wait_s = wait_s if page_tokens else 0.0
+        self._waits: dict[bytes, _Wait] = {}
+        self._waits_of: dict[str, _Wait] = {}  # by request
+        self._waiting: Tasks[_Wait, None] | None = None
+        if self._wait_s:
+            self._waiting = Tasks("peercache-wait", _WAIT_THREADS, self._wait_for, _nothing)
         super().__init__(tier_type=tier_type)
 
     def batch_lookup(self, keys: list[bytes], req_context: Any) -> Iterable[bool]:
         """The keys that one request asks for in one step of the scheduler."""
-        return self._slots.present(keys, self._page_tokens)
+        present = self._slots.present(keys, self._page_tokens)
+        if self._waiting is not None and not all(present):
+            wait = _Wait(keys, time.monotonic() + self._wait_s)
+            for key, there in zip(keys, present, strict=True):
+                if not there:
+                    self._waits[key] = wait
+            self._waits_of[req_context.req_id] = wait
+            self._waiting.submit(wait)
+        return present
+
+    def _wait_for(self, wait: _Wait) -> None:
+        try:
+            count = self._slots.wait_for(wait.keys, max(0.0, wait.end_s - time.monotonic()))
+        except BaseException:
+            wait.arrived = frozenset()  # or the request would be retried for ever
+            raise
+        wait.arrived = frozenset(wait.keys[:count])
+
+    def lookup(self, key: bytes, req_context: Any) -> bool | None:
+        found: bool | None = super().lookup(key, req_context)
+        wait = self._waits.get(key) if found is False else None
+        if wait is None:
+            return found
+        return None if wait.arrived is None else key in wait.arrived
+
+    def flush(self) -> None:
+        super().flush()
+        if self._waiting is not None:
+            self._waiting.take_all()  # the results are in the waits
+
+    def mark_miss(self, keys: Collection[bytes]) -> None:
+        super().mark_miss(keys)
+        for key in keys:
+            self._waits.pop(key, None)
+
+    def cleanup(self, req_id: str) -> None:
+        super().cleanup(req_id)
+        wait = self._waits_of.pop(req_id, None)
+        for key in wait.keys if wait is not None else ():
+            if self._waits.get(key) is wait:
+                del self._waits[key]
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._waiting is not None:
+            self._waiting.close(time.monotonic() + self._wait_s)
+
+
+def _nothing(wait: _Wait) -> None:
+    return None

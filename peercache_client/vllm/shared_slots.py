@@ -64,6 +64,13 @@ class SharedSlots:
             return [False] * len(keys)
         return attached.client.contains(keys, timeout_s=_LOOKUP_TIMEOUT_S, page_tokens=page_tokens)
 
+    def wait_for(self, keys: Sequence[bytes], wait_s: float) -> int:
+        """Waits for pages that are being stored. Counts those before the first missing one."""
+        attached = self._attach()
+        if attached is None:
+            return 0
+        return attached.client.batch_exists(keys, timeout_s=_LOOKUP_TIMEOUT_S, wait_s=wait_s)
+
     def store(
         self, keys: Sequence[bytes], slots: Sequence[int], parent: bytes | None
     ) -> list[Status]:

@@ -105,7 +105,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
             self._slot_count,
             self.block_size_bytes,
         )
-        self._lookups = Lookups(tier_type, self._slots, _page_tokens(config))
+        self._lookups = Lookups(tier_type, self._slots, _page_tokens(config), self._settings.wait_s)
         self._loads = make_mover("peercache-load", _LOAD_THREADS, self._slots.load)
         self._stores = make_mover("peercache-store", _STORE_THREADS, self._slots.store)
 
