@@ -56,6 +56,17 @@ def test_it_is_answered_when_the_last_page_comes(nodes: Cluster, place: int) -> 
     assert statistics.median(late) < LOOKS_AGAIN_S / 2
 
 
+def test_a_node_without_all_records_asks_the_owners(make_cluster: MakeCluster) -> None:
+    nodes = make_cluster(3, directory_copies=0)
+    keys = keys_of("owners", PAGES)
+    with client_of(nodes[0]) as prefill, client_of(nodes[1]) as decode:
+        answer = asked(lambda: decode.batch_exists(keys, wait_s=LONG_S))
+        store(prefill, keys[:4])
+        assert not answer.done()
+        store(prefill, keys[4:])
+        assert answer.result(LONG_S) == PAGES
+
+
 def test_it_waits_only_for_the_wanted_keys_and_only_so_long(nodes: Cluster) -> None:
     keys = keys_of("wanted", PAGES)
     with client_of(nodes[1]) as decode, client_of(nodes[0]) as prefill:
