@@ -225,6 +225,8 @@ Connection::Answer Connection::pages(const Frame& frame) {
   if (op == Op::exists && !context.here) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
   context.caller = columns.caller ? &*columns.caller : nullptr;
+  const std::function<bool()> gone = [&] { return stream_.peer_has_left(); };
+  context.gone = &gone;
   const TellStages tell = [&](uint32_t count) { tell_stages(frame.header, count); };
   if ((frame.header.flags & kFlagStages) != 0) context.tell_stages = &tell;
 

@@ -177,6 +177,11 @@ void FrameStream::write_if_room(const ReplyHeader& header) const {
   ::send(socket_.get(), &header, sizeof(header), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+bool FrameStream::peer_has_left() const {
+  pollfd end{socket_.get(), POLLRDHUP, 0};
+  return ::poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 void FrameStream::stop() {
   stop_by_ = Clock::now() + std::chrono::milliseconds(kQuietMs);
   ::shutdown(socket_.get(), SHUT_RD);

@@ -52,6 +52,8 @@ class FrameStream {
   // needs room, too.
   void write_if_room(const ReplyHeader& header) const;
 
+  // The peer has closed its end, so nobody reads a reply.
+  bool peer_has_left() const;
   // From any thread: the current read, or the next one, returns false. The reply to the current
   // request is still sent: an end of the stream must mean that no request is running. But the peer
   // has only kQuietMs to take it.

@@ -77,6 +77,7 @@ struct RequestContext {
   uint32_t pid = 0;                         // of the worker; 0: this process cannot see it
   const CallerSpan* caller = nullptr;       // get: the span that it is part of; null: not recorded
   const TellStages* tell_stages = nullptr;  // get: null: nobody wants to know
+  const std::function<bool()>* gone = nullptr;  // whether the worker has closed its connection
 };
 
 struct ExistsAnswer {

@@ -8,7 +8,7 @@ request, and only this one, until they know.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
@@ -16,15 +16,16 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from peercache_client.tasks import Tasks
 from peercache_client.vllm.shared_slots import SharedSlots
 
-# Each waiting thread uses a connection to the daemon.
-_WAIT_THREADS: Final = 16
+# So many requests wait at most, because each uses a connection to the daemon. Others do not wait.
+_WAITS_MAX: Final = 16
 
 
 class _Wait:
     """For the chunks of a request's prompt, in order."""
 
-    def __init__(self, keys: list[bytes], end_s: float) -> None:
+    def __init__(self, keys: list[bytes], missing: bytes, end_s: float) -> None:
         self.keys = keys
+        self.missing = missing  # the first one that no node had
         self.end_s = end_s  # of time.monotonic()
         self.arrived: frozenset[bytes] | None = None  # None: it still waits
 
@@ -44,20 +45,31 @@ class Lookups(AsyncLookupManager):  # type: ignore[misc]  # Any, where there is 
         self._waits_of: dict[str, _Wait] = {}  # by request
         self._waiting: Tasks[_Wait, None] | None = None
         if self._wait_s:
-            self._waiting = Tasks("peercache-wait", _WAIT_THREADS, self._wait_for, _nothing)
+            self._waiting = Tasks("peercache-wait", _WAITS_MAX, self._wait_for, _nothing)
         super().__init__(tier_type=tier_type)
 
     def batch_lookup(self, keys: list[bytes], req_context: Any) -> Iterable[bool]:
         """The keys that one request asks for in one step of the scheduler."""
         present = self._slots.present(keys, self._page_tokens)
-        if self._waiting is not None and not all(present):
-            wait = _Wait(keys, time.monotonic() + self._wait_s)
-            for key, there in zip(keys, present, strict=True):
-                if not there:
-                    self._waits[key] = wait
-            self._waits_of[req_context.req_id] = wait
-            self._waiting.submit(wait)
+        if not all(present) and self._may_wait(req_context.req_id):
+            self._begin_wait(req_context.req_id, keys, present)
         return present
+
+    def _may_wait(self, req_id: str) -> bool:
+        """Only for the first question, that for its prompt. After a preemption vLLM also asks for
+        chunks of generated tokens."""
+        if self._waiting is None or req_id in self._waits_of:
+            return False
+        return self._waiting.unfinished < _WAITS_MAX
+
+    def _begin_wait(self, req_id: str, keys: list[bytes], present: Sequence[bool]) -> None:
+        assert self._waiting is not None
+        wait = _Wait(keys, keys[present.index(False)], time.monotonic() + self._wait_s)
+        for key, there in zip(keys, present, strict=True):
+            if not there:
+                self._waits[key] = wait
+        self._waits_of[req_id] = wait
+        self._waiting.submit(wait)
 
     def _wait_for(self, wait: _Wait) -> None:
         try:
@@ -72,7 +84,10 @@ class Lookups(AsyncLookupManager):  # type: ignore[misc]  # Any, where there is 
         wait = self._waits.get(key) if found is False else None
         if wait is None:
             return found
-        return None if wait.arrived is None else key in wait.arrived
+        if wait.arrived is None:
+            # One chunk to ask again for is enough, and ends vLLM's loop over the others.
+            return None if key == wait.missing else False
+        return key in wait.arrived
 
     def flush(self) -> None:
         super().flush()
@@ -94,7 +109,7 @@ class Lookups(AsyncLookupManager):  # type: ignore[misc]  # Any, where there is 
     def shutdown(self) -> None:
         super().shutdown()
         if self._waiting is not None:
-            self._waiting.close(time.monotonic() + self._wait_s)
+            self._waiting.close(time.monotonic())  # they write nothing
 
 
 def _nothing(wait: _Wait) -> None:

@@ -12,7 +12,7 @@ from peercache_client.engine_settings import EngineSettings, seconds
 _KEYS_OF_VLLM: Final = frozenset(
     {"type", "module_path", "backpressure", "enable_kv_events", "locality"}
 )
-_WAIT_MAX_S: Final = 10.0
+_WAIT_MAX_S: Final = 3.0  # vLLM kills an engine that takes 5 s to shut down
 
 
 @dataclass(frozen=True)

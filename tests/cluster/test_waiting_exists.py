@@ -1,6 +1,8 @@
 """`batch_exists(wait_s=...)`: a decode host asks before the prefill host has stored the pages."""
 
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from peercache_client import Client, Status
 PAGES = 8
 PAGE = 4096
 LONG_S = 30.0
-LOOKS_AGAIN_S = 0.5  # kWaitLonger in native/engine/paths/exists_path.cc
+LOOKS_AGAIN_S = 0.5  # kPauseMax in native/engine/paths/exists_path.cc
 
 
 @pytest.fixture
@@ -111,6 +113,29 @@ def test_a_page_of_a_node_that_was_away_is_found(make_cluster: MakeCluster) -> N
         answer = asked(lambda: decode.batch_exists(keys, wait_s=LONG_S))
         nodes[0].thaw()
         assert answer.result(2 * LONG_S) == PAGES
+
+
+def test_a_clear_ends_the_wait(nodes: Cluster) -> None:
+    keys = keys_of("cleared", 2)
+    with client_of(nodes[1]) as decode, client_of(nodes[0]) as other:
+        store(other, keys[:1])
+        answer = asked(lambda: decode.batch_exists(keys, wait_s=LONG_S))
+        # The first clear may come before the question.
+        eventually(lambda: other.clear() and answer.done(), LONG_S / 2)
+        assert answer.result() == 0
+
+
+def test_a_worker_that_dies_waits_no_more(make_cluster: MakeCluster) -> None:
+    [daemon] = make_cluster(1).daemons
+    script = (
+        "import sys; from peercache_client import Client\n"
+        f"Client(sys.argv[1]).batch_exists([b'nowhere'], wait_s={LONG_S})"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", script, str(daemon.socket_path)])
+    eventually(lambda: daemon.status()["workers"])
+    worker.kill()
+    worker.wait()
+    eventually(lambda: not daemon.status()["workers"], LONG_S / 2)
 
 
 def test_a_stop_ends_the_wait(make_cluster: MakeCluster) -> None:

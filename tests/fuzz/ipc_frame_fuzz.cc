@@ -21,9 +21,9 @@ void walk_pages(const RequestHeader& header, std::span<const std::byte> body) {
   static const Attachment attachment({1, {}, 0, 0, "", "", nullptr}, {});
   static std::vector<PageRef> pages;
   static std::vector<std::shared_ptr<Region>> held;
-  static DeviceLayout layout;
+  static std::vector<DeviceLayout> layouts;
   const PageColumns columns = parse_pages(header, body);
-  attachment.resolve(columns, pages, held, layout);
+  attachment.resolve(columns, pages, held, layouts);
   require(pages.size() == header.count);
   size_t keys_bytes = 0;
   unsigned sum = 0;

@@ -15,8 +15,16 @@ namespace {
 
 // A wait looks again after so long: pages may also be found without a new record, for example when
 // a node is no longer suspect.
-constexpr auto kWaitLonger = std::chrono::milliseconds(500);
-constexpr auto kWaitWithoutRecords = std::chrono::milliseconds(20);
+constexpr auto kPauseMin = std::chrono::milliseconds(20);
+constexpr auto kPauseMax = std::chrono::milliseconds(500);
+// A wait ends so long before the deadline, or the client would take us for silent.
+constexpr auto kAnswerTime = std::chrono::milliseconds(50);
+
+// Somebody waits for the answer, and the namespace has not been cleared.
+bool still_asked(const RequestContext& context, uint64_t epoch) {
+  return !context.gate->fenced() && (context.gone == nullptr || !(*context.gone)()) &&
+         context.ns->current().epoch == epoch;
+}
 
 }  // namespace
 
@@ -36,22 +44,24 @@ void ExistsLook::look(ExistsKeys& asked) const {
   asked.count_prefix();
 }
 
-void ExistsLook::wait(ExistsKeys& asked, const Serving& serving) const {
+void ExistsLook::wait(ExistsKeys& asked, const Serving& serving, uint64_t epoch) const {
   const RequestContext& context = asked.context;
   const size_t wanted = std::min<size_t>(context.wait.keys, asked.keys.size());
-  const TimePoint until =
-      std::min(context.deadline.at, Clock::now() + std::chrono::milliseconds(context.wait.ms));
+  const TimePoint until = std::min(context.deadline.at - kAnswerTime,
+                                   Clock::now() + std::chrono::milliseconds(context.wait.ms));
   Arrivals& arrivals = locator.directory.arrivals();
+  // Without all records, most pages come without one.
+  const bool has_all = !locator.directory.records().stores_owned();
+  auto pause = has_all ? kPauseMax : kPauseMin;
   while (asked.prefix < wanted && asked.keys[asked.prefix].status == PageStatus::pending) {
     const size_t missing = asked.prefix;
     Arrivals::Wait arrival(arrivals, asked.digests[missing]);
     look(asked);
-    if (asked.prefix != missing) continue;
     const TimePoint now = Clock::now();
-    if (now >= until || arrivals.closed() || !serving.on() || context.gate->fenced()) return;
-    // Without all records, most pages come without one.
-    const bool has_all = !locator.directory.records().stores_owned();
-    arrival.until(std::min(until, now + (has_all ? kWaitLonger : kWaitWithoutRecords)));
+    if (now >= until || arrivals.closed() || !still_asked(context, epoch) || !serving.on()) return;
+    if (asked.prefix != missing) continue;
+    arrival.until(std::min(until, now + pause));
+    pause = std::min(2 * pause, kPauseMax);
   }
 }
 
@@ -202,7 +212,13 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
     return {asked.prefix, std::move(asked.present)};
   }
   look.look(asked);
-  if (context.wait.ms != 0) look.wait(asked, serving);
+  if (context.wait.ms != 0) {
+    warm.warm(asked);
+    look.wait(asked, serving, ns.epoch);
+    // Removals that nobody told us, or a clear.
+    if (!serving.on() || context.ns->current().epoch != ns.epoch)
+      return {0, std::vector<uint8_t>(keys.size(), 0), std::vector<uint32_t>(keys.size(), 0)};
+  }
   warm.warm(asked);
   const std::vector<uint8_t> there = asked.present;
   if (context.hold_ms != 0) hold.hold_present(asked);

@@ -52,7 +52,7 @@ struct ExistsLook {
   void look(ExistsKeys& asked) const;
   // Looks again whenever the first missing key may have come, until the prefix is as long as
   // wanted.
-  void wait(ExistsKeys& asked, const Serving& serving) const;
+  void wait(ExistsKeys& asked, const Serving& serving, uint64_t epoch) const;
   void add_lengths(ExistsKeys& asked) const;
 
  private:

@@ -18,7 +18,7 @@ Arrivals::Wait::~Wait() {
 
 void Arrivals::Wait::until(TimePoint time) {
   std::unique_lock lock(arrivals_.mutex_);
-  arrivals_.changed_.wait_until(lock, time, [&] { return came_ || arrivals_.closed(); });
+  changed_.wait_until(lock, time, [&] { return came_ || arrivals_.closed(); });
 }
 
 void Arrivals::came(std::span<const RecordRow> rows) {
@@ -26,19 +26,20 @@ void Arrivals::came(std::span<const RecordRow> rows) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(mutex_);
-  bool any = false;
   for (const RecordRow& row : rows) {
     if ((row.flags & kRecordWithdraw) != 0) continue;
     const auto [first, last] = waits_.equal_range(row.digest);
-    for (auto wait = first; wait != last; ++wait) any = wait->second->came_ = true;
+    for (auto wait = first; wait != last; ++wait) {
+      wait->second->came_ = true;
+      wait->second->changed_.notify_one();
+    }
   }
-  if (any) changed_.notify_all();
 }
 
 void Arrivals::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  changed_.notify_all();
+  for (const auto& [digest, wait] : waits_) wait->changed_.notify_one();
 }
 
 }  // namespace peercached

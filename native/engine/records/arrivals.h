@@ -8,9 +8,9 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <span>
-#include <unordered_map>
 
 #include "common/clock.h"
 #include "common/types.h"
@@ -32,7 +32,8 @@ class Arrivals {
    private:
     friend class Arrivals;
     Arrivals& arrivals_;
-    std::unordered_multimap<Digest, Wait*, DigestHash>::iterator place_;
+    std::multimap<Digest, Wait*>::iterator place_;
+    std::condition_variable changed_;
     bool came_ = false;
   };
 
@@ -44,8 +45,7 @@ class Arrivals {
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::unordered_multimap<Digest, Wait*, DigestHash> waits_;
+  std::multimap<Digest, Wait*> waits_;
   std::atomic<size_t> waiting_{0};
   std::atomic<bool> closed_{false};
 };
