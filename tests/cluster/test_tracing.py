@@ -280,4 +280,6 @@ def test_a_client_of_before_spans_gets_the_answer_that_it_knows(make_cluster: Ma
         assert old.hello().body.endswith(__version__.encode())
     with RawWorker(cluster[0].socket_path, hello=False) as new:
         answer = new.hello(features=1).body
-        assert answer.endswith(__version__.encode() + (1 | 2 | 4 | 8 | 16).to_bytes(4, "little"))
+        assert answer.endswith(
+            __version__.encode() + (1 | 2 | 4 | 8 | 16 | 32).to_bytes(4, "little")
+        )

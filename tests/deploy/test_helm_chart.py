@@ -190,6 +190,7 @@ def test_the_memory_limit_holds_the_pool_and_the_rest(helm: Helm, values: dict[s
         )
         # docs/sizing.md, "The rest".
         rest = (1 << 30) + (128 << 20) + 48 * records
+        rest += (2 << 30) if told.get("gpu") == "cuda" else 0
         rest += parse_size(values.get(key, {}).get("pool", {}).get("extraMemory", "0MiB"))
         in_memory = rest + (0 if told.get("huge_pages") else pool)
         assert in_memory <= parse_size(limits["memory"]) <= in_memory + (1 << 30)
