@@ -5,9 +5,7 @@ namespace peercached {
 Arrivals::Wait::Wait(Arrivals& arrivals, const Digest& digest) : arrivals_(arrivals) {
   const std::lock_guard lock(arrivals_.mutex_);
   place_ = arrivals_.waits_.emplace(digest, this);
-  ++arrivals_.waiting_;
-  // Before the caller looks: see came().
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  arrivals_.waiting_.fetch_add(1, std::memory_order_acq_rel);  // see came()
 }
 
 Arrivals::Wait::~Wait() {
@@ -22,9 +20,9 @@ void Arrivals::Wait::until(TimePoint time) {
 }
 
 void Arrivals::came(std::span<const RecordRow> rows) {
-  // Either the waiter sees what was added, or we see the waiter.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (waiting_.load(std::memory_order_relaxed) == 0) return;
+  // Both sides change the same counter. Whoever is second sees the other: the waiter, when it looks,
+  // what was added, or we the waiter.
+  if (waiting_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   const std::lock_guard lock(mutex_);
   for (const RecordRow& row : rows) {
     if ((row.flags & kRecordWithdraw) != 0) continue;

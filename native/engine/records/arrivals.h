@@ -1,7 +1,7 @@
 // Lets `exists` wait for a page: until it comes into our pool, or a record of it to us.
 //
 // After pages or records were added, came() is called. A waiter registers before it looks, so it
-// misses nothing. Without waiters came() costs one load.
+// misses nothing. Without waiters came() costs one atomic addition.
 //
 // Thread safe.
 #pragma once
