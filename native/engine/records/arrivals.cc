@@ -20,8 +20,8 @@ void Arrivals::Wait::until(TimePoint time) {
 }
 
 void Arrivals::came(std::span<const RecordRow> rows) {
-  // Both sides change the same counter. Whoever is second sees the other: the waiter, when it looks,
-  // what was added, or we the waiter.
+  // Both sides change the same counter, and whoever is second sees the other: the waiter what was
+  // added, when it looks, or we the waiter.
   if (waiting_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   const std::lock_guard lock(mutex_);
   for (const RecordRow& row : rows) {
