@@ -91,9 +91,14 @@ def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
 
 
 def exists_request(
-    frame: KeyFrame, hold_s: float, page_tokens: int, page_keys: int
+    frame: KeyFrame,
+    hold_s: float,
+    page_tokens: int,
+    page_keys: int,
+    wait_s: float = 0.0,
+    wait_for: int = 0,
 ) -> tuple[int, tuple[bytes, ...]]:
-    """Flags and body of an EXISTS."""
+    """Flags and body of an EXISTS. `wait_for`: keys of the frame."""
     flags, body = frame.flags, frame.body
     if hold_s > 0:
         hold_ms = math.ceil(min(1000 * hold_s, wire.HOLD_MS_MAX))
@@ -102,6 +107,9 @@ def exists_request(
         if not (0 < page_tokens < 1 << 16 and 0 < page_keys < 1 << 16):
             raise ValueError(f"a page of {page_tokens} tokens under {page_keys} keys: 1 to 65535")
         flags, body = flags | Flag.page, (*body, wire.PAGE.pack(page_tokens, page_keys))
+    if wait_s > 0 and wait_for > 0:
+        wait_ms = math.ceil(min(1000 * wait_s, wire.WAIT_MS_MAX))
+        flags, body = flags | Flag.wait, (*body, wire.WAIT.pack(wait_ms, wait_for))
     return flags, body
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import time
 from array import array
@@ -386,15 +385,12 @@ class Client(NotCopied):
         present = 0
         for frame in key_frames(keys, parent):
             count = frame.keys
-            flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
-            wanted = count if wait_for is None else min(max(wait_for - frame.begin, 0), count)
-            left_ms = math.ceil(1000 * (wait_end - time.monotonic()))
-            if wait_s and wanted and left_ms > 0:
-                waiting = flags | Flag.wait, (*body, wire.WAIT.pack(left_ms, wanted))
-                reply = session.ask(Op.exists, waiting[0], count, end, waiting[1])
-                if reply is Status.error:  # from a daemon of an older version
-                    reply = session.ask(Op.exists, flags, count, end, body)
-            else:
+            wanted = count if wait_for is None else min(wait_for - frame.begin, count)
+            left_s = wait_end - time.monotonic()
+            flags, body = exists_request(frame, hold_s, page_tokens, page_keys, left_s, wanted)
+            reply = session.ask(Op.exists, flags, count, end, body)
+            if reply is Status.error and flags & Flag.wait:  # from a daemon of an older version
+                flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
                 reply = session.ask(Op.exists, flags, count, end, body)
             if not isinstance(reply, Reply):
                 return present

@@ -80,8 +80,11 @@ void copy(Direction direction, const Piece& piece, std::byte* device) {
 }
 
 Outcome run(Direction direction, const std::vector<Piece>& pieces) {
+  const auto& first = static_cast<const StandInMemory&>(*pieces[0].memory);
+  const uint32_t refused = first.faults().refused.load();
+  if (refused != 0) first.faults().refused = refused - 1;
   for (size_t k = 0; k < pieces.size(); ++k) {
-    const auto& first = static_cast<const StandInMemory&>(*pieces[0].memory);
+    if (refused != 0 && k == pieces.size() / 2) return Outcome::failed;
     const bool backwards = first.faults().backwards.load() != 0;
     const Piece& piece = pieces[backwards ? pieces.size() - 1 - k : k];
     const auto& memory = static_cast<const StandInMemory&>(*piece.memory);

@@ -17,6 +17,7 @@ struct StandInFaults {
   std::atomic<uint32_t> backwards;  // 1: pieces are copied in reverse order
   std::atomic<uint32_t> held;       // 1: copies wait until it is 0
   std::atomic<uint32_t> held_from;  // only those of pieces from this byte on
+  std::atomic<uint32_t> refused;    // so many more operations end as `failed`, half done
 };
 inline constexpr uint64_t kStandInPageBytes = 4096;
 

@@ -217,10 +217,10 @@ PageStatus Attachment::resolve_rows(const PageColumns& columns,
   layouts.assign(columns.layouts, {});
   bool lost = false;
   uint32_t next = 0;
+  MutexLock lock(mutex_);
   for (uint32_t l = 0; l < columns.layouts; ++l) {
     std::vector<DeviceLayout::Rows>& rows = layouts[l].rows;
     for (const uint32_t end = next + columns.rows_of_layout[l]; next < end; ++next) {
-      MutexLock lock(mutex_);
       const auto found = regions_.find(columns.regions[next]);
       if (found == regions_.end() || (found->second && !found->second->of_device))
         return PageStatus::bad_region;

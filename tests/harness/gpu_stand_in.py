@@ -12,7 +12,7 @@ from peercache_client import Client
 from peercache_client.device import DeviceMemory, Kind
 
 _FAULTS_BYTES = 4096  # behind the memory: native/device/stand_in.h
-_FAULTS = ("delay_us", "fail_after", "backwards", "held", "held_from")
+_FAULTS = ("delay_us", "fail_after", "backwards", "held", "held_from", "refused")
 
 
 class GpuStandIn:

@@ -214,6 +214,33 @@ TEST_F(DevicePages, TellOfNoStageThatAPageLacks) {
   EXPECT_LE(told.size(), 1u);
 }
 
+// A short error is that of the call alone. It is not the holder's fault, so no other one is asked,
+// and stages that have landed are not written again.
+TEST_F(DevicePages, WhoseCopyIsRefusedAreErrorsOnce) {
+  open(64 << 20);
+  Gpu from(a_->engine);
+  from.memory.faults().refused = 1;
+  const auto names = keys();
+  auto set = from.refs(names);
+  a_->engine.set(a_->context(kPatienceMs), set);
+  EXPECT_EQ(statuses(set), all(PageStatus::error));
+  EXPECT_EQ(a_->counter("reserved"), 0u);
+  set = from.refs(names);
+  a_->engine.set(a_->context(kPatienceMs), set);
+  ASSERT_EQ(statuses(set), all(PageStatus::ok));
+  for (Side* node : {a_.get(), b_.get()}) {  // from its pool, and from a peer
+    Gpu there(node->engine);
+    const uint64_t retries = node->counter("stale_retries");
+    for (const PageStatus expected : {PageStatus::error, PageStatus::ok}) {
+      there.memory.faults().refused = expected == PageStatus::error ? 1 : 0;
+      auto got = there.refs(names);
+      node->engine.get(node->context(kPatienceMs), got);
+      EXPECT_EQ(statuses(got), all(expected));
+    }
+    EXPECT_EQ(node->counter("stale_retries"), retries);
+  }
+}
+
 TEST_F(DevicePages, OfUnlikeLayoutsGoInOneCall) {
   open(64 << 20);
   Gpu one(a_->engine), other(a_->engine);
