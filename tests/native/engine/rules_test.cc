@@ -251,6 +251,28 @@ TEST_F(EnginePair, ClearGivesTheRoomBack) {
 
 // --- 4: never wait for a failing peer, and never promise its pages
 
+// A pause says that removals may have been missed. Pages found before it are not told after it.
+TEST_F(EnginePair, ExistsThatWaitsTellsNoPageOfAPausedNode) {
+  open(64 << 20);
+  Pages pages = a_->stored("page ", 2, 4096);
+  auto keys = pages.refs();
+  keys[1].key = "nowhere";
+  RequestContext context = a_->context(kPatienceMs);
+  context.wait = {kPatienceMs, 2};
+  std::atomic<bool> waits{false};
+  const std::function<bool()> gone = [&] {  // is asked in each turn of the wait
+    waits = true;
+    return false;
+  };
+  context.gone = &gone;
+  ExistsAnswer answer;
+  std::thread worker([&] { answer = a_->engine.exists(context, keys, false); });
+  EXPECT_TRUE(eventually([&] { return waits.load(); }));
+  a_->engine.set_paused(true);
+  worker.join();
+  EXPECT_EQ(answer.prefix, 0u);
+}
+
 TEST_F(EnginePair, ExistsReportsNoPageOfAnUnreadableNode) {
   open(64 << 20);
   const HolderIndex stranger = b_->engine.peers().add("c", 'c');
