@@ -37,7 +37,7 @@ RecordTable::Taken RecordTable::take(HolderIndex index, const FeedPart& part) {
   if (!store(*holder, part, *known)) return Taken::no_room;
   if (!part.more) {
     holder->following.answered(part.lease_view);
-    set_lease(*holder);
+    if (set_lease(*holder) && on_answering_) on_answering_();
   }
   return Taken::ok;
 }
@@ -174,14 +174,17 @@ void RecordTable::drop(Holder& holder) {
   holder.number = kNoHolder;
 }
 
-void RecordTable::set_lease(const Holder& holder) {
-  if (holder.number == kNoHolder) return;
+bool RecordTable::set_lease(const Holder& holder) {
+  if (holder.number == kNoHolder) return false;
   std::lock_guard lock(mutex_);
+  const TimePoint now = clock_();
+  const bool answered = answers(holder.number, now);
   Number& number = numbers_[holder.number];
   number.has_all = holder.following.choice() == choice_;
   number.lease_view = holder.following.lease_view();
   number.answers_until =
       number.lease_view == 0 ? TimePoint::min() : holder.following.leased_until();
+  return !answered && answers(holder.number, now);
 }
 
 void RecordTable::set_view(uint64_t number, std::span<const HolderIndex> members) {

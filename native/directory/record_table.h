@@ -45,9 +45,12 @@ class RecordTable {
       uint64_t records_max, std::function<void()> on_untidy,
       std::function<TimePoint()> clock = [] { return Clock::now(); });
 
-  // `on_stored`: changes have been stored. Call once, before there are any.
-  void tell_of_changes(std::function<void(std::span<const RecordRow>)> on_stored) {
+  // `on_stored`: changes have been stored. `on_answering`: the records of a holder did not answer,
+  // and do now. Call once, before there are any.
+  void tell_of_changes(std::function<void(std::span<const RecordRow>)> on_stored,
+                       std::function<void()> on_answering) {
     on_stored_ = std::move(on_stored);
+    on_answering_ = std::move(on_answering);
   }
 
   // --- for the threads that talk to the holders
@@ -112,7 +115,8 @@ class RecordTable {
   // False: there is no room.
   bool store(Holder& holder, const FeedPart& part, size_t known);
   void drop(Holder& holder);
-  void set_lease(const Holder& holder);
+  // Returns whether its records answer now, and did not before.
+  bool set_lease(const Holder& holder);
   // Whether records with this number answer.
   bool answers(HolderIndex number, TimePoint now) const {
     return now < numbers_[number].answers_until && shard_.live(number);
@@ -124,6 +128,7 @@ class RecordTable {
   Shard shard_;
   const std::function<TimePoint()> clock_;
   std::function<void(std::span<const RecordRow>)> on_stored_;
+  std::function<void()> on_answering_;
   std::atomic<uint64_t> asked_{0};
   mutable std::shared_mutex mutex_;
   std::vector<Number> numbers_{1};  // number 0 is unused

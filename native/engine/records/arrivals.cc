@@ -34,6 +34,15 @@ void Arrivals::came(std::span<const RecordRow> rows) {
   }
 }
 
+void Arrivals::look_again() {
+  if (waiting_.fetch_add(0, std::memory_order_acq_rel) == 0) return;  // see came()
+  const std::lock_guard lock(mutex_);
+  for (const auto& [digest, wait] : waits_) {
+    wait->came_ = true;
+    wait->changed_.notify_one();
+  }
+}
+
 void Arrivals::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;

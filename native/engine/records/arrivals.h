@@ -1,4 +1,5 @@
 // Lets `exists` wait for a page: until it comes into our pool, or a record of it to us.
+// look_again() is for records that were here and begin to count.
 //
 // After pages or records were added, came() is called. A waiter registers before it looks, so it
 // misses nothing. Without waiters came() costs one atomic addition.
@@ -26,7 +27,7 @@ class Arrivals {
     ~Wait();
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
-    // Returns when the page has come, or at that time.
+    // Returns when the page may have come, or at that time.
     void until(TimePoint time);
 
    private:
@@ -38,6 +39,8 @@ class Arrivals {
   };
 
   void came(std::span<const RecordRow> rows);
+  // Any page may have come.
+  void look_again();
   // From now on nobody waits.
   void close();
   bool closed() const { return closed_.load(std::memory_order_relaxed); }

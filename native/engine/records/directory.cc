@@ -23,7 +23,9 @@ Directory::Directory(uint64_t records_max, std::function<void()> on_untidy, Node
       running_(running),
       counters_(counters),
       records_(records_max, std::move(on_untidy)) {
-  records_.tell_of_changes([this](std::span<const RecordRow> rows) { arrivals_.came(rows); });
+  records_.tell_of_changes([this](std::span<const RecordRow> rows) { arrivals_.came(rows); },
+                           [this] { arrivals_.look_again(); });
+  nodes_.tell_of_readable([this] { arrivals_.look_again(); });
 }
 
 std::shared_ptr<const Ring> Directory::ring() const {

@@ -38,13 +38,19 @@ void NodeTable::drop(HolderIndex index) {
 }
 
 void NodeTable::set(HolderIndex index, uint8_t flag, bool on) {
-  std::lock_guard lock(mutex_);
-  if (index == kSelfHolder || index >= ids_.size() || ids_[index].empty()) return;
-  if (on) {
-    state_[index].fetch_or(flag);
-  } else {
-    state_[index].fetch_and(static_cast<uint8_t>(~flag));
+  bool begins = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (index == kSelfHolder || index >= ids_.size() || ids_[index].empty()) return;
+    const bool could = readable(index);
+    if (on) {
+      state_[index].fetch_or(flag);
+    } else {
+      state_[index].fetch_and(static_cast<uint8_t>(~flag));
+    }
+    begins = !could && readable(index);
   }
+  if (begins && on_readable_) on_readable_();
 }
 
 void NodeTable::set_slow(HolderIndex index, TimePoint until) {

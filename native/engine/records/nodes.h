@@ -29,6 +29,10 @@ inline constexpr auto kSlowFor = std::chrono::seconds(1);
 class NodeTable {
  public:
   NodeTable(std::string self_id, Incarnation self_incarnation);
+  // `on_readable`: a node could not be read from, and can now. Call once, before there are others.
+  void tell_of_readable(std::function<void()> on_readable) {
+    on_readable_ = std::move(on_readable);
+  }
 
   // The index of this incarnation, new or known. Throws std::length_error when the table is full.
   HolderIndex add(const std::string& node_id, Incarnation incarnation);
@@ -76,6 +80,7 @@ class NodeTable {
   }
   void set(HolderIndex index, uint8_t flag, bool on);
 
+  std::function<void()> on_readable_;
   mutable std::mutex mutex_;
   std::vector<std::string> ids_;  // by index; empty: free
   std::array<std::atomic<uint8_t>, kNodesMax> state_{};

@@ -396,5 +396,21 @@ TEST_F(TheRecords, OnceThereIsNoRoomForAllOnlyOwnRecordsAreStored) {
   EXPECT_EQ(table.ask(kA, Clock::now()).ring, 0u) << "all of fewer members may";
 }
 
+TEST_F(TheRecords, TellWhenThoseOfAHolderBeginToAnswer) {
+  int told = 0;
+  table.tell_of_changes([](std::span<const RecordRow>) {}, [&] { ++told; });
+  EXPECT_EQ(scan(kA, {row_of(1)}), Taken::ok);
+  EXPECT_EQ(told, 0) << "it has no lease yet";
+  end_scan(kA);
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(news(kA, 7, {row_of(2)}), Taken::ok);
+  EXPECT_EQ(told, 1) << "they answered before";
+  table.is_lost(kA);
+  EXPECT_EQ(holders_of(1), Holders{});
+  EXPECT_EQ(news(kA, 8), Taken::ok);
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(holders_of(1), Holders{kA});
+}
+
 }  // namespace
 }  // namespace peercached

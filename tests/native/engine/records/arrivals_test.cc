@@ -56,5 +56,14 @@ TEST(Arrivals, CloseEndsAllWaits) {
   EXPECT_TRUE(arrivals.closed());
 }
 
+TEST(Arrivals, LookAgainWakesAll) {
+  Arrivals arrivals;
+  arrivals.look_again();
+  Arrivals::Wait one(arrivals, {1, 2}), another(arrivals, {3, 4});
+  arrivals.look_again();
+  one.until(Clock::now() + kLong);
+  another.until(Clock::now() + kLong);
+}
+
 }  // namespace
 }  // namespace peercached

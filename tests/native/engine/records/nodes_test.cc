@@ -33,5 +33,20 @@ TEST(NodeTable, OnlyConnectedNodesThatAreNotSuspectAreRead) {
   EXPECT_TRUE(nodes.readable(a));
 }
 
+TEST(NodeTable, TellsWhenANodeCanBeReadAgain) {
+  NodeTable nodes("self", 1);
+  int told = 0;
+  nodes.tell_of_readable([&] { ++told; });
+  const HolderIndex a = nodes.add("a", 7);
+  nodes.set_suspect(a, true);
+  nodes.set_connected(a, true);
+  EXPECT_EQ(told, 0) << "it is suspect";
+  nodes.set_suspect(a, false);
+  EXPECT_EQ(told, 1);
+  nodes.set_suspect(a, false);
+  nodes.set_connected(a, true);
+  EXPECT_EQ(told, 1) << "it was readable before";
+}
+
 }  // namespace
 }  // namespace peercached
