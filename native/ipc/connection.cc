@@ -221,7 +221,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
   context.here = (frame.header.flags & kFlagHere) != 0;
   context.pin = {columns.pin_ms, (frame.header.flags & kFlagPrefix) != 0, context.here};
   context.page = {columns.page_tokens, columns.page_keys};
-  context.wait = {columns.wait_ms, columns.wait_keys};
+  context.wait = {columns.wait_ms, columns.wait_keys, columns.wait_again};
   if (op == Op::exists && !context.here) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
   context.caller = columns.caller ? &*columns.caller : nullptr;

@@ -58,6 +58,7 @@ using TellStages = std::function<void(uint32_t)>;
 struct ExistsWait {
   uint32_t ms = 0;  // 0: not at all
   uint32_t keys = 0;
+  bool again = false;  // the keys were asked for before: see ipc::kWaitAgain
 };
 
 struct RequestContext {

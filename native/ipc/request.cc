@@ -160,7 +160,9 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   const uint64_t regions = pages.layouts == 0 ? n : pages.layout_rows;
   const uint64_t columns_bytes = pages.has_memory ? 16 * n + 4 * regions : 4 * n;
   if ((header.flags & kFlagWait) != 0) {
-    pages.wait_keys = take_last<uint32_t>(body, "keys to wait for");
+    const auto wait_keys = take_last<uint32_t>(body, "keys to wait for");
+    pages.wait_keys = wait_keys & ~kWaitAgain;
+    pages.wait_again = (wait_keys & kWaitAgain) != 0;
     pages.wait_ms = std::min(take_last<uint32_t>(body, "time to wait"), kWaitMsMax);
   }
   if ((header.flags & kFlagPage) != 0) {

@@ -59,6 +59,10 @@ enum RequestFlags : uint16_t {
       1024,  // EXISTS: then come how long to wait, u32 ms, and for how many leading keys, u32
 };
 
+// In the number of keys to wait for: the same keys were asked for just before, without a wait. So
+// the statistics of hits count only the pages that came since.
+inline constexpr uint32_t kWaitAgain = 1u << 31;
+
 // Abilities of a client or daemon beyond the first version of this protocol. A daemon closes the
 // connection after an unknown flag, and after an unknown op with keys. So a client uses these only
 // if both HELLOs have named their feature.

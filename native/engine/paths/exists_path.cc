@@ -32,6 +32,21 @@ void ExistsKeys::count_prefix() {
   prefix = static_cast<uint32_t>(std::ranges::find(present, 0) - present.begin());
 }
 
+std::vector<uint8_t> ExistsKeys::in_pools() const {
+  std::vector<uint8_t> there = present;
+  for (size_t i = 0; i < keys.size(); ++i) there[i] &= on_disk[i] == 0;
+  for (size_t k = 0; k < rows.size(); ++k) {
+    if ((rows[k].flags & kRecordResident) == 0) there[index[k]] = 0;
+  }
+  return there;
+}
+
+size_t ExistsKeys::lacking() const {
+  if (context.hold_ms == 0) return prefix;
+  const std::vector<uint8_t> there = in_pools();
+  return static_cast<size_t>(std::ranges::find(there, 0) - there.begin());
+}
+
 void ExistsKeys::drop_untold() {
   std::fill(present.begin() + static_cast<ptrdiff_t>(told()), present.end(), 0);
 }
@@ -44,25 +59,34 @@ void ExistsLook::look(ExistsKeys& asked) const {
   asked.count_prefix();
 }
 
-void ExistsLook::wait(ExistsKeys& asked, const Serving& serving, uint64_t epoch) const {
+bool ExistsLook::wait(ExistsKeys& asked, const Serving& serving, uint64_t epoch,
+                      const std::function<void()>& looked) const {
   const RequestContext& context = asked.context;
-  const size_t wanted = std::min<size_t>(context.wait.keys, asked.keys.size());
   const TimePoint until = std::min(context.deadline.at - kAnswerTime,
                                    Clock::now() + std::chrono::milliseconds(context.wait.ms));
   Arrivals& arrivals = locator.directory.arrivals();
   // Without all records, most pages come without one.
   const bool has_all = !locator.directory.records().stores_owned();
   auto pause = has_all ? kPauseMax : kPauseMin;
-  while (asked.prefix < wanted && asked.keys[asked.prefix].status == PageStatus::pending) {
-    const size_t missing = asked.prefix;
+  while (true) {
+    const size_t missing = asked.lacking();
+    if (missing >= asked.wanted()) return true;
+    if (asked.keys[missing].status != PageStatus::pending) return false;
     Arrivals::Wait arrival(arrivals, asked.digests[missing]);
     look(asked);
+    looked();
     const TimePoint now = Clock::now();
-    if (now >= until || arrivals.closed() || !still_asked(context, epoch) || !serving.on()) return;
-    if (asked.prefix != missing) continue;
+    if (now >= until || arrivals.closed() || !still_asked(context, epoch) || !serving.on())
+      return false;
+    if (asked.lacking() != missing) continue;
     arrival.until(std::min(until, now + pause));
     pause = std::min(2 * pause, kPauseMax);
   }
+}
+
+void ExistsLook::pause(const ExistsKeys& asked) const {
+  Arrivals::Wait arrival(locator.directory.arrivals(), asked.digests[asked.prefix]);
+  arrival.until(Clock::now() + kPauseMin);
 }
 
 void ExistsLook::in_our_pool_and_disk(ExistsKeys& asked) const {
@@ -150,11 +174,7 @@ void ExistsWarm::warm(const ExistsKeys& asked) const {
 
 void ExistsHold::hold_present(ExistsKeys& asked) const {
   asked.drop_untold();
-  // Only pages in a pool are promised: a disk may take longer than the worker would wait.
-  for (size_t i = 0; i < asked.keys.size(); ++i) asked.present[i] &= asked.on_disk[i] == 0;
-  for (size_t k = 0; k < asked.rows.size(); ++k) {
-    if ((asked.rows[k].flags & kRecordResident) == 0) asked.present[asked.index[k]] = 0;
-  }
+  asked.present = asked.in_pools();
   asked.count_prefix();
   asked.drop_untold();
   hold(asked);
@@ -212,16 +232,17 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
     return {asked.prefix, std::move(asked.present)};
   }
   look.look(asked);
+  if (context.wait.again) asked.before = asked.prefix;
+  std::optional<std::vector<uint8_t>> held;
   if (context.wait.ms != 0) {
-    warm.warm(asked);
-    look.wait(asked, serving, ns.epoch);
+    held = wait(asked, ns.epoch);
     // Removals that nobody told us, or a clear.
     if (!serving.on() || context.ns->current().epoch != ns.epoch)
       return {0, std::vector<uint8_t>(keys.size(), 0), std::vector<uint32_t>(keys.size(), 0)};
   }
   warm.warm(asked);
-  const std::vector<uint8_t> there = asked.present;
-  if (context.hold_ms != 0) hold.hold_present(asked);
+  const std::vector<uint8_t> there = held ? *held : asked.present;
+  if (context.hold_ms != 0 && !held) hold.hold_present(asked);
   if (context.lengths) look.add_lengths(asked);
   const Looked demand = looked(asked, there);
   counters.demand.add(demand, context.page);
@@ -229,8 +250,24 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
   return {asked.prefix, std::move(asked.present), std::move(asked.lengths)};
 }
 
+std::optional<std::vector<uint8_t>> ExistsPath::wait(ExistsKeys& asked, uint64_t epoch) const {
+  // Pages on a disk come into a pool before they are held.
+  const auto warm_all = [&] { warm.warm(asked); };
+  warm_all();
+  while (look.wait(asked, serving, epoch, warm_all) && asked.context.hold_ms != 0) {
+    std::vector<uint8_t> there = asked.present;
+    hold.hold_present(asked);
+    if (asked.prefix >= asked.wanted()) return there;
+    // A record still names a pool that the page has just left.
+    look.pause(asked);
+  }
+  return std::nullopt;
+}
+
 Looked ExistsPath::looked(const ExistsKeys& asked, std::span<const uint8_t> there) const {
-  Looked looked{.asked = count_undecided(asked.keys)};
+  // The first question has counted the keys, and the pages that were there.
+  const bool again = asked.context.wait.again;
+  Looked looked{.asked = again ? 0 : count_undecided(asked.keys)};
   std::vector<Source> source(asked.keys.size(), Source::pool);
   for (size_t i = 0; i < asked.keys.size(); ++i) {
     if (asked.on_disk[i] != 0) source[i] = Source::disk;
@@ -239,13 +276,14 @@ Looked ExistsPath::looked(const ExistsKeys& asked, std::span<const uint8_t> ther
     source[asked.index[k]] =
         asked.rows[k].flags & kRecordResident ? Source::peer : Source::peer_disk;
   }
-  for (size_t i = 0; i < asked.told(); ++i) {
+  for (size_t i = asked.before; i < asked.told(); ++i) {
     if (asked.present[i] != 0) {
       ++looked.found[static_cast<size_t>(source[i])];
     } else {
       looked.add_evicted(look.pool.evicted().pools_needed(asked.digests[i]));
     }
   }
+  if (again) return looked;
   // With a larger pool the prefix would go on, up to the first key that it would not have either.
   std::array<bool, kLargerPools.size()> ended{};
   for (size_t i = asked.told(); i < asked.keys.size() && !ended.back(); ++i) {

@@ -2,6 +2,9 @@
 // follows.
 #pragma once
 
+#include <algorithm>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +33,7 @@ struct ExistsKeys {
   const bool all;
 
   uint32_t prefix = 0;             // keys up to the first hole
+  uint32_t before = 0;             // of a question asked again: the prefix of the first look
   std::vector<uint8_t> present{};  // by key
   std::vector<uint32_t> lengths{};
   std::vector<uint8_t> on_disk{};  // by key: 1 if it is on our disk only
@@ -38,6 +42,13 @@ struct ExistsKeys {
   std::vector<RecordRow> rows{};
 
   void count_prefix();
+  // Pages that are in a pool, ours or another node's. A disk may take longer than a worker waits,
+  // so only these are held.
+  std::vector<uint8_t> in_pools() const;
+  // Keys that a wait is for.
+  size_t wanted() const { return std::min<size_t>(context.wait.keys, keys.size()); }
+  // The first key that a wait still lacks: with a hold also one that is on a disk.
+  size_t lacking() const;
   // The caller is told of keys behind the first hole only if it asked for all.
   size_t told() const { return all ? keys.size() : prefix; }
   void drop_untold();
@@ -50,9 +61,12 @@ struct ExistsLook {
   const NodeTable& nodes;
 
   void look(ExistsKeys& asked) const;
-  // Looks again whenever the first missing key may have come, until the prefix is as long as
-  // wanted.
-  void wait(ExistsKeys& asked, const Serving& serving, uint64_t epoch) const;
+  // Looks again whenever the first key that it lacks may have come, until it has as many as wanted.
+  // Calls `looked` after each look. Returns whether it has them.
+  bool wait(ExistsKeys& asked, const Serving& serving, uint64_t epoch,
+            const std::function<void()>& looked) const;
+  // Waits for a moment, or for news of the first missing key.
+  void pause(const ExistsKeys& asked) const;
   void add_lengths(ExistsKeys& asked) const;
 
  private:
@@ -96,6 +110,8 @@ struct ExistsPath {
   ExistsAnswer exists(const RequestContext& context, std::span<PageRef> keys, bool all) const;
 
  private:
+  // Returns the keys that were present before they were held, or nothing: they are not held yet.
+  std::optional<std::vector<uint8_t>> wait(ExistsKeys& asked, uint64_t epoch) const;
   // Counts the keys asked for, and those found. `there`: the keys present before any were held.
   Looked looked(const ExistsKeys& asked, std::span<const uint8_t> there) const;
 };
