@@ -14,9 +14,10 @@ raise. They count as misses, reported by a falsy `Status`. Wrong arguments raise
 ValueError.
 """
 
+from peercache_client._ipc import Cancel
 from peercache_client.aio import AsyncClient
 from peercache_client.client import Client
 from peercache_client.region import Region
 from peercache_client.status import Status
 
-__all__ = ["AsyncClient", "Client", "Region", "Status"]
+__all__ = ["AsyncClient", "Cancel", "Client", "Region", "Status"]

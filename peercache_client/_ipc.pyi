@@ -56,6 +56,13 @@ class Segments:
     def hold(self, segment: Segment) -> Hold:
         """Of the segment that is in use for that file already, else of this one."""
 
+class Cancel:
+    """Ends a request of another thread whose answer may take long: it finds the daemon away."""
+    def __init__(self) -> None: ...
+    def cancel(self) -> None: ...
+    @property
+    def cancelled(self) -> bool: ...
+
 class Session:
     def __init__(self, path: bytes, namespace_: bytes, name: bytes) -> None: ...
     def ask(
@@ -69,6 +76,7 @@ class Session:
         silence_s: float | None,
         caller: bytes,
         landed: Callable[[int], None] | None,
+        cancel: Cancel | None,
     ) -> tuple[int, int, int, bytes]:
         """(result, error code, value, body or sentence); results: see session.py.
 
@@ -82,8 +90,13 @@ class Session:
         """How long a call took: 1 SET, 2 GET, 3 EXISTS. A later request tells the daemon."""
     def sweep(self, end: float) -> None:
         """Tells the daemon of segments that nobody holds any more."""
+    def place_to_wait(self, end: float, cancel: Cancel | None) -> Slot | None:
+        """Half of the connections may wait for pages. None: no place was free in time, or the wait
+        is over."""
+    def stop(self) -> None:
+        """Later calls find the daemon away, and requests with a Cancel end. Does not wait."""
     def close(self) -> None:
-        """Waits for requests of other threads, unless this one is in the middle of its own."""
+        """As `stop`. Waits for requests of other threads, unless this thread is inside its own."""
     @property
     def closed(self) -> bool: ...
     @property

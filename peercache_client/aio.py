@@ -10,6 +10,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from peercache_client import spans
+from peercache_client._ipc import Cancel
 from peercache_client.client import DEFAULT_STAGING_BYTES, DEFAULT_TIMEOUT_S, Client
 from peercache_client.not_copied import NotCopied
 from peercache_client.region import Region
@@ -26,17 +27,23 @@ def _on_a_thread(
 
     @wraps(method)
     async def call(self: AsyncClient, /, *arguments: P.args, **named: P.kwargs) -> T:
-        return await self._run(partial(method, self._client, *arguments, **named))
+        options: dict[str, Any] = dict(named)
+        cancel = None
+        if options.get("wait_s"):
+            cancel = options["cancel"] = options.get("cancel") or Cancel()
+        started: Callable[..., T] = method
+        return await self._run(partial(started, self._client, *arguments, **options), cancel)
 
     return call
 
 
 class AsyncClient(NotCopied):
     """`Client` with coroutines. It uses at most `threads` threads, each with its own connection.
+    Calls that wait for pages use as many others.
 
     The methods take the same arguments as those of `Client`, and return the same results.
     Cancelling a running call takes effect only when the daemon has answered it. Until then the
-    daemon may still write into the region.
+    daemon may still write into the region. Only a wait for pages ends at once.
     """
 
     def __init__(
@@ -59,13 +66,16 @@ class AsyncClient(NotCopied):
             silence_timeout_s=silence_timeout_s,
         )
         self._threads = threads
-        # Keyed by process id, because a forked child has none of its parent's threads.
-        self._pools: dict[int, ThreadPoolExecutor] = {os.getpid(): self._new_pool()}
+        # Keyed by process id, because a forked child has none of its parent's threads. Calls that
+        # wait for pages have threads of their own, or others would wait for them.
+        self._pools: dict[tuple[int, bool], ThreadPoolExecutor] = {
+            (os.getpid(), False): self._new_pool()
+        }
 
     def _new_pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads, thread_name_prefix="peercache-client")
 
-    def _start(self, call: Callable[[], T]) -> Future[T]:
+    def _start(self, call: Callable[[], T], waits: bool) -> Future[T]:
         """Runs the call once, on a pool thread or inline if none is available; returns its
         future."""
         done: Future[T] = Future()
@@ -84,22 +94,24 @@ class AsyncClient(NotCopied):
             except BaseException as error:
                 mine.set_exception(error)
 
-        pool = self._pools.get(os.getpid())
+        pool = self._pools.get((os.getpid(), waits))
         if pool is None:
-            pool = self._pools.setdefault(os.getpid(), self._new_pool())
+            pool = self._pools.setdefault((os.getpid(), waits), self._new_pool())
         try:
             pool.submit(work)
         except RuntimeError:  # no thread can be started, the pool is closed, or the program ends
             work()
         return done
 
-    async def _run(self, call: Callable[[], T]) -> T:
-        started = self._start(spans.carried(call))
+    async def _run(self, call: Callable[[], T], cancel: Cancel | None = None) -> T:
+        started = self._start(spans.carried(call), cancel is not None)
         result = asyncio.wrap_future(started)
         try:
             return await asyncio.shield(result)
         except asyncio.CancelledError:
             if not started.cancel():
+                if cancel is not None:
+                    cancel.cancel()
                 while not result.done():
                     try:
                         await asyncio.wait([result])
@@ -142,11 +154,12 @@ class AsyncClient(NotCopied):
         return self._client.last_error
 
     async def close(self) -> None:
-        """Disconnects after the running calls. Later calls return misses."""
+        """Disconnects after the running calls. Waits for pages end. Later calls return misses."""
+        self._client._stop()
         await self._run(self._client.close)
-        pool = self._pools.get(os.getpid())
-        if pool is not None:
-            pool.shutdown(wait=False)
+        for (pid, _), pool in list(self._pools.items()):
+            if pid == os.getpid():
+                pool.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncClient:
         return self

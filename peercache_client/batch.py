@@ -97,8 +97,9 @@ def exists_request(
     page_keys: int,
     wait_s: float = 0.0,
     wait_for: int = 0,
+    again: bool = False,
 ) -> tuple[int, tuple[bytes, ...]]:
-    """Flags and body of an EXISTS. `wait_for`: keys of the frame."""
+    """Flags and body of an EXISTS. `wait_for`: keys of the frame. `again`: see wire.WAIT_AGAIN."""
     flags, body = frame.flags, frame.body
     if hold_s > 0:
         hold_ms = math.ceil(min(1000 * hold_s, wire.HOLD_MS_MAX))
@@ -109,7 +110,10 @@ def exists_request(
         flags, body = flags | Flag.page, (*body, wire.PAGE.pack(page_tokens, page_keys))
     if wait_s > 0 and wait_for > 0:
         wait_ms = math.ceil(min(1000 * wait_s, wire.WAIT_MS_MAX))
-        flags, body = flags | Flag.wait, (*body, wire.WAIT.pack(wait_ms, wait_for))
+        flags, body = (
+            flags | Flag.wait,
+            (*body, wire.WAIT.pack(wait_ms, wait_for | (wire.WAIT_AGAIN if again else 0))),
+        )
     return flags, body
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from peercache_client import _ipc, memory, spans, wire
-from peercache_client._ipc import Segment, Segments
+from peercache_client._ipc import Cancel, Segment, Segments
 from peercache_client.answers import mark_quarantined, statuses_and_text, statuses_of
 from peercache_client.batch import (
     Lengths,
@@ -365,6 +365,8 @@ class Client(NotCopied):
         page_keys: int = 1,
         wait_s: float = 0.0,
         wait_for: int | None = None,
+        again: bool = False,
+        cancel: Cancel | None = None,
     ) -> int:
         """Counts the keys that are present, from the first up to the first missing one.
 
@@ -372,8 +374,13 @@ class Client(NotCopied):
         page that cannot be pinned counts as missing.
 
         With `wait_s` (seconds, at most 30) it waits until the first `wait_for` keys are present, by
-        default all, and answers as soon as they are. `timeout_s` is for the time beyond that. Each
-        waiting call uses a connection, of at most 64.
+        default all, and answers as soon as they are. `timeout_s` is for the time beyond that. With
+        `hold_s` it waits until the pages can be held. At most 32 calls of a client wait at once;
+        others wait for their turn instead. `close` ends waits, and so does `cancel.cancel()` on
+        another thread: the pages are then missing.
+
+        `again`, with `wait_s`: the caller has just asked for these keys without waiting. The
+        daemon's statistics count them once, and the pages that have come since as found.
 
         `page_tokens` and `page_keys`: tokens of the prompt that the engine keeps in one page, and
         the keys of a page, for the daemon's statistics of tokens found. 0: not counted. If several
@@ -382,13 +389,19 @@ class Client(NotCopied):
         wait_s = min(max(wait_s, 0.0), wire.WAIT_MS_MAX / 1000)
         end, session = self._end(timeout_s) + wait_s, self._session()
         wait_end = time.monotonic() + wait_s
+        place = None
+        if wait_s:
+            cancel = cancel or Cancel()
+            place = session.place_to_wait(wait_end, cancel)
         present = 0
         for frame in key_frames(keys, parent):
             count = frame.keys
             wanted = count if wait_for is None else min(wait_for - frame.begin, count)
-            left_s = wait_end - time.monotonic()
-            flags, body = exists_request(frame, hold_s, page_tokens, page_keys, left_s, wanted)
-            reply = session.ask(Op.exists, flags, count, end, body)
+            left_s = wait_end - time.monotonic() if place is not None else 0.0
+            flags, body = exists_request(
+                frame, hold_s, page_tokens, page_keys, left_s, wanted, again
+            )
+            reply = session.ask(Op.exists, flags, count, end, body, cancel=cancel)
             if reply is Status.error and flags & Flag.wait:  # from a daemon of an older version
                 flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
                 reply = session.ask(Op.exists, flags, count, end, body)
@@ -549,8 +562,12 @@ class Client(NotCopied):
         """Why the daemon cannot be reached, as far as known; empty while it can."""
         return self._session().last_error
 
+    def _stop(self) -> None:
+        """As `close`, without waiting for the running calls."""
+        self._session().stop()
+
     def close(self) -> None:
-        """Disconnects after the running calls. Later calls return misses."""
+        """Disconnects after the running calls. Waits for pages end. Later calls return misses."""
         self._session().close()
 
     def __enter__(self) -> Client:

@@ -58,12 +58,13 @@ class Session:
         silence_s: float | None = SILENCE_TIMEOUT_S,
         caller: bytes = b"",
         landed: Callable[[int], None] | None = None,
+        cancel: _ipc.Cancel | None = None,
     ) -> Reply | Status:
         """Returns the reply, or a Status that applies to all pages. `end` is a time.monotonic()
         time. `caller`: see spans.CallSpan. `landed`: called with the stages that have landed. An
-        exception in it ends the call."""
+        exception in it ends the call. `cancel`: ends it from another thread."""
         result, error, value, answer = self._native.ask(
-            op, flags, count, body, list(segments), end, silence_s, caller, landed
+            op, flags, count, body, list(segments), end, silence_s, caller, landed, cancel
         )
         self._say_notes()
         if result == _REPLY:
@@ -85,8 +86,16 @@ class Session:
         self._native.sweep(end)
         self._say_notes()
 
+    def place_to_wait(self, end: float, cancel: _ipc.Cancel) -> _ipc.Slot | None:
+        """To be kept while a call waits for pages. None: it must not wait."""
+        return self._native.place_to_wait(end, cancel)
+
+    def stop(self) -> None:
+        """Ends waits for pages. Later calls return misses."""
+        self._native.stop()
+
     def close(self) -> None:
-        """Waits for running requests of other threads. Their timeouts bound the wait."""
+        """As `stop`. Waits for other requests that run. Their timeouts bound the wait."""
         self._native.close()
 
     @property

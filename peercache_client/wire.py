@@ -27,6 +27,7 @@ PIN_S_MAX: Final = 3600
 PIN_MS: Final = struct.Struct("<I")  # follows the keys; 0: the pins end
 PAGE: Final = struct.Struct("<HH")  # then tokens and keys of a page
 WAIT: Final = struct.Struct("<II")  # then ms to wait, and for how many leading keys
+WAIT_AGAIN: Final = 1 << 31  # of these: statistics of hits count only what came since
 
 
 class Op(IntEnum):

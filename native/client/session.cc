@@ -34,7 +34,7 @@ constexpr size_t kNotesMax = 16;
 // Each request reports one call, so few wait.
 constexpr size_t kTookMax = 64;
 
-// A refused region is not registered again this soon.
+// A refused region is not registered again this soon, and a connection not opened.
 constexpr auto kRefusedTime = 1s;
 
 constexpr const char* kNoAnswer = "the daemon did not answer in time";
@@ -110,6 +110,10 @@ Session::Taken Session::take(Lease& lease, TimePoint end, Waits& waits) {
     }
     if (attachment_->open < attachment_->open_max) break;
     const TimePoint now = Clock::now();
+    if (attachment_->open_max < kConnectionsMax && now >= attachment_->crowded_until) {
+      set_open_max(*attachment_, kConnectionsMax);
+      continue;
+    }
     if (now >= end) return Taken::late;
     waits.ready(-1, 0, std::min(end, now + 200us));
   }
@@ -162,7 +166,8 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
     }
     if (hello.outcome == Outcome::refused && hello.error == ErrorCode::limit && joined &&
         joined->open > 1) {
-      joined->open_max = joined->open - 1;
+      set_open_max(*joined, joined->open - 1);
+      joined->crowded_until = Clock::now() + kRefusedTime;
       counted = false;
       --joined->open;
       return take(lease, end, waits);
@@ -182,6 +187,11 @@ Session::Taken Session::open(Lease& lease, TimePoint end, Waits& waits) {
     lose(hello.body, kPauseMin);
     return Taken::away;
   }
+}
+
+void Session::set_open_max(Attachment& attachment, unsigned open_max) {
+  attachment.open_max = open_max;
+  places_->count = std::max(1u, open_max / 2);
 }
 
 void Session::lose(const std::string& why, microseconds probe_after) {
@@ -256,7 +266,9 @@ Answer Session::ask(const Request& request, Waits& waits) {
     const auto self = std::find(askers_.begin(), askers_.end(), std::this_thread::get_id());
     if (self != askers_.end()) askers_.erase(self);
   }};
+  const auto cancelled = [&request] { return request.cancel && request.cancel->cancelled(); };
   for (int attempt = 1;; ++attempt) {
+    if (cancelled()) return {.outcome = Outcome::lost};
     Lease lease;
     const Taken taken = take(lease, request.end, waits);
     if (taken != Taken::connection) {
@@ -266,7 +278,8 @@ Answer Session::ask(const Request& request, Waits& waits) {
       Answer answer = exchange(lease, request, waits);
       // Perhaps the daemon has restarted since the last call. Every request can be repeated, unless
       // the program uses the memory already.
-      if (answer.outcome != Outcome::lost || attempt == 2 || lease.connection->told_of_stages())
+      if (answer.outcome != Outcome::lost || attempt == 2 || lease.connection->told_of_stages() ||
+          cancelled())
         return answer;
     } catch (...) {
       // Interrupted: the next call would read this reply, and the daemon may still be writing. The
@@ -306,12 +319,14 @@ Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
       frame.flags |= ipc::kFlagSpan;
       frame.body.push_back(request.caller);
     }
-    answer = lease.connection->ask(frame, request.end, waits);
+    answer = ask_or_wait(lease, frame, request, waits);
     if (answer.outcome != Outcome::reply) break;
     if (!forget_unknown_ids(*lease.attachment, request, ids, answer.body)) break;
   }
   if (answer.outcome == Outcome::reply || answer.outcome == Outcome::refused) return answer;
-  if (answer.outcome == Outcome::lost) {
+  if (request.cancel && request.cancel->cancelled()) {
+    // Only this connection has ended.
+  } else if (answer.outcome == Outcome::lost) {
     lease.attachment->open -= static_cast<unsigned>(lease.attachment->idle.size());
     lease.attachment->idle.clear();
   } else if (lease.attachment == attachment_) {
@@ -319,6 +334,23 @@ Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
   }
   give_up(lease, request, request.silence, waits);
   return {.outcome = answer.outcome};
+}
+
+Answer Session::ask_or_wait(Lease& lease, const Frame& frame, const Request& request,
+                            Waits& waits) {
+  if (!request.cancel) return lease.connection->ask(frame, request.end, waits);
+  request.cancel->connection_ = lease.connection;
+  waiting_.push_back(request.cancel);
+  const Finally ended{[&] {
+    request.cancel->connection_.reset();
+    waiting_.erase(std::ranges::find(waiting_, request.cancel));
+  }};
+  return lease.connection->ask(frame, request.end, waits);
+}
+
+std::unique_ptr<Slot> Session::place_to_wait(TimePoint end, const Cancel* cancel, Waits& waits) {
+  return Slot::take(places_, end, waits,
+                    [&] { return closed_ || (cancel != nullptr && cancel->cancelled()); });
 }
 
 std::vector<uint32_t> Session::ids_of_pages(const Attachment& attachment, const Request& request) {
@@ -516,12 +548,17 @@ void Session::sweep(TimePoint end, Waits& waits) {
 
 // --- the end
 
-void Session::close(Waits& waits) {
+void Session::stop() {
   closed_ = true;
   last_error_ = "the client is closed";
   probe_.reset();
   if (attachment_) attachment_->idle.clear();
   attachment_.reset();
+  for (const auto& cancel : waiting_) cancel->cancel();
+}
+
+void Session::close(Waits& waits) {
+  stop();
   const auto self = std::this_thread::get_id();
   if (!in_this_process() || std::find(askers_.begin(), askers_.end(), self) != askers_.end())
     return;

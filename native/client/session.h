@@ -21,9 +21,26 @@
 
 #include "client/connection.h"
 #include "client/segment.h"
+#include "client/slots.h"
 #include "client/waits.h"
 
 namespace peercached::client {
+
+// Ends a request from another call: one that waits for pages, so that its answer may take long.
+class Cancel {
+ public:
+  // The request ends as if the daemon were away. A later one with this Cancel does so at once.
+  void cancel() {
+    cancelled_ = true;
+    if (const auto connection = connection_.lock()) connection->hang_up();
+  }
+  bool cancelled() const { return cancelled_; }
+
+ private:
+  friend class Session;
+  bool cancelled_ = false;
+  std::weak_ptr<Connection> connection_;
+};
 
 struct Request {
   ipc::Op op = ipc::Op::ping;
@@ -39,6 +56,7 @@ struct Request {
   // How long a GET that is given up waits until the daemon has written its last piece. After that
   // its segments are in quarantine. nullopt: it waits as long as it takes.
   std::optional<std::chrono::microseconds> silence{};
+  std::shared_ptr<Cancel> cancel{};
 };
 
 class Session {
@@ -57,7 +75,12 @@ class Session {
   void note_took(ipc::TookOp op, std::chrono::microseconds time);
   // Unregisters segments that have died at the daemon. Every ask does that, too.
   void sweep(TimePoint end, Waits& waits);
-  // Later calls find the daemon away. Waits for the requests of other threads, until their
+  // A place among the calls that wait for pages: they have half of the connections, so that others
+  // go on. Null: none was free in time, or the wait is over.
+  std::unique_ptr<Slot> place_to_wait(TimePoint end, const Cancel* cancel, Waits& waits);
+  // Later calls find the daemon away, and waits for pages end.
+  void stop();
+  // As stop(). Waits for the requests of other threads, until their
   // deadlines. It does not wait if this thread itself is inside a request (in a signal handler).
   void close(Waits& waits);
 
@@ -68,6 +91,8 @@ class Session {
   bool has_notes() const { return !notes_.empty(); }
 
  private:
+  static constexpr unsigned kConnectionsMax = 64;
+
   // Our attachment, as the daemon knows it. It ends with the daemon or with our last connection.
   struct Attachment {
     Token token;
@@ -82,7 +107,8 @@ class Session {
     };
     std::map<uint64_t, Known> regions{};  // by the segment's number
     std::vector<std::shared_ptr<Connection>> idle{};
-    unsigned open = 0, open_max = 64;
+    unsigned open = 0, open_max = kConnectionsMax;
+    TimePoint crowded_until{};  // the daemon had no room for more: not tried again before that
     uint64_t deaths_seen = 0;
   };
 
@@ -101,9 +127,11 @@ class Session {
 
   Taken take(Lease& lease, TimePoint end, Waits& waits);
   Taken open(Lease& lease, TimePoint end, Waits& waits);
+  void set_open_max(Attachment& attachment, unsigned open_max);
   bool probe(TimePoint end, Waits& waits);
   void lose(const std::string& why, std::chrono::microseconds probe_after);
   Answer exchange(Lease& lease, const Request& request, Waits& waits);
+  Answer ask_or_wait(Lease& lease, const Frame& frame, const Request& request, Waits& waits);
   Answer ask_for_id(Lease& lease, int file, const Registration& what, TimePoint end, Waits& waits);
   Outcome register_all(Lease& lease, const Request& request, Waits& waits);
   Outcome register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,
@@ -125,6 +153,8 @@ class Session {
   bool closed_ = false;
   std::shared_ptr<Attachment> attachment_;  // null if not attached
   std::vector<std::thread::id> askers_;
+  std::vector<std::shared_ptr<Cancel>> waiting_;  // requests that wait for pages
+  const std::shared_ptr<Slots> places_ = std::make_shared<Slots>(kConnectionsMax / 2);
 
   bool away_ = false;
   bool probing_ = false;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -13,7 +15,7 @@ namespace peercached::client {
 
 struct Slots {
   explicit Slots(unsigned count_) : count(count_) {}
-  const unsigned count;
+  unsigned count;
   std::vector<std::thread::id> taken{};
 };
 
@@ -28,20 +30,26 @@ class Slot {
 
   // Null: none was free in time. A thread that has a slot and asks again (in a signal handler) gets
   // another one at once, because it would wait for itself.
-  static std::unique_ptr<Slot> take(const std::shared_ptr<Slots>& slots, TimePoint end,
-                                    Waits& waits) {
+  // `over`: whether nobody wants it any more.
+  static std::unique_ptr<Slot> take(
+      const std::shared_ptr<Slots>& slots, TimePoint end, Waits& waits,
+      const std::function<bool()>& over = [] { return false; }) {
+    std::chrono::microseconds pause{200};
     const auto self = std::this_thread::get_id();
     const auto& taken = slots->taken;
     while (taken.size() >= slots->count &&
            std::find(taken.begin(), taken.end(), self) == taken.end()) {
       const TimePoint now = Clock::now();
-      if (now >= end) return nullptr;
-      waits.ready(-1, 0, std::min(end, now + std::chrono::microseconds(200)));
+      if (now >= end || over()) return nullptr;
+      waits.ready(-1, 0, std::min(end, now + pause));
+      pause = std::min(2 * pause, kPauseMax);
     }
     return std::make_unique<Slot>(slots);
   }
 
  private:
+  static constexpr std::chrono::microseconds kPauseMax{5000};
+
   const std::shared_ptr<Slots> slots_;
   const std::thread::id thread_ = std::this_thread::get_id();
 };

@@ -1,5 +1,6 @@
 """`batch_exists(wait_s=...)`: a decode host asks before the prefill host has stored the pages."""
 
+import asyncio
 import statistics
 import subprocess
 import sys
@@ -7,14 +8,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from harness.cluster import Cluster, Daemon
+from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
 
-from peercache_client import Client, Status
+from peercache_client import AsyncClient, Cancel, Client, Status
+from peercached.admin.client import AdminClient
 
 PAGES = 8
 PAGE = 4096
@@ -92,12 +96,14 @@ def test_pages_that_were_waited_for_are_held(nodes: Cluster) -> None:
         assert nodes[0].status()["holds"]["pages"] >= PAGES
 
 
-def test_many_wait_and_other_calls_go_on(nodes: Cluster) -> None:
-    keys = keys_of("many", 40)
+def test_many_wait_and_leave_connections_for_other_calls(nodes: Cluster) -> None:
+    keys = keys_of("crowd", 80)
     with client_of(nodes[1]) as decode, client_of(nodes[0]) as prefill:
         answers = [asked(lambda key=key: decode.batch_exists([key], wait_s=LONG_S)) for key in keys]  # type: ignore[misc]
-        eventually(lambda: nodes[1].status()["ipc"]["connections"] >= len(keys))
+        eventually(lambda: nodes[1].status()["ipc"]["connections"] >= 32)
         store(decode, keys_of("meanwhile", PAGES))
+        assert decode.batch_exists(keys, timeout_s=5) == 0
+        assert nodes[1].status()["ipc"]["connections"] <= 32 + 4
         store(prefill, keys)
         assert [answer.result(LONG_S) for answer in answers] == [1] * len(keys)
 
@@ -145,3 +151,78 @@ def test_a_stop_ends_the_wait(make_cluster: MakeCluster) -> None:
         eventually(lambda: daemon.status()["ipc"]["connections"] > 0)
         assert daemon.stop() == 0
         assert answer.result(5) == 0
+
+
+def test_a_question_that_is_asked_again_counts_once(nodes: Cluster) -> None:
+    keys = keys_of("counted", PAGES)
+
+    def demand() -> tuple[int, ...]:
+        counted = nodes[1].status()["demand"]
+        return tuple(counted[name] for name in ("asked", "tokens_asked", "tokens_found"))
+
+    with client_of(nodes[1]) as decode, client_of(nodes[0]) as prefill:
+        store(prefill, keys[:2])
+        eventually(lambda: decode.batch_exists(keys[:2]) == 2)
+        before = demand()
+        assert sum(decode.contains(keys, page_tokens=16)) == 2
+        answer = asked(lambda: decode.batch_exists(keys, wait_s=LONG_S, page_tokens=16, again=True))
+        # Another call needs a second connection as soon as this one waits.
+        eventually(lambda: decode.ping() and nodes[1].status()["ipc"]["connections"] >= 2)
+        store(prefill, keys[2:])
+        assert answer.result(LONG_S) == PAGES
+        grown = tuple(now - then for now, then in zip(demand(), before, strict=True))
+        assert grown == (PAGES, PAGES * 16, PAGES * 16)
+
+
+def test_close_and_cancel_end_waits(nodes: Cluster) -> None:
+    decode = client_of(nodes[1])
+    cancel = Cancel()
+    cancelled = asked(lambda: decode.batch_exists([b"never"], wait_s=LONG_S, cancel=cancel))
+    # More than may wait at once: the others wait for their turn.
+    others = [asked(lambda: decode.batch_exists([b"never"], wait_s=LONG_S)) for _ in range(40)]
+    eventually(lambda: nodes[1].status()["ipc"]["connections"] >= 32)
+    began = time.monotonic()
+    cancel.cancel()
+    assert cancelled.result(LONG_S / 2) == 0
+    assert decode.ping()
+    assert not any(other.done() for other in others)
+    decode.close()
+    assert [other.result(LONG_S / 2) for other in others] == [0] * len(others)
+    assert time.monotonic() - began < LONG_S / 2
+
+
+def test_waits_of_an_async_client_are_cancelled_and_block_no_other_call(nodes: Cluster) -> None:
+    async def main() -> None:
+        client = AsyncClient(nodes[1].socket_path, "waiting", timeout_s=20, threads=2)
+        waits = [
+            asyncio.create_task(client.batch_exists([b"never"], wait_s=LONG_S)) for _ in range(6)
+        ]
+        await asyncio.sleep(0)
+        assert await client.ping()
+        waits[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits[0]
+        await client.close()
+        assert await asyncio.gather(*waits[1:]) == [0] * 5
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < LONG_S / 2
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["its own node", "another node"])
+def test_a_wait_with_a_hold_brings_pages_from_a_disk(
+    make_cluster: MakeCluster, tmp_path: Path, place: int
+) -> None:
+    nodes = make_cluster(2, each=disk_options(tmp_path, "a"))
+    keys = keys_of("on disk", PAGES)
+    with client_of(nodes[0]) as prefill, client_of(nodes[place]) as decode:
+        store(prefill, keys)
+        wait_written(nodes[0])
+        with AdminClient(str(nodes[0].admin_path)) as admin:
+            assert admin.evict("waiting", keys[2:]).pages == PAGES - 2
+        eventually(lambda: decode.batch_exists(keys) == PAGES)
+        with AdminClient(str(nodes[0].admin_path)) as admin:
+            admin.evict("waiting", keys[2:])  # what this question has promoted
+        assert decode.batch_exists(keys, wait_s=LONG_S, hold_s=LONG_S) == PAGES
+        assert nodes[0].status()["holds"]["pages"] >= PAGES

@@ -106,7 +106,8 @@ std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size(
 
 nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tuple& body,
               const nb::list& segments, double end_s, std::optional<double> silence_s,
-              const nb::bytes& caller, const nb::object& landed) {
+              const nb::bytes& caller, const nb::object& landed,
+              const std::shared_ptr<Cancel>& cancel) {
   Request request;
   request.op = static_cast<ipc::Op>(op);
   request.flags = static_cast<uint16_t>(flags);
@@ -124,6 +125,7 @@ nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tup
   request.end = time_point(end_s);
   request.caller = span_of(caller);
   if (silence_s) request.silence = microseconds(static_cast<int64_t>(*silence_s * 1e6));
+  request.cancel = cancel;
   PythonWaits waits(landed);
   Answer reply = session.ask(request, waits);
   return nb::make_tuple(static_cast<int>(reply.outcome), static_cast<int>(reply.error), reply.value,
@@ -213,6 +215,11 @@ NB_MODULE(_ipc, module) {
       .def(nb::init<>())
       .def("hold", &Segments::hold, nb::arg("segment"));
 
+  nb::class_<Cancel>(module, "Cancel")
+      .def(nb::init<>())
+      .def("cancel", &Cancel::cancel)
+      .def_prop_ro("cancelled", &Cancel::cancelled);
+
   nb::class_<Session>(module, "Session")
       .def(
           "__init__",
@@ -222,7 +229,15 @@ NB_MODULE(_ipc, module) {
           nb::arg("path"), nb::arg("namespace_"), nb::arg("name"))
       .def("ask", &ask, nb::arg("op"), nb::arg("flags"), nb::arg("count"), nb::arg("body"),
            nb::arg("segments"), nb::arg("end"), nb::arg("silence_s").none(), nb::arg("caller"),
-           nb::arg("landed").none())
+           nb::arg("landed").none(), nb::arg("cancel").none())
+      .def(
+          "place_to_wait",
+          [](Session& session, double end_s, const std::shared_ptr<Cancel>& cancel) {
+            PythonWaits waits;
+            return session.place_to_wait(time_point(end_s), cancel.get(), waits);
+          },
+          nb::arg("end"), nb::arg("cancel"))
+      .def("stop", &Session::stop)
       .def(
           "note_took",
           [](Session& session, int op, double seconds) {

@@ -51,7 +51,8 @@ class SessionTest : public IpcTest {
 
   // Sets or gets one page of the segment.
   Answer move(ipc::Op op, uint64_t offset, std::chrono::milliseconds time = 10s,
-              std::optional<std::chrono::microseconds> silence = 1s) {
+              std::optional<std::chrono::microseconds> silence = 1s,
+              std::shared_ptr<Cancel> cancel = nullptr) {
     const std::string key = "key";
     const auto key_bytes = static_cast<uint32_t>(key.size());
     const uint32_t length = kPage;
@@ -59,6 +60,7 @@ class SessionTest : public IpcTest {
     request.body = {std::as_bytes(std::span(&key_bytes, 1)), std::as_bytes(std::span(&offset, 1)),
                     std::as_bytes(std::span(&length, 1)), std::as_bytes(std::span(key))};
     request.segments = {segment_};
+    request.cancel = std::move(cancel);
     return session_->ask(request, waits_);
   }
 
@@ -184,6 +186,43 @@ TEST_F(SessionTest, ReusedDescriptorNumberIsNeitherUsedNorClosed) {
   EXPECT_EQ(::fstat(number, &status), 0) << "it is still open";
   ::close(number);
   ::close(other);
+}
+
+TEST_F(SessionTest, OpensMoreConnectionsOnceTheServerHasRoomAgain) {
+  config.connections_max = 2;
+  bystander.reset();
+  restart();
+  EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
+  handler.shut_door();
+  int calls = 0;
+  waits_.interrupt = [&] {
+    if (calls++ != 0) return;
+    EXPECT_EQ(ask(ipc::Op::ping, 100ms).outcome, Outcome::late) << "the bystander has the other";
+    bystander.reset();
+    EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::reply);
+    handler.open_door();
+  };
+  EXPECT_TRUE(moved(move(ipc::Op::get, kPage)));
+}
+
+TEST_F(SessionTest, CancelEndsACallAndLeavesTheOtherConnections) {
+  EXPECT_TRUE(moved(move(ipc::Op::set, 0)));
+  handler.shut_door();
+  const auto cancel = std::make_shared<Cancel>();
+  int calls = 0;
+  waits_.interrupt = [&] {
+    if (calls++ != 0) return;
+    EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::reply);
+    cancel->cancel();
+  };
+  const TimePoint began = Clock::now();
+  EXPECT_EQ(move(ipc::Op::get, kPage, 10s, 1s, cancel).outcome, Outcome::lost);
+  EXPECT_EQ(move(ipc::Op::get, kPage, 10s, 1s, cancel).outcome, Outcome::lost) << "as before";
+  EXPECT_LT(Clock::now() - began, 5s);
+  EXPECT_EQ(server->stats().accepted, 3u) << "the bystander's and two";
+  handler.open_door();
+  EXPECT_TRUE(moved(move(ipc::Op::get, kPage)));
+  EXPECT_EQ(session_->last_error(), "") << "the daemon was never away";
 }
 
 }  // namespace
