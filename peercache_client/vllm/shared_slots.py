@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from peercache_client import Client, Status, memory
+from peercache_client import Cancel, Client, Status, memory
 from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.region import Region, RegionIndex
 from peercache_client.vllm.settings import Settings
@@ -64,12 +64,22 @@ class SharedSlots:
             return [False] * len(keys)
         return attached.client.contains(keys, timeout_s=_LOOKUP_TIMEOUT_S, page_tokens=page_tokens)
 
-    def wait_for(self, keys: Sequence[bytes], wait_s: float) -> int:
-        """Waits for pages that are being stored. Counts those before the first missing one."""
+    def wait_for(
+        self, keys: Sequence[bytes], page_tokens: int, wait_s: float, cancel: Cancel
+    ) -> int:
+        """Waits for pages that are being stored. Counts those before the first missing one. To be
+        called after `present` with the same keys."""
         attached = self._attach()
         if attached is None:
             return 0
-        return attached.client.batch_exists(keys, timeout_s=_LOOKUP_TIMEOUT_S, wait_s=wait_s)
+        return attached.client.batch_exists(
+            keys,
+            timeout_s=_LOOKUP_TIMEOUT_S,
+            page_tokens=page_tokens,
+            wait_s=wait_s,
+            again=True,
+            cancel=cancel,
+        )
 
     def store(
         self, keys: Sequence[bytes], slots: Sequence[int], parent: bytes | None

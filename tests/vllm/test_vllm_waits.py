@@ -1,5 +1,6 @@
 """A decode engine asks for a prompt before the prefill engine has stored it (`wait_s`)."""
 
+import time
 from typing import Any
 
 import pytest
@@ -61,6 +62,33 @@ def test_a_request_that_ends_waits_no_more(make_node: Any, nodes: Any) -> None:
     prefill = make_node(nodes[0].socket_path)
     prefill.prefill(keys)
     eventually(lambda: decode.found(keys) == 4, 20, "the chunks")
+
+
+def test_an_aborted_request_ends_its_thread(make_node: Any, nodes: Any) -> None:
+    decode = make_node(nodes[1].socket_path, tier=LONG)
+    waiting = decode.tier._lookups._waiting
+    request = asks(decode, keys_of("thread", 4))
+    assert waiting.unfinished == 1
+    began = time.monotonic()
+    decode.manager.on_request_finished(request)
+    eventually(lambda: waiting.unfinished == 0, 2, "the thread to be free")
+    assert time.monotonic() - began < LONG["wait_s"] / 2
+
+
+def test_who_shares_chunks_with_an_aborted_request_waits_on(make_node: Any, nodes: Any) -> None:
+    prefill = make_node(nodes[0].socket_path)
+    decode = make_node(nodes[1].socket_path, tier=LONG)
+    keys = keys_of("shared", 8)
+    first = asks(decode, keys)
+    second = decode.begin(keys)
+    assert decode.look_up(second, keys) is None
+    decode.manager.on_request_finished(first)
+    assert decode.look_up(second, keys) is None
+    prefill.prefill(keys)
+    assert decode.wait_found(second, keys) == 8
+    decode.manager.on_request_finished(second)
+    lookups = decode.tier._lookups
+    assert not (lookups._waits or lookups._waits_of or lookups._requests_of or lookups._waited)
 
 
 def test_a_dead_daemon_ends_the_wait(make_node: Any, one_daemon: Any) -> None:
