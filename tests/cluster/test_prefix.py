@@ -152,6 +152,15 @@ def test_asking_is_no_use_of_pages_and_opens_no_namespace(make_cluster: MakeClus
         assert "never heard of" not in [one["name"] for one in now["namespaces"]]
 
 
+def test_a_long_prompt_is_counted_in_pieces(three_nodes: Cluster) -> None:
+    keys = keys_of("long prompt", 700)
+    a, b, _ = (daemon.attach(page_bytes=4096) for daemon in three_nodes.daemons)
+    for pages, begin, end in ((a, 0, 600), (b, 0, 256), (b, 300, 700)):  # 256: as long as a piece
+        for at in range(begin, end, 50):
+            assert all(pages.set(keys[at : min(at + 50, end)]))
+    everywhere(three_nodes, keys, {"present": 700, "a": 600, "b": 256})
+
+
 def test_digests_name_pages_too(three_nodes: Cluster) -> None:
     keys = keys_of("by digest", 3)
     assert all(three_nodes[1].attach().set(keys))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from peercached.directory.layout import DIGEST_BYTES, SELF, check_packed
 from peercached.directory.placement import Placement
@@ -12,6 +13,10 @@ from peercached.peer.directory.records import Records
 
 if TYPE_CHECKING:
     from peercached._native import Engine
+
+
+# A page at a node costs 0.15 us. So a piece that 128 nodes have takes 1.2 ms, and 4096 pages 80 ms.
+_PIECE_BYTES: Final = 64 * DIGEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +53,37 @@ class Prefixes:
         until = time.monotonic() + left_s
         if not self._all_followed():
             rows = await self._records.find(digests, left_s)
-            present, nodes = self._engine.prefixes(digests, rows)
-            return ClusterPrefix(present, self._named(nodes))
-        present, nodes = self._engine.prefixes(digests, b"")
+            return await self._count(digests, rows, until)
+        found = await self._count(digests, b"", until)
+        present = found.present
         # Our records do not prove absence, and they lag. Mostly the first missing page is nowhere,
         # and one owner can say so.
         missing = digests[DIGEST_BYTES * present :]
         rows = await self._rows(missing[:DIGEST_BYTES], until)
         if rows:
             rows += await self._rows(missing[DIGEST_BYTES:], until)
-            present, nodes = self._engine.prefixes(digests, rows)
-        return ClusterPrefix(present, self._named(nodes))
+            found = await self._count(digests, rows, until)
+        return found
+
+    async def _count(self, digests: bytes, rows: bytes, until: float) -> ClusterPrefix:
+        """Piece by piece, since others use this thread, too, and all nodes may have all pages. Ends
+        with the first page that no node has: a question costs as much as there is to tell."""
+        present, nodes = 0, dict[int, tuple[int, int]]()
+        for begin in range(0, len(digests), _PIECE_BYTES):
+            piece = digests[begin : begin + _PIECE_BYTES]
+            if begin:
+                await asyncio.sleep(0)
+                if time.monotonic() >= until:
+                    break
+            more, found = self._engine.prefixes(piece, rows)
+            for index, prefix, in_pool in found:
+                before, pool = nodes.get(index, (0, 0))
+                if before == present:
+                    nodes[index] = before + prefix, pool + in_pool
+            present += more
+            if more * DIGEST_BYTES < len(piece):
+                break
+        return ClusterPrefix(present, self._named([(i, *counts) for i, counts in nodes.items()]))
 
     async def _rows(self, digests: bytes, until: float) -> bytes:
         left_s = until - time.monotonic()
