@@ -139,6 +139,7 @@ class AsyncClient(NotCopied):
     get = _on_a_thread(Client.get)
     batch_exists = _on_a_thread(Client.batch_exists)
     contains = _on_a_thread(Client.contains)
+    forecast = _on_a_thread(Client.forecast)
     presence = _on_a_thread(Client.presence)
     lengths = _on_a_thread(Client.lengths)
     remove = _on_a_thread(Client.remove)

@@ -25,6 +25,7 @@ from peercache_client.batch import (
     place_pages,
 )
 from peercache_client.device import DeviceMemory, Layout
+from peercache_client.forecast import Forecast, Judged, forecast_loads
 from peercache_client.names import encoded_name
 from peercache_client.not_copied import NotCopied
 from peercache_client.notes import say
@@ -427,6 +428,33 @@ class Client(NotCopied):
         `page_keys` as in `batch_exists`."""
         end = self._end(timeout_s)
         return list(map(bool, self._presence(keys, parent, end, hold_s, page_tokens, page_keys)))
+
+    @timed(Op.exists)
+    def forecast(
+        self,
+        keys: Sequence[Key],
+        *,
+        parent: Key | None = None,
+        timeout_s: float | None = None,
+        hold_s: float = 0.0,
+        page_tokens: int = 0,
+        page_keys: int = 1,
+        every: bool = False,
+        judged: Judged | None = None,
+    ) -> Forecast:
+        """Keys that are present, and forecasts of the time to load them: `p50_s[i]` and
+        `p90_s[i]`, in seconds, for all present pages up to key i together.
+
+        Keys behind the first missing one count as missing, or with `every` each key counts by
+        itself, as in `contains`. The daemon forecasts from loads that it has measured. The times
+        are empty if it does not answer or is of an older version.
+
+        `judged`: what the caller did with earlier forecasts, for the daemon's status. The other
+        arguments are those of `batch_exists`."""
+        end, session = self._end(timeout_s), self._session()
+        return forecast_loads(
+            session, keys, parent, end, hold_s, page_tokens, page_keys, every, judged or Judged()
+        )
 
     @timed(Op.exists)
     def presence(self, keys: Sequence[Key], *, timeout_s: float | None = None) -> list[Status]:

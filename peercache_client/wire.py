@@ -25,6 +25,7 @@ HOLD_MS: Final = struct.Struct("<I")  # follows the keys
 WAIT_MS_MAX: Final = 30_000
 PIN_S_MAX: Final = 3600
 PIN_MS: Final = struct.Struct("<I")  # follows the keys; 0: the pins end
+FORECAST_NEWS: Final = struct.Struct("<IIQQ")  # last of all
 PAGE: Final = struct.Struct("<HH")  # then tokens and keys of a page
 WAIT: Final = struct.Struct("<II")  # then ms to wait, and for how many leading keys
 WAIT_AGAIN: Final = 1 << 31  # of these: statistics of hits count only what came since
@@ -57,6 +58,7 @@ class Flag(IntFlag):
     layout = 256
     stages = 512
     wait = 1024
+    forecast = 4096
 
 
 def check_keys(keys: Sequence[Key]) -> None:

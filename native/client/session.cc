@@ -58,6 +58,8 @@ const char* unknown_to(const Connection& connection, const Request& request) {
   if (request.op != Op::exists) return nullptr;
   if (request.flags & ipc::kFlagHere && !connection.has(ipc::kFeatureHere)) return "touches";
   if (request.flags & ipc::kFlagWait && !connection.has(ipc::kFeatureWait)) return "waits";
+  if (request.flags & ipc::kFlagForecast && !connection.has(ipc::kFeatureForecast))
+    return "forecasts";
   return nullptr;
 }
 

@@ -99,9 +99,9 @@ void Engine::make_paths() {
                          nodes_,          directory_.records(), fresh_,   crew_,
                          counters_,       devices_.get()};
   set_path_ = std::make_unique<SetPath>(SetPath{serving_, pieces, janitor_, latencies_});
-  const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(),
-                     *local_pages_,   crew_,           devices_.get()};
-  const PeerReads reads{nodes_,     transports_.engine(), verifier_, speeds_,
+  const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_,
+                     crew_,           load_times_,     devices_.get()};
+  const PeerReads reads{nodes_,     transports_.engine(), verifier_, speeds_,       load_times_,
                         hot_reads_, used_pages_,          *adopter_, devices_.get()};
   get_path_ = std::make_unique<GetPath>(GetPath{serving_,
                                                 running_,
@@ -114,8 +114,8 @@ void Engine::make_paths() {
   const ExistsLook look{storage_.pool(), storage_.cold(), *locator_, nodes_};
   const ExistsWarm warm{storage_.promoter(), control_, warm_wishes_};
   const ExistsHold hold{*local_pages_, locations_, nodes_, transports_.engine()};
-  exists_path_ =
-      std::make_unique<ExistsPath>(ExistsPath{serving_, look, warm, hold, counters_, latencies_});
+  exists_path_ = std::make_unique<ExistsPath>(
+      ExistsPath{serving_, look, warm, hold, load_times_, counters_, latencies_});
 }
 
 Engine::~Engine() {

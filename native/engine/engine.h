@@ -173,6 +173,7 @@ class Engine final : public RequestHandler {
   Running running_;
   LocationCache locations_;
   HolderSpeeds speeds_;
+  LoadTimes load_times_;
   UsedPages used_pages_;
   RecentWishes warm_wishes_;
   Offers offers_;

@@ -236,6 +236,8 @@ Connection::Answer Connection::pages(const Frame& frame) {
   if (op == Op::exists) {
     ++state_.counters.exists;
     context.lengths = (frame.header.flags & kFlagLengths) != 0;
+    context.forecast = (frame.header.flags & kFlagForecast) != 0;
+    context.news = columns.news;
     const bool all = context.lengths || (frame.header.flags & kFlagBitmap) != 0;
     const ExistsAnswer found = state_.handler.exists(context, pages_, all);
     answer.value = found.prefix;
@@ -246,6 +248,13 @@ Connection::Answer Connection::pages(const Frame& frame) {
     } else if (all) {
       body_.assign(reinterpret_cast<const char*>(found.present.data()), found.present.size());
       body_.resize(columns.count);
+    }
+    if (context.forecast) {
+      for (const std::vector<uint32_t>& column : {found.p50_us, found.p90_us}) {
+        const size_t begin = body_.size();
+        body_.append(reinterpret_cast<const char*>(column.data()), 4 * column.size());
+        body_.resize(begin + size_t{4} * columns.count);
+      }
     }
   } else {
     if (op == Op::set) {

@@ -73,6 +73,8 @@ struct RequestContext {
   ExistsWait wait{};                        // exists: see ExistsWait
   bool gets_only = false;                   // get: the worker has never called exists
   bool lengths = false;                     // exists: fill ExistsAnswer::lengths
+  bool forecast = false;                    // exists: fill its p50_us and p90_us
+  ipc::ForecastNews news{};                 // exists: see ForecastNews
   bool here = false;                        // exists: see kFlagHere
   Trace* trace = nullptr;                   // get: records its steps here
   uint32_t pid = 0;                         // of the worker; 0: this process cannot see it
@@ -85,6 +87,8 @@ struct ExistsAnswer {
   uint32_t prefix = 0;              // leading keys present
   std::vector<uint8_t> present;     // one per key, filled if requested
   std::vector<uint32_t> lengths{};  // bytes of each key's page, 0 if it is not present
+  // By key: the time to load the pages present up to it, together.
+  std::vector<uint32_t> p50_us{}, p90_us{};
 };
 
 class RequestHandler {

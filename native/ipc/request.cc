@@ -67,6 +67,7 @@ uint32_t features_of(const RequestHeader& header) {
          (op == Op::exists && header.flags & kFlagHere ? kFeatureHere : 0u) |
          (op == Op::register_device || header.flags & kFlagLayout ? kFeatureDevice : 0u) |
          (op == Op::exists && header.flags & kFlagWait ? kFeatureWait : 0u) |
+         (op == Op::exists && header.flags & kFlagForecast ? kFeatureForecast : 0u) |
          (header.took != 0 ? kFeatureTook : 0u);
 }
 
@@ -91,8 +92,9 @@ void check_header(const RequestHeader& header) {
   unsigned known = is_page_op(op) ? kFlagParent : 0;
   if (op == Op::exists) {
     known |= kFlagBitmap;
-    known |=
-        header.flags & kFlagHere ? kFlagHere : kFlagHold | kFlagPage | kFlagLengths | kFlagWait;
+    known |= header.flags & kFlagHere
+                 ? kFlagHere
+                 : kFlagHold | kFlagPage | kFlagLengths | kFlagWait | kFlagForecast;
   }
   if (op == Op::get) known |= kFlagSpan;
   if (op == Op::get || op == Op::set) known |= kFlagLayout;
@@ -159,6 +161,8 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   if ((header.flags & kFlagLayout) != 0) take_layouts(body, pages);
   const uint64_t regions = pages.layouts == 0 ? n : pages.layout_rows;
   const uint64_t columns_bytes = pages.has_memory ? 16 * n + 4 * regions : 4 * n;
+  if ((header.flags & kFlagForecast) != 0)
+    pages.news = take_last<ForecastNews>(body, "news of forecasts");
   if ((header.flags & kFlagWait) != 0) {
     const auto wait_keys = take_last<uint32_t>(body, "keys to wait for");
     pages.wait_keys = wait_keys & ~kWaitAgain;

@@ -59,6 +59,7 @@ struct PageColumns {
   uint32_t hold_ms = 0;
   uint32_t wait_ms = 0, wait_keys = 0;
   bool wait_again = false;
+  ForecastNews news;
   uint32_t pin_ms = 0;
   uint16_t page_tokens = 0, page_keys = 1;
   std::optional<CallerSpan> caller;

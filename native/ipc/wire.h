@@ -57,6 +57,8 @@ enum RequestFlags : uint16_t {
                       // the reply: all pages have the Rows of the stages below `value`.
   kFlagWait =
       1024,  // EXISTS: then come how long to wait, u32 ms, and for how many leading keys, u32
+  kFlagForecast = 4096,  // EXISTS: the body ends with ForecastNews. The reply ends with a column of
+                         // p50 and one of p90: us to load the pages up to each key, u32
 };
 
 // In the number of keys to wait for: the same keys were asked for just before, without a wait. So
@@ -67,15 +69,16 @@ inline constexpr uint32_t kWaitAgain = 1u << 31;
 // connection after an unknown flag, and after an unknown op with keys. So a client uses these only
 // if both HELLOs have named their feature.
 enum Features : uint32_t {
-  kFeatureSpan = 1,     // kFlagSpan
-  kFeaturePins = 2,     // Op::pin
-  kFeatureTook = 4,     // RequestHeader::took
-  kFeatureHere = 8,     // kFlagHere in EXISTS
-  kFeatureDevice = 16,  // Op::register_device, kFlagLayout and kFlagStages
-  kFeatureWait = 32,    // kFlagWait
+  kFeatureSpan = 1,        // kFlagSpan
+  kFeaturePins = 2,        // Op::pin
+  kFeatureTook = 4,        // RequestHeader::took
+  kFeatureHere = 8,        // kFlagHere in EXISTS
+  kFeatureDevice = 16,     // Op::register_device, kFlagLayout and kFlagStages
+  kFeatureWait = 32,       // kFlagWait
+  kFeatureForecast = 128,  // kFlagForecast
 };
-inline constexpr uint32_t kFeatures =
-    kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere | kFeatureDevice | kFeatureWait;
+inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere |
+                                      kFeatureDevice | kFeatureWait | kFeatureForecast;
 
 enum class ErrorCode : uint16_t {
   none = 0,
@@ -157,6 +160,15 @@ struct Rows {
 static_assert(sizeof(Rows) == 48);
 inline constexpr uint32_t kRowsMax = 4096;         // of all layouts of a request
 inline constexpr uint32_t kRowsOfPageMax = 65536;  // rows of a page of each layout, together
+
+// Of a worker that computes pages where loading them would take longer: sums since its last word.
+struct ForecastNews {
+  uint32_t cut_pages = 0;       // found, and not loaded
+  uint32_t given_up_pages = 0;  // their load took far longer than forecast
+  uint64_t cut_us = 0;          // forecast for the pages that were cut
+  uint64_t computed_us = 0;     // to compute these
+};
+static_assert(sizeof(ForecastNews) == 24);
 
 struct HelloHead {  // then namespace bytes, then name bytes
   uint32_t protocol_version = 0;

@@ -617,6 +617,11 @@ class Operations(Part):
     publish_frames: int = 0
     publishes_answered: int = 0
     used_elsewhere: int = 0  # pages here that peers said they use
+    # Of workers that compute pages where loading them takes longer.
+    cut_pages: int = 0  # found, and computed instead of loaded
+    given_up_pages: int = 0  # their load took far longer than forecast
+    cut_us: int = 0  # that the cut loads would have taken, by the forecasts
+    computed_us: int = 0  # to compute them
     bytes_set: int = 0
     bytes_got: int = 0
     control: Control = Field(default_factory=Control)

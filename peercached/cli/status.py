@@ -148,8 +148,24 @@ def _summary(document: Status) -> list[str]:
     ]
     lines.extend(_gpus(document))
     lines.extend(_operations(document))
+    lines.extend(_forecasts(document))
     lines.extend(_transfers(document))
     return lines
+
+
+def _forecasts(document: Status) -> list[str]:
+    done = document.operations
+    if not (done.cut_pages or done.given_up_pages):
+        return []
+    load, compute = duration(done.cut_us / 1e6), duration(done.computed_us / 1e6)
+    cut = f"{plural(done.cut_pages, 'page')} computed instead: {load} to load, {compute} to compute"
+    return [
+        _line(
+            "forecasts",
+            cut if done.cut_pages else "",
+            f"{plural(done.given_up_pages, 'page')} given up" if done.given_up_pages else "",
+        )
+    ]
 
 
 def _gpus(document: Status) -> list[str]:

@@ -22,6 +22,16 @@ _SINGLES = (
         "operations.used_elsewhere",
         "Pages here that peers reported as used, at most once a second and peer.",
     ),
+    Counter(
+        "cut_pages",
+        "operations.cut_pages",
+        "Pages that were found and computed instead, because loading them would have taken longer.",
+    ),
+    Counter(
+        "given_up_pages",
+        "operations.given_up_pages",
+        "Pages not loaded after all, because the load took far longer than forecast.",
+    ),
     Counter("location_cache_hits", "locations.hits", "Lookups answered by the location cache."),
     Counter(
         "location_cache_misses", "locations.misses", "Lookups not answered by the location cache."

@@ -8,8 +8,21 @@
 #include "common/types.h"
 #include "engine/measures/demand.h"
 #include "engine/measures/latencies.h"
+#include "ipc/handler.h"
 
 namespace peercached {
+
+// Sums of ForecastNews.
+struct LoadsJudged {
+  Counter cut_pages, given_up_pages, cut_us, computed_us;
+
+  void add(const ipc::ForecastNews& news) {
+    cut_pages.add(news.cut_pages);
+    given_up_pages.add(news.given_up_pages);
+    cut_us.add(news.cut_us);
+    computed_us.add(news.computed_us);
+  }
+};
 
 struct OperationCounters {
   std::array<Counter, kStatusCount> set, get;     // by status_index()
@@ -27,6 +40,7 @@ struct OperationCounters {
   // The same for records: frames to owners, and frames of peers.
   Counter publish_frames, publishes_answered;
   Counter bytes_set, bytes_got;
+  LoadsJudged loads_judged;
   Counter used_elsewhere;  // pages here that peers reported as used
   // Pages taken over from draining nodes, and pages offered but not taken.
   Counter adopted, adopted_bytes, adopt_refused;

@@ -250,6 +250,10 @@ void write_operations(JsonWriter& json, const OperationCounters& c) {
   json.field("publish_frames", c.publish_frames.load());
   json.field("publishes_answered", c.publishes_answered.load());
   json.field("used_elsewhere", c.used_elsewhere.load());
+  json.field("cut_pages", c.loads_judged.cut_pages.load());
+  json.field("given_up_pages", c.loads_judged.given_up_pages.load());
+  json.field("cut_us", c.loads_judged.cut_us.load());
+  json.field("computed_us", c.loads_judged.computed_us.load());
   json.field("bytes_set", c.bytes_set.load()).field("bytes_got", c.bytes_got.load()).close('}');
 }
 

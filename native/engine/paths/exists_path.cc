@@ -51,6 +51,18 @@ void ExistsKeys::drop_untold() {
   std::fill(present.begin() + static_cast<ptrdiff_t>(told()), present.end(), 0);
 }
 
+std::vector<LoadPlace> ExistsKeys::places() const {
+  std::vector<LoadPlace> places(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (on_disk[i] != 0) places[i].source = Source::disk;
+  }
+  for (size_t k = 0; k < index.size(); ++k) {
+    const bool resident = (rows[k].flags & kRecordResident) != 0;
+    places[index[k]] = {resident ? Source::peer : Source::peer_disk, rows[k].holder};
+  }
+  return places;
+}
+
 void ExistsLook::look(ExistsKeys& asked) const {
   asked.index.clear();
   asked.rows.clear();
@@ -217,6 +229,7 @@ void ExistsHold::hold(ExistsKeys& asked) const {
 
 ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef> keys,
                                 bool all) const {
+  counters.loads_judged.add(context.news);
   std::optional<Timed> timed;
   if (context.wait.ms == 0) timed.emplace(latencies.exists);
   if (!serving.on()) {
@@ -243,11 +256,27 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
   warm.warm(asked);
   const std::vector<uint8_t> there = held ? *held : asked.present;
   if (context.hold_ms != 0 && !held) hold.hold_present(asked);
-  if (context.lengths) look.add_lengths(asked);
+  if (context.lengths || context.forecast) look.add_lengths(asked);
   const Looked demand = looked(asked, there);
   counters.demand.add(demand, context.page);
   context.ns->demand().add(demand, context.page);
-  return {asked.prefix, std::move(asked.present), std::move(asked.lengths)};
+  ExistsAnswer answer{asked.prefix, {}, {}};
+  if (context.forecast) add_forecast(asked, answer);
+  answer.present = std::move(asked.present);
+  answer.lengths = std::move(asked.lengths);
+  return answer;
+}
+
+void ExistsPath::add_forecast(const ExistsKeys& asked, ExistsAnswer& answer) const {
+  const std::vector<LoadPlace> places = asked.places();
+  LoadForecast forecast(times, Clock::now());
+  for (size_t i = 0; i < asked.told(); ++i) {
+    if (asked.present[i] != 0) forecast.add(places[i], asked.lengths[i]);
+    answer.p50_us.push_back(forecast.p50_us());
+    answer.p90_us.push_back(forecast.p90_us());
+  }
+  answer.p50_us.resize(asked.keys.size());
+  answer.p90_us.resize(asked.keys.size());
 }
 
 std::optional<std::vector<uint8_t>> ExistsPath::wait(ExistsKeys& asked, uint64_t epoch) const {
@@ -268,17 +297,10 @@ Looked ExistsPath::looked(const ExistsKeys& asked, std::span<const uint8_t> ther
   // The first question has counted the keys, and the pages that were there.
   const bool again = asked.context.wait.again;
   Looked looked{.asked = again ? 0 : count_undecided(asked.keys)};
-  std::vector<Source> source(asked.keys.size(), Source::pool);
-  for (size_t i = 0; i < asked.keys.size(); ++i) {
-    if (asked.on_disk[i] != 0) source[i] = Source::disk;
-  }
-  for (size_t k = 0; k < asked.index.size(); ++k) {
-    source[asked.index[k]] =
-        asked.rows[k].flags & kRecordResident ? Source::peer : Source::peer_disk;
-  }
+  const std::vector<LoadPlace> places = asked.places();
   for (size_t i = asked.before; i < asked.told(); ++i) {
     if (asked.present[i] != 0) {
-      ++looked.found[static_cast<size_t>(source[i])];
+      ++looked.found[static_cast<size_t>(places[i].source)];
     } else {
       looked.add_evicted(look.pool.evicted().pools_needed(asked.digests[i]));
     }

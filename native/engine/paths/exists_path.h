@@ -12,6 +12,7 @@
 #include "engine/control/serving.h"
 #include "engine/measures/counters.h"
 #include "engine/measures/latencies.h"
+#include "engine/measures/load_times.h"
 #include "engine/paths/recent_wishes.h"
 #include "engine/records/locations.h"
 #include "engine/records/locator.h"
@@ -41,6 +42,8 @@ struct ExistsKeys {
   std::vector<size_t> index{};
   std::vector<RecordRow> rows{};
 
+  // The place of each key that is present.
+  std::vector<LoadPlace> places() const;
   void count_prefix();
   // Pages that are in a pool, ours or another node's. A disk may take longer than a worker waits,
   // so only these are held.
@@ -103,6 +106,7 @@ struct ExistsPath {
   const ExistsLook look;
   const ExistsWarm warm;
   const ExistsHold hold;
+  LoadTimes& times;
   OperationCounters& counters;
   Latencies& latencies;
 
@@ -112,6 +116,7 @@ struct ExistsPath {
  private:
   // Returns the keys that were present before they were held, or nothing: they are not held yet.
   std::optional<std::vector<uint8_t>> wait(ExistsKeys& asked, uint64_t epoch) const;
+  void add_forecast(const ExistsKeys& asked, ExistsAnswer& answer) const;
   // Counts the keys asked for, and those found. `there`: the keys present before any were held.
   Looked looked(const ExistsKeys& asked, std::span<const uint8_t> there) const;
 };

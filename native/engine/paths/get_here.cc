@@ -1,6 +1,7 @@
 #include "engine/paths/get_here.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "common/gated_copy.h"
@@ -12,6 +13,8 @@ namespace {
 
 // Our own disk gets at most 1/kDiskShare of the time left: a peer may have the page, too.
 constexpr int kDiskShare = 2;
+// Copies of fewer bytes are not measured: the measure would take longer.
+constexpr uint64_t kCopyNotedMin = 256 << 10;
 
 // Ends the step for these pages. Its status is that of the first one.
 void end(TraceStep& step, const GetPages& get, std::span<const size_t> index, HolderIndex holder,
@@ -38,9 +41,27 @@ void GetHere::from_pool(GetPages& get) const {
   TraceStep step(get.context.trace, "pool", wanted.size());
   std::vector<PinnedPage> pins(wanted.size());
   pool.pin(wanted, get.parent, true, pins);
-  copy_out(get, pins, index, Source::pool);
+  uint64_t bytes = 0;
+  for (size_t k = 0; k < pins.size(); ++k) bytes += pins[k] ? get.pages[index[k]].length : 0;
+  {
+    std::optional<LoadTimes::Load> load;
+    if (bytes >= kCopyNotedMin) load.emplace(times, LoadPlace{Source::pool}, bytes);
+    const TimePoint began = Clock::now();
+    copy_out(get, pins, index, Source::pool);
+    if (load) note(get, index, *load, began);
+  }
   pool.unpin(pins);
   end(step, get, index, pins[0] ? kSelfHolder : kNoHolder, PageStatus::absent);
+}
+
+void GetHere::note(const GetPages& get, std::span<const size_t> index, LoadTimes::Load& load,
+                   TimePoint began) {
+  uint64_t came = 0;
+  for (const size_t i : index) {
+    if (get.pages[i].status == PageStatus::ok) came += get.pages[i].length;
+  }
+  const TimePoint now = Clock::now();
+  load.took(came, now - began, now);
 }
 
 void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
@@ -126,12 +147,18 @@ void GetHere::from_disk(GetPages& get) const {
 void GetHere::promote(GetPages& get, std::span<const size_t> index) const {
   if (index.empty()) return;
   std::vector<Digest> wanted;
-  for (const size_t i : index) wanted.push_back(get.digests[i]);
+  uint64_t bytes = 0;
+  for (const size_t i : index) {
+    wanted.push_back(get.digests[i]);
+    bytes += get.pages[i].length;
+  }
+  LoadTimes::Load load(times, {Source::disk}, bytes);
   const TimePoint now = Clock::now();
   const Deadline deadline{now + (get.context.deadline.at - now) / kDiskShare};
   TraceStep step(get.context.trace, "disk", wanted.size());
   const Promotions promotions = local.promote_now(wanted, deadline);
   copy_out(get, promotions.pages, index, Source::disk);
+  note(get, index, load, now);
   for (size_t k = 0; k < index.size(); ++k) {
     if (disk_gave_nothing(promotions.statuses[k])) get.not_read(index[k]);
   }

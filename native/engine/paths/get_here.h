@@ -5,6 +5,7 @@
 
 #include "common/copy_crew.h"
 #include "device/device.h"
+#include "engine/measures/load_times.h"
 #include "engine/paths/get_pages.h"
 #include "engine/storage/cold_pages.h"
 #include "engine/storage/local_pages.h"
@@ -19,12 +20,16 @@ struct GetHere {
   const Promoter& promoter;
   LocalPages& local;
   CopyCrew& crew;
+  LoadTimes& times;
   device::Devices* devices;  // null: no worker has memory of one
 
   void from_pool(GetPages& get) const;
   void from_disk(GetPages& get) const;
 
  private:
+  // Tells how long these pages took, from our pool or from our disk.
+  static void note(const GetPages& get, std::span<const size_t> index, LoadTimes::Load& load,
+                   TimePoint began);
   // Reads pages from our disk into our pool, and copies them from there: a batch by its indices.
   void promote(GetPages& get, std::span<const size_t> index) const;
   // Copies our pinned pages into the region: pins[k] is the index[k]-th page.

@@ -16,12 +16,19 @@ namespace {
 class Stopwatch final : public PageSink {
  public:
   // `batches` are in the order of their peers.
-  Stopwatch(PageSink& next, std::span<const ReadBatch> batches, Counter& landed_bytes)
+  Stopwatch(PageSink& next, std::span<const ReadBatch> batches, Counter& landed_bytes,
+            LoadTimes& times)
       : next_(next),
         batches_(batches),
         landed_bytes_(landed_bytes),
         landed_before_(landed_bytes.load(std::memory_order_relaxed)),
-        last_(batches.size()) {}
+        last_(batches.size()) {
+    for (const ReadBatch& batch : batches_) {
+      uint64_t bytes = 0;
+      for (const ReadOp& op : batch.ops) bytes += op.length;
+      loads_.emplace_back(times, LoadPlace{Source::peer, batch.peer}, bytes);
+    }
+  }
 
   void landed(const ReadBatch& batch, ReadOp& op) override {
     next_.landed(batch, op);
@@ -34,12 +41,14 @@ class Stopwatch final : public PageSink {
   }
   bool sums() const override { return next_.sums(); }
 
-  // Tells how long the pages of each batch took, if all have come. Adds holders that are crowded.
-  void record(HolderSpeeds& speeds, Slices& slices) const {
+  // Tells how long the pages of each batch took. Adds holders that are crowded.
+  void record(HolderSpeeds& speeds, Slices& slices) {
     const uint64_t all_bytes = landed_bytes_.load(std::memory_order_relaxed) - landed_before_;
     for (size_t b = 0; b < batches_.size(); ++b) {
-      const uint64_t bytes = bytes_of(b);
-      const TimePoint last = last_[b].load(std::memory_order_relaxed);
+      const Came came = came_of(b);
+      const TimePoint last = came.late ? Clock::now() : last_[b].load(std::memory_order_relaxed);
+      if (came.all || came.late) loads_[b].took(came.bytes, last - began_, last);
+      const uint64_t bytes = came.all ? came.bytes : 0;
       // Compared with reads of all bytes: the limit may be our own network.
       if (bytes >= kSliceBytesMin && speeds.crowded(all_bytes, last - began_))
         slices.crowded.insert(batches_[b].peer);
@@ -48,14 +57,19 @@ class Stopwatch final : public PageSink {
   }
 
  private:
-  // 0: not all pages have come.
-  uint64_t bytes_of(size_t b) const {
+  struct Came {
     uint64_t bytes = 0;
+    bool all = true, late = false;
+  };
+  Came came_of(size_t b) const {
+    Came came;
     for (const ReadOp& op : batches_[b].ops) {
-      if (op.status != PageStatus::ok) return 0;
-      bytes += op.length;
+      const bool ok = op.status == PageStatus::ok;
+      came.bytes += ok ? op.length : 0;
+      came.all = came.all && ok;
+      came.late = came.late || op.status == PageStatus::deadline;
     }
-    return bytes;
+    return came;
   }
 
   PageSink& next_;
@@ -64,6 +78,7 @@ class Stopwatch final : public PageSink {
   const uint64_t landed_before_;
   const TimePoint began_ = Clock::now();
   std::vector<std::atomic<TimePoint>> last_;  // by batch
+  std::vector<LoadTimes::Load> loads_;
 };
 
 }  // namespace
@@ -112,7 +127,7 @@ PeerReads::Batches PeerReads::batches_of(const GetPages& get, const ByHolder& fo
 
 void PeerReads::transfer_all(GetPages& get, Slices& slices, Batches& sent) const {
   TraceStep step(get.context.trace, "read");
-  Stopwatch stopwatch(verifier, sent.by_peer, get.shared.landed_bytes);
+  Stopwatch stopwatch(verifier, sent.by_peer, get.shared.landed_bytes, times);
   transfer.read(sent.by_peer, get.context.deadline, *get.context.gate, stopwatch);
   stopwatch.record(speeds, slices);
   if (get.context.trace == nullptr) return;

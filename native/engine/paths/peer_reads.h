@@ -4,6 +4,7 @@
 
 #include "engine/handover/adopter.h"
 #include "engine/handover/hot_reads.h"
+#include "engine/measures/load_times.h"
 #include "engine/paths/get_pages.h"
 #include "engine/paths/slices.h"
 #include "engine/paths/used_pages.h"
@@ -19,6 +20,7 @@ struct PeerReads {
   TransferEngine& transfer;
   VerifyingSink& verifier;
   HolderSpeeds& speeds;
+  LoadTimes& times;
   HotReads& hot;
   UsedPages& used;
   Adopter& adopter;

@@ -11,6 +11,39 @@ namespace {
 // For owners that we ask again for a crowded holder's pages.
 constexpr auto kAnewWithin = std::chrono::milliseconds(100);
 
+// The pages that come from disks of peers, for the forecasts.
+class ColdLoads {
+ public:
+  ColdLoads(LoadTimes& times, const GetPages& get, const ByHolder& cold) {
+    for (const auto& [holder, found] : cold) {
+      uint64_t bytes = 0;
+      for (const FoundPage& one : found) bytes += get.pages[one.page].length;
+      if (bytes == 0) continue;
+      loads_.push_back({LoadTimes::Load(times, {Source::peer_disk, holder}, bytes), found});
+    }
+  }
+
+  void took(const GetPages& get) {
+    const TimePoint now = Clock::now();
+    for (auto& [load, found] : loads_) {
+      uint64_t came = 0;
+      for (const FoundPage& one : found) {
+        const PageRef& page = get.pages[one.page];
+        if (page.status == PageStatus::ok) came += page.length;
+      }
+      load.took(came, now - began_, now);
+    }
+  }
+
+ private:
+  struct Cold {
+    LoadTimes::Load load;
+    std::vector<FoundPage> found;
+  };
+  const TimePoint began_ = Clock::now();
+  std::vector<Cold> loads_;
+};
+
 }  // namespace
 
 void Turns::sort_in(const FoundPage& found, FoundPages& into) {
@@ -75,11 +108,13 @@ FoundPages Turns::look_up_anew(std::span<const FoundPage> left) {
 }
 
 void Turns::promote_and_read(FoundPages& found) {
+  ColdLoads loads(peers.reads.times, get, found.cold);
   PeerPromotions promotions(peers.control, peers.running, get, found.cold);
   peers.reads.read(get, slices, found.resident, Source::peer);
   while (promotions.any()) {
     peers.reads.read(get, slices, promotions.next(), Source::peer_disk);
   }
+  loads.took(get);
 }
 
 }  // namespace peercached

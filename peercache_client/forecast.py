@@ -1,0 +1,99 @@
+"""The daemon's forecasts of loads: the keys that are present, and how long to load them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from peercache_client import wire
+from peercache_client.batch import KeyFrame, exists_request, key_frames
+from peercache_client.session import Reply, Session
+from peercache_client.status import Status
+from peercache_client.wire import Flag, Key, Op
+
+_US_MAX = (1 << 63) - 1
+
+
+class Judged(NamedTuple):
+    """A worker's use of forecasts, for the daemon's sums."""
+
+    cut_pages: int = 0  # found, and computed instead of loaded
+    given_up_pages: int = 0  # their load took far longer than forecast
+    cut_s: float = 0.0  # forecast for the pages that were cut
+    computed_s: float = 0.0  # to compute these, by the measured rate
+
+    def plus(self, other: Judged) -> Judged:
+        return Judged(
+            self.cut_pages + other.cut_pages,
+            self.given_up_pages + other.given_up_pages,
+            self.cut_s + other.cut_s,
+            self.computed_s + other.computed_s,
+        )
+
+    def packed(self) -> bytes:
+        pages = (min(each, (1 << 32) - 1) for each in self[:2])
+        times = (min(int(1e6 * each), _US_MAX) for each in self[2:])
+        return wire.FORECAST_NEWS.pack(*pages, *times)
+
+
+class Forecast(NamedTuple):
+    """`p50_s[i]` and `p90_s[i]`: seconds to load all present pages up to key i, together. Both are
+    empty if the daemon could not say."""
+
+    present: list[bool]
+    p50_s: list[float]
+    p90_s: list[float]
+
+
+def forecast_loads(
+    session: Session,
+    keys: Sequence[Key],
+    parent: Key | None,
+    end: float,
+    hold_s: float,
+    page_tokens: int,
+    page_keys: int,
+    every: bool,
+    judged: Judged,
+) -> Forecast:
+    """See Client.forecast."""
+    present: list[bool] = []
+    p50_s, p90_s = array("d"), array("d")
+    for frame in key_frames(keys, parent):
+        flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
+        flags |= Flag.bitmap if every else 0
+        asked = (*body, judged.packed())
+        reply = session.ask(Op.exists, flags | Flag.forecast, frame.keys, end, asked)
+        if reply is Status.error:  # from a daemon of an older version
+            reply = session.ask(Op.exists, flags, frame.keys, end, body)
+        judged = Judged()
+        there, columns = _parts(reply, frame, every)
+        present += there
+        times = array("I", columns)
+        for column, more in ((p50_s, times[: frame.keys]), (p90_s, times[frame.keys :])):
+            before = column[-1] if column else 0.0
+            column.extend(before + us / 1e6 for us in more)
+        if not every and not all(there):
+            break
+    present += [False] * (len(keys) - len(present))
+    if len(p50_s) < sum(accumulate(present, min)) or len(p50_s) == 0:
+        return Forecast(present, [], [])
+    for column in (p50_s, p90_s):
+        column.extend([column[-1]] * (len(keys) - len(column)))
+    return Forecast(present, p50_s.tolist(), p90_s.tolist())
+
+
+def _parts(reply: Reply | Status, frame: KeyFrame, every: bool) -> tuple[list[bool], bytes]:
+    """The presence of the frame's keys, and the columns of times, which may be empty."""
+    count = frame.keys
+    if not isinstance(reply, Reply):
+        return [False] * count, b""
+    bitmap = count if every else 0
+    columns = reply.body[bitmap:]
+    if len(columns) not in (0, 8 * count):
+        return [False] * count, b""
+    if every:
+        return [bool(byte) for byte in reply.body[:bitmap]], columns
+    return [i < reply.value for i in range(count)], columns

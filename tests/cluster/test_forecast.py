@@ -1,0 +1,96 @@
+"""`forecast` tells how long loads would take, from loads that were measured."""
+
+import time
+
+import pytest
+from harness.cluster import Cluster
+from harness.fixtures import MakeCluster
+from harness.netns import Network
+from harness.pages import keys_of
+from harness.waiting import eventually
+
+from peercache_client import Status
+from peercache_client.forecast import Judged
+from peercache_client.worth import Worth
+
+PAGE = 256 << 10
+PAGES = 16
+SLOW_BITS_PER_S = 16_000_000  # 2 MB/s: all pages take 2 s
+
+
+@pytest.fixture
+def nodes(three_nodes: Cluster) -> Cluster:
+    return three_nodes
+
+
+@pytest.mark.netns
+def test_the_forecast_of_a_slowed_holder_grows(network: Network, on_hosts: MakeCluster) -> None:
+    hosts = on_hosts(pool_size=256 << 20, replica_share=0)
+    quick, slow = keys_of("quick", PAGES), keys_of("slow", PAGES)
+    assert all(hosts[0].attach(page_bytes=PAGE).set(quick))
+    assert all(hosts[1].attach(page_bytes=PAGE).set(slow))
+    reader = hosts[2].attach(page_bytes=PAGE, timeout_s=10)
+    eventually(lambda: reader.has(quick) and reader.has(slow), 30)
+    before = reader.client.forecast(slow)
+    assert before.present == [True] * PAGES
+    assert before.p50_s == sorted(before.p50_s), "more pages take no less time"
+    assert all(p50 <= p90 for p50, p90 in zip(before.p50_s, before.p90_s, strict=True))
+
+    network.slow_down("b", SLOW_BITS_PER_S)
+    began = time.monotonic()
+    assert reader.has(slow)
+    took_s = time.monotonic() - began
+    assert took_s > 1, "it is slow indeed"
+    assert reader.client.forecast(slow).p90_s[-1] == pytest.approx(took_s, rel=0.5)
+    assert reader.client.forecast(quick).p90_s[-1] < took_s / 4
+
+
+@pytest.mark.netns
+def test_a_load_that_is_given_up_teaches_the_forecast(
+    network: Network, on_hosts: MakeCluster
+) -> None:
+    """Its worker waits no longer than the time that it gave, and the next forecast is right."""
+    hosts = on_hosts(pool_size=256 << 20, replica_share=0)
+    keys = keys_of("slow", PAGES)
+    assert all(hosts[0].attach(page_bytes=PAGE).set(keys))
+    reader = hosts[1].attach(page_bytes=PAGE, timeout_s=10)
+    eventually(lambda: reader.has(keys), 30)
+    network.slow_down("a", SLOW_BITS_PER_S)
+    worth = Worth(100, prefill_tokens_per_s=1000)
+    assert worth.judge(keys, reader.client.forecast(keys)) == PAGES, "computing takes 1.6 s"
+    limit_s = worth.timeout_s(keys, 10)
+    assert limit_s < 1.6
+    offsets = [PAGE * i for i in range(PAGES)]
+    began = time.monotonic()
+    statuses = reader.client.batch_get(keys, reader.region, offsets, PAGE, timeout_s=limit_s)
+    assert time.monotonic() - began < limit_s + 1
+    assert Status.deadline in statuses
+    worth.loaded(keys, statuses.count(Status.deadline))
+    eventually(lambda: all(reader.client.contains(keys)), 20)  # it was suspect, perhaps
+    forecast = reader.client.forecast(keys, judged=worth.take_news())
+    assert forecast.p90_s[-1] > 1.6
+    assert worth.judge(keys, forecast) < PAGES
+    assert hosts[1].status()["operations"]["given_up_pages"] == statuses.count(Status.deadline)
+
+
+def test_pages_of_the_own_pool_are_forecast_to_come_at_once(nodes: Cluster) -> None:
+    keys = keys_of("here", PAGES)
+    worker = nodes[0].attach(page_bytes=PAGE)
+    assert all(worker.set(keys))
+    forecast = worker.client.forecast([*keys, b"missing", keys[0]])
+    assert forecast.present == [True] * PAGES + [False] * 2
+    assert 0 < forecast.p90_s[PAGES - 1] < 0.5
+    every = worker.client.forecast([b"missing", *keys], every=True)
+    assert every.present == [False] + [True] * PAGES
+    assert every.p50_s[0] == 0 < every.p50_s[1] < every.p50_s[-1]
+
+
+def test_the_status_sums_the_judgements_of_workers(nodes: Cluster) -> None:
+    judged = Judged(cut_pages=3, given_up_pages=2, cut_s=1.5, computed_s=0.25)
+    for _ in range(2):
+        client = nodes[0].attach().client
+        client.forecast([b"any"], judged=judged)
+        client.forecast([b"any"])
+    found = nodes[0].status()["operations"]
+    assert (found["cut_pages"], found["given_up_pages"]) == (6, 4)
+    assert (found["cut_us"], found["computed_us"]) == (3_000_000, 500_000)

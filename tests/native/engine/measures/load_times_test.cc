@@ -1,0 +1,143 @@
+// The forecasts of loads: what is measured, what is guessed, and what is forgotten.
+#include "engine/measures/load_times.h"
+
+#include <gtest/gtest.h>
+
+namespace peercached {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr LoadPlace kQuick{Source::peer, 1}, kSlow{Source::peer, 2}, kNew{Source::peer, 3};
+constexpr uint64_t kMiB = 1 << 20;
+
+void load(LoadTimes& times, LoadPlace place, uint64_t bytes, milliseconds took, TimePoint now) {
+  LoadTimes::Load(times, place, bytes).took(bytes, took, now);
+}
+
+double p50_ms(LoadTimes& times, LoadPlace place, uint64_t bytes, TimePoint now) {
+  const LoadCurve curve = times.curve(place, now);
+  return curve.ratio_p50 * curve.us(bytes) / 1e3;
+}
+
+double p90_ms(LoadTimes& times, LoadPlace place, uint64_t bytes, TimePoint now) {
+  const LoadCurve curve = times.curve(place, now);
+  return curve.ratio_p90 * curve.us(bytes) / 1e3;
+}
+
+TEST(LoadTimes, LatencyAndRateComeFromLoadsOfSeveralSizes) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 40; ++i) {
+    for (const int mib : {1, 4, 16})
+      load(times, kQuick, mib * kMiB, milliseconds(20 + 5 * mib), now);
+  }
+  EXPECT_NEAR(p50_ms(times, kQuick, 2 * kMiB, now), 30, 3);
+  EXPECT_NEAR(p50_ms(times, kQuick, 8 * kMiB, now), 60, 3);
+  EXPECT_NEAR(p90_ms(times, kQuick, 8 * kMiB, now), 60, 6);
+}
+
+TEST(LoadTimes, TheP90IsThatOfTheSpread) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 100; ++i) load(times, kQuick, kMiB, milliseconds(i % 4 == 0 ? 80 : 10), now);
+  EXPECT_NEAR(p50_ms(times, kQuick, kMiB, now), 10, 1);
+  EXPECT_NEAR(p90_ms(times, kQuick, kMiB, now), 80, 1);
+}
+
+TEST(LoadTimes, ANewHolderIsForecastAsTheOthers) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  const double guessed_ms = p50_ms(times, kNew, kMiB, now);
+  EXPECT_LT(guessed_ms, 10);
+  for (int i = 0; i < 50; ++i) load(times, kQuick, kMiB, milliseconds(40), now);
+  EXPECT_NEAR(p50_ms(times, kNew, kMiB, now), 40, 4);
+}
+
+TEST(LoadTimes, OneSlowLoadRaisesTheP90OfItsHolderAtOnce) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kQuick, kMiB, milliseconds(10), now);
+  for (int i = 0; i < 50; ++i) load(times, kSlow, kMiB, milliseconds(10), now);
+  load(times, kSlow, kMiB, milliseconds(1000), now);
+  EXPECT_GT(p90_ms(times, kSlow, kMiB, now), 900);
+  EXPECT_LT(p90_ms(times, kQuick, kMiB, now), 12);
+}
+
+TEST(LoadTimes, ALoadThatWasGivenUpCountsAsLonger) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  LoadTimes::Load(times, kSlow, 8 * kMiB).took(2 * kMiB, milliseconds(100), now);
+  EXPECT_NEAR(p90_ms(times, kSlow, 8 * kMiB, now), 400, 20);
+  LoadTimes::Load(times, kNew, 8 * kMiB).took(0, milliseconds(100), now);
+  EXPECT_NEAR(p90_ms(times, kNew, 8 * kMiB, now), 200, 20);
+}
+
+TEST(LoadTimes, LoadsUnderWayAreWaitedFor) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 100; ++i) load(times, kQuick, 8 * kMiB, milliseconds(80), now);
+  EXPECT_NEAR(p50_ms(times, kQuick, 8 * kMiB, now), 80, 5);
+  {
+    const LoadTimes::Load other(times, kQuick, 8 * kMiB);
+    EXPECT_NEAR(p50_ms(times, kQuick, 8 * kMiB, now), 160, 10);
+    EXPECT_NEAR(p50_ms(times, kNew, 8 * kMiB, now), 80, 10);
+  }
+  EXPECT_NEAR(p50_ms(times, kQuick, 8 * kMiB, now), 80, 5);
+}
+
+TEST(LoadTimes, ASlowHolderIsTriedByOneForecastAfterAWhile) {
+  LoadTimes times;
+  TimePoint now = Clock::now();
+  for (int i = 0; i < 20; ++i) load(times, kQuick, kMiB, milliseconds(10), now);
+  load(times, kSlow, kMiB, milliseconds(1000), now);
+  for (milliseconds wait = 2 * LoadTimes::kForgetMin; wait < LoadTimes::kForgetMax; wait *= 2) {
+    EXPECT_GT(p90_ms(times, kSlow, kMiB, now + wait), 900);
+    now += wait + seconds(1);
+    for (int i = 0; i < 20; ++i) load(times, kQuick, kMiB, milliseconds(10), now);
+    EXPECT_LT(p90_ms(times, kSlow, kMiB, now), 100);
+    EXPECT_GT(p90_ms(times, kSlow, kMiB, now), 900) << "a second forecast without knowledge";
+    load(times, kSlow, kMiB, milliseconds(1000), now);  // so the next wait is twice as long
+  }
+}
+
+TEST(LoadTimes, AHolderThatIsQuickAgainIsSeenSo) {
+  LoadTimes times;
+  TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kQuick, kMiB, milliseconds(10), now);
+  load(times, kSlow, kMiB, milliseconds(1000), now);
+  for (int i = 0; i < 20; ++i) load(times, kSlow, kMiB, milliseconds(10), now);
+  EXPECT_LT(p90_ms(times, kSlow, kMiB, now), 20);
+}
+
+TEST(LoadTimes, IfAllHoldersAreSlowOneForecastIsGuessed) {
+  LoadTimes times;
+  TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kSlow, kMiB, milliseconds(1000), now);
+  now += LoadTimes::kForgetMax + seconds(1);
+  EXPECT_LT(p90_ms(times, kSlow, kMiB, now), 100);
+  EXPECT_GT(p90_ms(times, kNew, kMiB, now), 900);
+}
+
+TEST(LoadForecast, PeersAreReadTogetherAndOurDiskBeforeThem) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 200; ++i) {
+    load(times, {Source::disk}, kMiB, milliseconds(30), now);
+    load(times, kQuick, kMiB, milliseconds(10), now);
+    load(times, kSlow, kMiB, milliseconds(50), now);
+  }
+  LoadForecast forecast(times, now);
+  forecast.add({Source::disk}, kMiB);
+  EXPECT_NEAR(forecast.p50_us(), 30e3, 2e3);
+  forecast.add(kSlow, kMiB);
+  EXPECT_NEAR(forecast.p50_us(), 80e3, 4e3);
+  forecast.add(kQuick, kMiB);
+  EXPECT_NEAR(forecast.p50_us(), 80e3, 4e3);
+  forecast.add(kSlow, kMiB);
+  EXPECT_NEAR(forecast.p50_us(), 130e3, 8e3);
+}
+
+}  // namespace
+}  // namespace peercached
