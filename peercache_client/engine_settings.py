@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final, TypeVar
 
 from peercache_client.client import DEFAULT_SOCKET_PATH
 from peercache_client.identity import check_text
+from peercache_client.worth import GIVE_UP_FACTOR
 
 S = TypeVar("S", bound="EngineSettings")
+J = TypeVar("J", bound="JudgingSettings")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,45 @@ class EngineSettings:
             raise ValueError(f"stores_only is {stores_only!r}: true or false")
         seconds("timeout_s", given.get("timeout_s", cls.timeout_s), cls.TIMEOUT_MAX_S)
         return cls(**given)
+
+
+_RATE_MAX: Final = 1e9
+_FACTOR_MAX: Final = 1e6
+
+
+@dataclass(frozen=True)
+class JudgingSettings(EngineSettings):
+    """Of engines that compute pages instead of loading them where that is quicker."""
+
+    prefill_tokens_per_s: float | None = None  # None: measured. 0: all pages are loaded
+    give_up_factor: float = GIVE_UP_FACTOR  # of a load's p90. 0: no load is given up
+
+    @classmethod
+    def checked(
+        cls: type[J], given: Mapping[str, Any], where: str, others: frozenset[str] = frozenset()
+    ) -> J:
+        own = {key: given[key] for key in _OF_JUDGING if key in given}
+        rest = {key: value for key, value in given.items() if key not in own}
+        parsed = super().checked(rest, where, others | _OF_JUDGING)
+        if own.get("prefill_tokens_per_s") is not None:
+            rate = _number("prefill_tokens_per_s", own["prefill_tokens_per_s"], _RATE_MAX)
+            parsed = replace(parsed, prefill_tokens_per_s=rate)
+        if "give_up_factor" in own:
+            factor = _number("give_up_factor", own["give_up_factor"], _FACTOR_MAX)
+            if 0 < factor < 1:
+                raise ValueError(f"give_up_factor is {factor:g}: 0, or 1 and more")
+            parsed = replace(parsed, give_up_factor=factor)
+        return parsed
+
+
+_OF_JUDGING: Final = frozenset({"prefill_tokens_per_s", "give_up_factor"})
+
+
+def _number(key: str, value: Any, most: float) -> float:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not fits or not 0 <= value <= most:
+        raise ValueError(f"{key} is {value!r}: a number from 0 to {most:g}")
+    return float(value)
 
 
 def seconds(key: str, value: Any, most: float, least: float | None = None) -> float:

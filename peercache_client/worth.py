@@ -25,6 +25,8 @@ from peercache_client.forecast import Forecast, Judged
 GIVE_UP_FACTOR: Final = 3.0
 # A holder is not in trouble before that, and scheduling alone may take it on a busy host.
 GIVE_UP_MIN_S: Final = 0.1
+# Shorter loads are not judged: nobody notices, and the measures are no more exact.
+_NEGLIGIBLE_S: Final = 0.02
 _QUESTIONS_MAX: Final = 1024
 _PAGES_MAX: Final = 1 << 16
 _SAMPLES_MAX: Final = 32
@@ -110,15 +112,16 @@ class Worth:
             reach += 1
         ends = range(page_keys - 1, reach * page_keys, page_keys)
         p90_s = [forecast.p90_s[i] for i in ends] if forecast.p90_s else []
+        # The p50 alone ignores a risk, and the p90 alone takes one late load for the rule.
+        load_s = [(forecast.p50_s[i] + forecast.p90_s[i]) / 2 for i in ends] if p90_s else []
         rate = self.tokens_per_s
         best = reach
-        if rate and p90_s and self._page_tokens:
-            best = best_length(p90_s, self._page_tokens, rate)
+        if rate and load_s and load_s[-1] > _NEGLIGIBLE_S and self._page_tokens:
+            best = best_length(load_s, self._page_tokens, rate)
         with self._lock:
             if best < reach:
                 assert rate is not None
-                p50_s = [forecast.p50_s[i] for i in ends]
-                cut_s = p50_s[-1] - (p50_s[best - 1] if best else 0.0)
+                cut_s = load_s[-1] - (load_s[best - 1] if best else 0.0)
                 computed_s = (reach - best) * self._page_tokens / rate
                 self._news = self._news.plus(Judged(reach - best, 0, cut_s, computed_s))
             self._remember(pages, best, p90_s)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from peercache_client.engine_settings import EngineSettings
+from peercache_client.engine_settings import JudgingSettings
 
 _WHERE: Final = "linker_extra_config of --unified-cache-external-linker-config"
 _LAYOUTS: Final = ("page_first", "page_first_direct")
@@ -15,7 +15,7 @@ _OWN: Final = ("layout", "staging_bytes", "direct")
 
 
 @dataclass(frozen=True)
-class LinkerSettings(EngineSettings):
+class LinkerSettings(JudgingSettings):
     layout: str = _LAYOUTS[0]  # of the nodes with HiCache that share pages
     staging_bytes: int = 0  # of host memory for copies; 0: as much as the pools need
     direct: bool = False  # the daemon copies from and to the device itself

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from peercache_client.engine_settings import EngineSettings
+from peercache_client.engine_settings import JudgingSettings
 
 # Keys that SGLang itself reads.
 _KEYS_OF_OTHERS: Final = frozenset(
@@ -29,7 +29,7 @@ _KEYS_OF_OTHERS: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Settings(EngineSettings):
+class Settings(JudgingSettings):
     zero_copy: bool = False  # SGLang's interface_v1
     allocator: str = ""  # as given to SGLang; only shown in advice
 

@@ -17,6 +17,7 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from peercache_client import Cancel
 from peercache_client.tasks import Tasks
 from peercache_client.vllm.shared_slots import SharedSlots
+from peercache_client.worth import Worth
 
 # So many requests wait at most, because each uses a connection to the daemon. Others do not wait.
 _WAITS_MAX: Final = 16
@@ -38,11 +39,17 @@ class Lookups(AsyncLookupManager):  # type: ignore[misc]  # Any, where there is 
     """All methods but `batch_lookup` are for the scheduler's thread."""
 
     def __init__(
-        self, tier_type: str, slots: SharedSlots, page_tokens: int, wait_s: float = 0.0
+        self,
+        tier_type: str,
+        slots: SharedSlots,
+        page_tokens: int,
+        worth: Worth,
+        wait_s: float = 0.0,
     ) -> None:
         """Without `page_tokens` it waits for nothing: of several groups of layers, some never have
         all chunks."""
         self._slots = slots
+        self._worth = worth
         self._page_tokens = page_tokens
         self._wait_s = wait_s if page_tokens else 0.0
         # The waits begin on vLLM's thread of lookups, and end with their last request.
@@ -58,8 +65,13 @@ class Lookups(AsyncLookupManager):  # type: ignore[misc]  # Any, where there is 
         super().__init__(tier_type=tier_type)
 
     def batch_lookup(self, keys: list[bytes], req_context: Any) -> Iterable[bool]:
-        """The keys that one request asks for in one step of the scheduler."""
-        present = self._slots.present(keys, self._page_tokens)
+        """The keys that one request asks for in one step of the scheduler, in the order of its
+        prompt. Chunks that are quicker to compute than to load count as missing."""
+        forecast = self._slots.forecast(keys, self._page_tokens)
+        present = forecast.present
+        best = self._worth.judge(keys, forecast)
+        if best < len(keys) and present[best]:
+            return [there and i < best for i, there in enumerate(present)]
         if not all(present) and self._may_wait(req_context.req_id):
             self._begin_wait(req_context.req_id, keys, present)
         return present

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from peercache_client.engine_settings import EngineSettings, seconds
+from peercache_client.engine_settings import JudgingSettings, seconds
 
 # Keys of the entry that vLLM reads.
 _KEYS_OF_VLLM: Final = frozenset(
@@ -16,7 +16,7 @@ _WAIT_MAX_S: Final = 3.0  # vLLM kills an engine that takes 5 s to shut down
 
 
 @dataclass(frozen=True)
-class Settings(EngineSettings):
+class Settings(JudgingSettings):
     wait_s: float = 0.0  # of a request for chunks that are being stored elsewhere
 
     @classmethod

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from peercache_client import Cancel, Client, Status, memory
+from peercache_client.forecast import Forecast
 from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.region import Region, RegionIndex
 from peercache_client.vllm.settings import Settings
+from peercache_client.worth import Worth
 
 _LOOKUP_TIMEOUT_S: Final = 1.0
 # Of one request to the daemon, which has the settings' timeout.
@@ -43,32 +45,42 @@ class SharedSlots:
         address: int,
         slots: int,
         slot_bytes: int,
+        worth: Worth,
     ) -> None:
-        """`make_namespace` is called once, when it attaches."""
+        """`make_namespace` is called once, when it attaches. `worth`: judges loads, and limits
+        them."""
         self._settings = settings
         self._name = name
         self._make_namespace = make_namespace
         self._address = address
         self._slots = slots
         self._slot_bytes = slot_bytes
+        self._worth = worth
         self._log_rarely = RateLimitedLog()
         self._attaching = threading.Lock()
         self._attached: _Attached | None = None
         self._ended = False
 
-    def present(self, keys: Sequence[bytes], page_tokens: int = 0) -> list[bool]:
-        """Whether some node has each of these pages: one request for all. Answers within 1 s.
-        `page_tokens`: for the daemon's statistics, 0 to leave these keys out."""
+    def forecast(self, keys: Sequence[bytes], page_tokens: int = 0) -> Forecast:
+        """Whether some node has each of these pages, and how long they take to load: one request
+        for all. Answers within 1 s. `page_tokens`: for the daemon's statistics, 0 to leave these
+        keys out."""
         attached = self._attach()
         if attached is None:
-            return [False] * len(keys)
-        return attached.client.contains(keys, timeout_s=_LOOKUP_TIMEOUT_S, page_tokens=page_tokens)
+            return Forecast([False] * len(keys), [], [])
+        return attached.client.forecast(
+            keys,
+            timeout_s=_LOOKUP_TIMEOUT_S,
+            page_tokens=page_tokens,
+            every=True,
+            judged=self._worth.take_news(),
+        )
 
     def wait_for(
         self, keys: Sequence[bytes], page_tokens: int, wait_s: float, cancel: Cancel
     ) -> int:
         """Waits for pages that are being stored. Counts those before the first missing one. To be
-        called after `present` with the same keys."""
+        called after `forecast` with the same keys."""
         attached = self._attach()
         if attached is None:
             return 0
@@ -90,8 +102,13 @@ class SharedSlots:
     def load(
         self, keys: Sequence[bytes], slots: Sequence[int], parent: bytes | None
     ) -> list[Status]:
-        """Gets each page into its slot. When this returns, nothing writes there any more."""
-        return self._move(False, keys, slots, parent)
+        """Gets each page into its slot. When this returns, nothing writes there any more. A load
+        that takes far longer than forecast is given up."""
+        limit_s = self._worth.timeout_s(keys, self._settings.timeout_s)
+        statuses = self._move(False, keys, slots, parent, limit_s)
+        given_up = statuses.count(Status.deadline) if limit_s < self._settings.timeout_s else 0
+        self._worth.loaded(keys, given_up)
+        return statuses
 
     def close(self) -> None:
         """Call it when no other call is running. Later calls move nothing."""
@@ -104,7 +121,12 @@ class SharedSlots:
             attached.client.close()
 
     def _move(
-        self, storing: bool, keys: Sequence[bytes], slots: Sequence[int], parent: bytes | None
+        self,
+        storing: bool,
+        keys: Sequence[bytes],
+        slots: Sequence[int],
+        parent: bytes | None,
+        timeout_s: float | None = None,
     ) -> list[Status]:
         attached = self._attach()
         if attached is None:
@@ -120,7 +142,9 @@ class SharedSlots:
         for begin in range(0, len(placed), pages):
             numbers, regions, offsets = zip(*placed[begin : begin + pages], strict=True)
             part = [keys[i] for i in numbers]
-            moved = move(part, regions, offsets, self._slot_bytes, parent=parent)
+            moved = move(
+                part, regions, offsets, self._slot_bytes, parent=parent, timeout_s=timeout_s
+            )
             for i, status in zip(numbers, moved, strict=True):
                 statuses[i] = status
             why = next((status for status in moved if not status), None)

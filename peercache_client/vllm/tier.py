@@ -33,6 +33,7 @@ from peercache_client.vllm.mover import Outcome, Transfer, make_mover
 from peercache_client.vllm.ranks import check_ranks
 from peercache_client.vllm.settings import Settings
 from peercache_client.vllm.shared_slots import SharedSlots
+from peercache_client.worth import Worth
 
 try:
     from vllm.v1.metrics.cache_hit_source import CacheHitSource
@@ -97,6 +98,10 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         config = offloading_spec.config
         address = _ipc.address_of(memory.byte_view(primary_kv_view))
         check_ranks(config, address)
+        page_tokens = _page_tokens(config)
+        self._worth = Worth(
+            page_tokens, self._settings.prefill_tokens_per_s, self._settings.give_up_factor
+        )
         self._slots = SharedSlots(
             self._settings,
             f"vllm dp{config.parallel.data_parallel_index} pid {os.getpid()}",
@@ -104,8 +109,11 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
             address,
             self._slot_count,
             self.block_size_bytes,
+            self._worth,
         )
-        self._lookups = Lookups(tier_type, self._slots, _page_tokens(config), self._settings.wait_s)
+        self._lookups = Lookups(
+            tier_type, self._slots, page_tokens, self._worth, self._settings.wait_s
+        )
         self._loads = make_mover("peercache-load", _LOAD_THREADS, self._slots.load)
         self._stores = make_mover("peercache-store", _STORE_THREADS, self._slots.store)
 
@@ -165,6 +173,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         self._loads.submit(transfer)
 
     def submit_store(self, job_metadata: Any) -> None:
+        self._worth.stored(job_metadata.keys)
         self._stores.submit(self._transfer(job_metadata))
 
     def _request(self, req_context: Any) -> _Request:

@@ -89,6 +89,7 @@ class OffloadNode:
             "module_path": "peercache_client.vllm",
             "socket_path": str(socket_path),
             "timeout_s": min(seconds(5.0), 60.0),
+            "prefill_tokens_per_s": 0,  # it computes in no time, so all loads would be cut
             **(tier or {}),
         }
         extra = {

@@ -17,6 +17,7 @@ from offload_node import CHUNK_BYTES, OffloadNode, content_of, eventually_found,
 from peercache_client import Status, _ipc, notes
 from peercache_client.vllm.settings import Settings
 from peercache_client.vllm.shared_slots import SharedSlots
+from peercache_client.worth import Worth
 
 _MAP_FIXED = 0x10
 
@@ -44,7 +45,13 @@ class ManyFiles:
         )
         count = len(self.bytes) // CHUNK_BYTES
         return SharedSlots(
-            settings, "vllm many files", lambda: namespace, self.address, count, CHUNK_BYTES
+            settings,
+            "vllm many files",
+            lambda: namespace,
+            self.address,
+            count,
+            CHUNK_BYTES,
+            Worth(0),
         )
 
     def slot(self, number: int) -> slice:
@@ -89,7 +96,7 @@ def test_a_slot_in_two_files_is_not_shared(nodes: Any, caplog: pytest.LogCapture
         host.bytes[host.slot(place)] = content_of(key)
     expected = [Status.bad_range if place == 3 else Status.ok for place in range(8)]
     assert slots.store(keys, range(8), None) == expected
-    assert slots.present(keys) == [place != 3 for place in range(8)]
+    assert slots.forecast(keys).present == [place != 3 for place in range(8)]
     host.paint()
     assert slots.load(keys, range(8), None) == expected
     for place, key in enumerate(keys):

@@ -45,6 +45,12 @@ def test_the_prefix_with_the_least_time_is_loaded(load_s: list[float], best: int
     assert best_length(load_s, TOKENS, 1000.0) == best
 
 
+def test_a_load_that_nobody_notices_is_not_judged() -> None:
+    worth = Worth(TOKENS, prefill_tokens_per_s=1e9)
+    assert worth.judge("ab", forecast_of([0.01, 0.02])) == 2
+    assert worth.judge("ab", forecast_of([0.02, 0.04])) == 0
+
+
 def test_nothing_is_cut_without_a_rate() -> None:
     slow = forecast_of([100.0, 200.0])
     assert Worth(TOKENS).judge("ab", slow) == 2, "none measured yet"
@@ -127,7 +133,7 @@ def test_the_news_say_what_was_cut_and_given_up_once() -> None:
     worth.loaded("a", given_up=1)
     news = worth.take_news()
     assert news[:2] == (2, 1)
-    assert news.cut_s == pytest.approx(2.0 - 0.005)
+    assert news.cut_s == pytest.approx(3.0 - 0.0075)
     assert news.computed_s == pytest.approx(0.2)
     assert worth.take_news() == Judged()
 
