@@ -58,13 +58,17 @@ class JudgingSettings(EngineSettings):
     prefill_tokens_per_s: float | None = None  # None: measured. 0: all pages are loaded
     give_up_factor: float = GIVE_UP_FACTOR  # of a load's p90. 0: no load is given up
 
+    KEYS_OF_JUDGING: ClassVar[frozenset[str]] = frozenset(
+        {"prefill_tokens_per_s", "give_up_factor"}
+    )
+
     @classmethod
     def checked(
         cls: type[J], given: Mapping[str, Any], where: str, others: frozenset[str] = frozenset()
     ) -> J:
-        own = {key: given[key] for key in _OF_JUDGING if key in given}
+        own = {key: given[key] for key in cls.KEYS_OF_JUDGING if key in given}
         rest = {key: value for key, value in given.items() if key not in own}
-        parsed = super().checked(rest, where, others | _OF_JUDGING)
+        parsed = super().checked(rest, where, others | cls.KEYS_OF_JUDGING)
         if own.get("prefill_tokens_per_s") is not None:
             rate = _number("prefill_tokens_per_s", own["prefill_tokens_per_s"], _RATE_MAX)
             parsed = replace(parsed, prefill_tokens_per_s=rate)
@@ -74,9 +78,6 @@ class JudgingSettings(EngineSettings):
                 raise ValueError(f"give_up_factor is {factor:g}: 0, or 1 and more")
             parsed = replace(parsed, give_up_factor=factor)
         return parsed
-
-
-_OF_JUDGING: Final = frozenset({"prefill_tokens_per_s", "give_up_factor"})
 
 
 def _number(key: str, value: Any, most: float) -> float:

@@ -84,8 +84,9 @@ class Worth:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`prefill_tokens_per_s`: None to measure it, 0 to cut nothing. `give_up_factor`: of the
-        p90 of a load, 0 to give up nothing. Without `page_tokens` nothing is cut."""
-        self._page_tokens = page_tokens
+        p90 of a load, 0 to give up nothing. Without `page_tokens` nothing is judged. It may be
+        set later, before the first call."""
+        self.page_tokens = page_tokens
         self._given_rate = prefill_tokens_per_s
         self._give_up_factor = give_up_factor
         self._clock = clock
@@ -116,13 +117,13 @@ class Worth:
         load_s = [(forecast.p50_s[i] + forecast.p90_s[i]) / 2 for i in ends] if p90_s else []
         rate = self.tokens_per_s
         best = reach
-        if rate and load_s and load_s[-1] > _NEGLIGIBLE_S and self._page_tokens:
-            best = best_length(load_s, self._page_tokens, rate)
+        if rate and load_s and load_s[-1] > _NEGLIGIBLE_S and self.page_tokens:
+            best = best_length(load_s, self.page_tokens, rate)
         with self._lock:
             if best < reach:
                 assert rate is not None
                 cut_s = load_s[-1] - (load_s[best - 1] if best else 0.0)
-                computed_s = (reach - best) * self._page_tokens / rate
+                computed_s = (reach - best) * self.page_tokens / rate
                 self._news = self._news.plus(Judged(reach - best, 0, cut_s, computed_s))
             self._remember(pages, best, p90_s)
         return best
@@ -141,8 +142,8 @@ class Worth:
         if not self._give_up_factor or not p90_s:
             return longest_s
         limit_s = self._give_up_factor * p90_s
-        if rate and self._page_tokens:
-            limit_s = min(limit_s, len(pages) * self._page_tokens / rate)
+        if rate and self.page_tokens:
+            limit_s = min(limit_s, len(pages) * self.page_tokens / rate)
         return min(longest_s, max(limit_s, GIVE_UP_MIN_S))
 
     def loaded(self, pages: Sequence[Hashable], given_up: int = 0) -> None:
@@ -172,7 +173,7 @@ class Worth:
                 took_s = now - question.began_s
                 question.stored += count
                 if 0 < took_s <= _COMPUTED_WITHIN_S:
-                    tokens = self._page_tokens
+                    tokens = self.page_tokens
                     self._samples.last.append((question.stored * tokens / took_s, count * tokens))
 
     def take_news(self) -> Judged:
@@ -182,7 +183,7 @@ class Worth:
             return news
 
     def _remember(self, pages: Sequence[Hashable], best: int, p90_s: Sequence[float]) -> None:
-        if not self._page_tokens:
+        if not self.page_tokens:
             return
         loads = dict(zip(pages[:best], p90_s, strict=False))
         number = self._asked

@@ -45,6 +45,7 @@ from peercache_client.sglang.layer_broadcast import LayerBroadcast
 from peercache_client.sglang.linker_settings import LinkerSettings
 from peercache_client.sglang.loaded_pages import LoadedPages
 from peercache_client.sglang.query import Asked, leading_pages, present_pages
+from peercache_client.worth import Worth
 
 # The scheduler looks up pages on its own thread, and blocks every request meanwhile. After this
 # timeout the daemon answers with the pages known by then.
@@ -84,6 +85,11 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             for entry in self._group.entries
         }
         self._stores_only = settings.stores_only
+        kv = self._forms.get(PoolName.KV)
+        # A load that comes late would end its request, so none is given up.
+        self._worth = Worth(
+            0 if kv is None else kv.indices_per_page, settings.prefill_tokens_per_s, 0
+        )
         self._timeout_s = settings.timeout_s
         self._log_rarely = RateLimitedLog()
         # What may raise is done before the threads start, since nobody would end them.
@@ -152,6 +158,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
                 _LOOKUP_TIMEOUT_S,
                 _LOOKUP_HOLD_S,
                 count_tokens=self._topology.is_first,
+                worth=self._worth,
             )
             return list(range(1, reach + 1))
         present = present_pages(self._client, asked, None, _LOOKUP_TIMEOUT_S, _LOOKUP_HOLD_S)
@@ -243,6 +250,8 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
         wanted = self._group.resolve_transfers(transfers, allow_partial=True)
         if not wanted or self._closed:
             return False
+        if wanted[0].name == PoolName.KV:
+            self._worth.stored(wanted[0].keys)
         mine = [each for each in wanted if self._is_mine(each)]
         ready = self.record_offload_ready()
         # All ranks must take the same nodes, so a late store is given up below, not refused here.

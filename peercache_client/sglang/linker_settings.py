@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from peercache_client.engine_settings import JudgingSettings
 
@@ -19,6 +19,9 @@ class LinkerSettings(JudgingSettings):
     layout: str = _LAYOUTS[0]  # of the nodes with HiCache that share pages
     staging_bytes: int = 0  # of host memory for copies; 0: as much as the pools need
     direct: bool = False  # the daemon copies from and to the device itself
+
+    # SGLang ends a request if its load fails, so no load is given up.
+    KEYS_OF_JUDGING: ClassVar[frozenset[str]] = frozenset({"prefill_tokens_per_s"})
 
     @classmethod
     def parse(cls, extra_config: Mapping[str, Any] | None) -> LinkerSettings:

@@ -13,6 +13,7 @@ from peercache_client.sglang.outcomes import explain, whole_pages
 from peercache_client.sglang.page_forms import PageForm
 from peercache_client.sglang.placement import Place
 from peercache_client.sglang.transfer_metrics import TransferMetrics
+from peercache_client.worth import Worth
 
 
 class Pages(NamedTuple):
@@ -27,18 +28,25 @@ class Mover:
     every byte of it (set), or every byte is in place (get)."""
 
     def __init__(
-        self, client: Client, timeout_s: float, metrics: TransferMetrics, log_rarely: RateLimitedLog
+        self,
+        client: Client,
+        timeout_s: float,
+        metrics: TransferMetrics,
+        log_rarely: RateLimitedLog,
+        worth: Worth,
     ) -> None:
         self._client = client
+        self._worth = worth
         self._timeout_s = timeout_s
         self._metrics = metrics
         self._log_rarely = log_rarely
 
     def set(self, wanted: Sequence[Pages], parent: str | None) -> list[list[bool]]:
+        self._worth.stored(wanted[0].hashes)
         places = [self._place(pages, pages.form.source) for pages in wanted]
         began = time.monotonic()
         statuses = self._move(
-            self._client.batch_set, self._client.batch_set_buffers, places, parent
+            self._client.batch_set, self._client.batch_set_buffers, places, parent, self._timeout_s
         )
         took_s = time.monotonic() - began
         results = self._judge("set", wanted, places, statuses)
@@ -46,13 +54,17 @@ class Mover:
         return results
 
     def get(self, wanted: Sequence[Pages], parent: str | None) -> list[list[bool]]:
+        hashes = wanted[0].hashes
+        limit_s = self._worth.timeout_s(hashes, self._timeout_s)
         places = [self._place(pages, pages.form.target) for pages in wanted]
         began = time.monotonic()
         statuses = self._move(
-            self._client.batch_get, self._client.batch_get_buffers, places, parent
+            self._client.batch_get, self._client.batch_get_buffers, places, parent, limit_s
         )
         took_s = time.monotonic() - began
+        late = Status.deadline in statuses and limit_s < self._timeout_s
         results = self._judge("got", wanted, places, statuses)
+        self._worth.loaded(hashes, results[0].count(False) if late else 0)
         for pages, place, ok in zip(wanted, places, results, strict=True):
             if place is not None:
                 pages.form.arrived(place, pages.indices, ok)
@@ -76,7 +88,12 @@ class Mover:
             return None
 
     def _move(
-        self, move: Any, move_buffers: Any, places: Sequence[Place | None], parent: str | None
+        self,
+        move: Any,
+        move_buffers: Any,
+        places: Sequence[Place | None],
+        parent: str | None,
+        timeout_s: float,
     ) -> list[Status]:
         found = [place for place in places if place is not None and place.keys]
         if not found:
@@ -87,7 +104,7 @@ class Mover:
         else:
             offsets = [offset for place in found for offset in place.offsets]
             lengths = [length for place in found for length in place.lengths]
-        options = {"parent": parent, "timeout_s": self._timeout_s}
+        options = {"parent": parent, "timeout_s": timeout_s}
         statuses: list[Status]
         if any(place.views for place in found):
             views = [view for place in found for view in place.as_views()]

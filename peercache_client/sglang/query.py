@@ -8,6 +8,7 @@ from typing import NamedTuple
 from peercache_client import Client
 from peercache_client.packed_keys import concatenate
 from peercache_client.sglang.page_forms import KeyForm, keys_of
+from peercache_client.worth import Worth
 
 
 class Asked(NamedTuple):
@@ -23,25 +24,27 @@ def leading_pages(
     hold_s: float = 0.0,
     *,
     count_tokens: bool = False,
+    worth: Worth,
 ) -> int:
     """Counts the pages before the first missing one. A page exists if all its pieces exist.
 
     With `hold_s` a page counts only if its holders pin it for that long. With `count_tokens` the
-    daemon counts the tokens of the pages.
+    daemon counts the tokens of the pages. Pages that `worth` would rather compute count as missing.
     """
     if asked.form is None:
         return len(asked.hashes)
     keys = keys_of(asked.form, asked.hashes)
     pieces = len(asked.form.suffixes)
-    present = client.batch_exists(
+    forecast = client.forecast(
         keys,
         parent=parent,
         timeout_s=timeout_s,
         hold_s=hold_s,
         page_tokens=asked.form.indices_per_page if count_tokens else 0,
         page_keys=pieces,
+        judged=worth.take_news(),
     )
-    return present // pieces
+    return worth.judge(asked.hashes, forecast, pieces)
 
 
 def present_pages(

@@ -28,6 +28,7 @@ from peercache_client.sglang.placement import Sharing
 from peercache_client.sglang.query import Asked, leading_pages, present_pages
 from peercache_client.sglang.settings import Settings
 from peercache_client.sglang.transfer_metrics import TransferMetrics
+from peercache_client.worth import Worth
 
 # On decode nodes the scheduler looks up pages on its own thread, and blocks every request
 # meanwhile. After this timeout the daemon answers with the pages known by then.
@@ -67,7 +68,11 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             silence_timeout_s=None,
         )
         self._sharing = Sharing(self._client, settings.allocator)
-        self._mover = Mover(self._client, settings.timeout_s, self._metrics, self._log_rarely)
+        # The tokens of a page are known when SGLang registers its pool.
+        self._worth = Worth(0, settings.prefill_tokens_per_s, settings.give_up_factor)
+        self._mover = Mover(
+            self._client, settings.timeout_s, self._metrics, self._log_rarely, self._worth
+        )
         # None: a pool that numbers pages and has no bytes. Pools that failed to register are
         # absent.
         self._forms: dict[str, PageForm | None] = {}
@@ -91,13 +96,15 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             if pools.is_logical(pool):
                 self._forms[name] = None
                 return
-            self._forms[name] = pools.make_form(
+            form = self._forms[name] = pools.make_form(
                 name,
                 pool,
                 self._topology,
                 self._sharing,
                 zero_copy=self._zero_copy or name != PoolName.KV,
             )
+            if name == PoolName.KV:
+                self._worth.page_tokens = form.indices_per_page
 
     # --- what exists -----------------------------------------------------------------------
 
@@ -117,6 +124,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             _query_timeout_s(),
             _hold_s(),
             count_tokens=self._topology.is_first,
+            worth=self._worth,
         )
 
     def exists(self, key: str) -> bool:
@@ -135,6 +143,10 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         asked_for = (PoolName.KV, *(transfer.name for transfer in transfers))
         if self._stores_only or any(name not in self._forms for name in asked_for):
             return PoolTransferResult(0, {}, [])
+        if not transfers:
+            pages = self.batch_exists(keys, extra_info)
+            lengths = list(range(1, pages + 1))
+            return PoolTransferResult(pages, {PoolName.KV: pages} if pages else {}, lengths)
         form = self._forms[PoolName.KV]
         asked = [Asked(form, keys)]
         for transfer in transfers:

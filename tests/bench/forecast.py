@@ -46,7 +46,7 @@ NODES = 8
 BITS_PER_S = 800_000_000
 SLOW_BITS_PER_S = 8_000_000
 FLOWS = 8  # in the crowded link, beside ours
-DISK_STALL_MS = 250
+DISK_STALL_MS = 1000
 PAGE_BYTES, PAGE_TOKENS = 128 << 10, 64
 PREFIX_PAGES, TAIL_PAGES = 32, 8
 PREFIXES = 6  # at each node
@@ -218,7 +218,9 @@ class Bench:
         running = []
         for host, program, arguments in programs:
             command = [*self._network.launcher(host), sys.executable, "-c", program, *arguments]
-            running.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+            running.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            )
             assert running[-1].stdout is not None
             running[-1].stdout.readline()  # it listens, or is connected
         try:

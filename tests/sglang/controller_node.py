@@ -54,6 +54,7 @@ def extra_config(socket_path: Path, **more: Any) -> dict[str, Any]:
         "allocator": "shm",
         "prefetch_threshold": 1,
         "socket_path": str(socket_path),
+        "prefill_tokens_per_s": 0,  # nothing is computed, so all loads would be cut
         **more,
     }
 

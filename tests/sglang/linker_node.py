@@ -297,7 +297,11 @@ def launch(
         unified_cache_external_linker_config={
             "linker": "PeerCacheLinker",
             "linker_module_path": "peercache_client.sglang.linker",
-            "linker_extra_config": {"socket_path": str(socket_path), **extra},
+            "linker_extra_config": {
+                "socket_path": str(socket_path),
+                "prefill_tokens_per_s": 0,  # nothing is computed, so all loads would be cut
+                **extra,
+            },
         },
     )
     set_global_server_args_for_scheduler(args)
