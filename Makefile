@@ -50,7 +50,7 @@ check: setup
 	@$(PY) tools/check_prose
 	@$(PY) tools/tidy
 	@# The generated code is in the environment only; mypy looks for it beside the package.
-	@cd build/native/generated/peercached/proto && for name in peer admin etcd; do \
+	@cd build/native/generated/peercached/proto && for name in peer admin etcd router; do \
 	    cp -u $${name}_pb2.pyi $(CURDIR)/peercached/proto/ && \
 	    cp -u $${name}_pb2_grpc.py $(CURDIR)/peercached/proto/$${name}_pb2_grpc.pyi; done
 	@$(PY) -m mypy

@@ -303,6 +303,29 @@ class Engine:
         are not). `learnt_at`: removal_changes() before the rows were looked up. ValueError as in
         adopt()."""
 
+    # --- hints (engine/storage/hinted_pages.h)
+    # Each is about pages of one namespace; those of another one count as absent.
+    def brought_by_hint(self, namespace_id: bytes, epoch: int, digests: bytes) -> None:
+        """Among the first to go until they are used."""
+    def unused_hint_bytes(self, namespace_id: bytes, epoch: int) -> int:
+        """Of pages that hints brought here and nobody has used yet."""
+    def retain(
+        self,
+        namespace_id: bytes,
+        epoch: int,
+        digests: bytes,
+        for_ms: int,
+        bytes_max: int,
+        namespace_bytes_max: int,
+    ) -> tuple[bytes, str]:
+        """Eviction takes others first: (a page status for each: ok, absent or no_space, and why
+        some were refused)."""
+    def first_to_go(self, namespace_id: bytes, epoch: int, digests: bytes) -> bytes:
+        """A page status for each: ok or absent."""
+    def to_disk(self, namespace_id: bytes, epoch: int, digests: bytes, write: bool) -> bytes:
+        """Gives up the memory of pages on the disk, after `write` of the others. A page status for
+        each: ok, pending (being written: ask again) or absent."""
+
     # --- pins (engine/storage/holds.h)
     def pin(self, digests: bytes, for_ms: int, bytes_max: int) -> tuple[bytes, str]:
         """Keeps pages from eviction: (a page status for each: ok, absent or no_space, and why some

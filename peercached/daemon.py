@@ -19,6 +19,9 @@ from peercached.directory.epoch_store import EpochStore
 from peercached.directory.first_clears import FirstClears
 from peercached.directory.placement import Placement, RingBuilder
 from peercached.events import Events
+from peercached.hints.budget import Budget
+from peercached.hints.executor import Hints
+from peercached.hints.here import Here
 from peercached.history.curves import Curves
 from peercached.history.departures import Departures
 from peercached.history.event_log import EventLog
@@ -79,10 +82,14 @@ from peercached.phase import Phase
 from peercached.reactions import Reactions
 from peercached.removals.debts import Debts
 from peercached.removals.store import RemovalStore
+from peercached.routers.server import RouterServer
+from peercached.routers.servicer import RouterServicer
+from peercached.routers.token import Tokens
 from peercached.service.settings import Settings
 from peercached.tracing.tracing import Tracing
 from peercached.web.api import api_routes
 from peercached.web.dashboard import dashboard_routes
+from peercached.web.hints import hint_routes
 from peercached.web.prefix import prefix_routes
 from peercached.web.routes import routes
 from peercached.web.server import WebServer
@@ -235,16 +242,20 @@ class Daemon:
             timeout_s,
         )
         self.intake = intake = Intake(engine, cluster, removal_catch_up, handover.drain)
+        prefetch = Prefetch(engine, promotes)
         self.pins = pins = Pins(
             engine,
             placement,
             records,
             promotes,
-            Prefetch(engine, promotes),
+            prefetch,
             failures,
             settings,
             timeout_s,
         )
+        budget = Budget()
+        here = Here(engine, pins, prefetch, settings, budget)
+        self.hints = hints = Hints(engine, placement, pins, here, budget, failures, settings)
 
         # What workers, operators, peers and dashboards ask of this node.
         self.cluster_wide = cluster_wide = ClusterWide(
@@ -279,7 +290,7 @@ class Daemon:
             placement, peers, status, membership_status, departures, config.max_masters
         )
         self.node = node = LocalNode(
-            placement, cluster, epochs, accepts, adopts, overview, promotes, pins
+            placement, cluster, epochs, accepts, adopts, overview, promotes, pins, here
         )
         self.limits = limits = ConnectionLimits(tls)
         self.refusals = refusals = Refusals()
@@ -298,6 +309,12 @@ class Daemon:
             pages |= api_routes(operations, latencies, overview, relay, shows_names)
             pages |= dashboard_routes()
             posts = prefix_routes(Prefixes(engine, placement, records))
+        tokens = Tokens()
+        if config.router_port:
+            posts |= hint_routes(hints, secret, tokens)
+        self.routers = routers = RouterServer(
+            RouterServicer(hints), secret, tls, tokens, news, config.clustered
+        )
         self.web = web = WebServer(
             config.metrics_host, config.metrics_port, pages, posts, {name or config.host}
         )
@@ -323,7 +340,9 @@ class Daemon:
         status.add(
             *handover.components,
             pins,
+            hints,
             adopts,
+            routers,
             membership_status,
             departures,
             failures,
@@ -365,6 +384,7 @@ class Daemon:
             departures,
             removal_catch_up,
             server,
+            routers,
             finding_events,
             # The order matters only where parts say so.
             [

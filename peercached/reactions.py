@@ -26,6 +26,7 @@ from peercached.peer.rpc.failure_detector import FailureDetector, Suspected
 from peercached.peer.rpc.tls import Tls
 from peercached.peer.server.server import PeerServer
 from peercached.phase import Phase
+from peercached.routers.server import RouterServer
 from peercached.service.settings import ConfigChanged
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Reactions:
     _departures: Departures
     _removal_catch_up: RemovalCatchUp
     _server: PeerServer
+    _routers: RouterServer
     _finding_events: FindingEvents
     _followers: Sequence[Follower]
 
@@ -113,3 +115,4 @@ class Reactions:
             self._tls.mode = config.tls_mode
             self._peers.tls_mode_changed()
             self._server.tls_mode_changed()
+            self._routers.tls_mode_changed()

@@ -27,6 +27,7 @@ async def start(node: Daemon) -> None:
         ticker.start()
     node.tracing.start()
     node.events.start()
+    node.hints.start()
     if node.config.clustered:
         await node.server.start(node.config.host, node.config.meta_port)
         node.cluster.start()
@@ -47,6 +48,8 @@ async def start(node: Daemon) -> None:
     node.epochs.persist()  # recovered pages may carry newer epochs: store them
     node.intake.tend(time.monotonic())
     node.engine.start()
+    if node.config.router_port:
+        await node.routers.start(node.config.metrics_host, node.config.router_port)
     node.phase.starting = False
     node.history.add("started", f"version {__version__}, in view {node.placement.view.counter}")
 
@@ -86,7 +89,9 @@ async def stop(node: Daemon) -> None:
     stops += [
         node.cluster.stop,
         node.overview.stop,
+        node.routers.stop,
         node.events.stop,
+        node.hints.stop,
         stop_engine,
         node.server.stop,
         node.accepts.stop,

@@ -133,6 +133,7 @@ void bind_engine(nb::module_& module) {
   bind_peers(engine);
   bind_pages(engine);
   bind_pins(engine);
+  bind_hints(engine);
   bind_removals(engine);
   bind_namespaces(engine);
   bind_directory(engine);

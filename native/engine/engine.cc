@@ -50,6 +50,8 @@ Engine::Engine(const EngineConfig& config)
   local_pages_ =
       std::make_unique<LocalPages>(LocalPages{storage_.pool(), storage_.cold(), storage_.promoter(),
                                               storage_.holds(), janitor_, counters_, latencies_});
+  hinted_pages_ = std::make_unique<HintedPages>(HintedPages{
+      storage_.pool(), storage_.cold(), storage_.namespaces(), storage_.retains(), janitor_});
   directory_.set_own_records(
       [this](std::span<const Digest> digests) { return own_records(digests); });
   removals_ = std::make_unique<Removals>(
@@ -65,7 +67,8 @@ Engine::Engine(const EngineConfig& config)
   operator_view_ = std::make_unique<OperatorView>(
       OperatorView::Parts{config_, storage_, transports_, directory_, locations_, nodes_, workers_,
                           readers_, control_, counters_, latencies_, devices_.get(), notices_});
-  janitor_.start({storage_.pool(), storage_.cold(), storage_.holds(), directory_.records()});
+  janitor_.start({storage_.pool(), storage_.cold(), storage_.holds(), storage_.retains(),
+                  directory_.records()});
 }
 
 void Engine::make_devices() {

@@ -51,6 +51,7 @@
 #include "engine/records/prefixes.h"
 #include "engine/records/publisher.h"
 #include "engine/records/removals.h"
+#include "engine/storage/hinted_pages.h"
 #include "engine/storage/janitor.h"
 #include "engine/storage/local_pages.h"
 #include "engine/storage/storage.h"
@@ -130,6 +131,7 @@ class Engine final : public RequestHandler {
   Publisher& publisher() { return *publisher_; }
   LocationCache& locations() { return locations_; }
   LocalPages& local_pages() { return *local_pages_; }
+  HintedPages& hinted_pages() { return *hinted_pages_; }
   const Offers& offers() const { return offers_; }
   const Prefixes& prefixes() const { return *prefixes_; }
   HolderSpeeds& speeds() { return speeds_; }
@@ -184,6 +186,7 @@ class Engine final : public RequestHandler {
   std::unique_ptr<Locator> locator_;
   std::unique_ptr<Prefixes> prefixes_;
   std::unique_ptr<LocalPages> local_pages_;
+  std::unique_ptr<HintedPages> hinted_pages_;
   std::unique_ptr<Removals> removals_;
   std::unique_ptr<Adopter> adopter_;
   std::unique_ptr<SetPath> set_path_;

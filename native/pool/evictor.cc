@@ -27,6 +27,8 @@ void Pool::Impl::drop(uint32_t id, uint64_t& counter, std::vector<RecordRow>& ro
   rows.push_back(row);
   end_keep(slot);
   end_spare(slot);
+  set_hinted(slot, false);
+  set_retained(slot, false);
   slot.generation = row.generation;  // for withdrawals_of(), while pins keep the slot
 
   slots.erase(id);
@@ -84,7 +86,8 @@ NamespaceUse Pool::use_of(uint32_t namespace_slot) const {
   const auto found = impl_->namespaces.pages.find(namespace_slot);
   if (found == impl_->namespaces.pages.end()) return {};
   const NamespacePages& own = found->second;
-  return {own.keys, own.bytes, own.quota_bytes, own.evictions, own.refused};
+  return {own.keys,    own.bytes,        own.quota_bytes,   own.evictions,
+          own.refused, own.hinted_bytes, own.retained_bytes};
 }
 
 void Pool::Impl::evict(uint32_t id, std::vector<RecordRow>& rows) {

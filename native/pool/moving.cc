@@ -97,7 +97,7 @@ std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
     const Slot& slot = impl_->slots[id];
     if (slot.length > left && id != next.front()) break;
     left -= std::min<uint64_t>(left, slot.length);
-    if (slot.pins == 0 && !slot.leaving && slot.moves < moves_max)
+    if (slot.pins == 0 && !slot.leaving && !slot.retained && slot.moves < moves_max)
       pages.push_back(impl_->idle_page(slot, now_ms));
   }
   return pages;
@@ -154,6 +154,7 @@ void Pool::give_away(std::span<const RecordRow> records, bool unless_kept,
     if (slot.leaving || (unless_kept && slot.kept)) continue;
     slot.leaving = true;
     impl_->end_spare(slot);
+    impl_->set_retained(slot, false);
     impl_->recency.taken(id);
     RecordRow& row = rows.emplace_back(impl_->row_of(slot));
     row.flags = kRecordWithdraw;

@@ -181,6 +181,7 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
 
 void Pool::Impl::use(uint32_t id, uint32_t before, uint32_t now_ms) {
   slots[id].moves = 0;
+  set_hinted(slots[id], false);
   recency.used(id, before, now_ms);
 }
 

@@ -159,6 +159,7 @@ struct NamespaceUse {
   uint64_t bytes = 0;  // stride bytes of its slots, headers included
   uint64_t quota_bytes = UINT64_MAX;
   uint64_t evictions = 0, refused = 0;
+  uint64_t hinted_bytes = 0, retained_bytes = 0;  // of payload; see "hints" below
 };
 
 struct PoolStats {
@@ -169,7 +170,8 @@ struct PoolStats {
   struct Count {
     uint64_t keys = 0, bytes = 0;
   };
-  Count moved, replicas;  // of the committed pages, those that came from other pools (slot.h)
+  Count moved, replicas;   // of the committed pages, those that came from other pools (slot.h)
+  Count hinted, retained;  // of the committed pages, see "hints" below
   uint64_t reserved = 0, pins = 0;
   uint64_t sets = 0, span_moves = 0, no_space = 0;
   uint64_t evictions = 0, removals = 0, given = 0;  // each page that left, once
@@ -276,6 +278,23 @@ class Pool {
 
   // Pages that were evicted lately because there was no room.
   const EvictedKeys& evicted() const;
+
+  // --- hints (hinted.cc) -----------------------------------------------------------------
+  // Each takes pages of one namespace. A page of another one counts as not here.
+  // These pages were just brought here by a hint. Until somebody uses them, they are among the
+  // first to go.
+  void set_hinted(uint32_t namespace_slot, std::span<const Digest> digests);
+  // Eviction takes other pages first, until unretain(). `bytes_max`: of all retained pages, and of
+  // those of this namespace. Statuses: ok, absent, or no_space beyond a bound. pages[i] is for
+  // unretain(); without a generation if it is not retained.
+  void retain(uint32_t namespace_slot, std::span<const Digest> digests, uint64_t bytes_max,
+              uint64_t namespace_bytes_max, std::span<PageStatus> statuses,
+              std::span<KeptPage> pages);
+  // Pages that were set anew since are left alone.
+  void unretain(std::span<const KeptPage> pages);
+  // They are retained no more, and the first to go, unless they are pinned. Statuses: ok or absent.
+  void first_to_go(uint32_t namespace_slot, std::span<const Digest> digests,
+                   std::span<PageStatus> statuses);
 
   // --- quotas (pool/quota.h) -----------------------------------------------------------
   // Sets the quota of a namespace slot. The next page set evicts pages beyond it.

@@ -65,6 +65,10 @@ struct Pool::Impl {
   // Ends the keep of a page that leaves. The page's last pin frees the slot as usual.
   void end_keep(Slot& slot) REQUIRES(mutex);
   void use(uint32_t id, uint32_t before, uint32_t now_ms) REQUIRES(mutex);
+  // Hints (hinted.cc).
+  uint32_t find_of(uint32_t namespace_slot, const Digest& digest) const REQUIRES(mutex);
+  void set_hinted(Slot& slot, bool hinted) REQUIRES(mutex);
+  void set_retained(Slot& slot, bool retained) REQUIRES(mutex);
 
   // --- a pool in a file (restore.cc)
   void restore(const NamespaceJudge& judge, const RemovalJudge& is_void) REQUIRES(mutex);

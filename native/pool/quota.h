@@ -20,7 +20,8 @@ struct NamespacePages {
   uint64_t keys = 0;   // committed pages
   uint64_t bytes = 0;  // stride bytes of all slots that are not free, reserved ones included
   uint64_t quota_bytes = kNoQuota;
-  uint64_t evictions = 0, refused = 0;  // caused by the quota
+  uint64_t evictions = 0, refused = 0;            // caused by the quota
+  uint64_t hinted_bytes = 0, retained_bytes = 0;  // payload of its pages with these flags
 
   bool forgettable() const { return bytes == 0 && quota_bytes == kNoQuota; }
 };

@@ -151,6 +151,8 @@ void Recency::removed(uint32_t id) {
 
 void Recency::unlist(uint32_t id) {
   Slot& slot = slots_[id];
+  if (slot.parked) parked_.remove(slots_.data(), id);
+  slot.parked = false;
   if (!slot.listed) return;
   slot.listed = false;
   if (finger_ == id) finger_ = slot.recency.hotter;
@@ -158,23 +160,43 @@ void Recency::unlist(uint32_t id) {
   class_of(id).pages.remove(slots_.data(), id);
 }
 
+void Recency::park(uint32_t id) {
+  unlist(id);
+  Slot& slot = slots_[id];
+  // The last unpin of the others puts them back.
+  slot.parked = slot.retained && slot.pins == 0 && !slot.spared;
+  if (slot.parked) parked_.push_coldest(slots_.data(), id);
+}
+
 template <Links Slot::*links>
 uint32_t Recency::coldest_evictable(OrderedPages<links>& pages) {
+  const auto passed_over = [this](const Slot& slot) {
+    return slot.pins > 0 || slot.spared || slot.retained;
+  };
   for (auto* list : {&pages.once, &pages.reused}) {
-    while (!list->empty() && (slots_[list->coldest()].pins > 0 || slots_[list->coldest()].spared))
-      unlist(list->coldest());  // parked
+    while (!list->empty() && passed_over(slots_[list->coldest()])) park(list->coldest());
   }
   return pages.coldest(slots_.data());
 }
 
-uint32_t Recency::next() { return coldest_evictable(pages_); }
+uint32_t Recency::next() {
+  const uint32_t id = coldest_evictable(pages_);
+  if (id != kNoSlot) return id;
+  while (!parked_.empty()) {
+    const uint32_t parked = parked_.hottest();
+    if (slots_[parked].pins == 0 && !slots_[parked].spared) return parked;
+    unlist(parked);  // pinned or spared since
+  }
+  return kNoSlot;
+}
 
 uint32_t Recency::next_of(SizeClass& size_class) { return coldest_evictable(size_class.pages); }
 
 uint32_t Recency::next_of(NamespacePages& own) {
   uint32_t found = kNoSlot;
   for (auto* list : {&own.pages.once, &own.pages.reused}) {
-    for (int steps = 0; !list->empty() && slots_[list->coldest()].kept; ++steps) {
+    const auto stays = [this](const Slot& slot) { return slot.kept || slot.retained; };
+    for (int steps = 0; !list->empty() && stays(slots_[list->coldest()]); ++steps) {
       if (steps == kKeptStepsMax) break;
       const uint32_t kept = list->coldest();
       list->remove(slots_.data(), kept);
@@ -201,7 +223,7 @@ void Recency::first(size_t count, std::vector<uint32_t>& ids) const {
 
 void Recency::unpinned(uint32_t id) {
   Slot& slot = slots_[id];
-  if (slot.listed || slot.spared || slot.state != SlotState::committed) return;
+  if (slot.listed || slot.parked || slot.spared || slot.state != SlotState::committed) return;
   slot.listed = true;
   auto& pages = pages_.list_of(slot);
   // Never hotter than the current coldest page, so that the list stays ordered by stamp.
@@ -215,7 +237,26 @@ void Recency::taken(uint32_t id) {
   if (slots_[id].pins == 0) unpinned(id);
 }
 
+void Recency::hinted(uint32_t id, uint32_t before, uint32_t now_ms) {
+  removed(id);
+  duplicated(id, before, now_ms);
+}
+
+void Recency::first_to_go(uint32_t id) {
+  auto& in_namespace = namespace_of(id).list_of(slots_[id]);
+  in_namespace.remove(slots_.data(), id);
+  in_namespace.push_coldest(slots_.data(), id);
+  taken(id);
+}
+
+void Recency::unretained(uint32_t id) {
+  if (!slots_[id].parked) return;
+  unlist(id);
+  if (slots_[id].pins == 0) unpinned(id);
+}
+
 double Recency::worth(uint32_t id) const {
+  if (slots_[id].retained) return 1;
   const uint32_t coldest = pages_.coldest(slots_.data());
   if (coldest == kNoSlot) return 1;
   const uint64_t oldest = slots_[coldest].stamp;

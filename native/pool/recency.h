@@ -22,6 +22,9 @@
 // Within a namespace a page is placed behind its predecessor, too, if it is there in the pool. That
 // order matters only where a namespace has a quota.
 //
+// A retained page (hinted.cc) that eviction meets is parked, too, in a list of its own. Eviction
+// takes the pages of that list when nothing else is left.
+//
 // The cost of room also depends on the places of the pages: see victims.h. The lists are linked
 // through Slot, which also has `stamp` and `touched_ms`. A drain offers pages in descending order
 // of their stamps. A warm restart stores the stamps, and brings the pages back in ascending order.
@@ -62,10 +65,16 @@ class Recency {
   // Another pool has taken it: it goes before the pages that only this one has.
   void taken(uint32_t id);
   void removed(uint32_t id);
+  // It was brought here by a hint: placed as a duplicate.
+  void hinted(uint32_t id, uint32_t before, uint32_t now_ms);
+  // A hint says that nobody needs it any more.
+  void first_to_go(uint32_t id);
+  // It is retained no more.
+  void unretained(uint32_t id);
 
   // --- the order of eviction
   // The page to evict next, of all or of some. Never a pinned one, nor a spared one except within a
-  // namespace; kNoSlot: there is no other.
+  // namespace; kNoSlot: there is no other. next() gives a retained page if there is no other.
   uint32_t next();
   uint32_t next_of(SizeClass& size_class);
   uint32_t next_of(NamespacePages& own);
@@ -83,6 +92,7 @@ class Recency {
   void place_in_namespace(uint32_t id, uint32_t anchor);
   void enter(uint32_t id, uint64_t stamp, uint32_t touched_ms);
   void unlist(uint32_t id);
+  void park(uint32_t id);
   uint32_t same_class_before(uint32_t id, uint32_t anchor);
   uint32_t last_used_after(uint32_t touched_ms) const;
   template <Links Slot::*links>
@@ -98,7 +108,8 @@ class Recency {
   Space& space_;
   Namespaces& namespaces_;
   OrderedPages<&Slot::recency> pages_;
-  uint64_t clock_bytes_ = 0;  // grows with every touch, by the page's bytes
+  SlotList<&Slot::recency> parked_;  // retained pages, those that were passed over first in front
+  uint64_t clock_bytes_ = 0;         // grows with every touch, by the page's bytes
   // The last adopted page placed by age. The search for the next one's place starts here.
   uint32_t finger_ = kNoSlot;
 };

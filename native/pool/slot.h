@@ -54,6 +54,10 @@ struct alignas(64) Slot {
   uint8_t offers = 0;    // under way: if a peer takes the page, we drop it
   bool spared = false;   // by eviction, while offered (Pool::begin_offer)
   bool leaving = false;  // a peer has taken it: withdrawn, and dropped soon
+  // Of hints (hinted.cc).
+  bool retained : 1 = false;  // eviction takes other pages first
+  bool parked : 1 = false;    // retained, and in the list of pages that eviction has passed over
+  bool hinted : 1 = false;    // brought here by a hint, and not used since
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
   uint64_t stamp = 0;               // greater: worth more

@@ -117,6 +117,10 @@ class Pool(Part):
     keys: int = 0
     adopted_keys: int = 0  # of them, came from the pools of other nodes
     adopted_bytes: int = 0
+    hinted_keys: int = 0  # brought by hints and not used since
+    hinted_bytes: int = 0
+    retained_keys: int = 0  # by hints
+    retained_bytes: int = 0
     replica_keys: int = 0  # of them, copies of pages that other nodes keep
     replica_bytes: int = 0
     reserved: int = 0
@@ -563,6 +567,61 @@ class Pins(Part):
     namespaces: list[PinnedNamespace] = []  # those with the most pinned bytes
 
 
+class HintCount(Part):
+    """Actions of hints of one kind that ended in one way."""
+
+    action: str = ""
+    outcome: str = ""
+    count: int = 0
+
+
+class HintRefusal(Part):
+    """An action that was refused or clipped."""
+
+    at_s: float = 0.0  # Unix time
+    action_type: str = ""
+    namespace_id: str = ""
+    outcome: str = ""
+    why: str = ""
+
+
+class HintNamespace(Part):
+    """A namespace that sent hints in the last minute."""
+
+    id: Hex128 = ""
+    tenant: str = ""  # its pattern of namespace_quotas; empty: it is a tenant of its own
+    part_bytes: int = 0  # of bytes_max
+    left_bytes: int = 0  # that its hints may bring now
+
+
+class Hints(Part):
+    """Hints of routers and engines; counters since the start of the daemon."""
+
+    answered: list[HintCount] = []  # what the senders were told
+    ended: list[HintCount] = []  # what came of actions that waited in the queue
+    waiting: int = 0  # in the queue now
+    malformed: int = 0  # envelopes
+    pages: dict[str, int] = {}  # by action
+    bytes: dict[str, int] = {}  # that were brought, by action
+    bytes_max: int = 0  # by hint_share
+    unused_pages: int = 0  # brought by hints and not used since
+    unused_bytes: int = 0
+    retained_pages: int = 0
+    retained_bytes: int = 0
+    namespaces: list[HintNamespace] = []  # those heard last, in front
+    refusals: list[HintRefusal] = []  # the last ones, the newest at the end
+
+
+class Routers(Part):
+    """The gRPC service for routers; counters since the start of the daemon."""
+
+    port: int = 0  # 0: it is off
+    connections: int = 0
+    unauthenticated: int = 0  # calls without the token
+    malformed: int = 0  # calls
+    shut: int = 0  # connections that made no call with the token
+
+
 class Metrics(Part):
     """Load of the HTTP server for metrics; counters since the start of the daemon."""
 
@@ -719,6 +778,8 @@ class Status(Document):
     spill: Spill = Field(default_factory=Spill)
     holds: Holds = Field(default_factory=Holds)
     pins: Pins = Field(default_factory=Pins)
+    hints: Hints = Field(default_factory=Hints)
+    routers: Routers = Field(default_factory=Routers)
     metrics: Metrics = Field(default_factory=Metrics)
     tracing: Tracing = Field(default_factory=Tracing)
     demand: Demand = Field(default_factory=Demand)

@@ -59,6 +59,10 @@ class Target:
             return configured
         return admin_socket_of(self.socket_path())
 
+    def secret_file(self) -> str:
+        """The cluster secret's file, as configured; empty: none."""
+        return self._configured("cluster_secret_file")
+
     def admin(self) -> AdminClient:
         """A connection to the admin socket. Unreachable if there is none."""
         from peercached.admin.client import AdminClient

@@ -62,6 +62,7 @@ _COMMANDS = {
     "there is none yet; no daemon is asked.",
     "secret": "Makes the cluster secret FILE, or replaces its secret in three steps; no daemon is "
     "asked.",
+    "router-token": "Prints the token that routers show at router_port and at POST /api/v1/hints.",
     "completion": "Prints a script that makes SHELL complete peercachectl's commands and options.",
 }
 # The modules that are not named after their command.
@@ -76,6 +77,7 @@ _MODULES = {
     "config": "configuration",
     "reload": "configuration",
     "undrain": "drain",
+    "router-token": "router_token",
 }
 
 

@@ -79,6 +79,9 @@ def _check_cluster(config: Config, bad: _Bad) -> None:
     for key in ("meta_port", "data_port"):
         if config.metrics_enabled and config.metrics_port == getattr(config, key) != 0:
             bad("metrics_port", f"is {key} too", "give the two ports different numbers")
+    for key in ("meta_port", "data_port", "metrics_port"):
+        if config.router_port == getattr(config, key) != 0:
+            bad("router_port", f"is {key} too", "give the two ports different numbers")
     shortest = _TTL_HEARTBEATS_MIN * config.heartbeat_interval_s
     # The margin allows for rounding: 3 x 0.1 is slightly more than 0.3.
     if config.member_ttl_s < shortest - 1e-9:

@@ -365,6 +365,18 @@ class Config(BaseModel):
         ge=0.0,
         le=1.0,
     )
+    hint_share: Annotated[float, BeforeValidator(values.no_bool)] = _key(
+        0.1,
+        _POOL,
+        "Share of the pool for pages that hints brought here and nobody has used yet, and the same "
+        "share for pages that hints retain (docs/routers.md). Tenants that send hints have equal "
+        "parts of it: namespaces under one pattern of `namespace_quotas` are one tenant. 0: such "
+        "hints are refused.",
+        "Raise it if routers know well what comes next. Set 0 if nobody should steer the pool.",
+        live=True,
+        ge=0.0,
+        le=0.5,
+    )
     pin_share: Annotated[float, BeforeValidator(values.no_bool)] = _key(
         0.125,
         _POOL,
@@ -622,6 +634,16 @@ class Config(BaseModel):
         _MONITORING,
         "TCP port of the metrics. 0: any free port; `status` tells it.",
         "Change it if the port is taken.",
+        ge=0,
+        le=65535,
+    )
+    router_port: Port = _key(
+        0,
+        _MONITORING,
+        "TCP port of the gRPC service for routers, at `metrics_host`. It also opens `POST "
+        "/api/v1/hints` on the metrics port. With a cluster secret, callers need the token that "
+        "`peercachectl router-token` prints. 0: no routers.",
+        "Set it if a router or an orchestrator should send hints (docs/routers.md).",
         ge=0,
         le=65535,
     )

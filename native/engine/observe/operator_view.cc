@@ -15,6 +15,8 @@ void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.field("payload_bytes", pool.payload_bytes).field("keys", pool.keys);
   json.field("adopted_keys", pool.moved.keys).field("adopted_bytes", pool.moved.bytes);
   json.field("replica_keys", pool.replicas.keys).field("replica_bytes", pool.replicas.bytes);
+  json.field("hinted_keys", pool.hinted.keys).field("hinted_bytes", pool.hinted.bytes);
+  json.field("retained_keys", pool.retained.keys).field("retained_bytes", pool.retained.bytes);
   json.field("reserved", pool.reserved).field("pins", pool.pins).field("sets", pool.sets);
   json.field("evictions", pool.evictions).field("removals", pool.removals);
   json.field("given", pool.given);

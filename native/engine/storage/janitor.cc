@@ -60,7 +60,8 @@ void Janitor::run(const Parts& parts) {
   TimePoint holds_due = TimePoint::max(), removals_due = TimePoint::max();
   while (wait(std::min(holds_due, removals_due))) {
     take(watch_holds_);
-    holds_due = parts.holds.expire(Clock::now());
+    const TimePoint now = Clock::now();
+    holds_due = std::min(parts.holds.expire(now), parts.retains.expire(now));
     if (take(write_removals_) || removals_due <= Clock::now()) {
       removals_due = parts.cold.write_waiting() ? TimePoint::max() : Clock::now() + kRetryRemovals;
     }

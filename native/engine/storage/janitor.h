@@ -16,6 +16,7 @@
 #include "directory/record_table.h"
 #include "engine/storage/cold_pages.h"
 #include "engine/storage/holds.h"
+#include "engine/storage/retains.h"
 #include "pool/pool.h"
 
 namespace peercached {
@@ -27,6 +28,7 @@ class Janitor {
     Pool& pool;
     ColdPages& cold;
     HoldTable& holds;
+    RetainTable& retains;
     RecordTable& records;
   };
 
@@ -45,7 +47,7 @@ class Janitor {
   void drop_from_disk(const Digest& namespace_id, uint64_t epoch);
   // There are void records, or too little room for new ones.
   void sweep_records();
-  // Pages were held, perhaps for a shorter time than the others.
+  // Pages were held or retained, perhaps for a shorter time than the others.
   void watch_holds();
   // The journal lacks entries. Tries again every second until it has them.
   void write_removals();

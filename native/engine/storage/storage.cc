@@ -9,6 +9,7 @@ namespace peercached {
 namespace {
 
 constexpr size_t kHoldsMax = 1 << 18;
+constexpr size_t kRetainsMax = 1 << 18;
 constexpr uint64_t kHoldsShare = 4;        // at most 1/4 of the pool may be held
 constexpr uint64_t kWriteBehindShare = 4;  // at most 1/4 of the pool may wait to be written
 constexpr uint64_t kWriteBehindBytesMax = 512 << 20;
@@ -50,6 +51,7 @@ Storage::Storage(const EngineConfig& config, Janitor& janitor, ColdPages::Tell t
   if (state_is_old()) journal_.forget();
   if (!config.removals_path.empty()) cold_->note_removals();
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
+  retains_ = std::make_unique<RetainTable>(*pool_, kRetainsMax);
   promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
 }
 

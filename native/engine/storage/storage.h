@@ -19,6 +19,7 @@
 #include "engine/storage/namespaces.h"
 #include "engine/storage/promoter.h"
 #include "engine/storage/quotas.h"
+#include "engine/storage/retains.h"
 #include "pool/pool.h"
 #include "removals/journal.h"
 
@@ -45,6 +46,7 @@ class Storage {
   ColdPages& cold() { return *cold_; }
   Promoter& promoter() { return *promoter_; }
   HoldTable& holds() { return *holds_; }
+  RetainTable& retains() { return *retains_; }
   Quotas& quotas() { return *quotas_; }
   NamespaceTable& namespaces() { return namespaces_; }
   Journal& journal() { return journal_; }
@@ -76,6 +78,7 @@ class Storage {
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;
   std::unique_ptr<HoldTable> holds_;
+  std::unique_ptr<RetainTable> retains_;
   std::unique_ptr<Promoter> promoter_;
 };
 

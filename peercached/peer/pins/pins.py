@@ -138,13 +138,13 @@ class Pins(Component):
         done = Pinned(dict.fromkeys(wish.digests, Status.absent))
         wanted = list(done.statuses)
         if wish.seconds == 0:
-            await self._unpin(await self._find(wanted, left_s), done, until)
+            await self._unpin(await self.find(wanted, left_s), done, until)
             return done
         asked: set[tuple[bytes, Node]] = set()
         for turn in range(TURNS_MAX):
             learnt_at = self._prefetch.changes()
-            records = await self._find(wanted, max(until - time.monotonic(), 0.001))
-            found = _answering(records, done, every=False)
+            records = await self.find(wanted, max(until - time.monotonic(), 0.001))
+            found = answering(records, done, every=False)
             if wish.prefix and turn == 0:
                 hole = next((i for i, digest in enumerate(wanted) if digest not in found), None)
                 wanted = wanted[:hole]
@@ -183,7 +183,7 @@ class Pins(Component):
             *(self._ask(node, each, for_ms, done, until) for node, each in at.items())
         )
 
-    async def _find(self, digests: list[bytes], left_s: float) -> Holders:
+    async def find(self, digests: list[bytes], left_s: float) -> Holders:
         """Finds the holders of these pages: our pool first, then other pools, our disk, other
         disks. Suspect nodes are among them."""
         packed = b"".join(digests)
@@ -204,7 +204,7 @@ class Pins(Component):
     async def _unpin(self, records: Holders, done: Pinned, until: float) -> None:
         """At all nodes: a lookup names a few holders only, and pages move."""
         digests = list(done.statuses)
-        _answering(records, done, every=True)
+        answering(records, done, every=True)
         nodes = [node for node in self._placement.nodes.values() if not node.suspect]
         was: list[Pinned] = [Pinned({}) for _ in nodes]
         await asyncio.gather(
@@ -262,7 +262,7 @@ class Pins(Component):
         """A part at a time, so that at most a part is brought here for nothing if a bound is
         met."""
         rest = dict(found)
-        for part in _parts(found):
+        for part in parts_of(found):
             missing = {d: holders[0] for d, holders in part.items() if holders[0][0].index != SELF}
             on_own_disk = {
                 d: (node, row)
@@ -309,7 +309,7 @@ class Pins(Component):
         return bytes(merged), why
 
 
-def _answering(records: Holders, done: Pinned, every: bool) -> Holders:
+def answering(records: Holders, done: Pinned, every: bool) -> Holders:
     """Without the suspect holders. A page that only they have is `suspect`; with `every`, so is one
     that they also have."""
     answering: Holders = {}
@@ -328,7 +328,7 @@ def _for_ms(wish: Wish) -> int:
     return max(round(1000 * wish.seconds), 1)
 
 
-def _parts(found: Holders) -> Iterator[Mapping[bytes, list[tuple[Node, bytes]]]]:
+def parts_of(found: Holders) -> Iterator[Mapping[bytes, list[tuple[Node, bytes]]]]:
     part: Holders = {}
     part_bytes = 0
     for digest, holders in found.items():

@@ -1,4 +1,4 @@
-"""Limits on unauthenticated connections to the meta port.
+"""Limits on unauthenticated connections to a gRPC port.
 
 gRPC accepts every connection, keeps silent ones open, and does not report failed TLS handshakes. So
 the daemon scans its own sockets. It shuts connections that do not authenticate in time. If there
@@ -65,13 +65,15 @@ def host_of(peer: str) -> str:
 class ConnectionLimits:
     """Call proven() and spoke() on the event loop, look() from any thread."""
 
-    def __init__(self, tls: Tls | None) -> None:
+    def __init__(self, tls: Tls | None, door: str = "meta_port") -> None:
+        """`door`: the key of the port."""
         self._tls = tls
+        self._door = door
         self._port = 0
         self._lock = threading.Lock()
         self._by_inode: dict[int, _Connection] = {}
         self._by_peer: dict[str, _Connection] = {}
-        self._others: set[int] = set()  # inodes of sockets that do not belong to the meta port
+        self._others: set[int] = set()  # inodes of sockets that do not belong to the port
         # Peers that called before a look found their connection: whether they authenticated.
         self._early: dict[str, bool] = {}
         self._looked_at = 0.0
@@ -130,7 +132,7 @@ class ConnectionLimits:
             self._shut_those_that_must_go(now)
 
     def _live(self, now: float) -> tuple[set[int], bool]:
-        """Enters new connections of the meta port. Returns the inodes of all, and whether it could
+        """Enters new connections of the port. Returns the inodes of all, and whether it could
         tell of each socket whether it is one."""
         live, others, is_all = set(), set(), True
         for entry in os.scandir("/proc/self/fd"):
@@ -157,7 +159,7 @@ class ConnectionLimits:
         return live, is_all
 
     def _enter(self, fd: int, inode: int, now: float) -> bool | None:
-        """Whether it is a connection of the meta port; None: the next look tells."""
+        """Whether it is a connection of the port; None: the next look tells."""
         taken = _take(fd, inode)
         if taken is None:
             return None
@@ -186,26 +188,28 @@ class ConnectionLimits:
         if connection.spoke or connection.shut or connection.peer in self._early:
             return
         if connection.since <= self._late_until:
-            log.debug("a connection to meta_port from %s was given up", connection.host)
+            log.debug("a connection to %s from %s was given up", self._door, connection.host)
             return
         if not connection.sent:
-            log.debug("a connection to meta_port from %s said nothing", connection.host)
+            log.debug("a connection to %s from %s said nothing", self._door, connection.host)
             return
         self.silent += 1
         if self._tls is not None and self._tls.serves:
             log.warning(
-                "a connection to meta_port from %s ended before its first call: most likely it "
-                "showed no certificate, or one that is expired or that tls_ca has not signed",
+                "a connection to %s from %s ended before its first call: most likely it showed no "
+                "certificate, or one that is expired or that tls_ca has not signed",
+                self._door,
                 connection.host,
             )
         elif now - connection.since >= HELD_S and connection.host not in self._peers():
             log.warning(
-                "a connection to meta_port from %s ended after %.0f s without a call",
+                "a connection to %s from %s ended after %.0f s without a call",
+                self._door,
                 connection.host,
                 now - connection.since,
             )
         else:
-            log.debug("a connection to meta_port from %s made no call", connection.host)
+            log.debug("a connection to %s from %s made no call", self._door, connection.host)
 
     def _shut_those_that_must_go(self, now: float) -> None:
         peers = self._peers()
@@ -233,16 +237,18 @@ class ConnectionLimits:
                 self.shut_strangers += 1
         for host, count in (+late).items():
             log.warning(
-                "closed %d connections to meta_port from %s: they did not authenticate within %g s",
+                "closed %d connections to %s from %s: they did not authenticate within %g s",
                 count,
+                self._door,
                 host,
                 PROOF_S,
             )
         for host, count in crowd.items():
             log.warning(
-                "closed %d connections to meta_port from %s: too many unauthenticated connections "
+                "closed %d connections to %s from %s: too many unauthenticated connections "
                 "(limits: %d per address, %d in total)",
                 count,
+                self._door,
                 host,
                 UNPROVEN_PER_HOST_MAX,
                 UNPROVEN_MAX,

@@ -26,6 +26,12 @@ class Overview(Protocol):
     async def here(self) -> pb.OverviewReply: ...
 
 
+class TakesHints(Protocol):
+    """Serves other nodes' hints: hints/here.py, which itself calls peers."""
+
+    async def serve(self, request: pb.HintRequest) -> pb.HintReply: ...
+
+
 @dataclass(eq=False)
 class LocalNode:
     """On the event loop's thread. ValueError: the caller sent an invalid value. LookupError: the
@@ -39,6 +45,7 @@ class LocalNode:
     overview: Overview
     promotes: Promotes
     pins: Pins
+    hints: TakesHints
 
     def address(self) -> NodeAddress:
         return self._placement.own.address

@@ -17,16 +17,19 @@ class JanitorTest : private JournalOnDisk, public ColdTest {
   void SetUp() override {
     open(4 << 20, false);
     holds_ = std::make_unique<HoldTable>(*pool_, 100, 1 << 20);
+    retains_ = std::make_unique<RetainTable>(*pool_, 100);
   }
   void TearDown() override {
     janitor_.stop();
+    retains_.reset();
     holds_.reset();
     ColdTest::TearDown();
   }
 
-  void start() { janitor_.start({*pool_, *cold_, *holds_, records_}); }
+  void start() { janitor_.start({*pool_, *cold_, *holds_, *retains_, records_}); }
 
   std::unique_ptr<HoldTable> holds_;
+  std::unique_ptr<RetainTable> retains_;
   RecordTable records_{1000, [] {}};
   Janitor janitor_;
 };
