@@ -30,6 +30,7 @@ from peercache_client.names import encoded_name
 from peercache_client.not_copied import NotCopied
 from peercache_client.notes import say
 from peercache_client.packed_keys import PackedKeys
+from peercache_client.page_names import Names, PageHash
 from peercache_client.pins import pin_pages, unpin_pages
 from peercache_client.region import Region, RegionIndex
 from peercache_client.session import SILENCE_TIMEOUT_S, Reply, Session, timed
@@ -199,11 +200,18 @@ class Client(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        hashes: Sequence[PageHash] | None = None,
+        block_tokens: int = 0,
     ) -> list[Status]:
         """Stores lengths[i] bytes at offsets[i] of the region under keys[i]. Returns one Status per
-        key. `region` and `lengths` are one for all pages, or one per page."""
+        key. `region` and `lengths` are one for all pages, or one per page.
+
+        `hashes`: the hash of each page's block, for events of pages (page_names.py), and
+        `block_tokens`: the tokens of a block."""
         place = place_pages(keys, region, offsets, lengths)
-        return self._move(self._session(), Op.set, keys, place, parent, self._end(timeout_s))
+        names = Names.of(hashes, len(keys), block_tokens)
+        end = self._end(timeout_s)
+        return self._move(self._session(), Op.set, keys, place, parent, end, names=names)
 
     @timed(Op.get)
     def batch_get(
@@ -251,13 +259,18 @@ class Client(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        hashes: Sequence[PageHash] | None = None,
+        block_tokens: int = 0,
     ) -> list[Status]:
         """Stores page numbers[i] of the layout under keys[i], as one page in the layout's order.
         Returns one Status per key. `layout`: one for all pages, or one for each key.
 
-        Copies of a GPU cannot be stopped, so the call may end a little later than its timeout."""
+        Copies of a GPU cannot be stopped, so the call may end a little later than its timeout.
+        `hashes`, `block_tokens`: see `batch_set`."""
         place = place_in_layouts(keys, layout, numbers)
-        return self._move(self._session(), Op.set, keys, place, parent, self._end(timeout_s))
+        names = Names.of(hashes, len(keys), block_tokens)
+        end = self._end(timeout_s)
+        return self._move(self._session(), Op.set, keys, place, parent, end, names=names)
 
     @timed(Op.get)
     def batch_get_device(
@@ -290,10 +303,14 @@ class Client(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        hashes: Sequence[PageHash] | None = None,
+        block_tokens: int = 0,
     ) -> list[Status]:
-        """Stores buffers[i] under keys[i]. Registered memory is not copied."""
+        """Stores buffers[i] under keys[i]. Registered memory is not copied. `hashes`,
+        `block_tokens`: see `batch_set`."""
         views = [memory.byte_view(buffer) for buffer in buffers]
-        return self._move_buffers(Op.set, keys, views, parent, timeout_s)
+        names = Names.of(hashes, len(keys), block_tokens)
+        return self._move_buffers(Op.set, keys, views, parent, timeout_s, names=names)
 
     @timed(Op.get)
     def batch_get_buffers(
@@ -633,8 +650,9 @@ class Client(NotCopied):
         end: float,
         caller: bytes = b"",
         landed: Callable[[int], None] | None = None,
+        names: Names | None = None,
     ) -> list[Status]:
-        """`caller`: see spans.CallSpan. `landed`: see batch_get_device."""
+        """`caller`: see spans.CallSpan. `landed`: see batch_get_device. `names`: of all keys."""
         statuses: list[Status] = []
         frames = key_frames(keys, parent)
         clashing: set[int] = set()
@@ -651,6 +669,9 @@ class Client(NotCopied):
             parts = (frame.lengths, part.offsets, part.lengths, frame.parent, frame.joined)
             body = (*parts, part.layout) if part.layout else parts
             flags = frame.flags | (Flag.layout if part.layout else 0)
+            if names is not None:
+                flags |= Flag.names
+                body = (*body, names.packed(frame.begin, frame.begin + frame.keys))
             # The stages of the last frame are those of all pages.
             tell = landed if frame is frames[-1] and all(statuses) else None
             reply = session.ask(
@@ -677,6 +698,7 @@ class Client(NotCopied):
         parent: Key | None,
         timeout_s: float | None,
         caller: bytes = b"",
+        names: Names | None = None,
     ) -> list[Status]:
         end = self._end(timeout_s)
         wire.check_keys(keys)
@@ -702,7 +724,7 @@ class Client(NotCopied):
             lengths = [view.nbytes for view in views]
             return self._move_placed(
                 session, caller, op, keys, [one for one, _ in found], [at for _, at in found],
-                lengths, parent, end,
+                lengths, parent, end, names,
             )  # fmt: skip
         clashing = set[int]()
         if op == Op.get and len(views) > 1:
@@ -715,7 +737,7 @@ class Client(NotCopied):
             keys = [b"" if i in clashing else key for i, key in enumerate(keys)]
         try:
             statuses = self._staging().move(
-                op, keys, views, places, parent, end,
+                op, keys, views, places, parent, end, names,
                 partial(self._move_placed, session, caller), partial(self._staging_region, end),
             )  # fmt: skip
         except OSError as error:
@@ -741,13 +763,14 @@ class Client(NotCopied):
         lengths: list[int],
         parent: Key | None,
         end: float,
+        names: Names | None = None,
     ) -> list[Status]:
         try:
             place = place_pages(keys, regions, offsets, lengths)
         except ValueError:
             # Another thread has closed one of the regions since the lookup.
             return [Status.bad_region] * len(keys)
-        return self._move(session, op, keys, place, parent, end, caller)
+        return self._move(session, op, keys, place, parent, end, caller, names=names)
 
 
 def _checked_timeout(timeout_s: float) -> float:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 
 from peercache_client._ipc import Slots
 from peercache_client.notes import say
+from peercache_client.page_names import Names
 from peercache_client.region import Region
 from peercache_client.status import Status
 from peercache_client.wire import KEY_BYTES_MAX, Key, Op, key_bytes
 
 Move = Callable[
-    [Op, Sequence[Key], list[Region], list[int], list[int], Key | None, float], list[Status]
+    [Op, Sequence[Key], list[Region], list[int], list[int], Key | None, float, Names | None],
+    list[Status],
 ]
 Alloc = Callable[[int], Region]
 
@@ -56,6 +58,7 @@ class Staging:
         places: list[tuple[Region, int] | None],
         parent: Key | None,
         end: float,
+        names: Names | None,
         move: Move,
         alloc: Alloc,
     ) -> list[Status]:
@@ -76,7 +79,7 @@ class Staging:
                 self.capacity_bytes,
             )
         try:
-            return self._rounds(op, keys, views, places, parent, end, move, alloc)
+            return self._rounds(op, keys, views, places, parent, end, names, move, alloc)
         finally:
             del slot  # release now: a stored exception would keep this frame and its slot alive
 
@@ -88,6 +91,7 @@ class Staging:
         places: list[tuple[Region, int] | None],
         parent: Key | None,
         end: float,
+        names: Names | None,
         move: Move,
         alloc: Alloc,
     ) -> list[Status]:
@@ -125,7 +129,10 @@ class Staging:
                     region.view[offset : offset + views[page].nbytes] = views[page]
             if chosen:
                 lengths = [views[k].nbytes for k in chosen]
-                got = move(op, [keys[k] for k in chosen], regions, offsets, lengths, parent, end)
+                some = None if names is None else names.part(chosen)
+                got = move(
+                    op, [keys[k] for k in chosen], regions, offsets, lengths, parent, end, some
+                )
                 for k, status in zip(chosen, got, strict=True):
                     statuses[k] = status
                 refused = any(statuses[page] is Status.bad_region for page, _ in staged)

@@ -58,6 +58,7 @@ class Flag(IntFlag):
     layout = 256
     stages = 512
     wait = 1024
+    names = 2048
     forecast = 4096
 
 

@@ -380,6 +380,18 @@ class Engine:
         """True if it was below; its pages here are invisible from now on and swept later."""
     def namespace_id(self, namespace: str) -> bytes: ...
     def location_cached(self, digest: bytes) -> bool: ...
+    # Events of pages; RuntimeError if kv_events_port is 0.
+    def kv_drain(self, bytes_max: int) -> tuple[list[tuple[bytes, bytes, int]], bool]:
+        """Batches to send, as (topic, payload, events), and whether there are more."""
+    def kv_snapshot(self) -> list[tuple[bytes, bytes, int]]:
+        """Batches with all that was told so far."""
+    def kv_questions(self) -> list[tuple[int, bytes]]:
+        """(holder, digests): pages whose names these nodes are to be asked for."""
+    def kv_answered(self, holder: int, digests: bytes, names: bytes) -> None:
+        """ValueError if these are no names of these pages."""
+    def kv_unanswered(self, holder: int, digests: bytes) -> None: ...
+    def kv_names(self, digests: bytes) -> bytes: ...
+    def kv_stats(self) -> dict[str, int]: ...
     def stats(self) -> dict[str, Any]:
         """A snapshot: pool, shard, ipc, tcp, locations, operations, peers. Never blocks."""
     def latencies(self) -> list[tuple[str, str, int, bytes]]:

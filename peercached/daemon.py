@@ -29,6 +29,7 @@ from peercached.history.findings import FindingEvents
 from peercached.history.keeper import HistoryKeeper
 from peercached.history.store import HistoryStore
 from peercached.identity import Identity
+from peercached.kv_events.publisher import KvEvents
 from peercached.membership import Membership, NodeAddress, Timing, View
 from peercached.membership.store import Store
 from peercached.node_status import NodeStatus
@@ -39,6 +40,7 @@ from peercached.peer.channels.connects import Connects
 from peercached.peer.channels.data_links import DataLinks
 from peercached.peer.channels.status import TransportStatus
 from peercached.peer.directory.own_records import OwnRecords
+from peercached.peer.directory.page_names import PageNames
 from peercached.peer.directory.prefixes import Prefixes
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.directory.records import Records
@@ -163,6 +165,10 @@ class Daemon:
         self.records = records = Records(engine)
         self.own_records = own_records = OwnRecords(engine, placement, timeout_s)
         self.promotes = promotes = Promotes(engine, placement, failures, timeout_s)
+        names = PageNames(engine, placement, failures, timeout_s, config.kv_events_port != 0)
+        self.kv_events = kv_events = KvEvents(
+            config, engine, incarnation, lambda: secret.cluster, names.ask
+        )
         epoch_store = EpochStore(config.state_dir, config.node_id)
         self.epochs = epochs = SharedEpochs(
             engine,
@@ -290,7 +296,7 @@ class Daemon:
             placement, peers, status, membership_status, departures, config.max_masters
         )
         self.node = node = LocalNode(
-            placement, cluster, epochs, accepts, adopts, overview, promotes, pins, here
+            placement, cluster, epochs, accepts, adopts, overview, promotes, pins, here, names
         )
         self.limits = limits = ConnectionLimits(tls)
         self.refusals = refusals = Refusals()
@@ -362,6 +368,7 @@ class Daemon:
             DirectoryStatus(engine, placement),
             RecoveryStatus(epoch_store),
             removal_driver,
+            kv_events,
             TransportStatus(engine, placement, connects, accepts, config.protocol),
             DataPlaneStatus(engine, config.faults),
             DiskStatus(config.disk_path, promotes),

@@ -47,6 +47,7 @@ async def start(node: Daemon) -> None:
     node.removal_driver.start()
     node.epochs.persist()  # recovered pages may carry newer epochs: store them
     node.intake.tend(time.monotonic())
+    node.kv_events.start()
     node.engine.start()
     if node.config.router_port:
         await node.routers.start(node.config.metrics_host, node.config.router_port)
@@ -92,6 +93,7 @@ async def stop(node: Daemon) -> None:
         node.routers.stop,
         node.events.stop,
         node.hints.stop,
+        node.kv_events.stop,
         stop_engine,
         node.server.stop,
         node.accepts.stop,

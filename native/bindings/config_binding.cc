@@ -64,6 +64,8 @@ void each_key(Settings& to, const Take& take) {
   take("rdma_timeout", to.link.timeout);
   take("rdma_retry_count", to.link.retry_count);
   take("gpu", engine.gpu);
+  take("kv_events_port", engine.kv_events_port);
+  take("kv_events_of", engine.kv_events_of);
   take("faults", engine.faults);
 }
 
@@ -96,6 +98,10 @@ void set(Verify& place, nb::handle value) {
 void set(Gpus& place, nb::handle value) {
   place = choice_of<Gpus>(nb::cast<std::string>(value),
                           {{"off", Gpus::off}, {"cuda", Gpus::cuda}, {"stand-in", Gpus::stand_in}});
+}
+void set(EventsOf& place, nb::handle value) {
+  place = choice_of<EventsOf>(nb::cast<std::string>(value),
+                              {{"all", EventsOf::all}, {"own", EventsOf::own}});
 }
 void set(SyncPolicy& place, nb::handle value) {
   place = choice_of<SyncPolicy>(nb::cast<std::string>(value), {{"never", SyncPolicy::never},

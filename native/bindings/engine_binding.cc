@@ -139,6 +139,7 @@ void bind_engine(nb::module_& module) {
   bind_directory(engine);
   bind_operator(engine);
   bind_traces(engine);
+  bind_kv_events(engine);
   bind_events(module, engine);
   module.attr("CONFIG_KEYS") = config_keys();
   module.def("latency_bounds_us", &latency_bounds_us);

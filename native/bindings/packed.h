@@ -119,6 +119,7 @@ void bind_events(nb::module_& module, nb::class_<Engine>& engine);
 void bind_operator(nb::class_<Engine>& engine);
 void bind_traces(nb::class_<Engine>& engine);
 void bind_directory(nb::class_<Engine>& engine);
+void bind_kv_events(nb::class_<Engine>& engine);
 void bind_namespaces(nb::class_<Engine>& engine);
 void bind_pages(nb::class_<Engine>& engine);
 void bind_peers(nb::class_<Engine>& engine);

@@ -312,6 +312,10 @@ Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
       frame.took = took_.front();
       took_.pop_front();
     }
+    if (frame.flags & ipc::kFlagNames && !lease.connection->has(ipc::kFeatureNames)) {
+      frame.flags &= static_cast<uint16_t>(~ipc::kFlagNames);  // this daemon tells no events
+      frame.body.pop_back();
+    }
     std::vector<uint32_t> ids;
     if (request.op == Op::set || request.op == Op::get) {
       ids = ids_of_pages(*lease.attachment, request);

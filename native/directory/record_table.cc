@@ -34,7 +34,7 @@ RecordTable::Taken RecordTable::take(HolderIndex index, const FeedPart& part) {
     holder->following.forget();
     return Taken::no_room;
   }
-  if (!store(*holder, part, *known)) return Taken::no_room;
+  if (!store(index, *holder, part, *known)) return Taken::no_room;
   if (!part.more) {
     holder->following.answered(part.lease_view);
     if (set_lease(*holder) && on_answering_) on_answering_();
@@ -48,12 +48,12 @@ uint64_t RecordTable::push(HolderIndex index, const FeedPart& part) {
   clear_if_due(*holder);
   if (holder->following.reads_scan()) return holder->following.position();
   if (const auto known = holder->following.take(part)) {
-    store(*holder, part, *known);
+    store(index, *holder, part, *known);
   }
   return holder->following.position();
 }
 
-bool RecordTable::store(Holder& holder, const FeedPart& part, size_t known) {
+bool RecordTable::store(HolderIndex index, Holder& holder, const FeedPart& part, size_t known) {
   Feed::Wanted wanted;
   {
     std::shared_lock lock(mutex_);
@@ -83,7 +83,7 @@ bool RecordTable::store(Holder& holder, const FeedPart& part, size_t known) {
   }
   const bool full = shard_.apply(holder.number, rows).full != 0;
   if (!full && shard_.live(holder.number)) {
-    if (on_stored_) on_stored_(rows);
+    if (on_stored_) on_stored_(index, rows);
     return true;
   }
   if (!full || !no_room_for_all()) no_room_.fetch_add(1, std::memory_order_relaxed);
@@ -167,11 +167,13 @@ HolderIndex RecordTable::new_number() {
 void RecordTable::drop(Holder& holder) {
   if (holder.number == kNoHolder) return;
   std::lock_guard lock(mutex_);
-  number_of_[numbers_[holder.number].holder] = kNoHolder;
+  const HolderIndex index = numbers_[holder.number].holder;
+  number_of_[index] = kNoHolder;
   numbers_[holder.number] = {};
   shard_.drop_holder(holder.number);
   dropped_.push_back(holder.number);
   holder.number = kNoHolder;
+  if (on_void_) on_void_(index);
 }
 
 bool RecordTable::set_lease(const Holder& holder) {

@@ -45,11 +45,14 @@ class RecordTable {
       uint64_t records_max, std::function<void()> on_untidy,
       std::function<TimePoint()> clock = [] { return Clock::now(); });
 
-  // `on_stored`: changes have been stored. `on_answering`: the records of a holder did not answer,
-  // and do now. Call once, before there are any.
-  void tell_of_changes(std::function<void(std::span<const RecordRow>)> on_stored,
-                       std::function<void()> on_answering) {
+  // `on_stored`: changes of a holder's records have been stored. `on_void`: all that it has stored
+  // is void. Both come in the order of its log. `on_answering`: the records of a holder did not
+  // answer, and do now. Call once, before there are any.
+  using OnStored = std::function<void(HolderIndex, std::span<const RecordRow>)>;
+  using OnVoid = std::function<void(HolderIndex)>;
+  void tell_of_changes(OnStored on_stored, OnVoid on_void, std::function<void()> on_answering) {
     on_stored_ = std::move(on_stored);
+    on_void_ = std::move(on_void);
     on_answering_ = std::move(on_answering);
   }
 
@@ -113,7 +116,7 @@ class RecordTable {
   // Stores only owned records from now on. False: it does so already.
   bool no_room_for_all();
   // False: there is no room.
-  bool store(Holder& holder, const FeedPart& part, size_t known);
+  bool store(HolderIndex index, Holder& holder, const FeedPart& part, size_t known);
   void drop(Holder& holder);
   // Returns whether its records answer now, and did not before.
   bool set_lease(const Holder& holder);
@@ -127,7 +130,8 @@ class RecordTable {
 
   Shard shard_;
   const std::function<TimePoint()> clock_;
-  std::function<void(std::span<const RecordRow>)> on_stored_;
+  OnStored on_stored_;
+  OnVoid on_void_;
   std::function<void()> on_answering_;
   std::atomic<uint64_t> asked_{0};
   mutable std::shared_mutex mutex_;

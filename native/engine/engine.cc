@@ -46,6 +46,10 @@ Engine::Engine(const EngineConfig& config)
   install_fault_guard();
   publisher_ = std::make_unique<Publisher>(
       Publisher::Parts{nodes_, directory_, control_, transports_.engine(), transports_, counters_});
+  if (config.kv_events_port != 0)
+    page_events_ = std::make_unique<PageEvents>(
+        PageEvents::Parts{serving_, nodes_, directory_, *publisher_, storage_},
+        config.kv_events_of == EventsOf::all);
   storage_.begin_withdrawing();
   local_pages_ =
       std::make_unique<LocalPages>(LocalPages{storage_.pool(), storage_.cold(), storage_.promoter(),
@@ -101,7 +105,8 @@ void Engine::make_paths() {
   const SetPieces pieces{storage_.pool(), storage_.cold(),      running_, *publisher_,
                          nodes_,          directory_.records(), fresh_,   crew_,
                          counters_,       devices_.get()};
-  set_path_ = std::make_unique<SetPath>(SetPath{serving_, pieces, janitor_, latencies_});
+  set_path_ = std::make_unique<SetPath>(SetPath{
+      serving_, pieces, janitor_, page_events_ ? &page_events_->picture() : nullptr, latencies_});
   const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_,
                      crew_,           load_times_,     devices_.get()};
   const PeerReads reads{nodes_,     transports_.engine(), verifier_, speeds_,       load_times_,

@@ -33,6 +33,7 @@
 #include "engine/measures/counters.h"
 #include "engine/measures/latencies.h"
 #include "engine/observe/operator_view.h"
+#include "engine/observe/page_events.h"
 #include "engine/observe/traces.h"
 #include "engine/paths/bounce.h"
 #include "engine/paths/cluster_requests.h"
@@ -147,6 +148,7 @@ class Engine final : public RequestHandler {
   Workers& workers() { return workers_; }
   OperatorView& operator_view() { return *operator_view_; }
   CallTraces& call_traces() { return call_traces_; }
+  PageEvents* page_events() { return page_events_.get(); }  // null: none are told
 
  private:
   void make_paths();
@@ -165,7 +167,8 @@ class Engine final : public RequestHandler {
   NodeTable nodes_;
   Janitor janitor_;
   Directory directory_;
-  std::unique_ptr<Publisher> publisher_;  // outlives the pool, which may evict until its end
+  std::unique_ptr<Publisher> publisher_;     // outlives the pool, which may evict until its end
+  std::unique_ptr<PageEvents> page_events_;  // outlives all that changes records; null: none
   Storage storage_;
   Transports transports_;
   std::unique_ptr<device::Devices> devices_;  // null: gpu = "off"

@@ -169,7 +169,7 @@ Connection::Answer Connection::hello(const Frame& frame) {
   body_.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
   body_ += state_.config.version;
   // An older client refuses bytes that it does not know.
-  if (wanted.features != 0) body_.append(reinterpret_cast<const char*>(&kFeatures), 4);
+  if (wanted.features != 0) body_.append(reinterpret_cast<const char*>(&state_.config.features), 4);
   return {0, 0, body_};
 }
 
@@ -224,6 +224,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
   context.wait = {columns.wait_ms, columns.wait_keys, columns.wait_again};
   if (op == Op::exists && !context.here) attachment_->asks_exists = true;
   context.gets_only = !attachment_->asks_exists;
+  context.names = {columns.name_kinds, columns.names, columns.block_tokens};
   context.caller = columns.caller ? &*columns.caller : nullptr;
   const std::function<bool()> gone = [&] { return stream_.peer_has_left(); };
   context.gone = &gone;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/page_name.h"
 #include "common/trace.h"
 #include "common/types.h"
 #include "common/write_gate.h"
@@ -80,6 +81,7 @@ struct RequestContext {
   uint32_t pid = 0;                         // of the worker; 0: this process cannot see it
   const CallerSpan* caller = nullptr;       // get: the span that it is part of; null: not recorded
   const TellStages* tell_stages = nullptr;  // get: null: nobody wants to know
+  GivenNames names{};                       // set: of its pages in events
   const std::function<bool()>* gone = nullptr;  // whether the worker has closed its connection
 };
 

@@ -40,6 +40,7 @@ struct IpcServerConfig {
   uint64_t frame_memory_max = 512ull << 20;
   uint32_t deadline_ms_max = 600'000;
   Incarnation incarnation = 0;
+  uint32_t features = ipc::kFeatures;  // that clients may use
   std::string version;
   Notices* notices = nullptr;  // outlives the server
 };

@@ -1,6 +1,7 @@
 #include "ipc/request.h"
 
 #include "common/foreign_text.h"
+#include "common/page_name.h"
 #include "common/types.h"
 
 namespace peercached::ipc {
@@ -47,6 +48,34 @@ void take_layouts(std::span<const std::byte>& body, PageColumns& pages) {
   }
 }
 
+void take_names(std::span<const std::byte>& body, PageColumns& pages) {
+  const auto tokens = take_last<uint32_t>(body, "tokens of a block");
+  if (tokens > UINT16_MAX) {
+    bad_frame("a block of " + std::to_string(tokens) + " tokens: at most " +
+              std::to_string(UINT16_MAX) + " can be told");
+  }
+  pages.block_tokens = static_cast<uint16_t>(tokens);
+  if (body.size() < pages.count) {
+    bad_frame("a body of " + std::to_string(body.size()) + " bytes has no kinds of " +
+              std::to_string(pages.count) + " names");
+  }
+  const auto kinds = body.last(pages.count);
+  pages.name_kinds = {reinterpret_cast<const uint8_t*>(kinds.data()), kinds.size()};
+  body = body.first(body.size() - pages.count);
+  uint64_t bytes = 0;
+  for (const uint8_t kind : pages.name_kinds) {
+    if (name_bytes(kind) == kNotAKind)
+      bad_frame("a name of kind " + std::to_string(kind) + ": there is none");
+    bytes += name_bytes(kind);
+  }
+  if (bytes > body.size()) {
+    bad_frame("names of " + std::to_string(bytes) + " bytes: the body has " +
+              std::to_string(body.size()) + " left for them");
+  }
+  pages.names = body.last(bytes);
+  body = body.first(body.size() - bytes);
+}
+
 CallerSpan take_span(std::span<const std::byte>& body) {
   const auto span = take_last<CallerSpan>(body, "span");
   if (span.trace_id == decltype(span.trace_id){} || span.span_id == decltype(span.span_id){}) {
@@ -68,7 +97,7 @@ uint32_t features_of(const RequestHeader& header) {
          (op == Op::register_device || header.flags & kFlagLayout ? kFeatureDevice : 0u) |
          (op == Op::exists && header.flags & kFlagWait ? kFeatureWait : 0u) |
          (op == Op::exists && header.flags & kFlagForecast ? kFeatureForecast : 0u) |
-         (header.took != 0 ? kFeatureTook : 0u);
+         (header.flags & kFlagNames ? kFeatureNames : 0u) | (header.took != 0 ? kFeatureTook : 0u);
 }
 
 void check_header(const RequestHeader& header) {
@@ -98,6 +127,7 @@ void check_header(const RequestHeader& header) {
   }
   if (op == Op::get) known |= kFlagSpan;
   if (op == Op::get || op == Op::set) known |= kFlagLayout;
+  if (op == Op::set) known |= kFlagNames;
   if (op == Op::get && header.flags & kFlagLayout) known |= kFlagStages;
   if (op == Op::pin) known |= kFlagPrefix | kFlagHere;
   if ((header.flags & ~known) != 0) {
@@ -158,6 +188,7 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   const uint64_t n = header.count;
   const bool has_parent = (header.flags & kFlagParent) != 0;
   if ((header.flags & kFlagSpan) != 0) pages.caller = take_span(body);
+  if ((header.flags & kFlagNames) != 0) take_names(body, pages);
   if ((header.flags & kFlagLayout) != 0) take_layouts(body, pages);
   const uint64_t regions = pages.layouts == 0 ? n : pages.layout_rows;
   const uint64_t columns_bytes = pages.has_memory ? 16 * n + 4 * regions : 4 * n;

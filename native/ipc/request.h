@@ -68,6 +68,9 @@ struct PageColumns {
   uint32_t layout_rows = 0;  // of all layouts: the size of `regions`
   Column<uint32_t> rows_of_layout;
   Column<Rows> rows;
+  std::span<const uint8_t> name_kinds;  // empty: no names were given
+  std::span<const std::byte> names;     // concatenated
+  uint16_t block_tokens = 0;
 };
 
 bool is_page_op(Op op);

@@ -57,6 +57,8 @@ enum RequestFlags : uint16_t {
                       // the reply: all pages have the Rows of the stages below `value`.
   kFlagWait =
       1024,  // EXISTS: then come how long to wait, u32 ms, and for how many leading keys, u32
+  kFlagNames = 2048,     // SET: the body ends with the pages' names in events (common/page_name.h):
+                         // the bytes of all, a kind for each, u8, and the tokens of a block, u32
   kFlagForecast = 4096,  // EXISTS: the body ends with ForecastNews. The reply ends with a column of
                          // p50 and one of p90: us to load the pages up to each key, u32
 };
@@ -75,10 +77,12 @@ enum Features : uint32_t {
   kFeatureHere = 8,        // kFlagHere in EXISTS
   kFeatureDevice = 16,     // Op::register_device, kFlagLayout and kFlagStages
   kFeatureWait = 32,       // kFlagWait
+  kFeatureNames = 64,      // kFlagNames; of a daemon that tells events of pages
   kFeatureForecast = 128,  // kFlagForecast
 };
 inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere |
-                                      kFeatureDevice | kFeatureWait | kFeatureForecast;
+                                      kFeatureDevice | kFeatureWait | kFeatureNames |
+                                      kFeatureForecast;
 
 enum class ErrorCode : uint16_t {
   none = 0,

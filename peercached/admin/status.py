@@ -97,6 +97,35 @@ class Security(Part):
     meta_ended_silent: int = 0  # sent something, but no call; with TLS: failed handshakes
 
 
+class KvEvents(Part):
+    """Events of pages for routers; counters since the start of the daemon."""
+
+    host: str = ""
+    port: int = 0  # 0: none are told. Requests for missed events go to the next port
+    auth: str = ""  # "curve" or "none"
+    public_key: str = ""  # of the ports, for CURVE; empty without
+    of: str = ""  # "all" or "own": whose pages are told
+    pages: int = 0  # known here, also those that are not told
+    told: int = 0  # pages of nodes that subscribers know of
+    subscribers: int = 0
+    next_number: Hex64 = ""  # of a batch
+    batches: int = 0
+    bytes: int = 0
+    events: int = 0  # one for each hash
+    stored: int = 0
+    removed: int = 0
+    cleared: int = 0  # all pages of a node and a namespace
+    by_digest: int = 0  # pages without a name, which are told by their digest
+    names_asked: int = 0  # pages whose names other nodes were asked for
+    unnamed: int = 0  # of these, nobody knew the name
+    replays: int = 0
+    snapshots: int = 0
+    replays_refused: int = 0
+    replays_stalled: int = 0  # the subscriber took nothing for too long
+    handshakes_refused: int = 0  # without a key of the cluster, mostly
+    shut_crowd: int = 0  # times that a port had too many connections
+
+
 class PoolClass(Part):
     """One size class of the pool."""
 
@@ -758,6 +787,7 @@ class Status(Document):
     quotas: list[Quota] = []
     recovery: Recovery = Field(default_factory=Recovery)
     removals: Removals = Field(default_factory=Removals)
+    kv_events: KvEvents = Field(default_factory=KvEvents)
     disk: Disk = Field(default_factory=Disk)
     shard: Shard = Field(default_factory=Shard)
     copies: Copies = Field(default_factory=Copies)

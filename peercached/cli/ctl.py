@@ -20,6 +20,7 @@ _COMMANDS = {
     "day.",
     "events": "Joins, deaths, restarts, clears, and findings that began or ended, as this node "
     "saw them.",
+    "kv-events": "Where routers subscribe to events of pages, their keys, and how far it is.",
     "ring": "Each node's share of the digests, and how far records have come, as this daemon sees "
     "it.",
     "workers": "The worker processes attached to this daemon, and the memory they share with it.",
@@ -78,6 +79,7 @@ _MODULES = {
     "reload": "configuration",
     "undrain": "drain",
     "router-token": "router_token",
+    "kv-events": "kv_events",
 }
 
 

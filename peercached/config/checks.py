@@ -185,6 +185,16 @@ def _check_files(config: Config, bad: _Bad) -> None:
     for key in tls:
         if getattr(config, key):
             _check_file(key, Path(getattr(config, key)), bad, private=key == "tls_key")
+    if (
+        config.kv_events_port
+        and config.kv_events_auth == "curve"
+        and not config.cluster_secret_file
+    ):
+        bad(
+            "kv_events_auth",
+            "is curve, whose keys come from the cluster secret, and there is none",
+            'set cluster_secret_file, or kv_events_auth = "none"',
+        )
     if config.cluster_secret_file:
         try:
             read_secret(Path(config.cluster_secret_file))

@@ -71,6 +71,7 @@ _DIRECTORY = "Directory"
 _TRANSFER = "Transfer and deadlines"
 _RDMA = "RDMA"
 _MONITORING = "Monitoring"
+_ROUTERS = "Routers"
 _SERVICE = "Service and logs"
 _TESTS = "Tests"
 
@@ -671,6 +672,32 @@ class Config(BaseModel):
         "`status` shows it. Empty: no tracing.",
         "Set it to see gets in the traces of your engines.",
         default_text="off",
+    )
+
+    kv_events_port: Port = _key(
+        0,
+        _ROUTERS,
+        "TCP port where routers hear which node has which pages, as events of vLLM's format (ZMQ "
+        "PUB). The next port answers requests for missed events. Both are bound to `host`. 0: off.",
+        "Set it, the same on every node, if a router should send requests to the nodes that have "
+        "their pages ([routers.md](routers.md)).",
+        ge=0,
+        le=65534,
+    )
+    kv_events_of: Literal["all", "own"] = _key(
+        "all",
+        _ROUTERS,
+        "Whose pages this node tells: those of `all` nodes, or its `own`. A node that does not "
+        "have the records of all nodes tells its own.",
+        "Use `own` for a router that takes each address for one worker.",
+    )
+    kv_events_auth: Literal["auto", "curve", "none"] = _key(
+        "auto",
+        _ROUTERS,
+        "Who may subscribe. `curve`: programs with the keys that `peercachectl kv-events` prints, "
+        "and all is encrypted. `none`: everybody who reaches the port. `auto`: `curve` if there is "
+        "a cluster secret.",
+        "Use `none` if the router cannot do CURVE and the network is trusted.",
     )
 
     stop_drain_s: Seconds = _key(

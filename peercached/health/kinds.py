@@ -55,6 +55,11 @@ DRAINING = _MEMBERSHIP.warning(
 STOPPING = _MEMBERSHIP.warning("stopping", "This daemon was told to stop and has not ended yet.")
 
 _PEERS = Section("Peers and directory")
+EVENTS_OF_OWN_PAGES = _PEERS.warning(
+    "events_of_own_pages",
+    "This node does not have the records of all nodes, so its events for routers tell of its own "
+    "pages only.",
+)
 FAULTS_INJECTED = _PEERS.warning(
     "faults_injected", "The key `faults` makes transfers fail on purpose."
 )

@@ -13,6 +13,7 @@ from peercached.metrics import (
     directory,
     disk,
     gpus,
+    kv_events,
     latency,
     node,
     pool,
@@ -37,6 +38,7 @@ PARTS = {
     "Network": transport,
     "Workers and strangers": workers,
     "GPUs": gpus,
+    "Events of pages": kv_events,
     "Security": security,
 }
 

@@ -22,6 +22,9 @@ enum class Role {
 // The kind of GPUs that workers may share memory of.
 enum class Gpus { off, cuda, stand_in };
 
+// Whose pages are told in events.
+enum class EventsOf { all, own };
+
 struct EngineConfig {
   std::string node_id;
   Role role = Role::full;
@@ -51,6 +54,8 @@ struct EngineConfig {
   unsigned copy_threads = 0;      // 0: chosen by the number of processors
   unsigned workers_max = 64;
   Gpus gpu = Gpus::off;
+  uint16_t kv_events_port = 0;  // 0: no events are told
+  EventsOf kv_events_of = EventsOf::all;
   std::string faults;
   // "tcp", the name of a provider, or "auto": the first provider that can be made here, else TCP.
   std::string protocol = "tcp";

@@ -26,6 +26,8 @@ void SetPath::set(const RequestContext& context, std::span<PageRef> pages) const
   mark_duplicates(digests, pages);
   SetPages set{context, ns, pages, digests};
   refuse(set);
+  if (picture != nullptr)
+    picture->named({context.ns->id(), ns.epoch, context.ns->name()}, digests, context.names);
   const Digest parent =
       context.parent_key.empty() ? Digest{} : digest_of(ns.key, context.parent_key);
   store_in_pieces(set, context.parent_key.empty() ? nullptr : &parent);

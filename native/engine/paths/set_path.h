@@ -9,6 +9,7 @@
 #include "engine/paths/set_piece.h"
 #include "engine/storage/janitor.h"
 #include "ipc/handler.h"
+#include "kv_events/picture.h"
 
 namespace peercached {
 
@@ -16,6 +17,7 @@ struct SetPath {
   const Serving& serving;  // while it does not take pages, they are answered with `draining`
   const SetPieces pieces;
   Janitor& janitor;
+  kv_events::Picture* picture;  // hears of the pages' names; null: nobody is told
   Latencies& latencies;
 
   void set(const RequestContext& context, std::span<PageRef> pages) const;

@@ -34,6 +34,7 @@ void Workers::bind(const EngineConfig& config, Notices& notices, RequestHandler&
   ipc.admission.per_process_max = ipc.connections_max / 4;
   ipc.incarnation = config.incarnation;
   ipc.version = config.version;
+  if (config.kv_events_port == 0) ipc.features &= ~uint32_t{ipc::kFeatureNames};
   server_.make(ipc, handler);
 }
 

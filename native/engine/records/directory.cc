@@ -23,8 +23,15 @@ Directory::Directory(uint64_t records_max, std::function<void()> on_untidy, Node
       running_(running),
       counters_(counters),
       records_(records_max, std::move(on_untidy)) {
-  records_.tell_of_changes([this](std::span<const RecordRow> rows) { arrivals_.came(rows); },
-                           [this] { arrivals_.look_again(); });
+  records_.tell_of_changes(
+      [this](HolderIndex holder, std::span<const RecordRow> rows) {
+        arrivals_.came(rows);
+        if (picture_ != nullptr) picture_->changed(holder, rows);
+      },
+      [this](HolderIndex holder) {
+        if (picture_ != nullptr) picture_->forget(holder);
+      },
+      [this] { arrivals_.look_again(); });
   nodes_.tell_of_readable([this] { arrivals_.look_again(); });
 }
 

@@ -18,6 +18,7 @@
 #include "engine/measures/counters.h"
 #include "engine/records/arrivals.h"
 #include "engine/records/nodes.h"
+#include "kv_events/picture.h"
 #include "removals/running.h"
 #include "transfer/messages.h"
 
@@ -52,6 +53,8 @@ class Directory {
     return digests.empty() ? std::vector<RecordRow>() : own_records_(digests);
   }
   Arrivals& arrivals() { return arrivals_; }
+  // From now on the picture hears of other nodes' records. Call once, before there are any.
+  void tell(kv_events::Picture* picture) { picture_ = picture; }
   RecordTable& records() { return records_; }
   const RecordTable& records() const { return records_; }
 
@@ -67,6 +70,7 @@ class Directory {
   OperationCounters& counters_;
   OwnRecords own_records_;
   Arrivals arrivals_;
+  kv_events::Picture* picture_ = nullptr;  // null: nobody is told
   RecordTable records_;
   mutable std::mutex ring_mutex_;
   std::shared_ptr<const Ring> ring_, former_ring_;

@@ -14,6 +14,27 @@ constexpr auto kLookAgain = std::chrono::milliseconds(20);
 
 }  // namespace
 
+void Publisher::append(std::span<const RecordRow> rows) {
+  if (picture_ == nullptr) {
+    feed_.append(rows);
+  } else {
+    std::lock_guard lock(told_mutex_);
+    feed_.append(rows);
+    picture_->changed(kSelfHolder, rows);
+  }
+  parts_.directory.arrivals().came(rows);
+}
+
+void Publisher::forget() {
+  feed_.forget();
+  must_scan_ = true;
+}
+
+void Publisher::forget_told() {
+  std::lock_guard lock(told_mutex_);
+  picture_->forget(kSelfHolder);
+}
+
 bool Publisher::wait_told(std::span<const Digest> digests, Deadline deadline) {
   const uint64_t position = feed_.feed().last_of(digests, Clock::now());
   const std::shared_ptr<const Ring> ring = parts_.directory.ring();

@@ -24,6 +24,7 @@
 #include "engine/records/nodes.h"
 #include "engine/records/record_feed.h"
 #include "engine/records/under_way.h"
+#include "kv_events/picture.h"
 #include "transfer/transfer.h"
 #include "transfer/trouble.h"
 
@@ -43,10 +44,17 @@ class Publisher {
   explicit Publisher(const Parts& parts) : parts_(parts) {}
 
   // Nobody waits for these.
-  void append(std::span<const RecordRow> rows) {
-    feed_.append(rows);
-    parts_.directory.arrivals().came(rows);
-  }
+  void append(std::span<const RecordRow> rows);
+  // Followers read all our records anew: some have changed without being appended.
+  void forget();
+
+  // From now on the picture hears of our records, in the order of the log. Call once, before there
+  // are any.
+  void tell(kv_events::Picture* picture) { picture_ = picture; }
+  // Whether it lacks some of our records, since the last call. Before a scan for it: all that it
+  // has of us is void.
+  bool must_scan() { return must_scan_.exchange(false); }
+  void forget_told();
   // Blocks until whoever readers may ask for these pages knows their last changes. False: not
   // everybody does at the deadline, or some owner is suspect.
   bool wait_told(std::span<const Digest> digests, Deadline deadline);
@@ -68,6 +76,9 @@ class Publisher {
   std::atomic<std::chrono::milliseconds> patience_{std::chrono::milliseconds(1000)};
   RecordFeed feed_{kFeedChanges, [this] { parts_.control.post(EventKind::follower_moved, {}); }};
   UnderWay commits_;
+  kv_events::Picture* picture_ = nullptr;  // null: nobody is told
+  std::mutex told_mutex_;                  // orders the changes for picture_ as in the log
+  std::atomic<bool> must_scan_{true};
   std::mutex mutex_;
   std::condition_variable pushed_;
   std::vector<HolderIndex> wanted_;  // owners that the next round is for

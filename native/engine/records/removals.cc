@@ -44,12 +44,12 @@ void Removals::hide_older() {
   if (!cold.hide_older(rows)) janitor.write_removals();
   publisher.append(rows);
   // Followers may have records of pages that are on the disk only.
-  publisher.feed().forget();
+  publisher.forget();
 }
 
 void Removals::show_older() {
   cold.release();
-  publisher.feed().forget();
+  publisher.forget();
 }
 
 }  // namespace peercached

@@ -112,6 +112,7 @@ void Storage::end() {
 bool Storage::raise_epoch(const Digest& namespace_id, uint64_t epoch) {
   uint32_t stale_slot = 0;
   if (!namespaces_.raise(namespace_id, epoch, stale_slot)) return false;
+  if (on_epoch_) on_epoch_(namespace_id, epoch);
   if (has_disk_) janitor_.drop_from_disk(namespace_id, epoch);
   if (stale_slot != 0) {
     quotas_->void_slot(stale_slot);

@@ -54,6 +54,8 @@ class Storage {
   // Clears a namespace: its pages below that epoch are not found from now on, and swept later.
   // False: the epoch is not new.
   bool raise_epoch(const Digest& namespace_id, uint64_t epoch);
+  // `tell` hears of each raise, on any thread. Call once, at the start.
+  void on_epoch(std::function<void(const Digest&, uint64_t)> tell) { on_epoch_ = std::move(tell); }
   // A disk folder or pool file was last used with a later state of state_dir, or with another one.
   bool state_is_old() const { return state_is_old_.load(std::memory_order_relaxed); }
 
@@ -73,6 +75,7 @@ class Storage {
   NamespaceTable namespaces_;
   Journal journal_;
   std::atomic<bool> state_is_old_{false};
+  std::function<void(const Digest&, uint64_t)> on_epoch_;
   std::atomic<ColdPages*> withdraws_by_{nullptr};
   std::unique_ptr<ColdPages> cold_;  // outlives pool_, which may evict until its end
   std::unique_ptr<Pool> pool_;

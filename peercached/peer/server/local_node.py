@@ -8,6 +8,7 @@ from typing import Protocol
 from peercached.directory.placement import Placement
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
+from peercached.peer.directory.page_names import PageNames
 from peercached.peer.directory.promotes import Promotes
 from peercached.peer.directory.shared_epochs import NotPersisted, SharedEpochs
 from peercached.peer.handover.adopts import Adopts
@@ -46,6 +47,7 @@ class LocalNode:
     promotes: Promotes
     pins: Pins
     hints: TakesHints
+    names: PageNames
 
     def address(self) -> NodeAddress:
         return self._placement.own.address

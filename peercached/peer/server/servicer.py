@@ -111,6 +111,10 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         rows = await self._node.promotes.serve(request.digests, request.timeout_ms, request.warm)
         return pb.PromoteReply(rows=rows)
 
+    async def PageNames(self, request: Any, context: Any) -> Any:
+        self._session(context)
+        return pb.PageNamesReply(names=await self._node.names.serve(request.digests))
+
     async def PinPages(self, request: Any, context: Any) -> Any:
         self._session(context)
         statuses, why_not = await self._node.pins.serve(
