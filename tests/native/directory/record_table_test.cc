@@ -398,7 +398,8 @@ TEST_F(TheRecords, OnceThereIsNoRoomForAllOnlyOwnRecordsAreStored) {
 
 TEST_F(TheRecords, TellWhenThoseOfAHolderBeginToAnswer) {
   int told = 0;
-  table.tell_of_changes([](std::span<const RecordRow>) {}, [&] { ++told; });
+  table.tell_of_changes([](HolderIndex, std::span<const RecordRow>) {}, [](HolderIndex) {},
+                        [&] { ++told; });
   EXPECT_EQ(scan(kA, {row_of(1)}), Taken::ok);
   EXPECT_EQ(told, 0) << "it has no lease yet";
   end_scan(kA);
