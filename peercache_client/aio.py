@@ -145,6 +145,7 @@ class AsyncClient(NotCopied):
     remove = _on_a_thread(Client.remove)
     pin = _on_a_thread(Client.pin)
     unpin = _on_a_thread(Client.unpin)
+    hint = _on_a_thread(Client.hint)
     touch = _on_a_thread(Client.touch)
     clear = _on_a_thread(Client.clear)
     stats = _on_a_thread(Client.stats)

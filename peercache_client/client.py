@@ -26,6 +26,7 @@ from peercache_client.batch import (
 )
 from peercache_client.device import DeviceMemory, Layout
 from peercache_client.forecast import Forecast, Judged, forecast_loads
+from peercache_client.hints import Envelope, HintOutcome, send_hints
 from peercache_client.names import encoded_name
 from peercache_client.not_copied import NotCopied
 from peercache_client.notes import say
@@ -562,6 +563,19 @@ class Client(NotCopied):
         end, session = self._end(timeout_s), self._session()
         for frame in key_frames(keys, None):
             session.ask(Op.exists, frame.flags | Flag.here, frame.keys, end, frame.body)
+
+    def hint(
+        self, envelope: Envelope, keys: Sequence[Key] = (), *, timeout_s: float | None = None
+    ) -> list[HintOutcome]:
+        """Hands an envelope of hints on, as vLLM, SGLang and routers have it (docs/routers.md):
+        one outcome for each of its actions, in order.
+
+        `keys`: the pages of the request that it came with, in order; the first 4096 count. Actions
+        without keys of their own are about these. All are about this client's namespace. An empty
+        list: there is no daemon, or it refused the whole envelope; the log says why. TypeError or
+        ValueError for an envelope that is no JSON, or has more than 256 KiB.
+        """
+        return send_hints(self._session(), envelope, keys, self._end(timeout_s))
 
     # --- everything else -------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ WAIT_MS_MAX: Final = 30_000
 PIN_S_MAX: Final = 3600
 PIN_MS: Final = struct.Struct("<I")  # follows the keys; 0: the pins end
 FORECAST_NEWS: Final = struct.Struct("<IIQQ")  # last of all
+ENVELOPE_BYTES: Final = struct.Struct("<I")  # follows the keys and the envelope of hints
+ENVELOPE_BYTES_MAX: Final = 256 << 10
 PAGE: Final = struct.Struct("<HH")  # then tokens and keys of a page
 WAIT: Final = struct.Struct("<II")  # then ms to wait, and for how many leading keys
 WAIT_AGAIN: Final = 1 << 31  # of these: statistics of hits count only what came since
@@ -44,6 +46,7 @@ class Op(IntEnum):
     stats = 10
     pin = 11
     register_device = 12
+    hint = 13
 
 
 class Flag(IntFlag):

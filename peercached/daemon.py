@@ -277,6 +277,7 @@ class Daemon:
             promotes,
             removal_driver,
             pins,
+            hints,
         )
         self.operations = operations = Operations(
             engine,

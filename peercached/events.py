@@ -10,12 +10,14 @@ Events that wait for peers become tasks; the number of worker connections bounds
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peercached.directory.placement import Placement
+from peercached.hints.executor import Hints
 from peercached.peer.channels.connects import Connects
 from peercached.peer.directory.own_records import OwnRecords
 from peercached.peer.directory.promotes import Promotes
@@ -48,6 +50,7 @@ class Events:
     _promotes: Promotes
     _removals: RemovalDriver
     _pins: Pins
+    _hints: Hints
 
     def __post_init__(self) -> None:
         self._tasks = Tasks()
@@ -58,6 +61,7 @@ class Events:
             "connect_channel": self._connect_channel,
             "promote": self._promote,
             "pin": self._pin,
+            "hint": self._hint,
             "follower_moved": self._follower_moved,
         }
 
@@ -148,6 +152,20 @@ class Events:
             return bytes(pinned.statuses[digest] for digest in wanted) + pinned.text.encode()
 
         self._answer_later(ticket, pin())
+
+    def _hint(
+        self, ticket: int, left_s: float, namespace: bytes, digests: bytes, envelope: bytes
+    ) -> None:
+        async def hint() -> bytes:
+            own, about = namespace.decode(), list(digests_in(digests))
+            try:
+                found = await self._hints.take(envelope, wait=False, namespace=own, digests=about)
+            except ValueError as error:
+                return b"\1" + str(error).encode(errors="replace")
+            outcomes = [outcome.document() for outcome in found]
+            return b"\0" + json.dumps(outcomes).encode()
+
+        self._answer_later(ticket, hint())
 
     def _answer_later(self, ticket: int, work: Coroutine[None, None, bytes]) -> None:
         async def answer() -> None:

@@ -66,6 +66,12 @@ nb::tuple tuple_of(const Event& event, TimePoint now) {
       return made("pin", pack(asked.namespace_id), asked.epoch, asked.for_ms, asked.prefix,
                   asked.here, pack(rest));
     }
+    case EventKind::hint: {
+      const auto asked = take_head<HintQuestion>(rest);
+      const size_t names = asked.namespace_bytes, digests = asked.digests * sizeof(Digest);
+      return made("hint", pack(rest.first(names)), pack(rest.subspan(names, digests)),
+                  pack(rest.subspan(names + digests)));
+    }
     case EventKind::follower_moved:
       return made("follower_moved");
   }
@@ -110,6 +116,8 @@ std::optional<std::vector<std::byte>> sample_payload(EventKind kind) {
       return payload_of(ChannelQuestion{7, {}, sizeof digest, 3}, digest, uint32_t{1});
     case EventKind::promote:
       return payload_of(PromoteQuestion{7}, digest);
+    case EventKind::hint:
+      return payload_of(HintQuestion{sizeof text, 1}, text, digest, text);
     case EventKind::pin:
       return payload_of(PinQuestion{digest, 5, 60'000, true, true}, digest, digest);
   }

@@ -84,6 +84,7 @@ size_t reply_bytes_max(uint16_t op, uint32_t count) {
   constexpr size_t kStatistics = 16 << 20;
   switch (static_cast<Op>(op)) {
     case Op::stats:
+    case Op::hint:
       return kStatistics;
     case Op::exists:
       return size_t{4} * count + kSentences;  // lengths

@@ -53,6 +53,7 @@ bool is_mounted(const std::string& path) {
 // Names the ability that an older daemon lacks for this request; null if it can serve it.
 const char* unknown_to(const Connection& connection, const Request& request) {
   if (request.op == Op::pin && !connection.has(ipc::kFeaturePins)) return "pins";
+  if (request.op == Op::hint && !connection.has(ipc::kFeatureHint)) return "hints";
   if (request.flags & ipc::kFlagLayout && !connection.has(ipc::kFeatureDevice))
     return "memory of devices";
   if (request.op != Op::exists) return nullptr;

@@ -103,6 +103,10 @@ class Engine final : public RequestHandler {
   std::string pin(const RequestContext& context, std::span<PageRef> keys) override {
     return pin_pages(control_, context, keys);
   }
+  HintAnswer hint(const RequestContext& context, std::span<PageRef> keys,
+                  std::string_view envelope) override {
+    return hand_on_hints(control_, context, keys, envelope);
+  }
   std::string clear(const RequestContext& context) override {
     return clear_everywhere(control_, context);
   }

@@ -257,6 +257,12 @@ Connection::Answer Connection::pages(const Frame& frame) {
         body_.resize(begin + size_t{4} * columns.count);
       }
     }
+  } else if (op == Op::hint) {
+    ++state_.counters.others;
+    HintAnswer told = state_.handler.hint(context, pages_, columns.envelope);
+    if (!told.understood) throw RequestError(ErrorCode::bad_value, told.text);
+    answer.count = 0;
+    body_ = std::move(told.text);
   } else {
     if (op == Op::set) {
       ++state_.counters.sets;

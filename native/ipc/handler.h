@@ -93,6 +93,11 @@ struct ExistsAnswer {
   std::vector<uint32_t> p50_us{}, p90_us{};
 };
 
+struct HintAnswer {
+  bool understood = false;
+  std::string text;  // the outcomes as JSON; or why the envelope was refused
+};
+
 class RequestHandler {
  public:
   virtual ~RequestHandler() = default;
@@ -107,6 +112,9 @@ class RequestHandler {
   // Status ok: pinned now, or, with `for_ms` 0, it was pinned; no_space: beyond a bound. Returns a
   // sentence about keys that are neither ok nor absent, or "".
   virtual std::string pin(const RequestContext& context, std::span<PageRef> keys) = 0;
+  // An envelope of hints (docs/routers.md). Its actions without keys are about these.
+  virtual HintAnswer hint(const RequestContext& context, std::span<PageRef> keys,
+                          std::string_view envelope) = 0;
   // Empty string: cleared everywhere. Otherwise says which peers could not be reached.
   virtual std::string clear(const RequestContext& context) = 0;
   virtual std::string stats_json(const RequestContext& context) = 0;

@@ -84,15 +84,28 @@ CallerSpan take_span(std::span<const std::byte>& body) {
   return span;
 }
 
+std::string_view take_envelope(std::span<const std::byte>& body) {
+  const auto size = take_last<uint32_t>(body, "size of an envelope");
+  if (size > kEnvelopeBytesMax || size > body.size()) {
+    bad_frame("an envelope of " + std::to_string(size) + " bytes: at most " +
+              std::to_string(kEnvelopeBytesMax) + ", inside the body");
+  }
+  const auto envelope = body.last(size);
+  body = body.first(body.size() - size);
+  return {reinterpret_cast<const char*>(envelope.data()), envelope.size()};
+}
+
 }  // namespace
 
 bool is_page_op(Op op) {
-  return op == Op::set || op == Op::get || op == Op::exists || op == Op::remove || op == Op::pin;
+  return op == Op::set || op == Op::get || op == Op::exists || op == Op::remove || op == Op::pin ||
+         op == Op::hint;
 }
 
 uint32_t features_of(const RequestHeader& header) {
   const auto op = static_cast<Op>(header.op);
   return (header.flags & kFlagSpan ? kFeatureSpan : 0u) | (op == Op::pin ? kFeaturePins : 0u) |
+         (op == Op::hint ? kFeatureHint : 0u) |
          (op == Op::exists && header.flags & kFlagHere ? kFeatureHere : 0u) |
          (op == Op::register_device || header.flags & kFlagLayout ? kFeatureDevice : 0u) |
          (op == Op::exists && header.flags & kFlagWait ? kFeatureWait : 0u) |
@@ -118,7 +131,7 @@ void check_header(const RequestHeader& header) {
     bad_frame("op " + std::to_string(header.op) + " has a count of " +
               std::to_string(header.count) + ": it has no pages, so it must be 0");
   }
-  unsigned known = is_page_op(op) ? kFlagParent : 0;
+  unsigned known = is_page_op(op) && op != Op::hint ? kFlagParent : 0;
   if (op == Op::exists) {
     known |= kFlagBitmap;
     known |= header.flags & kFlagHere
@@ -208,6 +221,7 @@ PageColumns parse_pages(const RequestHeader& header, std::span<const std::byte> 
   if ((header.flags & kFlagHold) != 0) {
     pages.hold_ms = std::min(take_last<uint32_t>(body, "hold time"), kHoldMsMax);
   }
+  if (op == Op::hint) pages.envelope = take_envelope(body);
   if (op == Op::pin) pages.pin_ms = std::min(take_last<uint32_t>(body, "time of a pin"), kPinMsMax);
   uint64_t used = columns_bytes + (has_parent ? 4 : 0);
   if (body.size() < used) {

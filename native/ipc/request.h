@@ -48,7 +48,7 @@ struct Hello {
   std::string_view ns, name;
 };
 
-// The pages of SET and GET, or the keys of EXISTS, REMOVE and PIN (then has_memory is false).
+// The pages of SET and GET, or the keys of EXISTS, REMOVE, PIN and HINT (then has_memory is false).
 struct PageColumns {
   uint32_t count = 0;
   bool has_memory = false;
@@ -61,6 +61,7 @@ struct PageColumns {
   bool wait_again = false;
   ForecastNews news;
   uint32_t pin_ms = 0;
+  std::string_view envelope;  // of hints
   uint16_t page_tokens = 0, page_keys = 1;
   std::optional<CallerSpan> caller;
   std::string_view keys;     // concatenated; key_bytes must sum to their size

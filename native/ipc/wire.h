@@ -21,6 +21,7 @@ inline constexpr uint32_t kBodyBytesMax = 64u << 20;
 inline constexpr uint32_t kPagesMax = 65536;
 inline constexpr uint32_t kNamespaceBytesMax = 1024;
 inline constexpr uint32_t kNameBytesMax = 128;
+inline constexpr uint32_t kEnvelopeBytesMax = 256u << 10;  // of hints
 
 enum class Op : uint16_t {
   hello = 1,
@@ -35,6 +36,7 @@ enum class Op : uint16_t {
   stats = 10,
   pin = 11,
   register_device = 12,
+  hint = 13,
 };
 inline constexpr uint16_t kReplyBit = 0x8000;
 inline constexpr uint16_t kStageBit = 0x4000;  // not the reply yet: see kFlagStages
@@ -79,10 +81,11 @@ enum Features : uint32_t {
   kFeatureWait = 32,       // kFlagWait
   kFeatureNames = 64,      // kFlagNames; of a daemon that tells events of pages
   kFeatureForecast = 128,  // kFlagForecast
+  kFeatureHint = 256,      // Op::hint
 };
 inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere |
                                       kFeatureDevice | kFeatureWait | kFeatureNames |
-                                      kFeatureForecast;
+                                      kFeatureForecast | kFeatureHint;
 
 enum class ErrorCode : uint16_t {
   none = 0,

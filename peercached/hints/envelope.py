@@ -171,7 +171,8 @@ def _known(
     if own_namespace and namespace != own_namespace:
         raise ValueError("a worker's hints are about its own namespace: name no other one")
     keys = _keys(payload) if payload.keys() & {"keys", "keys_hex"} else []
-    digests = () if keys else own_digests
+    # Of a longer prompt, the beginning is worth most.
+    digests = () if keys else own_digests[:KEYS_MAX]
     if not keys and not digests:
         raise ValueError("it names no pages: give keys, or keys_hex for keys that are not text")
     if len(keys) > KEYS_MAX:

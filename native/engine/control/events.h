@@ -29,6 +29,8 @@ enum class EventKind : uint8_t {
   // payload: PinQuestion; answer: a PageStatus byte for each digest, then a text for the worker's
   // log
   pin = 9,
+  // payload: HintQuestion; answer: a byte, 0 if the envelope was understood, then a text
+  hint = 13,
   follower_moved = 10,  // a follower that was behind (RecordFeed::behind) has asked again
 };
 
@@ -57,6 +59,14 @@ struct PinQuestion {
   uint8_t reserved[2] = {};
 };
 static_assert(sizeof(PinQuestion) == 32);
+
+// Followed by the namespace's name, the digests that actions without keys are about, and the
+// envelope.
+struct HintQuestion {
+  uint32_t namespace_bytes = 0;
+  uint32_t digests = 0;
+};
+static_assert(sizeof(HintQuestion) == 8);
 
 // Followed by `were_here` digests of pages that were there, and a text for the worker's log.
 struct RemovalAnswer {

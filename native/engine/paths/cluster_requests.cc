@@ -99,4 +99,21 @@ std::string pin_pages(ControlQueue& control, const RequestContext& context,
           answer->size() - pending.size()};
 }
 
+HintAnswer hand_on_hints(ControlQueue& control, const RequestContext& context,
+                         std::span<PageRef> keys, std::string_view envelope) {
+  std::vector<Digest> digests = digests_of(context.ns->current().key, keys);
+  size_t valid = 0;
+  for (size_t i = 0; i < keys.size(); ++i)
+    if (keys[i].status == PageStatus::pending) digests[valid++] = digests[i];
+  digests.resize(valid);
+  const std::string& name = context.ns->name();
+  const HintQuestion question{static_cast<uint32_t>(name.size()), static_cast<uint32_t>(valid)};
+  const auto answer = control.ask(EventKind::hint, payload_of(question, name, digests, envelope),
+                                  context.deadline);
+  if (!answer || answer->empty())
+    return {false, "this daemon's control plane did not answer in time"};
+  return {(*answer)[0] == std::byte{0},
+          {reinterpret_cast<const char*>(answer->data()) + 1, answer->size() - 1}};
+}
+
 }  // namespace peercached

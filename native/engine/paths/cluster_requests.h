@@ -1,4 +1,4 @@
-// remove, clear and pin of a worker: the control plane runs them in the whole cluster.
+// remove, clear, pin and hints of a worker: the control plane runs them in the whole cluster.
 #pragma once
 
 #include <span>
@@ -9,11 +9,13 @@
 
 namespace peercached {
 
-// The answers of RequestHandler::remove(), clear() and pin().
+// The answers of RequestHandler::remove(), clear(), pin() and hint().
 std::string remove_everywhere(ControlQueue& control, const RequestContext& context,
                               std::span<PageRef> keys);
 std::string clear_everywhere(ControlQueue& control, const RequestContext& context);
 std::string pin_pages(ControlQueue& control, const RequestContext& context,
                       std::span<PageRef> keys);
+HintAnswer hand_on_hints(ControlQueue& control, const RequestContext& context,
+                         std::span<PageRef> keys, std::string_view envelope);
 
 }  // namespace peercached

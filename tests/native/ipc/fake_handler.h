@@ -87,6 +87,13 @@ class FakeHandler final : public RequestHandler {
     return said_of_removal;
   }
 
+  // Understands envelopes that begin with {, and says how many keys came with it.
+  HintAnswer hint(const RequestContext& /*context*/, std::span<PageRef> keys,
+                  std::string_view envelope) override {
+    if (!envelope.starts_with("{")) return {false, "no envelope"};
+    return {true, std::to_string(keys.size()) + " keys"};
+  }
+
   // Pins a key that is there, and says with how long and how.
   std::string pin(const RequestContext& context, std::span<PageRef> keys) override {
     const std::lock_guard lock(mutex_);

@@ -394,6 +394,7 @@ def test_help_of_every_command_explains_the_exit_codes() -> None:
             "doctor": "1 there are warnings",
             "certs": "4 failed: nothing was overwritten",
             "secret": "4 failed: the file is as it was",
+            "router-token": "4 there is no secret",
         }
         expected = own.get(name, "3 a daemon was not reached")
         assert expected in " ".join(result.output.split()), name

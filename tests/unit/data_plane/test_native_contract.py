@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import contextlib
 import re
 import struct
@@ -23,6 +24,7 @@ from peercached.config import Config
 from peercached.data_plane.make import make_engine
 from peercached.directory import layout
 from peercached.events import Events
+from peercached.hints.envelope import Outcome
 from peercached.peer.pins.pins import Pinned, Wish
 
 PACKAGE = Path(peercached.__file__).parent
@@ -72,10 +74,12 @@ def test_the_stub_file_declares_the_calls_that_there_are() -> None:
 
 def test_every_event_reaches_its_handler_with_its_fields() -> None:
     digest = bytes(range(16))
+    accepted = Outcome("a", "kv.fetch", "accepted")
     parts = Mock()
     parts.removals.remove = AsyncMock(return_value=(0, b"held", "text"))
     parts.cluster_wide.clear = AsyncMock(return_value=[])
     parts.promotes.ask = AsyncMock(return_value=b"promoted")
+    parts.hints.take = AsyncMock(return_value=[accepted])
     parts.pins.pin = AsyncMock(return_value=Pinned({digest: 6}, {"full": None}))
     parts.engine.take_events.side_effect = [_native.sample_events(), []]
     node = SimpleNamespace(address=SimpleNamespace(incarnation=9))
@@ -90,6 +94,7 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
         parts.promotes,
         parts.removals,
         parts.pins,
+        parts.hints,
     )
 
     async def drain() -> None:
@@ -110,12 +115,16 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
     parts.promotes.ask.assert_called_once_with(7, digest, 2.0)
     parts.pins.pin.assert_called_once()
     assert parts.pins.pin.call_args.args[0] == Wish(digest, 5, [digest] * 2, 60.0, True, True)
+    parts.hints.take.assert_called_once_with(
+        b"text", wait=False, namespace="text", digests=[digest]
+    )
     assert parts.engine.give_up.call_args_list == []
     parts.engine.answer_removal.assert_called_once_with(1, 0, b"held", "text")
     assert parts.engine.answer.call_args_list == [
         call(1, b""),
         call(1, b"promoted"),
         call(1, b"\6\6full"),
+        call(1, b"\0" + json.dumps([accepted.document()]).encode()),
     ]
 
 
