@@ -287,6 +287,7 @@ class Daemon:
             removal_driver,
             handover,
             pins,
+            hints,
             status,
             history,
             curves,

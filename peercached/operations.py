@@ -14,6 +14,7 @@ from peercached.config.keys import KEYS
 from peercached.directory import ring_report
 from peercached.directory.layout import holder_of
 from peercached.directory.placement import Placement
+from peercached.hints.executor import Hints
 from peercached.history.curves import Curves
 from peercached.history.event_log import EventLog
 from peercached.node_status import NodeStatus
@@ -49,6 +50,7 @@ class Operations:
     _removal_driver: RemovalDriver
     _handover: Handover
     _pins: Pins
+    _hints: Hints
     _status: NodeStatus
     _history: EventLog
     _curves: Curves
@@ -168,6 +170,10 @@ class Operations:
         pinned = await self._pins.pin(wish, _checked_timeout(timeout_s))
         outcomes = [pinned.outcome(digest) for digest in digests]
         return {"outcomes": outcomes, "why_not": pinned.text}
+
+    async def hint(self, envelope: bytes) -> Mapping[str, Any]:
+        outcomes = await self._hints.take(envelope, wait=True)
+        return {"outcomes": [outcome.document() for outcome in outcomes]}
 
     async def move(
         self, namespace: str, keys: list[bytes], to: str, timeout_s: float

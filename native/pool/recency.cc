@@ -243,9 +243,9 @@ void Recency::hinted(uint32_t id, uint32_t before, uint32_t now_ms) {
 }
 
 void Recency::first_to_go(uint32_t id) {
-  auto& in_namespace = namespace_of(id).list_of(slots_[id]);
-  in_namespace.remove(slots_.data(), id);
-  in_namespace.push_coldest(slots_.data(), id);
+  removed(id);
+  slots_[id].reused = false;  // of equally cold pages, those that were not used again go first
+  namespace_of(id).once.push_coldest(slots_.data(), id);
   taken(id);
 }
 

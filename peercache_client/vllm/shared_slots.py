@@ -93,6 +93,12 @@ class SharedSlots:
             cancel=cancel,
         )
 
+    def hint(self, envelope: bytes, keys: Sequence[bytes]) -> None:
+        """Hands an envelope of hints on, with the pages of the request that it came with. TypeError
+        or ValueError for an envelope that no daemon would take."""
+        if (attached := self._attach()) is not None:
+            attached.client.hint(envelope, keys)
+
     def store(
         self, keys: Sequence[bytes], slots: Sequence[int], parent: bytes | None
     ) -> list[Status]:

@@ -27,6 +27,7 @@ from vllm.version import __version__ as vllm_version
 
 from peercache_client import _ipc, memory
 from peercache_client.rate_limited_log import RateLimitedLog, never_raises
+from peercache_client.vllm.hints import Hints
 from peercache_client.vllm.identity import make_engine_namespace
 from peercache_client.vllm.lookups import Lookups
 from peercache_client.vllm.mover import Outcome, Transfer, make_mover
@@ -114,6 +115,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         self._lookups = Lookups(
             tier_type, self._slots, page_tokens, self._worth, self._settings.wait_s
         )
+        self._hints = Hints(self._slots.hint)
         self._loads = make_mover("peercache-load", _LOAD_THREADS, self._slots.load)
         self._stores = make_mover("peercache-store", _STORE_THREADS, self._slots.store)
 
@@ -132,17 +134,20 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
 
     def on_new_request(self, req_context: Any) -> Any:
         self._requests[req_context.req_id] = _Request()
+        self._hints.begin(req_context)
         return RequestOffloadingContext()
 
     @never_raises(lambda *_: None)
     def on_request_finished(self, req_context: Any) -> None:
         self._requests.pop(req_context.req_id, None)
         self._lookups.cleanup(req_context.req_id)
+        self._hints.end(req_context.req_id)
 
     @never_raises(lambda *_: None)
     def on_schedule_end(self, context: Any) -> None:
-        """Sends this step's lookups to the daemon."""
+        """Sends this step's lookups and hints to the daemon."""
         self._lookups.flush()
+        self._hints.flush()
         for req_id in (*context.new_req_ids, *context.preempted_req_ids):
             if (request := self._requests.get(req_id)) is not None:
                 request.loaded.clear()
@@ -157,6 +162,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         the same request has loaded before, and the request would wait for ever. So a request loads
         no more chunks than there are slots, and none of them twice, until vLLM has scheduled it.
         """
+        self._hints.asked(req_context.req_id, key)
         if self._settings.stores_only:
             return LookupResult.MISS
         found = self._lookups.lookup(key, req_context)
@@ -250,6 +256,7 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         """Stored pages stay in the cache. RuntimeError if the daemon hangs in the middle of a
         transfer: vLLM then leaves its memory alone."""
         self._lookups.shutdown()
+        self._hints.close(time.monotonic())  # they write nothing
         limit_s = self._settings.timeout_s + _SHUTDOWN_SLACK_S
         ended = [tasks.close(time.monotonic() + limit_s) for tasks in (self._loads, self._stores)]
         if not all(ended):

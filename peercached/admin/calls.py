@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from peercached.admin.curves import Curves
 from peercached.admin.effective import EffectiveConfig
 from peercached.admin.events import Events
+from peercached.admin.hints import HintOutcomes
 from peercached.admin.pages import Pages
 from peercached.admin.process import Process
 from peercached.admin.ring import Ring
@@ -46,6 +47,7 @@ _DOCUMENTS: dict[str, type[BaseModel]] = {
     "Process": Process,
     "Trace": Trace,
     "Pages": Pages,
+    "Hint": HintOutcomes,
 }
 
 

@@ -19,6 +19,7 @@ from peercached.admin import NODE_KEY, VERSION_KEY
 from peercached.admin.calls import CALLS, SERVICE
 from peercached.admin.effective import EffectiveConfig
 from peercached.admin.events import Events
+from peercached.admin.hints import HintOutcomes
 from peercached.admin.pages import Pages
 from peercached.admin.process import Process
 from peercached.admin.ring import Ring
@@ -132,6 +133,10 @@ class AdminClient:
     def pages(self, order: str, limit: int, namespace: str = "") -> Pages:
         """Pages of the node's pool, of one namespace or of all: "hot", or "pinned"."""
         return self._read(Pages, "Pages", order=order, limit=limit, namespace=namespace)
+
+    def hint(self, envelope: bytes) -> HintOutcomes:
+        """Hands an envelope of hints to the node, and waits for its actions."""
+        return self._read(HintOutcomes, "Hint", envelope=envelope)
 
     def pin(
         self,

@@ -646,7 +646,7 @@ class Routers(Part):
 
     port: int = 0  # 0: it is off
     connections: int = 0
-    unauthenticated: int = 0  # calls without the token
+    unauthenticated: int = 0  # calls without the token, at POST /api/v1/hints, too
     malformed: int = 0  # calls
     shut: int = 0  # connections that made no call with the token
 

@@ -33,6 +33,8 @@ _COMMANDS = {
     "put": "Sets the page of KEY to the content of FILE (- for standard input).",
     "exists": "Says for each of KEYS whether some node has it (exit code 0 if all are present).",
     "remove": "Removes KEYS from all nodes (exit code 1 if one of them was not there).",
+    "hints": "The hints of routers and engines: actions by outcome, budgets, and the last "
+    "refusals.",
     "pages": "The hot or the pinned pages of this node's pool, and the nodes that hold them.",
     "pin": "Keeps KEYS from eviction for a while, at a node that holds them or here.",
     "unpin": "Ends the pins of KEYS at all nodes that hold them.",

@@ -60,8 +60,8 @@ WORKERS = 4
 MOVE_S = 30.0
 # For one that steers pages where they are.
 STEER_S = 5.0
-# For a caller that waits for actions to end.
-WAIT_S = 15.0
+# For a caller that waits for actions to end: less than the timeout of peercachectl.
+WAIT_S = 4.0
 REFUSALS_SHOWN_MAX = 16
 
 _MOVES = frozenset({FETCH, PREFETCH, SHARE})

@@ -13,6 +13,7 @@ from peercached.metrics import (
     directory,
     disk,
     gpus,
+    hints,
     kv_events,
     latency,
     node,
@@ -40,6 +41,7 @@ PARTS = {
     "GPUs": gpus,
     "Events of pages": kv_events,
     "Security": security,
+    "Hints and routers": hints,
 }
 
 

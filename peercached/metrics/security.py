@@ -53,6 +53,8 @@ def families(status: Status) -> Iterator[Metric]:
             ("data_port", "no_token"): data_port.unauthorised,
             ("data_port", "late_hello"): data_port.late_hellos,
             ("data_port", "crowd"): data_port.crowded,
+            ("router_port", "no_token"): status.routers.unauthenticated,
+            ("router_port", "no_call"): status.routers.shut,
             ("socket", "wrong_user"): socket.forbidden,
             ("socket", "late_hello"): socket.late_hellos,
             ("socket", "crowd"): socket.crowded,

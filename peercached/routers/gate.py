@@ -37,7 +37,6 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         catcher = _Catcher()
         router_pb2_grpc.add_RouterServicer_to_server(servicer, catcher)  # type: ignore[no-untyped-call]
         self._handlers = {name: self._checked(one) for name, one in catcher.handlers.items()}
-        self.unauthenticated = 0
 
     def service(self, handler_call_details: Any) -> Any:
         handler = self._handlers.get(handler_call_details.method)
@@ -47,7 +46,6 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         why = self._tokens.why_not(headers.get(HEADER), self._secret.cluster)
         if not why:
             return handler
-        self.unauthenticated += 1
         return self._refusal(why)
 
     def _checked(self, handler: Any) -> Any:

@@ -50,10 +50,11 @@ class RouterServer(Component):
     ) -> None:
         self._limits = ConnectionLimits(tls, DOOR.name)
         self._refusals = Refusals()
-        self._gate = Gate(servicer, secret, tokens, self._limits, self._refusals)
+        gate = Gate(servicer, secret, tokens, self._limits, self._refusals)
         door = replace(DOOR, client_certificates=not secret.keeps_strangers_out)
-        self._listener = Listener(door, self._gate, self._limits, tls)
+        self._listener = Listener(door, gate, self._limits, tls)
         self._secret = secret
+        self._tokens = tokens
         self._tls = tls
         self._news = news
         self._watches_files = not clustered  # else the meta port's server does
@@ -76,7 +77,7 @@ class RouterServer(Component):
             "routers": {
                 "port": self._port,
                 "connections": connections if self._port else 0,
-                "unauthenticated": self._gate.unauthenticated,
+                "unauthenticated": self._tokens.refused,
                 "malformed": self._refusals.malformed,
                 "shut": self._limits.shut_unproven + self._limits.shut_crowd,
             }

@@ -31,6 +31,7 @@ class Tokens:
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}  # by secret; deriving one takes microseconds
+        self.refused = 0
 
     def why_not(self, authorization: str | None, cluster: ClusterSecret) -> str:
         """Why this header is refused, for people; empty: it is admitted. A cluster without a
@@ -39,6 +40,7 @@ class Tokens:
         if not all(accepted):
             return ""
         if not authorization:
+            self.refused += 1
             return (
                 f"this call has no header `{HEADER}: {SCHEME}TOKEN`: `peercachectl router-token` "
                 "prints the token"
@@ -48,6 +50,7 @@ class Tokens:
         expected = [(SCHEME + token).encode() for token in self._known.values()]
         if sum(hmac.compare_digest(given, one) for one in expected):  # compares with all of them
             return ""
+        self.refused += 1
         return (
             f"the token in `{HEADER}` is not of this cluster's secret: `peercachectl router-token` "
             "prints the right one"

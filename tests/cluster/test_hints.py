@@ -11,15 +11,15 @@ import pytest
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
 from harness.disks import disk_options
-from peercache_client import Status
-from harness.secret_file import secret_file
-from peercached.routers.token import token_of
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
+from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercache_bench.process import free_port
+from peercache_client import Status
 from peercached.admin.client import AdminClient
+from peercached.routers.token import token_of
 
 PAGE = 256 << 10
 POOL = "32MiB"  # 128 pages less headers
@@ -133,7 +133,7 @@ def test_prefetch_and_share_bring_copies_to_the_node_that_they_name(
     make_cluster: MakeCluster,
 ) -> None:
     cluster = hinting(make_cluster)
-    a, b, c = cluster.daemons
+    a, b, _ = cluster.daemons
     keys = keys_of("prompt", 8)
     assert all(a.attach(page_bytes=PAGE).set(keys))
     assert outcome(b, action("prefetch", keys, node="c"))[:2] == ("accepted", 8)

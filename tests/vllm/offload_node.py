@@ -119,9 +119,10 @@ class OffloadNode:
 
     # --- the life of a request ---------------------------------------------------------------
 
-    def begin(self, keys: Sequence[Any], req_id: str = "") -> Any:
+    def begin(self, keys: Sequence[Any], req_id: str = "", **options: Any) -> Any:
+        """`options`: of the ReqContext."""
         self._requests += 1
-        request = ReqContext(req_id or f"request-{self._requests}")
+        request = ReqContext(req_id or f"request-{self._requests}", **options)
         for number, key in enumerate(keys):
             request.set_offload_key_position(key, (number + 1) * _TOKENS_PER_BLOCK)
         self.manager.on_new_request(request)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import json
 import contextlib
+import json
 import re
 import struct
 from collections.abc import Iterator
