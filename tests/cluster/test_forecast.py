@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from bench import forecast as bench
 from harness.cluster import Cluster
 from harness.fixtures import MakeCluster
 from harness.netns import Network
@@ -94,3 +95,13 @@ def test_the_status_sums_the_judgements_of_workers(nodes: Cluster) -> None:
     found = nodes[0].status()["operations"]
     assert (found["cut_pages"], found["given_up_pages"]) == (6, 4)
     assert (found["cut_us"], found["computed_us"]) == (3_000_000, 500_000)
+
+
+@pytest.mark.slow
+@pytest.mark.netns
+def test_a_slow_holder_costs_little_more_than_no_cache(network: Network) -> None:
+    """One cell of `make bench-forecast`, for a shorter time."""
+    found = bench.measure("slow holder", 15_000, run_s=10)
+    assert found["load"]["p99_s"] > 5, "it is slow indeed"
+    assert found["given_up_pages"] > 0
+    assert bench.ratio(found) < 1.5

@@ -66,7 +66,7 @@ void LoadTimes::Load::took(uint64_t came_bytes, std::chrono::nanoseconds time, T
   times_->note(place_, {static_cast<double>(bytes_ + ahead_bytes_), us}, now);
 }
 
-// --- what is known
+// --- knowledge
 
 template <size_t kLoads>
 void LoadTimes::Last<kLoads>::add(Took took, bool slow, TimePoint now) {

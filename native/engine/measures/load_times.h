@@ -49,8 +49,8 @@ struct LoadCurve {
 
 class LoadTimes {
  public:
-  static constexpr auto kForgetMin = std::chrono::seconds(4);
-  static constexpr auto kForgetMax = std::chrono::seconds(64);
+  static constexpr auto kForgetMin = std::chrono::seconds(10);
+  static constexpr auto kForgetMax = std::chrono::seconds(80);
   // A load that takes so many times as long as others of its kind is slow.
   static constexpr double kSlow = 4;
 

@@ -42,6 +42,25 @@ TEST(Request, KeysAloneHaveNoMemoryColumns) {
   EXPECT_EQ(pages.parent_key, "");
 }
 
+TEST(Request, NewsOfForecastsAreTheEndOfExists) {
+  std::string body = pack_keys({"a", "bc"});
+  append(body, uint32_t{20});  // ms to wait
+  append(body, uint32_t{2});   // keys
+  append(body, ForecastNews{3, 4, 5'000'000'000, 6});
+  const RequestHeader header = header_of(Op::exists, body, 2, kFlagWait | kFlagForecast);
+  EXPECT_NO_THROW(check_header(header));
+  EXPECT_EQ(features_of(header), uint32_t{kFeatureWait | kFeatureForecast});
+  const PageColumns pages = parse_pages(header, bytes_of(body));
+  EXPECT_EQ(pages.wait_ms, 20u);
+  EXPECT_EQ(pages.news.given_up_pages, 4u);
+  EXPECT_EQ(pages.news.cut_us, 5'000'000'000u);
+  EXPECT_EQ(pages.keys, "abc");
+  const std::string none = pack_keys({});
+  EXPECT_THROW(parse_pages(header_of(Op::exists, none, 0, kFlagForecast), bytes_of(none)),
+               RequestError);
+  EXPECT_THROW(check_header(header_of(Op::get, body, 2, kFlagForecast)), RequestError);
+}
+
 TEST(Request, HoldTimeAndPageFollowTheKeysOfExists) {
   std::string body = pack_keys({"a", "bc"});
   const uint32_t hold_ms = 700, page = 64 | 160 << 16;

@@ -56,7 +56,9 @@ DOCUMENT = {
                     "demand": {"asked": 1000, "found": {"pool": 89}, "evicted": {"2x": 200}}}],
     "namespaces_open": 3,
     "followers": [{"node_id": "b", "state": "scan", "behind": 2}],
-    "operations": {"get": {"ok": 10, "absent": 2}, "set": {"ok": 0}, "stale_retries": 1},
+    "operations": {"get": {"ok": 10, "absent": 2}, "set": {"ok": 0}, "stale_retries": 1,
+                   "cut_pages": 64, "cut_us": 90_000_000, "computed_us": 3_000_000,
+                   "given_up_pages": 2},
 }  # fmt: skip
 LOCATED = {
     "namespace": "default", "namespace_id": bytes(16), "epoch": 1, "digest": b"\xab" * 16,
@@ -111,6 +113,7 @@ def test_status_starts_with_health_findings_and_remedies(ctl: Bench) -> None:
         "a at 10.0.0.1:31998", "up 1 h 2 min", "2 nodes in view 9, kept by b, 1 suspect",
         "512 MiB of 1 GiB used (50.0 %), 12,345 pages, 7 evicted", "3 refused: full",
         "12 pages: 10 ok, 2 absent", "stale retries 1",
+        "forecasts  64 pages computed instead: 1 min 30 s to load, 3 s to compute, 2 pages given",
         "b: 10 pages, 2 MiB on 4 channels (tcp), 1 error",
         "8.9 % of 1,000 keys looked for (found: 80 pool, 9 peer), 28.9 % with 2x the pool, ",
         "5,696 tokens saved",

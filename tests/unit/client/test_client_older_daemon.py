@@ -10,6 +10,7 @@ from harness.ipc_stand_in import IpcStandIn
 from harness.waiting import eventually
 
 from peercache_client import Client, Status, notes, wire
+from peercache_client.wire import Flag
 
 SPANS, PINS, TOOK = 1, 2, 4  # features
 
@@ -32,6 +33,16 @@ def test_an_older_daemon_gets_no_pins(
     assert client.get("a", 4) == b"page"
     assert daemon.attachments_made == 1
     assert daemon.connections == 1, "it goes on with the same connection"
+
+
+def test_an_older_daemon_is_asked_for_presence_without_a_forecast(
+    client: Client, daemon: IpcStandIn
+) -> None:
+    assert client.set("a", b"page")
+    for every in (False, True):
+        assert client.forecast(["a", "b"], every=every) == ([True, False], [], [])
+    assert not any(request.flags & Flag.forecast for request in daemon.requests)
+    assert daemon.connections == 1
 
 
 def test_a_daemon_that_names_pins_gets_them(client: Client, daemon: IpcStandIn) -> None:

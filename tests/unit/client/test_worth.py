@@ -1,4 +1,4 @@
-"""Which pages an engine loads, and when it gives a load up."""
+"""Pages that an engine loads, and loads that it gives up."""
 
 import pytest
 
