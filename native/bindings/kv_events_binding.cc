@@ -51,7 +51,7 @@ nb::list kv_questions(Engine& engine) {
 }
 
 void kv_answered(Engine& engine, HolderIndex holder, const nb::bytes& digests,
-              const nb::bytes& names) {
+                 const nb::bytes& names) {
   PageEvents& events = events_of(engine);
   const InPlace<Digest> asked(digests, "digests");
   const InPlace<std::byte> answer(names, "names");

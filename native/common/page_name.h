@@ -41,7 +41,8 @@ struct PageName {
   static PageName of(uint8_t kind, const std::byte* at) {
     PageName name;
     name.kind = kind;
-    if (const size_t size = name_bytes(kind); size != 0 && size <= kNameBytesMax) std::memcpy(name.bytes.data(), at, size);
+    if (const size_t size = name_bytes(kind); size != 0 && size <= kNameBytesMax)
+      std::memcpy(name.bytes.data(), at, size);
     return name;
   }
   // Every engine's decoder takes an integer, and SGLang's takes nothing else.

@@ -195,9 +195,7 @@ void Picture::change(Shard& shard, SlotNumber slot, const RecordRow& row) {
     return;
   }
   at->generation = row.generation;
-  at->tier = gone                                       ? Tier::none
-             : (row.flags & kRecordResident) != 0 ? Tier::pool
-                                                        : Tier::disk;
+  at->tier = gone ? Tier::none : (row.flags & kRecordResident) != 0 ? Tier::pool : Tier::disk;
   mark(shard, row.digest, page);
 }
 
@@ -258,8 +256,8 @@ struct Picture::Sweep {
   }
 };
 
-void Picture::look_at_slots(std::span<const LiveNode> live, TimePoint now,
-                            Clock::duration patience, Sweep& sweep) {
+void Picture::look_at_slots(std::span<const LiveNode> live, TimePoint now, Clock::duration patience,
+                            Sweep& sweep) {
   std::unordered_map<HolderIndex, const LiveNode*> by_holder;
   for (const LiveNode& node : live) by_holder.emplace(node.holder, &node);
   std::lock_guard lock(slots_mutex_);
@@ -396,8 +394,9 @@ void Picture::tell(const Digest& digest, Page& page) {
     set_told(page, holding, tier);
   }
   // During a scan, a page of ours that went must not come back with a row that is older.
-  const SlotNumber buried =
-      scanning_.load(std::memory_order_acquire) ? slot_by_holder_[kSelfHolder].load() : SlotNumber{0};
+  const SlotNumber buried = scanning_.load(std::memory_order_acquire)
+                                ? slot_by_holder_[kSelfHolder].load()
+                                : SlotNumber{0};
   std::erase_if(page.holdings, [&](const Holding& one) {
     if (one.tier != Tier::none || one.told != Tier::none) return false;
     if (one.slot != buried) return true;
@@ -429,8 +428,7 @@ void Picture::identify_own() {
   if (digests.empty()) return;
   std::vector<NamespaceOf> found(digests.size());
   identify_(digests, found);
-  for (size_t i = 0; i < digests.size(); ++i)
-    learn(digests[i], found[i], {}, 0, /*is_last=*/true);
+  for (size_t i = 0; i < digests.size(); ++i) learn(digests[i], found[i], {}, 0, /*is_last=*/true);
 }
 
 void Picture::learn(const Digest& digest, const NamespaceOf& ns, const PageName& name,
@@ -555,7 +553,8 @@ void Picture::answered(HolderIndex holder, std::span<const Digest> asked,
   std::vector<Learnt> learnt;
   AnswerReader reader(answer);
   const auto count = reader.take<uint32_t>();
-  if (count > asked.size()) throw std::invalid_argument("the answer has more namespaces than names");
+  if (count > asked.size())
+    throw std::invalid_argument("the answer has more namespaces than names");
   for (uint32_t i = 0; i < count; ++i) {
     NamespaceOf& ns = namespaces.emplace_back();
     ns.id = reader.take<Digest>();

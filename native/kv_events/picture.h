@@ -1,5 +1,5 @@
-// Which node has which page in its pool or on its disk, as subscribers of the events have been told,
-// and as it is. drain() tells the difference.
+// Which node has which page in its pool or on its disk, as subscribers of the events have been
+// told, and as it is. drain() tells the difference.
 //
 //   records of holders ──▶ changed()  ┐
 //   sets of workers    ──▶ named()    ├──▶ page: name, holdings ──▶ drain() ──▶ batches
@@ -71,8 +71,7 @@ struct PictureStats {
 class Picture {
  public:
   // Finds the namespaces of pages that are here, by place. Those of pages that are not stay empty.
-  using Identify =
-      std::function<void(std::span<const Digest> digests, std::span<NamespaceOf> out)>;
+  using Identify = std::function<void(std::span<const Digest> digests, std::span<NamespaceOf> out)>;
 
   explicit Picture(Identify identify);
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import pytest
+import zmq
 from harness.cluster import Cluster, Daemon
+from harness.ctl import ctl
+from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
-from harness.kv_subscriber import Subscriber
+from harness.kv_subscriber import END, Place, Subscriber
 from harness.pages import Pages, keys_of
+from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercache_bench.process import free_port
+from peercache_client.page_names import UNTOLD, PageHash
+from peercached.admin.client import AdminClient
 
 PAGE = 64 << 10
 
@@ -62,6 +72,39 @@ def hears(router: Subscriber, node: str, keys: Sequence[bytes], medium: str = ""
     eventually(same, what=lambda: f"{len(keys)} pages of {node}; it has {router.known()!r:.300}")
 
 
+def agrees(
+    router: Subscriber, daemon: Daemon, keys: Sequence[bytes], namespace: str = "test"
+) -> None:
+    """Waits until the router knows exactly what `locate` finds of these keys."""
+    found: dict[Place, set[bytes | int]] = {}
+
+    def same() -> bool:
+        found.clear()
+        with AdminClient(str(daemon.admin_path)) as admin:
+            for key in keys:
+                for holder in admin.locate(namespace, key).holders:
+                    medium = "CPU" if holder.resident else "STORAGE"
+                    if not holder.suspect:
+                        place = (holder.node_id, namespace, medium)
+                        found.setdefault(place, set()).update(hashes_of([key]))
+        router.take()
+        return router.known() == found
+
+    def counts(picture: dict[Place, set[bytes | int]]) -> dict[Place, int]:
+        return {place: len(hashes) for place, hashes in picture.items()}
+
+    eventually(
+        same,
+        30,
+        what=lambda: f"the router to know {counts(found)}; it knows {counts(router.known())}",
+    )
+
+
+def kv_events(daemon: Daemon) -> dict[str, Any]:
+    told: dict[str, Any] = daemon.status()["kv_events"]
+    return told
+
+
 def test_a_router_at_one_node_hears_of_pages_of_all(make_cluster: MakeCluster) -> None:
     cluster = telling(make_cluster)
     with subscribe(cluster[0]) as router:
@@ -76,3 +119,250 @@ def test_a_router_at_one_node_hears_of_pages_of_all(make_cluster: MakeCluster) -
             cluster[2].node_id: {"REMOTE"},
         }
         assert set(router.block_sizes.values()) == {16}
+
+
+def test_pages_that_leave_the_pool_are_told_on_disk_and_then_not_at_all(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    each = [
+        one | {"kv-events-port": free_pair(), "pool-size": "8MiB", "disk_size": "32MiB"}
+        for one in disk_options(tmp_path, "ab")
+    ]
+    cluster = make_cluster(2, each=each)
+    holder, teller = cluster[1], cluster[0]
+    worker = holder.attach(page_bytes=PAGE)
+    keys = keys_of("many", 1000)  # twice the disk
+    with subscribe(teller) as router:
+        for at in range(0, len(keys), 20):
+            set_named(worker, keys[at : at + 20])
+            wait_written(holder)
+        agrees(router, teller, keys)
+        assert router.held("b", medium="STORAGE") and router.held("b", medium="CPU")
+        told = {each for hashes in router.known().values() for each in hashes}
+        assert len(told) < len(keys), "the disk was to be full"
+
+
+def test_what_was_removed_or_cleared_is_told_as_gone(make_cluster: MakeCluster) -> None:
+    cluster = telling(make_cluster)
+    keys = keys_of("page", 30)
+    workers = [daemon.attach(page_bytes=PAGE) for daemon in cluster.daemons]
+    other = cluster[1].attach(page_bytes=PAGE, namespace="other")
+    with subscribe(cluster[0]) as router:
+        for place, worker in enumerate(workers):
+            set_named(worker, keys[10 * place : 10 * place + 10])
+        set_named(other, keys[:5])
+        eventually(lambda: router.take() >= 0 and len(router.held("b", "other")) == 5)
+        assert all(workers[2].client.remove(keys[5:15]))
+        hears(router, "a", keys[:5])
+        hears(router, "b", keys[15:20])
+        assert workers[1].client.clear()
+        eventually(lambda: router.take() >= 0 and not router.held("a") | router.held("c"))
+        assert router.held("b", "other") == hashes_of(keys[:5]), "only one namespace was cleared"
+        # The same hashes again, of pages with other digests.
+        set_named(workers[1], keys[:3])
+        set_named(workers[0], keys[:3])
+        hears(router, "b", keys[:3])
+        hears(router, "a", keys[:3])
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen", "stopped"])
+def test_pages_of_a_node_that_is_away_are_gone_until_it_is_back(
+    make_cluster: MakeCluster, how: str
+) -> None:
+    cluster = telling(make_cluster)
+    teller, holder = cluster[0], cluster[2]
+    keys, more = keys_of("page", 20), keys_of("more", 10)
+    worker = holder.attach(page_bytes=PAGE)
+    with subscribe(teller) as router:
+        set_named(worker, keys)
+        hears(router, holder.node_id, keys)
+        {"killed": holder.kill, "frozen": holder.freeze, "stopped": holder.stop}[how]()
+        hears(router, holder.node_id, [])
+        set_named(cluster[1].attach(page_bytes=PAGE), more)
+        hears(router, cluster[1].node_id, more)
+        if how == "frozen":
+            holder.thaw()
+            hears(router, holder.node_id, keys)
+        else:
+            cluster.start_again(holder)
+            set_named(holder.attach(page_bytes=PAGE), more)
+            hears(router, holder.node_id, more)
+        agrees(router, teller, [*keys, *more])
+
+
+def test_a_replay_repairs_a_gap_from_what_is_kept(make_cluster: MakeCluster) -> None:
+    cluster = telling(make_cluster, 2)
+    worker = cluster[1].attach(page_bytes=PAGE)
+    keys = keys_of("page", 40)
+    with subscribe(cluster[0]) as witness, subscribe(cluster[0]) as router:
+        set_named(worker, keys[:10])
+        for each in (witness, router):
+            hears(each, "b", keys[:10])
+        router.cut()
+        for at in (10, 20):
+            set_named(worker, keys[at : at + 10])
+            hears(witness, "b", keys[: at + 10])
+        assert worker.client.remove(keys[:5])
+        hears(witness, "b", keys[5:30])
+        router.connect()
+        set_named(worker, keys[30:])
+        hears(router, "b", keys[5:])
+        assert router.gaps == 1
+        assert kv_events(cluster[0])["replays"] == 1
+        assert kv_events(cluster[0])["snapshots"] == 0
+
+
+def test_a_router_that_comes_late_gets_a_snapshot(make_cluster: MakeCluster) -> None:
+    cluster = telling(make_cluster)
+    keys = keys_of("page", 60)
+    for place, daemon in enumerate(cluster.daemons):
+        set_named(daemon.attach(page_bytes=PAGE), keys[20 * place : 20 * place + 20])
+    eventually(lambda: kv_events(cluster[0])["told"] == 60)
+    with subscribe(cluster[0]) as router:
+        assert router.repair() == ""
+        agrees(router, cluster[0], keys)
+        assert kv_events(cluster[0])["snapshots"] == 1
+        # Its numbers are below those of what comes now.
+        set_named(cluster[1].attach(page_bytes=PAGE), more := keys_of("more", 5))
+        agrees(router, cluster[0], [*keys, *more])
+        assert router.gaps == 0
+
+
+def test_after_a_restart_of_the_teller_a_gap_leads_to_a_snapshot(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = telling(make_cluster)
+    teller, holder, other = cluster.daemons
+    worker = holder.attach(page_bytes=PAGE)
+    keys = keys_of("page", 30)
+    with subscribe(teller) as router:
+        set_named(worker, keys[:20])
+        set_named(other.attach(page_bytes=PAGE), keys[20:])
+        set_named(teller.attach(page_bytes=PAGE), keys_of("lost", 5))
+        hears(router, holder.node_id, keys[:20])
+        teller.stop()
+        assert all(worker.client.remove(keys[:10]))
+        other.kill()
+        teller.start()
+        eventually(lambda: kv_events(teller)["told"] == 10, 30)
+        set_named(worker, more := keys_of("more", 5))
+        agrees(router, teller, [*keys, *more, *keys_of("lost", 5)])
+        assert router.gaps >= 1
+        # The names of pages that it did not see come: from the node that has them.
+        assert kv_events(teller)["names_asked"] >= 10
+        assert kv_events(teller)["by_digest"] == 0
+
+
+def test_each_kind_of_hash_is_told_as_it_was_given(make_cluster: MakeCluster) -> None:
+    cluster = telling(make_cluster, 2)
+    hashes: list[PageHash] = [b"x", b"y" * 32, -5, (1 << 63) + 7, 7, UNTOLD, None]
+    told = {b"x", b"y" * 32, -5, (1 << 63) + 7, 7}
+    worker = cluster[1].attach(page_bytes=PAGE)
+    keys = keys_of("page", len(hashes))
+    offsets = [i * PAGE for i in range(len(keys))]
+    with subscribe(cluster[0]) as router:
+        assert all(worker.client.batch_set(keys, worker.region, offsets, PAGE, hashes=hashes))
+        eventually(lambda: router.take() >= 0 and len(router.held("b")) == len(hashes) - 1)
+        [digest] = router.held("b") - told
+        with AdminClient(str(cluster[0].admin_path)) as admin:
+            located = admin.locate("test", keys[-1])
+        # The first 8 bytes of the digest, as every engine's decoder takes them.
+        assert digest == int.from_bytes(bytes.fromhex(located.digest)[:8], "little", signed=True)
+
+
+def test_a_page_keeps_its_name_at_a_node_that_it_moves_to(make_cluster: MakeCluster) -> None:
+    cluster = telling(make_cluster)
+    keys = keys_of("page", 10)
+    set_named(cluster[1].attach(page_bytes=PAGE), keys)
+    with subscribe(cluster[0]) as router:
+        router.repair()
+        hears(router, "b", keys)
+        with AdminClient(str(cluster[1].admin_path)) as admin:
+            admin.move("test", keys, "c")
+        hears(router, "c", keys)
+        hears(router, "b", [])
+    cluster[0].stop()
+    cluster[1].stop()
+    cluster[0].start()
+    with subscribe(cluster[0]) as router:
+        eventually(lambda: router.repair() == "" and router.held("c") == hashes_of(keys), 30)
+
+
+def test_a_node_may_tell_its_own_pages_only(make_cluster: MakeCluster) -> None:
+    cluster = telling(make_cluster, 2, kv_events_of="own")
+    keys = keys_of("page", 10)
+    with subscribe(cluster[0]) as router:
+        set_named(cluster[1].attach(page_bytes=PAGE), keys)
+        set_named(cluster[0].attach(page_bytes=PAGE), mine := keys_of("mine", 10))
+        hears(router, "a", mine)
+        assert not router.held("b")
+    assert kv_events(cluster[0])["of"] == "own"
+    assert "events_of_own_pages" not in cluster[0].codes()
+
+
+def test_requests_that_make_no_sense_are_answered_with_the_reason(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = telling(make_cluster, 1)
+    with subscribe(cluster[0]) as router:
+        future = int(kv_events(cluster[0])["next_number"], 16) + 1000
+        [(reason, seq, payload)] = router.replay(future)
+        assert (seq, payload) == (END, b"")
+        assert reason.startswith(b"no such batch yet: "), reason
+        for frames in ([b"", b"short"], [b"x", bytes(8)], [b"", bytes(8), b"more"], [b""]):
+            reason = router.ask(frames)
+            assert reason == b"a request is an empty frame and a number of 8 bytes", frames
+        assert kv_events(cluster[0])["replays_refused"] == 5
+        # A frame beyond the limit ends the connection.
+        router.send([b"", bytes(100_000)])
+        set_named(cluster[0].attach(page_bytes=PAGE), keys_of("page", 5))
+        hears(router, "a", keys_of("page", 5))
+
+
+def test_only_the_keys_of_the_cluster_open_the_ports(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    secret = secret_file(tmp_path, b"a secret of the whole cluster")
+    cluster = telling(make_cluster, 2, cluster_secret_file=secret)
+    keys = keys_of("page", 10)
+    shown = json.loads(ctl(cluster[0], "kv-events", "--keys", secret, "--json").stdout)
+    server, public, private = (
+        shown[name] for name in ("server_key", "client_public_key", "client_secret_key")
+    )
+    assert shown["auth"] == "curve"
+    assert private not in ctl(cluster[0], "kv-events").stdout
+    stranger, stranger_secret = (key.decode() for key in zmq.curve_keypair())
+    with (
+        subscribe(cluster[0], keys=(server, public, private)) as router,
+        subscribe(cluster[0]) as plain,
+        subscribe(cluster[0], keys=(server, stranger, stranger_secret)) as other,
+    ):
+        worker = cluster[1].attach(page_bytes=PAGE)
+        set_named(worker, keys)
+        hears(router, "b", keys)
+        assert router.repair() == "" and router.held("b") == hashes_of(keys)
+        assert plain.take() == other.take() == 0
+        for refused in (plain, other):
+            assert not refused.answers(wait_ms=300), "a replay without a key"
+        counted = kv_events(cluster[0])
+        assert counted["subscribers"] == 1
+        assert counted["handshakes_refused"] >= 2
+
+
+def test_a_subscriber_that_takes_nothing_costs_the_others_nothing(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = telling(make_cluster, 1)
+    worker = cluster[0].attach(page_bytes=4096, room_pages=2000)
+    with subscribe(cluster[0], behind=1) as idle, subscribe(cluster[0]) as router:
+        for turn in range(40):
+            set_named(worker, keys_of(f"turn {turn}", 2000))
+        expected = {h for turn in range(40) for h in hashes_of(keys_of(f"turn {turn}", 2000))}
+        eventually(lambda: router.take() >= 0 and len(router.held("a")) >= 10_000)
+        told = kv_events(cluster[0])["told"]
+        eventually(lambda: router.take() >= 0 and len(router.held("a")) == told)
+        assert router.held("a") <= expected and router.gaps == 0
+        # When it reads again it sees the gap, and what it missed comes.
+        eventually(lambda: idle.take() >= 0 and idle.held("a") == router.held("a"))
+        idle.repair()
+        assert idle.held("a") == router.held("a")

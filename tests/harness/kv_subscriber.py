@@ -72,13 +72,13 @@ class Subscriber:
         self.bytes = 0
         self.repairs = 0
         self.times: list[float] = []
+        self._events_at = f"tcp://{host}:{port}"
         self.socket = self._open(zmq.SUB, keys)
         self.socket.setsockopt(zmq.RCVHWM, behind)
         self.socket.setsockopt(zmq.SUBSCRIBE, topic)
-        self.socket.connect(f"tcp://{host}:{port}")
-        self._keys = keys
-        self._replay_at = f"tcp://{host}:{port + 1}"
-        self._replay = self._connect_replay()
+        self.connect()
+        self._replay = self._open(zmq.DEALER, keys)
+        self._replay.connect(f"tcp://{host}:{port + 1}")
 
     def _open(self, kind: int, keys: tuple[str, str, str] | None) -> Any:
         socket = self._context.socket(kind)
@@ -90,10 +90,12 @@ class Subscriber:
             socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
         return socket
 
-    def _connect_replay(self) -> Any:
-        socket = self._open(zmq.DEALER, self._keys)
-        socket.connect(self._replay_at)
-        return socket
+    def connect(self) -> None:
+        self.socket.connect(self._events_at)
+
+    def cut(self) -> None:
+        """Loses what comes until `connect`."""
+        self.socket.disconnect(self._events_at)
 
     def close(self) -> None:
         self._context.destroy(linger=0)
@@ -141,6 +143,23 @@ class Subscriber:
             yield topic, seq, payload
             if seq == END:
                 return
+
+    def send(self, frames: list[bytes]) -> None:
+        """A request for a replay, which may be malformed."""
+        self._replay.send_multipart(frames)
+
+    def ask(self, frames: list[bytes]) -> bytes:
+        """Sends it, and returns the reason of the refusal."""
+        self.send(frames)
+        assert self._replay.poll(WAIT_MS), f"no answer to {frames!r:.80}"
+        _, reason, number, _ = self._replay.recv_multipart()
+        assert int.from_bytes(number, "big", signed=True) == END
+        return bytes(reason)
+
+    def answers(self, wait_ms: int) -> bool:
+        """Whether a request for a replay is answered."""
+        self.send([b"", bytes(8)])
+        return bool(self._replay.poll(wait_ms))
 
     def _apply(self, topic: bytes, payload: bytes) -> None:
         self.batches += 1

@@ -18,12 +18,11 @@ double unix_time() {
 }  // namespace
 
 PageEvents::PageEvents(const Parts& parts, bool all)
-    : parts_(parts), all_(all), picture_([this](auto digests, auto found) {
-        identify(digests, found);
-      }) {
-  parts_.storage.on_epoch([this](const Digest& id, uint64_t epoch) {
-    picture_.epoch_raised(id, epoch);
-  });
+    : parts_(parts),
+      all_(all),
+      picture_([this](auto digests, auto found) { identify(digests, found); }) {
+  parts_.storage.on_epoch(
+      [this](const Digest& id, uint64_t epoch) { picture_.epoch_raised(id, epoch); });
   for (const auto& [id, epoch] : parts_.storage.namespaces().epochs())
     picture_.epoch_raised(id, epoch);
   parts_.publisher.tell(&picture_);
