@@ -33,6 +33,7 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import (
 from sglang.srt.runtime_context import get_parallel, get_serving
 
 from peercache_client import Client
+from peercache_client.hint_queue import HintQueue
 from peercache_client.identity import Topology, make_namespace
 from peercache_client.rate_limited_log import RateLimitedLog, never_raises
 from peercache_client.sglang import hits
@@ -44,6 +45,7 @@ from peercache_client.sglang.in_order import InOrder
 from peercache_client.sglang.layer_broadcast import LayerBroadcast
 from peercache_client.sglang.linker_settings import LinkerSettings
 from peercache_client.sglang.loaded_pages import LoadedPages
+from peercache_client.sglang.page_forms import keys_of
 from peercache_client.sglang.query import Asked, leading_pages, present_pages
 from peercache_client.worth import Worth
 
@@ -125,6 +127,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
         )
         if PoolName.MAMBA in self.pools:
             params.req_to_token_pool.register_layer_transfer_counter(self.layer_done_counter)
+        self._hints = HintQueue(self._client.hint)
         self._queued: dict[str, list[PoolTransfer]] = {}
         self._closed = False
         self._just_loaded = LoadedPages()
@@ -171,6 +174,12 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             for each, of_pool in zip(wanted, present, strict=True)
         ]
         return hits.restorable_lengths(kv_pages, verdicts)
+
+    @never_raises(lambda *_: None)
+    def hint(self, envelope: Any, keys: Sequence[str]) -> None:
+        """As PeerCacheStorage.hint."""
+        form = self._forms.get(PoolName.KV)
+        self._hints.submit(envelope, [] if form is None else list(keys_of(form, keys)))
 
     # --- loads -----------------------------------------------------------------------------
 
@@ -334,6 +343,7 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
             thread.close()
         for pages in dict.fromkeys((self._loads, self._stores)):
             pages.close()
+        self._hints.close(time.monotonic())
         self._client.close()
         if self._broadcast is not None:
             self._broadcast.close()

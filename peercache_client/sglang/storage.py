@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,12 +19,13 @@ from sglang.srt.mem_cache.hicache_storage import (
 from sglang.srt.observability.metrics_collector import StorageMetrics
 
 from peercache_client import Client
+from peercache_client.hint_queue import HintQueue
 from peercache_client.identity import Topology, make_namespace
 from peercache_client.rate_limited_log import RateLimitedLog, never_raises
 from peercache_client.sglang import hits, pools
 from peercache_client.sglang.flat_pages import FlatPages
 from peercache_client.sglang.mover import Mover, Pages
-from peercache_client.sglang.page_forms import PageForm
+from peercache_client.sglang.page_forms import PageForm, keys_of
 from peercache_client.sglang.placement import Sharing
 from peercache_client.sglang.query import Asked, leading_pages, present_pages
 from peercache_client.sglang.settings import Settings
@@ -68,6 +70,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             silence_timeout_s=None,
         )
         self._sharing = Sharing(self._client, settings.allocator)
+        self._hints = HintQueue(self._client.hint)
         # The tokens of a page are known when SGLang registers its pool.
         self._worth = Worth(0, settings.prefill_tokens_per_s, settings.give_up_factor)
         self._mover = Mover(
@@ -117,6 +120,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         if self._stores_only or PoolName.KV not in self._forms:
             return 0
         form = self._forms[PoolName.KV]
+        self._hint_of(extra_info, keys)
         return leading_pages(
             self._client,
             Asked(form, keys),
@@ -148,6 +152,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
             lengths = list(range(1, pages + 1))
             return PoolTransferResult(pages, {PoolName.KV: pages} if pages else {}, lengths)
         form = self._forms[PoolName.KV]
+        self._hint_of(extra_info, keys)
         asked = [Asked(form, keys)]
         for transfer in transfers:
             asked.append(Asked(self._forms[transfer.name], hits.keys_to_ask(transfer, keys)))
@@ -166,6 +171,23 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
                 reach[transfer.name] = verdict.pages
         lengths = hits.restorable_lengths(kv_pages, verdicts)
         return PoolTransferResult(lengths[-1] if lengths else 0, reach, lengths)
+
+    # --- hints -----------------------------------------------------------------------------
+
+    @never_raises(lambda *_: None)
+    def hint(self, envelope: Any, keys: Sequence[str]) -> None:
+        """Hands a request's envelope of hints to the daemon, which executes it. Its actions are
+        about these page hashes, unless they name pages. Never waits."""
+        form = self._forms.get(PoolName.KV)
+        self._hints.submit(envelope, [] if form is None else list(keys_of(form, keys)))
+
+    def _hint_of(self, extra_info: HiCacheStorageExtraInfo | None, keys: Sequence[str]) -> None:
+        """SGLang 0.5.23 has `kv_hints` on a request, but gives the storage none. This is the place
+        where it could: docs/sglang.md."""
+        envelope = ((extra_info and extra_info.extra_info) or {}).get("kv_hints")
+        if envelope is not None:
+            before = (extra_info and extra_info.prefix_keys) or []
+            self.hint(envelope, [*before, *keys])
 
     # --- pages in place --------------------------------------------------------------------
 
@@ -298,6 +320,7 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
     @never_raises(lambda *_: None)
     def close(self) -> None:
         """Later calls are misses. Stored pages stay in the cache."""
+        self._hints.close(time.monotonic())
         self._client.close()
 
 

@@ -6,30 +6,18 @@ prompt, unless they name pages. The daemon executes them; a hint never delays or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
-from peercache_client.rate_limited_log import RateLimitedLog
-from peercache_client.tasks import Tasks
-
-# Envelopes that wait for the daemon. More are dropped: a late hint is worth nothing.
-_WAITING_MAX: Final = 256
-
-Send = Callable[[bytes, Sequence[bytes]], object]
+from peercache_client.hint_queue import HintQueue, Send
 
 
 class Hints:
     """All methods are for the scheduler's thread. None waits."""
 
     def __init__(self, send: Send) -> None:
-        """`send`: hands an envelope on, with the keys of the request's chunks; it may wait."""
-        self._send = send
-        self._log_rarely = RateLimitedLog()
+        self._queue = HintQueue(send)
         # By request: its context, and the chunks that vLLM has asked for, in order.
         self._waiting: dict[str, tuple[Any, dict[bytes, None]]] = {}
-        self._tasks: Tasks[tuple[Any, list[bytes]], None] | None = None
 
     def begin(self, req_context: Any) -> None:
         if getattr(req_context, "kv_hints", None) is not None:  # since vllm 0.32
@@ -50,24 +38,13 @@ class Hints:
         has all in its own memory: then they are about all chunks of the request."""
         if (found := self._waiting.pop(req_id, None)) is None:
             return
-        if self._tasks is None:
-            self._tasks = Tasks("peercache-hint", 1, self._hand_on, lambda _: None)
-        self._tasks.take_all()
-        if self._tasks.unfinished >= _WAITING_MAX:
-            self._log_rarely.say("full", f"dropped hints: {_WAITING_MAX} wait for the daemon")
-            return
         req_context, keys = found
         positions = req_context._offload_key_positions
         chunks = list(keys) or sorted(positions, key=positions.__getitem__)
-        self._tasks.submit((req_context.kv_hints, chunks))
+        self._queue.submit(req_context.kv_hints, chunks)
 
-    def _hand_on(self, hints: tuple[Any, list[bytes]]) -> None:
-        envelope, keys = hints
-        try:
-            self._send(msgspec.json.encode(envelope), keys)
-        except (TypeError, ValueError) as error:  # it is too large, or no JSON
-            self._log_rarely.say("refused", f"hints were not handed on: {error}")
+    def wait_idle(self) -> None:
+        self._queue.wait_idle()
 
     def close(self, end_s: float) -> None:
-        if self._tasks is not None:
-            self._tasks.close(end_s)
+        self._queue.close(end_s)

@@ -16,6 +16,7 @@ from peercache_client.forecast import Forecast
 from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.region import Region, RegionIndex
 from peercache_client.vllm.settings import Settings
+from peercache_client.wire import Key
 from peercache_client.worth import Worth
 
 _LOOKUP_TIMEOUT_S: Final = 1.0
@@ -93,7 +94,7 @@ class SharedSlots:
             cancel=cancel,
         )
 
-    def hint(self, envelope: bytes, keys: Sequence[bytes]) -> None:
+    def hint(self, envelope: bytes, keys: Sequence[Key]) -> None:
         """Hands an envelope of hints on, with the pages of the request that it came with. TypeError
         or ValueError for an envelope that no daemon would take."""
         if (attached := self._attach()) is not None:

@@ -3,7 +3,7 @@
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def action(kind: str, keys: Sequence[bytes], **payload: Any) -> dict[str, Any]:
 
 
 def post(
-    daemon: Daemon, body: bytes, *, wait: bool = True, **headers: str
+    daemon: Daemon, body: bytes, headers: Mapping[str, str] = {}, *, wait: bool = True
 ) -> tuple[int, dict[str, Any]]:
     """The status of the answer, and its document or text."""
     port = daemon.status()["node"]["metrics_port"]
@@ -309,16 +309,16 @@ def test_hints_need_the_token_where_there_is_a_secret(
     (daemon,) = cluster.daemons
     body = b'{"protocol_version": "1.0", "actions": []}'
     for headers in ({}, {"Authorization": "Bearer " + "f" * 64}, {"Authorization": "token"}):
-        status, found = post(daemon, body, **headers)
+        status, found = post(daemon, body, headers)
         assert status == 401 and "peercachectl router-token" in found["why"]
     token = token_of(SECRET)
-    status, found = post(daemon, body, Authorization=f"Bearer {token}")
+    status, found = post(daemon, body, {"Authorization": f"Bearer {token}"})
     assert (status, found["outcomes"]) == (200, [])
 
 
 def test_page_in_a_browser_cannot_send_hints(make_cluster: MakeCluster) -> None:
     (daemon,) = hinting(make_cluster, 1).daemons
-    assert post(daemon, b"{}", **{"Content-Type": "text/plain"})[0] == 415
+    assert post(daemon, b"{}", {"Content-Type": "text/plain"})[0] == 415
 
 
 def test_hint_touches_no_page_of_another_namespace(make_cluster: MakeCluster) -> None:

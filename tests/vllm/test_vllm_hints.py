@@ -57,7 +57,7 @@ def test_each_request_sends_its_hints_once(make_node: Any, nodes: Any) -> None:
         node.look_up(request, keys)
         node.step()
     node.manager.on_request_finished(request)
-    node.tier._hints._tasks.wait_idle()
+    node.tier._hints.wait_idle()
     assert counts(nodes[0], "answered")[kind] == before + 1
 
 
@@ -79,7 +79,7 @@ def test_unknown_and_malformed_hints_change_nothing_for_the_request(
         assert node.wait_found(request, keys) == 4
         node.read(request, keys)
         node.manager.on_request_finished(request)
-    node.tier._hints._tasks.wait_idle()
+    node.tier._hints.wait_idle()
     assert counts(nodes[0], "answered")["unknown", "ignored"] >= 1
     assert nodes[0].status()["hints"]["malformed"] >= 2
 
@@ -94,5 +94,5 @@ def test_hints_about_chunks_that_vllm_has_itself_are_sent_at_the_end(
     node.step()
     before = nodes[0].status()["hints"]["retained_pages"]
     node.manager.on_request_finished(request)
-    node.tier._hints._tasks.wait_idle()
+    node.tier._hints.wait_idle()
     assert nodes[0].status()["hints"]["retained_pages"] == before + 4
