@@ -1,4 +1,4 @@
-"""Hands envelopes of hints on from an engine. It has a thread, so that no request waits for a hint."""
+"""Hands envelopes of hints on from an engine, on a thread: no request waits for a hint."""
 
 from __future__ import annotations
 

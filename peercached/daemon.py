@@ -260,7 +260,7 @@ class Daemon:
             timeout_s,
         )
         budget = Budget()
-        here = Here(engine, pins, prefetch, settings, budget)
+        here = Here(engine, placement, pins, prefetch, settings, budget)
         self.hints = hints = Hints(engine, placement, pins, here, budget, failures, settings)
 
         # What workers, operators, peers and dashboards ask of this node.

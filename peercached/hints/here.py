@@ -16,9 +16,10 @@ from peercached.directory.layout import (
     is_resident,
     length_of,
 )
-from peercached.directory.placement import Node
+from peercached.directory.placement import Node, Placement
 from peercached.hints.budget import Budget
 from peercached.hints.envelope import DISK, FETCH, FIRST_TO_GO, RETAIN, SECONDS_MAX
+from peercached.membership import NodeAddress
 from peercached.peer.handover.parts import rows_in
 from peercached.peer.pins.pins import Holders, Pinned, Pins, answering, parts_of
 from peercached.peer.pins.prefetch import Prefetch
@@ -67,6 +68,7 @@ class Here:
     """Use it on the event loop's thread."""
 
     _engine: Engine
+    _placement: Placement
     _pins: Pins
     _prefetch: Prefetch
     _settings: Settings
@@ -81,8 +83,10 @@ class Here:
         config = self._settings.config
         return int(config.hint_share * config.pool_size)
 
-    async def serve(self, request: pb.HintRequest) -> pb.HintReply:
-        """A peer's call. ValueError for a malformed one, Unable if too many are under way."""
+    async def serve(self, caller: NodeAddress, request: pb.HintRequest) -> pb.HintReply:
+        """A peer's call. LookupError if the caller is not in our view, ValueError for a malformed
+        call, Unable if too many are under way."""
+        self._placement.member(caller)
         digests = bytes(request.digests)
         check_digests(digests, DIGESTS_MAX)
         if request.what not in (FETCH, RETAIN, FIRST_TO_GO, DISK):
@@ -224,7 +228,7 @@ class Here:
                 refused,
                 bytes([Status.no_space] * len(refused)),
                 f"the hints of this namespace may bring {part_bytes} bytes to "
-                f"{self._settings.config.node_id} now (its part of hint_share)",
+                f"{self._placement.own.address.node_id} now (its part of hint_share)",
             )
         return not refused
 

@@ -47,6 +47,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Promote", pb.PromoteRequest()),
         ("Adopt", pb.AdoptRequest()),
         ("PinPages", pb.PinPagesRequest()),
+        ("Hint", pb.HintRequest()),
         (
             "RaiseEpoch",
             pb.RaiseEpochRequest(epoch=pb.NamespaceEpoch(namespace_id=b"n" * 16, epoch=1)),

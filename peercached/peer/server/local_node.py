@@ -30,7 +30,7 @@ class Overview(Protocol):
 class TakesHints(Protocol):
     """Serves other nodes' hints: hints/here.py, which itself calls peers."""
 
-    async def serve(self, request: pb.HintRequest) -> pb.HintReply: ...
+    async def serve(self, caller: NodeAddress, request: pb.HintRequest) -> pb.HintReply: ...
 
 
 @dataclass(eq=False)

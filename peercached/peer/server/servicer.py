@@ -123,8 +123,8 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         return pb.PinPagesReply(statuses=statuses, why_not=why_not)
 
     async def Hint(self, request: Any, context: Any) -> Any:
-        self._session(context)
-        return await self._node.hints.serve(request)
+        caller = self._session(context).caller
+        return await self._node.hints.serve(caller, request)
 
     async def Adopt(self, request: Any, context: Any) -> Any:
         caller = self._session(context).caller

@@ -93,6 +93,27 @@ TEST(Request, TimeOfAPinFollowsItsKeysAndIsCutToTheLongestPin) {
   EXPECT_THROW(parse_pages(header_of(Op::pin, "xy", 0), bytes_of("xy")), RequestError);
 }
 
+TEST(Request, EnvelopeOfHintsFollowsItsKeysAndStaysInsideTheBody) {
+  const auto sized = [](uint32_t size) {
+    return std::string(reinterpret_cast<const char*>(&size), sizeof size);
+  };
+  const std::string keys = sized(1) + sized(2) + "abb", envelope = "{}";
+  const std::string body = keys + envelope + sized(2);
+  const RequestHeader header = header_of(Op::hint, body, 2);
+  check_header(header);
+  EXPECT_EQ(features_of(header), kFeatureHint);
+  const PageColumns pages = parse_pages(header, bytes_of(body));
+  EXPECT_EQ(pages.envelope, "{}");
+  EXPECT_EQ(pages.keys, "abb");
+  for (const uint32_t size : {0u, 1u, 3u, 14u, kEnvelopeBytesMax + 1, UINT32_MAX}) {
+    const std::string wrong = keys + envelope + sized(size);
+    EXPECT_THROW(parse_pages(header_of(Op::hint, wrong, 2), bytes_of(wrong)), RequestError) << size;
+  }
+  const std::string alone = envelope + sized(2);
+  EXPECT_EQ(parse_pages(header_of(Op::hint, alone, 0), bytes_of(alone)).envelope, "{}");
+  EXPECT_THROW(check_header(header_of(Op::hint, body, 2, kFlagParent)), RequestError);
+}
+
 TEST(Request, LayoutsHaveOneRegionForEachOfTheirRows) {
   const auto append = [](std::string& to, const auto& value) {
     to.append(reinterpret_cast<const char*>(&value), sizeof(value));
