@@ -108,8 +108,8 @@ HintAnswer hand_on_hints(ControlQueue& control, const RequestContext& context,
   digests.resize(valid);
   const std::string& name = context.ns->name();
   const HintQuestion question{static_cast<uint32_t>(name.size()), static_cast<uint32_t>(valid)};
-  const auto answer = control.ask(EventKind::hint, payload_of(question, name, digests, envelope),
-                                  context.deadline);
+  const auto answer =
+      control.ask(EventKind::hint, payload_of(question, name, digests, envelope), context.deadline);
   if (!answer || answer->empty())
     return {false, "this daemon's control plane did not answer in time"};
   return {(*answer)[0] == std::byte{0},

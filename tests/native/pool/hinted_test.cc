@@ -6,9 +6,9 @@
 namespace peercached {
 namespace {
 
-constexpr uint32_t kPage = 16 * kKiB;
-constexpr uint32_t kOwn = 1, kForeign = 2;
-constexpr uint64_t kUnbounded = UINT64_MAX;
+constexpr uint32_t kHintedPage = 16 * kKiB;
+constexpr uint32_t kHinting = 1, kOther = 2;
+constexpr uint64_t kNoBound = UINT64_MAX;
 
 class PoolHints : public PageFixture {
  protected:
@@ -17,20 +17,19 @@ class PoolHints : public PageFixture {
     for (uint64_t number : numbers) digests.push_back(digest_for(number));
     return digests;
   }
-  std::vector<KeptPage> retain(const std::vector<uint64_t>& numbers,
-                               uint64_t bytes_max = kUnbounded, uint64_t own_max = kUnbounded,
-                               uint32_t ns = kOwn) {
+  std::vector<KeptPage> retain(const std::vector<uint64_t>& numbers, uint64_t bytes_max = kNoBound,
+                               uint64_t own_max = kNoBound, uint32_t ns = kHinting) {
     std::vector<KeptPage> pages(numbers.size());
     statuses.resize(numbers.size());
     pool->retain(ns, digests_of(numbers), bytes_max, own_max, statuses, pages);
     return pages;
   }
-  void first_to_go(const std::vector<uint64_t>& numbers, uint32_t ns = kOwn) {
+  void first_to_go(const std::vector<uint64_t>& numbers, uint32_t ns = kHinting) {
     statuses.resize(numbers.size());
     pool->first_to_go(ns, digests_of(numbers), statuses);
   }
   uint64_t set_many(uint64_t first, uint64_t count) {
-    for (uint64_t i = first; i < first + count; ++i) set(i, kPage);
+    for (uint64_t i = first; i < first + count; ++i) set(i, kHintedPage);
     return first + count;
   }
 
@@ -56,7 +55,7 @@ TEST_F(PoolHints, RetainedPagesGoWhenNothingElseIsLeft) {
   std::vector<uint64_t> all;
   while (evicted_rows().empty()) {
     all.push_back(all.size());
-    set(all.back(), kPage);
+    set(all.back(), kHintedPage);
   }
   retain(all);
   set_many(1000, 300);
@@ -71,41 +70,41 @@ TEST_F(PoolHints, PinnedPageThatIsRetainedStaysWhenOthersOfItsKindGo) {
   std::vector<uint64_t> all;
   while (evicted_rows().empty()) {
     all.push_back(all.size());
-    set(all.back(), kPage);
+    set(all.back(), kHintedPage);
   }
   retain(all);
   const uint64_t last = all.back();
   EXPECT_GT(pool->evict_coldest(1).pages, 0u);  // all are parked now
   const PinnedPage page = pin(last);
-  EXPECT_GT(pool->evict_coldest(kUnbounded).pages, 0u);
+  EXPECT_GT(pool->evict_coldest(kNoBound).pages, 0u);
   EXPECT_TRUE(held(last));
   unpin(page);
-  EXPECT_EQ(pool->evict_coldest(kUnbounded).pages, 1u);
+  EXPECT_EQ(pool->evict_coldest(kNoBound).pages, 1u);
 }
 
 TEST_F(PoolHints, RetainIsBoundedInAllAndForItsNamespace) {
   open(4 * kMiB);
   set_many(0, 10);
-  retain({0, 1, 2, 3}, 3 * kPage);
+  retain({0, 1, 2, 3}, 3 * kHintedPage);
   const std::vector<PageStatus> three{PageStatus::ok, PageStatus::ok, PageStatus::ok,
                                       PageStatus::no_space};
   EXPECT_EQ(statuses, three);
-  retain({0, 1}, 3 * kPage, 2 * kPage);
+  retain({0, 1}, 3 * kHintedPage, 2 * kHintedPage);
   EXPECT_EQ(statuses[1], PageStatus::ok) << "they are retained already";
-  retain({5}, kUnbounded, 3 * kPage);
+  retain({5}, kNoBound, 3 * kHintedPage);
   EXPECT_EQ(statuses[0], PageStatus::no_space);
-  EXPECT_EQ(pool->use_of(kOwn).retained_bytes, 3 * kPage);
+  EXPECT_EQ(pool->use_of(kHinting).retained_bytes, 3 * kHintedPage);
 }
 
 TEST_F(PoolHints, PagesOfAnotherNamespaceAreAbsent) {
   open(4 * kMiB);
-  namespace_slot = kForeign;
-  set(0, kPage);
+  namespace_slot = kOther;
+  set(0, kHintedPage);
   retain({0});
   EXPECT_EQ(statuses[0], PageStatus::absent);
   first_to_go({0});
   EXPECT_EQ(statuses[0], PageStatus::absent);
-  pool->set_hinted(kOwn, digests_of({0}));
+  pool->set_hinted(kHinting, digests_of({0}));
   EXPECT_EQ(pool->stats().hinted.keys + pool->stats().retained.keys, 0u);
 }
 
@@ -118,7 +117,7 @@ TEST_F(PoolHints, FirstToGoComesBeforeOlderAndRetainedPages) {
   const std::vector<PageStatus> found{PageStatus::ok, PageStatus::ok, PageStatus::absent};
   EXPECT_EQ(statuses, found);
   EXPECT_EQ(pool->stats().retained.keys, 0u);
-  EXPECT_EQ(pool->evict_coldest(2 * kPage).pages, 2u);
+  EXPECT_EQ(pool->evict_coldest(2 * kHintedPage).pages, 2u);
   EXPECT_FALSE(held(50));
   EXPECT_FALSE(held(51));
   EXPECT_TRUE(held(0));
@@ -140,8 +139,8 @@ TEST_F(PoolHints, PinnedPageGoesFirstOnceItIsUnpinned) {
 TEST_F(PoolHints, HintedPageGoesBeforePagesInUseUntilItIsUsed) {
   open(4 * kMiB);
   set_many(0, 100);
-  pool->set_hinted(kOwn, digests_of({98, 99}));
-  EXPECT_EQ(pool->use_of(kOwn).hinted_bytes, 2 * kPage);
+  pool->set_hinted(kHinting, digests_of({98, 99}));
+  EXPECT_EQ(pool->use_of(kHinting).hinted_bytes, 2 * kHintedPage);
   touch({98});
   EXPECT_EQ(pool->stats().hinted.keys, 1u);
   for (uint64_t i = 0; i < 98; ++i) touch({i});
@@ -154,14 +153,14 @@ TEST_F(PoolHints, HintedPageGoesBeforePagesInUseUntilItIsUsed) {
 TEST_F(PoolHints, NamespaceAtItsQuotaTakesItsOtherPagesFirst) {
   open(8 * kMiB);
   set_many(0, 10);
-  pool->set_quota(kOwn, pool->use_of(kOwn).bytes);
+  pool->set_quota(kHinting, pool->use_of(kHinting).bytes);
   retain({0, 1});
   set_many(100, 50);
   EXPECT_TRUE(held(0));
   EXPECT_TRUE(held(1));
   retain({140, 141, 142, 143, 144, 145, 146, 147, 148, 149});
   set_many(200, 10);
-  EXPECT_EQ(pool->use_of(kOwn).refused, 0u) << "they go if there are no others";
+  EXPECT_EQ(pool->use_of(kHinting).refused, 0u) << "they go if there are no others";
 }
 
 TEST_F(PoolHints, CountsStayTrueInAnyOrderOfCalls) {
@@ -178,7 +177,7 @@ TEST_F(PoolHints, CountsStayTrueInAnyOrderOfCalls) {
         first_to_go({number});
         break;
       case 2:
-        pool->set_hinted(kOwn, digests_of({number, number + 1}));
+        pool->set_hinted(kHinting, digests_of({number, number + 1}));
         break;
       case 3:
         touch({number});
@@ -202,19 +201,19 @@ TEST_F(PoolHints, CountsStayTrueInAnyOrderOfCalls) {
         break;
       }
       default:
-        if (const Reservation one = reserve(number, kPage); one.page) {
+        if (const Reservation one = reserve(number, kHintedPage); one.page) {
           if (one.outcome == ReserveOutcome::reserved) commit(one, number);
           unpin(one.page);
         }
     }
     const PoolStats stats = pool->stats();
     ASSERT_LE(stats.retained.keys, stats.keys);
-    ASSERT_EQ(stats.retained.bytes, stats.retained.keys * kPage);
-    ASSERT_EQ(stats.hinted.bytes, pool->use_of(kOwn).hinted_bytes);
+    ASSERT_EQ(stats.retained.bytes, stats.retained.keys * kHintedPage);
+    ASSERT_EQ(stats.hinted.bytes, pool->use_of(kHinting).hinted_bytes);
     ASSERT_EQ(stats.no_space, 0u);
   }
   for (const auto& [number, page] : pins) unpin(page);
-  pool->evict_coldest(kUnbounded);
+  pool->evict_coldest(kNoBound);
   EXPECT_EQ(pool->stats().keys, 0u) << "no page is lost to eviction";
   EXPECT_EQ(pool->stats().retained.keys + pool->stats().hinted.keys, 0u);
 }
