@@ -66,7 +66,7 @@ def _keys(found: KvEvents, secret_file: Path | None) -> dict[str, str]:
         try:
             mine = client_keys(read_secret(secret_file).value)
         except SecretProblem as problem:
-            raise Failure(f"{secret_file} {problem}: {problem.remedy}")
+            raise Failure(f"{secret_file} {problem}: {problem.remedy}") from problem
         keys["client_public_key"] = z85.encode(mine.public).decode()
         keys["client_secret_key"] = z85.encode(mine.private).decode()
     return keys

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
-from harness.cluster import Cluster, Daemon
+from harness.cluster import Cluster, Daemon, wait_views
 from harness.ctl import ctl
 from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
@@ -244,6 +244,7 @@ def test_after_a_restart_of_the_teller_a_gap_leads_to_a_snapshot(
         assert all(worker.client.remove(keys[:10]))
         other.kill()
         teller.start()
+        wait_views(teller, holder)
         eventually(lambda: kv_events(teller)["told"] == 10, 30)
         set_named(worker, more := keys_of("more", 5))
         agrees(router, teller, [*keys, *more, *keys_of("lost", 5)])
@@ -284,6 +285,7 @@ def test_a_page_keeps_its_name_at_a_node_that_it_moves_to(make_cluster: MakeClus
     cluster[0].stop()
     cluster[1].stop()
     cluster[0].start()
+    wait_views(cluster[0], cluster[2])
     with subscribe(cluster[0]) as router:
         eventually(lambda: router.repair() == "" and router.held("c") == hashes_of(keys), 30)
 

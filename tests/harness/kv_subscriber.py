@@ -158,7 +158,10 @@ class Subscriber:
 
     def answers(self, wait_ms: int) -> bool:
         """Whether a request for a replay is answered."""
-        self.send([b"", bytes(8)])
+        try:
+            self._replay.send_multipart([b"", bytes(8)], zmq.NOBLOCK)
+        except zmq.Again:
+            return False  # no connection has shaken hands
         return bool(self._replay.poll(wait_ms))
 
     def _apply(self, topic: bytes, payload: bytes) -> None:
