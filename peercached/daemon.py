@@ -166,9 +166,7 @@ class Daemon:
         self.own_records = own_records = OwnRecords(engine, placement, timeout_s)
         self.promotes = promotes = Promotes(engine, placement, failures, timeout_s)
         names = PageNames(engine, placement, failures, timeout_s, config.kv_events_port != 0)
-        self.kv_events = kv_events = KvEvents(
-            config, engine, incarnation, lambda: secret.cluster, names.ask
-        )
+        self.kv_events = kv_events = KvEvents(config, engine, lambda: secret.cluster, names.ask)
         epoch_store = EpochStore(config.state_dir, config.node_id)
         self.epochs = epochs = SharedEpochs(
             engine,

@@ -501,6 +501,7 @@ Picture::Drained Picture::drain(std::span<const LiveNode> live, TimePoint now, d
 std::vector<Batch> Picture::snapshot(double unix_time) {
   std::lock_guard lock(tell_mutex_);
   writer_.begin(unix_time);
+  writer_.cleared("kv@");
   for (SlotNumber slot = 1; slot < slot_at_.size(); ++slot)
     for (const auto& [ns, count] : slot_at_[slot]->told) writer_.cleared(topic(slot, ns));
   for (const Shard& shard : shards_) {

@@ -97,7 +97,8 @@ class Picture {
   // cleared. Stops soon after `bytes_max`.
   Drained drain(std::span<const LiveNode> live, TimePoint now, double unix_time, size_t bytes_max,
                 Clock::duration patience);
-  // All that has been told: first that everything of each node is cleared, then what it has.
+  // All that has been told. First comes a batch of topic "kv@": nothing counts that was told
+  // before. Then everything of each node is cleared, and then comes what it has.
   std::vector<Batch> snapshot(double unix_time);
 
   // --- names of other nodes' pages

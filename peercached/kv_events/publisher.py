@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +33,11 @@ class KvEvents(Component):
         self,
         config: Config,
         engine: Engine,
-        incarnation: int,
         secret: Callable[[], ClusterSecret],
         ask: Ask,
     ) -> None:
         self._config = config
         self._engine = engine
-        self._incarnation = incarnation
         self._secret = secret
         self._ask = ask
         self._sockets: EventSockets | None = None
@@ -70,7 +69,13 @@ class KvEvents(Component):
         host, port = self._config.host, self._config.kv_events_port
         try:
             self._sockets = EventSockets(
-                self._engine, host, port, Stream(self._incarnation), guard, self._ask_soon()
+                self._engine,
+                host,
+                port,
+                Stream(time.time_ns()),
+                guard,
+                self._ask_soon(),
+                self._config.node_id,
             )
         except OSError as error:
             raise RuntimeError(

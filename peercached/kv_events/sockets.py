@@ -4,6 +4,7 @@ One thread has all sockets of ZMQ, in a context of its own. So what strangers se
 thread time. Frames are those of vLLM's ZmqEventPublisher (vllm/distributed/kv_events.py):
 
     port       PUB      topic, number (8 bytes, big-endian), payload
+                        without events for PULSE_S: a batch of none, so that a gap is seen soon
     port + 1   ROUTER   request:  b"", first missed number
                         answers:  b"", topic, number, payload; at last: b"", reason, -1, b""
 
@@ -13,6 +14,7 @@ The reason is empty, or says why there is no replay.
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 import time
 from collections import deque
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 GATHER_S = 0.02
 # Without events, the pause before the next look.
 IDLE_S = 0.1
+# A subscriber that has lost the last batches sees the gap with the next one.
+PULSE_S = 1.0
 DRAIN_BYTES = 4 << 20
 # A subscriber that is so many batches (of up to 64 KiB) behind misses the next ones.
 BEHIND_BATCHES_MAX = 256
@@ -54,6 +58,7 @@ BACKLOG = 64
 
 _END = (-1).to_bytes(8, "big", signed=True)
 _NUMBER_BYTES = 8
+_NO_EVENTS = struct.Struct(">BBdB")  # msgpack of [time, []]
 _UP = zmq.EVENT_ACCEPTED
 _READY = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
@@ -119,6 +124,7 @@ class EventSockets:
         stream: Stream,
         guard: Guard | None,
         ask: Callable[[int, bytes], None],
+        node_id: str,
     ) -> None:
         """Binds the ports. OSError."""
         self.counters = Counters(next_number=stream.next)
@@ -126,6 +132,8 @@ class EventSockets:
         self._stream = stream
         self._guard = guard
         self._ask = ask
+        self._pulse_topic = f"kv@{node_id}@".encode()
+        self._sent_at = 0.0
         self._replays: dict[bytes, _Replay] = {}
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._topics: dict[bytes, int] = {}
@@ -201,7 +209,7 @@ class EventSockets:
                 self._hear(ready)
                 now = time.monotonic()
                 if now >= look_at:
-                    if self._tell():
+                    if self._tell(now):
                         quiet_since = now
                     look_at = now + (GATHER_S if now - quiet_since < 1.0 else IDLE_S)
                 self._replay(now)
@@ -261,30 +269,36 @@ class EventSockets:
             if topic in self._topics or len(self._topics) < TOPICS_MAX:
                 self._topics[topic] = self._topics.get(topic, 0) + 1
                 self._pub.socket.setsockopt(zmq.SUBSCRIBE, topic)
+                self._sent_at = 0.0  # it learns the number at once
         elif message[:1] == b"\x00" and topic in self._topics:
             self._topics[topic] -= 1
             if self._topics[topic] == 0:
                 del self._topics[topic]
             self._pub.socket.setsockopt(zmq.UNSUBSCRIBE, topic)
 
-    def _tell(self) -> bool:
+    def _tell(self, now: float) -> bool:
         """Whether there was something to tell."""
         any_told, more = False, True
         while more:
             batches, more = self._engine.kv_drain(DRAIN_BYTES)
             for topic, payload, events in batches:
-                batch = self._stream.append(topic, payload)
-                self._pub.socket.send_multipart(
-                    [topic, batch.number.to_bytes(_NUMBER_BYTES, "big"), payload]
-                )
+                self._publish(topic, payload)
                 self.counters.events += events
-                self.counters.bytes += len(payload)
-            self.counters.batches += len(batches)
             any_told |= bool(batches)
+        if self._topics and now - self._sent_at >= PULSE_S:
+            self._publish(self._pulse_topic, _NO_EVENTS.pack(0x92, 0xCB, time.time(), 0x90))
         self.counters.next_number = self._stream.next
         for holder, digests in self._engine.kv_questions():
             self._ask(holder, digests)
         return any_told
+
+    def _publish(self, topic: bytes, payload: bytes) -> None:
+        batch = self._stream.append(topic, payload)
+        number = batch.number.to_bytes(_NUMBER_BYTES, "big")
+        self._pub.socket.send_multipart([topic, number, payload])
+        self.counters.batches += 1
+        self.counters.bytes += len(payload)
+        self._sent_at = time.monotonic()
 
     # --- replays
 

@@ -7,8 +7,8 @@
     from 7    ──▶ a snapshot, with the numbers just below 22
     from 30   ──▶ refused: there is no such batch yet
 
-A number belongs to one batch of one process: the first is the process's incarnation, nanoseconds
-since 1970. So numbers rise over restarts, and a restart is a gap. Subscribers take what comes with
+The first number of a process is the nanoseconds since 1970. So numbers rise over restarts, and a
+restart is a gap. Subscribers take what comes with
 a higher number, so a snapshot has numbers that they have not seen. If it needs more of them than
 are free, the stream skips some.
 
