@@ -38,6 +38,7 @@ from harness.directory import wait_settled
 from harness.netns import Network
 
 from bench.figures import DOCS
+from peercache_bench.daemons import wait_until
 from peercache_client import Client, Region
 from peercache_client.worth import Worth
 
@@ -185,15 +186,29 @@ class Bench:
         for place, daemon in enumerate(cluster.daemons):
             port = daemon.status()["node"]["data_port"]
             network.slow_down(daemon.node_id, BITS_PER_S, port)
-            with Client(str(daemon.socket_path), "forecast", timeout_s=30) as client:
-                pages = client.alloc(PREFIX_PAGES * PAGE_BYTES)
-                pages.view[:] = os.urandom(PREFIX_PAGES * PAGE_BYTES)
-                offsets = [PAGE_BYTES * i for i in range(PREFIX_PAGES)]
-                for prefix in range(PREFIXES):
-                    done = client.batch_set(keys_of(place, prefix), pages, offsets, PAGE_BYTES)
-                    assert all(done), done
+            self._store(place, daemon)
         wait_settled(cluster.daemons, 60)
         self.workers = [Worker(daemon) for daemon in cluster.daemons]
+
+    @staticmethod
+    def _store(place: int, daemon: Daemon) -> None:
+        """In small batches: the disk skips pages that come too quickly."""
+
+        def written() -> bool:
+            return not daemon.status()["disk"].get("queued_pages", 0)
+
+        at_once = PREFIX_PAGES // 4
+        offsets = [PAGE_BYTES * i for i in range(at_once)]
+        with Client(str(daemon.socket_path), "forecast", timeout_s=30) as client:
+            pages = client.alloc(at_once * PAGE_BYTES)
+            pages.view[:] = os.urandom(at_once * PAGE_BYTES)
+            for prefix, begin in itertools.product(
+                range(PREFIXES), range(0, PREFIX_PAGES, at_once)
+            ):
+                keys = keys_of(place, prefix)[begin : begin + at_once]
+                done = client.batch_set(keys, pages, offsets, PAGE_BYTES)
+                assert all(done), done
+                wait_until(written, 60, "the pages are on disk")
 
     def _tc(self, *command: str) -> None:
         launcher = self._network.launcher(self._cluster[TROUBLED].node_id)
@@ -265,7 +280,7 @@ def bench_of(cell: str) -> Iterator[Bench]:
     if cell == "slow disk":
         # Its prefixes fit on the disk, and not in the pool.
         cluster[TROUBLED].options |= {
-            "pool-size": "12MiB",
+            "pool-size": "16MiB",
             "spill-bytes-per-s": "0",
             "disk-enabled": True,
             "disk-path": str(cluster.folder / "disk"),

@@ -81,6 +81,7 @@ def test_pages_of_the_own_pool_are_forecast_to_come_at_once(nodes: Cluster) -> N
     forecast = worker.client.forecast([*keys, b"missing", keys[0]])
     assert forecast.present == [True] * PAGES + [False] * 2
     assert 0 < forecast.p90_s[PAGES - 1] < 0.5
+    assert forecast.p90_s[PAGES:] == forecast.p90_s[PAGES - 1 : PAGES] * 2
     every = worker.client.forecast([b"missing", *keys], every=True)
     assert every.present == [False] + [True] * PAGES
     assert every.p50_s[0] == 0 < every.p50_s[1] < every.p50_s[-1]

@@ -270,13 +270,11 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
 void ExistsPath::add_forecast(const ExistsKeys& asked, ExistsAnswer& answer) const {
   const std::vector<LoadPlace> places = asked.places();
   LoadForecast forecast(times, Clock::now());
-  for (size_t i = 0; i < asked.told(); ++i) {
-    if (asked.present[i] != 0) forecast.add(places[i], asked.lengths[i]);
+  for (size_t i = 0; i < asked.keys.size(); ++i) {
+    if (i < asked.told() && asked.present[i] != 0) forecast.add(places[i], asked.lengths[i]);
     answer.p50_us.push_back(forecast.p50_us());
     answer.p90_us.push_back(forecast.p90_us());
   }
-  answer.p50_us.resize(asked.keys.size());
-  answer.p90_us.resize(asked.keys.size());
 }
 
 std::optional<std::vector<uint8_t>> ExistsPath::wait(ExistsKeys& asked, uint64_t epoch) const {
