@@ -77,6 +77,7 @@ class Session:
         caller: bytes,
         landed: Callable[[int], None] | None,
         cancel: Cancel | None,
+        answer_by: float | None,
     ) -> tuple[int, int, int, bytes]:
         """(result, error code, value, body or sentence); results: see session.py.
 

@@ -224,6 +224,7 @@ class Client(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        give_up_s: float | None = None,
         traceparent: str | None = None,
     ) -> list[Status]:
         """Reads each page into its place. Returns one Status per key; a page that is not `ok` may
@@ -231,12 +232,17 @@ class Client(NotCopied):
 
         When this returns, nothing writes there any more, except into pages that are `region_lost`.
 
+        `give_up_s`: pages that have not come by then are `deadline`, as with a shorter `timeout_s`.
+        But a daemon that answers later than this, and in `timeout_s`, does not count as away.
+
         `traceparent`: the request that this get is part of, as in W3C Trace Context, for the
         daemon's spans (docs/operations.md). By default the current span of OpenTelemetry.
         """
         place = place_pages(keys, region, offsets, lengths)
         session, end = self._session(), self._end(timeout_s)
-        move = partial(self._move, session, Op.get, keys, place, parent, end)
+        move = partial(
+            self._move, session, Op.get, keys, place, parent, end, answer_by=_answer_by(give_up_s)
+        )
         return spans.within("peercache get", traceparent, move)
 
     # --- pages in memory of devices -------------------------------------------------------
@@ -321,6 +327,7 @@ class Client(NotCopied):
         *,
         parent: Key | None = None,
         timeout_s: float | None = None,
+        give_up_s: float | None = None,
         traceparent: str | None = None,
     ) -> list[Status]:
         """Reads page keys[i] into buffers[i]. The lengths must be equal, else the page is a
@@ -329,7 +336,10 @@ class Client(NotCopied):
         for i, view in enumerate(views):
             if view.readonly:
                 raise ValueError(f"buffers[{i}] is read-only: a page cannot be put there")
-        move = partial(self._move_buffers, Op.get, keys, views, parent, timeout_s)
+        move = partial(
+            self._move_buffers, Op.get, keys, views, parent, timeout_s,
+            answer_by=_answer_by(give_up_s),
+        )  # fmt: skip
         return spans.within("peercache get", traceparent, move)
 
     def set(
@@ -665,6 +675,7 @@ class Client(NotCopied):
         caller: bytes = b"",
         landed: Callable[[int], None] | None = None,
         names: Names | None = None,
+        answer_by: float | None = None,
     ) -> list[Status]:
         """`caller`: see spans.CallSpan. `landed`: see batch_get_device. `names`: of all keys."""
         statuses: list[Status] = []
@@ -698,6 +709,7 @@ class Client(NotCopied):
                 self._silence_s,
                 caller,
                 tell,
+                answer_by,
             )
             statuses += mark_quarantined(statuses_of(reply, frame.keys), part)
         for i in clashing:
@@ -713,6 +725,7 @@ class Client(NotCopied):
         timeout_s: float | None,
         caller: bytes = b"",
         names: Names | None = None,
+        answer_by: float | None = None,
     ) -> list[Status]:
         end = self._end(timeout_s)
         wire.check_keys(keys)
@@ -737,8 +750,8 @@ class Client(NotCopied):
             found = [place for place in places if place is not None]
             lengths = [view.nbytes for view in views]
             return self._move_placed(
-                session, caller, op, keys, [one for one, _ in found], [at for _, at in found],
-                lengths, parent, end, names,
+                session, caller, answer_by, op, keys, [one for one, _ in found],
+                [at for _, at in found], lengths, parent, end, names,
             )  # fmt: skip
         clashing = set[int]()
         if op == Op.get and len(views) > 1:
@@ -752,7 +765,8 @@ class Client(NotCopied):
         try:
             statuses = self._staging().move(
                 op, keys, views, places, parent, end, names,
-                partial(self._move_placed, session, caller), partial(self._staging_region, end),
+                partial(self._move_placed, session, caller, answer_by),
+                partial(self._staging_region, end),
             )  # fmt: skip
         except OSError as error:
             say(logging.WARNING, "no memory for buffers to travel through: %s", error)
@@ -770,6 +784,7 @@ class Client(NotCopied):
         self,
         session: Session,
         caller: bytes,
+        answer_by: float | None,
         op: Op,
         keys: Sequence[Key],
         regions: list[Region],
@@ -784,7 +799,13 @@ class Client(NotCopied):
         except ValueError:
             # Another thread has closed one of the regions since the lookup.
             return [Status.bad_region] * len(keys)
-        return self._move(session, op, keys, place, parent, end, caller, names=names)
+        return self._move(
+            session, op, keys, place, parent, end, caller, names=names, answer_by=answer_by
+        )
+
+
+def _answer_by(give_up_s: float | None) -> float | None:
+    return None if give_up_s is None else time.monotonic() + _checked_timeout(give_up_s)
 
 
 def _checked_timeout(timeout_s: float) -> float:

@@ -59,12 +59,24 @@ class Session:
         caller: bytes = b"",
         landed: Callable[[int], None] | None = None,
         cancel: _ipc.Cancel | None = None,
+        answer_by: float | None = None,
     ) -> Reply | Status:
         """Returns the reply, or a Status that applies to all pages. `end` is a time.monotonic()
-        time. `caller`: see spans.CallSpan. `landed`: called with the stages that have landed. An
-        exception in it ends the call. `cancel`: ends it from another thread."""
+        time, and so is `answer_by`, when the daemon gives up. `caller`: see spans.CallSpan.
+        `landed`: called with the stages that have landed. An exception in it ends the call.
+        `cancel`: ends it from another thread."""
         result, error, value, answer = self._native.ask(
-            op, flags, count, body, list(segments), end, silence_s, caller, landed, cancel
+            op,
+            flags,
+            count,
+            body,
+            list(segments),
+            end,
+            silence_s,
+            caller,
+            landed,
+            cancel,
+            answer_by,
         )
         self._say_notes()
         if result == _REPLY:

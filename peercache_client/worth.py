@@ -130,8 +130,8 @@ class Worth:
             self._remember(pages, best, p90_s)
         return best
 
-    def timeout_s(self, pages: Sequence[Hashable], longest_s: float) -> float:
-        """How long a load of these pages may take."""
+    def give_up_s(self, pages: Sequence[Hashable]) -> float | None:
+        """How long a load of these pages may take. None: as long as any."""
         rate = self.tokens_per_s
         with self._lock:
             p90_s = 0.0
@@ -139,17 +139,17 @@ class Worth:
                 question = self._questions.get(self._question_of.get(page, -1))
                 expected = question.p90_s.get(page) if question is not None else None
                 if expected is None:
-                    return longest_s
+                    return None
                 p90_s = max(p90_s, expected)
         if not self._give_up_factor or not p90_s:
-            return longest_s
+            return None
         limit_s = self._give_up_factor * p90_s
         if rate and self.page_tokens:
             limit_s = min(limit_s, _COMPUTING_FACTOR * len(pages) * self.page_tokens / rate)
-        return min(longest_s, max(limit_s, GIVE_UP_MIN_S))
+        return max(limit_s, GIVE_UP_MIN_S)
 
     def loaded(self, pages: Sequence[Hashable], given_up: int = 0) -> None:
-        """A load has ended. `given_up`: pages that did not come in `timeout_s`."""
+        """A load has ended. `given_up`: pages that did not come in `give_up_s`."""
         now = self._clock()
         with self._lock:
             self._news = self._news.plus(Judged(0, given_up))

@@ -87,7 +87,7 @@ size_t reply_bytes_max(uint16_t op, uint32_t count) {
     case Op::hint:
       return kStatistics;
     case Op::exists:
-      return size_t{4} * count + kSentences;  // lengths
+      return size_t{12} * count + kSentences;  // lengths and forecasts
     case Op::set:
     case Op::get:
     case Op::remove:
@@ -174,7 +174,8 @@ Answer Connection::send(const Frame& frame, TimePoint end, Waits* waits) {
   header.count = frame.count;
   header.took = frame.took;
   // Never 0: the daemon would have no time at all.
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+  const TimePoint answer_by = std::min(end, frame.answer_by);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(answer_by - Clock::now()).count();
   header.deadline_ms = static_cast<uint32_t>(std::clamp<int64_t>(left, 1, 3'600'000));
 
   std::vector<iovec> pieces;

@@ -47,6 +47,8 @@ struct Frame {
   uint32_t took = 0;
   std::vector<std::span<const std::byte>> body{};
   int file = -1;  // a descriptor to pass, or -1
+  // When the daemon is to answer, if that is before our own deadline.
+  TimePoint answer_by = TimePoint::max();
 };
 
 class Connection {

@@ -308,6 +308,7 @@ Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
                   unknown + ": update it to a version that does"};
     }
     Frame frame{request.op, request.flags, request.count, 0, request.body};
+    frame.answer_by = request.answer_by;
     if (!lease.connection->has(ipc::kFeatureTook)) took_.clear();
     if (!took_.empty()) {
       frame.took = took_.front();

@@ -53,6 +53,9 @@ struct Request {
   // The caller's span (CallerSpan), or empty. A daemon that does not know spans is not told of it.
   std::span<const std::byte> caller{};
   TimePoint end;
+  // When the daemon gives up, if that is before `end`. Until `end` it may be late with its answer
+  // and does not count as away.
+  TimePoint answer_by = TimePoint::max();
   // How long a GET that is given up waits until the daemon has written its last piece. After that
   // its segments are in quarantine. nullopt: it waits as long as it takes.
   std::optional<std::chrono::microseconds> silence{};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, Status
@@ -46,7 +47,7 @@ class Mover:
         places = [self._place(pages, pages.form.source) for pages in wanted]
         began = time.monotonic()
         statuses = self._move(
-            self._client.batch_set, self._client.batch_set_buffers, places, parent, self._timeout_s
+            self._client.batch_set, self._client.batch_set_buffers, places, parent
         )
         took_s = time.monotonic() - began
         results = self._judge("set", wanted, places, statuses)
@@ -55,14 +56,17 @@ class Mover:
 
     def get(self, wanted: Sequence[Pages], parent: str | None) -> list[list[bool]]:
         hashes = wanted[0].hashes
-        limit_s = self._worth.timeout_s(hashes, self._timeout_s)
+        limit_s = self._worth.give_up_s(hashes)
         places = [self._place(pages, pages.form.target) for pages in wanted]
         began = time.monotonic()
         statuses = self._move(
-            self._client.batch_get, self._client.batch_get_buffers, places, parent, limit_s
+            partial(self._client.batch_get, give_up_s=limit_s),
+            partial(self._client.batch_get_buffers, give_up_s=limit_s),
+            places,
+            parent,
         )
         took_s = time.monotonic() - began
-        late = Status.deadline in statuses and limit_s < self._timeout_s
+        late = Status.deadline in statuses and limit_s is not None
         results = self._judge("got", wanted, places, statuses)
         self._worth.loaded(hashes, results[0].count(False) if late else 0)
         for pages, place, ok in zip(wanted, places, results, strict=True):
@@ -93,7 +97,6 @@ class Mover:
         move_buffers: Any,
         places: Sequence[Place | None],
         parent: str | None,
-        timeout_s: float,
     ) -> list[Status]:
         found = [place for place in places if place is not None and place.keys]
         if not found:
@@ -104,7 +107,7 @@ class Mover:
         else:
             offsets = [offset for place in found for offset in place.offsets]
             lengths = [length for place in found for length in place.lengths]
-        options = {"parent": parent, "timeout_s": timeout_s}
+        options = {"parent": parent, "timeout_s": self._timeout_s}
         statuses: list[Status]
         if any(place.views for place in found):
             views = [view for place in found for view in place.as_views()]

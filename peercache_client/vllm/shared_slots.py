@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from peercache_client import Cancel, Client, Status, memory
@@ -111,10 +112,9 @@ class SharedSlots:
     ) -> list[Status]:
         """Gets each page into its slot. When this returns, nothing writes there any more. A load
         that takes far longer than forecast is given up."""
-        limit_s = self._worth.timeout_s(keys, self._settings.timeout_s)
+        limit_s = self._worth.give_up_s(keys)
         statuses = self._move(False, keys, slots, parent, limit_s)
-        given_up = statuses.count(Status.deadline) if limit_s < self._settings.timeout_s else 0
-        self._worth.loaded(keys, given_up)
+        self._worth.loaded(keys, 0 if limit_s is None else statuses.count(Status.deadline))
         return statuses
 
     def close(self) -> None:
@@ -133,12 +133,14 @@ class SharedSlots:
         keys: Sequence[bytes],
         slots: Sequence[int],
         parent: bytes | None,
-        timeout_s: float | None = None,
+        give_up_s: float | None = None,
     ) -> list[Status]:
         attached = self._attach()
         if attached is None:
             return [Status.no_daemon] * len(keys)
-        move = attached.client.batch_set if storing else attached.client.batch_get
+        move = attached.client.batch_set
+        if not storing:
+            move = partial(attached.client.batch_get, give_up_s=give_up_s)
         pages = max(1, min(_PAGES_MAX, _BYTES_MAX // self._slot_bytes))
         statuses = [Status.bad_range] * len(keys)
         placed = []
@@ -149,9 +151,7 @@ class SharedSlots:
         for begin in range(0, len(placed), pages):
             numbers, regions, offsets = zip(*placed[begin : begin + pages], strict=True)
             part = [keys[i] for i in numbers]
-            moved = move(
-                part, regions, offsets, self._slot_bytes, parent=parent, timeout_s=timeout_s
-            )
+            moved = move(part, regions, offsets, self._slot_bytes, parent=parent)
             for i, status in zip(numbers, moved, strict=True):
                 statuses[i] = status
             why = next((status for status in moved if not status), None)

@@ -115,13 +115,13 @@ class Worker:
         yield region
         self._regions.append(region)
 
-    def get(self, keys: list[bytes], timeout_s: float) -> int:
+    def get(self, keys: list[bytes], give_up_s: float | None = None) -> int:
         """The pages before the first one that did not come."""
         if not keys:
             return 0
         offsets = [PAGE_BYTES * i for i in range(len(keys))]
         with self.region() as region:
-            got = self.client.batch_get(keys, region, offsets, PAGE_BYTES, timeout_s=timeout_s)
+            got = self.client.batch_get(keys, region, offsets, PAGE_BYTES, give_up_s=give_up_s)
         return next((i for i, status in enumerate(got) if not status), len(keys))
 
 
@@ -154,7 +154,7 @@ class Run:
         if self._policy == "load":
             worker = self._workers[arrival.node]
             present = worker.client.batch_exists(prefix)
-            loaded = worker.get(prefix[:present], GET_TIMEOUT_S)
+            loaded = worker.get(prefix[:present])
         elif self._policy == "ours":
             loaded = self._load_if_worth(arrival.node, prefix, tail)
         self._engines[arrival.node].compute(PREFIX_PAGES + TAIL_PAGES - loaded)
@@ -170,7 +170,7 @@ class Run:
         wanted = prefix[: worth.judge(keys, forecast)]
         if not wanted:
             return 0
-        loaded = worker.get(wanted, worth.timeout_s(wanted, GET_TIMEOUT_S))
+        loaded = worker.get(wanted, worth.give_up_s(wanted))
         worth.loaded(wanted, len(wanted) - loaded)
         return loaded
 

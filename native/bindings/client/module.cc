@@ -107,7 +107,7 @@ std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size(
 nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tuple& body,
               const nb::list& segments, double end_s, std::optional<double> silence_s,
               const nb::bytes& caller, const nb::object& landed,
-              const std::shared_ptr<Cancel>& cancel) {
+              const std::shared_ptr<Cancel>& cancel, std::optional<double> answer_by_s) {
   Request request;
   request.op = static_cast<ipc::Op>(op);
   request.flags = static_cast<uint16_t>(flags);
@@ -123,6 +123,7 @@ nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tup
     if (segments.size() > 1) request.segment_of.push_back(at->second);
   }
   request.end = time_point(end_s);
+  if (answer_by_s) request.answer_by = time_point(*answer_by_s);
   request.caller = span_of(caller);
   if (silence_s) request.silence = microseconds(static_cast<int64_t>(*silence_s * 1e6));
   request.cancel = cancel;
@@ -229,7 +230,7 @@ NB_MODULE(_ipc, module) {
           nb::arg("path"), nb::arg("namespace_"), nb::arg("name"))
       .def("ask", &ask, nb::arg("op"), nb::arg("flags"), nb::arg("count"), nb::arg("body"),
            nb::arg("segments"), nb::arg("end"), nb::arg("silence_s").none(), nb::arg("caller"),
-           nb::arg("landed").none(), nb::arg("cancel").none())
+           nb::arg("landed").none(), nb::arg("cancel").none(), nb::arg("answer_by").none())
       .def(
           "place_to_wait",
           [](Session& session, double end_s, const std::shared_ptr<Cancel>& cancel) {

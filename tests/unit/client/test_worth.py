@@ -106,25 +106,24 @@ def test_a_prefill_in_chunks_is_measured_from_its_lookup() -> None:
 def test_a_load_may_take_a_multiple_of_its_forecast() -> None:
     worth = Worth(TOKENS, prefill_tokens_per_s=10, give_up_factor=3)
     worth.judge("abc", forecast_of([0.1, 0.2, 0.4]))
-    assert worth.timeout_s("abc", 5.0) == pytest.approx(1.2)
-    assert worth.timeout_s("ab", 5.0) == pytest.approx(0.6)
-    assert worth.timeout_s("abc", 1.0) == 1.0, "the engine's own limit"
-    assert worth.timeout_s("unknown", 5.0) == 5.0
+    assert worth.give_up_s("abc") == pytest.approx(1.2)
+    assert worth.give_up_s("ab") == pytest.approx(0.6)
+    assert worth.give_up_s("unknown") is None
 
 
 def test_a_load_takes_no_longer_than_computing_twice() -> None:
     worth = Worth(TOKENS, prefill_tokens_per_s=500)
     worth.judge("abc", forecast_of([0.1, 0.2, 0.4]))
-    assert worth.timeout_s("abc", 5.0) == pytest.approx(1.2)
+    assert worth.give_up_s("abc") == pytest.approx(1.2)
 
 
 def test_no_load_is_given_up_at_once_or_by_a_factor_of_zero() -> None:
     worth = Worth(TOKENS, prefill_tokens_per_s=1000)
     worth.judge("a", forecast_of([0.001]))
-    assert worth.timeout_s("a", 5.0) == GIVE_UP_MIN_S
+    assert worth.give_up_s("a") == GIVE_UP_MIN_S
     patient = Worth(TOKENS, prefill_tokens_per_s=1000, give_up_factor=0)
     patient.judge("a", forecast_of([0.001]))
-    assert patient.timeout_s("a", 5.0) == 5.0
+    assert patient.give_up_s("a") is None
 
 
 def test_the_news_say_what_was_cut_and_given_up_once() -> None:
@@ -144,5 +143,5 @@ def test_it_remembers_a_bounded_number_of_pages() -> None:
         worth.judge(pages_of(request, 100), forecast_of([0.01] * 50, missing=50))
     assert len(worth._questions) <= 1024
     assert len(worth._question_of) <= 1 << 16
-    assert worth.timeout_s([(0, 0)], 5.0) == 5.0
-    assert worth.timeout_s([(2999, 0)], 5.0) < 5.0
+    assert worth.give_up_s([(0, 0)]) is None
+    assert worth.give_up_s([(2999, 0)]) is not None
