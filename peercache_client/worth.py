@@ -25,7 +25,7 @@ from peercache_client.forecast import Forecast, Judged
 GIVE_UP_FACTOR: Final = 3.0
 # A holder is not in trouble before that, and scheduling alone may take it on a busy host.
 GIVE_UP_MIN_S: Final = 0.1
-# A load that takes so many times as long as computing its pages is given up in any case.
+# A load is not given up before the time to compute its pages, and not later than so many times that.
 _COMPUTING_FACTOR: Final = 2.0
 # Shorter loads are not judged: nobody notices, and the measures are no more exact.
 _NEGLIGIBLE_S: Final = 0.02
@@ -145,7 +145,8 @@ class Worth:
             return None
         limit_s = self._give_up_factor * p90_s
         if rate and self.page_tokens:
-            limit_s = min(limit_s, _COMPUTING_FACTOR * len(pages) * self.page_tokens / rate)
+            compute_s = len(pages) * self.page_tokens / rate
+            limit_s = min(max(limit_s, compute_s), _COMPUTING_FACTOR * compute_s)
         return max(limit_s, GIVE_UP_MIN_S)
 
     def loaded(self, pages: Sequence[Hashable], given_up: int = 0) -> None:

@@ -57,8 +57,8 @@ def test_a_load_that_is_given_up_teaches_the_forecast(
     reader = hosts[1].attach(page_bytes=PAGE, timeout_s=10)
     eventually(lambda: reader.has(keys), 30)
     network.slow_down("a", SLOW_BITS_PER_S)
-    worth = Worth(100, prefill_tokens_per_s=6400)
-    assert worth.judge(keys, reader.client.forecast(keys)) == PAGES, "computing takes 1 s"
+    worth = Worth(100, prefill_tokens_per_s=12_800)
+    assert worth.judge(keys, reader.client.forecast(keys)) == PAGES, "computing takes 0.5 s"
     limit_s = worth.give_up_s(keys)
     assert limit_s is not None
     assert limit_s < 1

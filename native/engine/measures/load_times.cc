@@ -163,6 +163,30 @@ LoadCurve LoadTimes::fitted(std::vector<Weighted>& loads) {
   return curve;
 }
 
+// --- gets
+
+void GetLoads::begin(LoadPlace place, uint64_t bytes) {
+  if (bytes == 0) return;
+  loads_.try_emplace(place, One{LoadTimes::Load(times_, place, bytes), bytes});
+}
+
+void GetLoads::came(LoadPlace place, uint64_t bytes, TimePoint at, bool late) {
+  const auto found = loads_.find(place);
+  if (found == loads_.end()) return;
+  One& one = found->second;
+  one.came_bytes += bytes;
+  one.last = std::max(one.last, at);
+  one.late = one.late || late;
+}
+
+void GetLoads::end() {
+  for (auto& [place, one] : loads_) {
+    const uint64_t came = std::min(one.came_bytes, one.bytes);
+    if (came == one.bytes || one.late) one.load.took(came, one.last - began_, one.last);
+  }
+  loads_.clear();
+}
+
 // --- forecasts
 
 void LoadForecast::add(LoadPlace place, uint64_t bytes) {

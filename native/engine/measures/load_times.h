@@ -108,6 +108,31 @@ class LoadTimes {
   std::array<OfKind, kSourceNames.size()> kinds_;
 };
 
+// The loads of one get from peers. Pages of one holder may come in several reads, one after the
+// other: together they are one load. One thread at a time.
+class GetLoads {
+ public:
+  explicit GetLoads(LoadTimes& times) : times_(times) {}
+
+  // `bytes` are to come from that place.
+  void begin(LoadPlace place, uint64_t bytes);
+  // So many have come by then. `late`: the time is over, and others have not.
+  void came(LoadPlace place, uint64_t bytes, TimePoint at, bool late);
+  // The get has ended. Tells how long each load took, unless it failed otherwise.
+  void end();
+
+ private:
+  struct One {
+    LoadTimes::Load load;
+    uint64_t bytes, came_bytes = 0;
+    TimePoint last{};
+    bool late = false;
+  };
+  LoadTimes& times_;
+  const TimePoint began_ = Clock::now();
+  std::map<LoadPlace, One> loads_;
+};
+
 // The time to load pages together, as get does: from our pool, then from our disk, then from all
 // peers at once.
 class LoadForecast {

@@ -16,19 +16,12 @@ namespace {
 class Stopwatch final : public PageSink {
  public:
   // `batches` are in the order of their peers.
-  Stopwatch(PageSink& next, std::span<const ReadBatch> batches, Counter& landed_bytes,
-            LoadTimes& times)
+  Stopwatch(PageSink& next, std::span<const ReadBatch> batches, Counter& landed_bytes)
       : next_(next),
         batches_(batches),
         landed_bytes_(landed_bytes),
         landed_before_(landed_bytes.load(std::memory_order_relaxed)),
-        last_(batches.size()) {
-    for (const ReadBatch& batch : batches_) {
-      uint64_t bytes = 0;
-      for (const ReadOp& op : batch.ops) bytes += op.length;
-      loads_.emplace_back(times, LoadPlace{Source::peer, batch.peer}, bytes);
-    }
-  }
+        last_(batches.size()) {}
 
   void landed(const ReadBatch& batch, ReadOp& op) override {
     next_.landed(batch, op);
@@ -42,12 +35,12 @@ class Stopwatch final : public PageSink {
   bool sums() const override { return next_.sums(); }
 
   // Tells how long the pages of each batch took. Adds holders that are crowded.
-  void record(HolderSpeeds& speeds, Slices& slices) {
+  void record(HolderSpeeds& speeds, Slices& slices, GetLoads& loads) const {
     const uint64_t all_bytes = landed_bytes_.load(std::memory_order_relaxed) - landed_before_;
     for (size_t b = 0; b < batches_.size(); ++b) {
       const Came came = came_of(b);
       const TimePoint last = came.late ? Clock::now() : last_[b].load(std::memory_order_relaxed);
-      if (came.all || came.late) loads_[b].took(came.bytes, last - began_, last);
+      loads.came({Source::peer, batches_[b].peer}, came.bytes, last, came.late);
       const uint64_t bytes = came.all ? came.bytes : 0;
       // Compared with reads of all bytes: the limit may be our own network.
       if (bytes >= kSliceBytesMin && speeds.crowded(all_bytes, last - began_))
@@ -78,7 +71,6 @@ class Stopwatch final : public PageSink {
   const uint64_t landed_before_;
   const TimePoint began_ = Clock::now();
   std::vector<std::atomic<TimePoint>> last_;  // by batch
-  std::vector<LoadTimes::Load> loads_;
 };
 
 }  // namespace
@@ -90,10 +82,11 @@ struct PeerReads::Batches {
   std::vector<uint8_t> not_copied;  // by operation: 1 if the page came and did not land; or empty
 };
 
-void PeerReads::read(GetPages& get, Slices& slices, const ByHolder& found, Source source) const {
+void PeerReads::read(GetPages& get, Slices& slices, GetLoads& loads, const ByHolder& found,
+                     Source source) const {
   Batches sent = batches_of(get, found);
   if (sent.by_peer.empty()) return;
-  transfer_all(get, slices, sent);
+  transfer_all(get, slices, loads, sent);
   copy_to_device(get, sent);
   settle(get, sent, source);
   note_hot(get, sent);
@@ -125,11 +118,11 @@ PeerReads::Batches PeerReads::batches_of(const GetPages& get, const ByHolder& fo
   return made;
 }
 
-void PeerReads::transfer_all(GetPages& get, Slices& slices, Batches& sent) const {
+void PeerReads::transfer_all(GetPages& get, Slices& slices, GetLoads& loads, Batches& sent) const {
   TraceStep step(get.context.trace, "read");
-  Stopwatch stopwatch(verifier, sent.by_peer, get.shared.landed_bytes, times);
+  Stopwatch stopwatch(verifier, sent.by_peer, get.shared.landed_bytes);
   transfer.read(sent.by_peer, get.context.deadline, *get.context.gate, stopwatch);
-  stopwatch.record(speeds, slices);
+  stopwatch.record(speeds, slices, loads);
   if (get.context.trace == nullptr) return;
   for (const ReadBatch& batch : sent.by_peer) {
     const auto ok = std::ranges::count(batch.ops, PageStatus::ok, &ReadOp::status);

@@ -27,14 +27,15 @@ struct PeerReads {
   device::Devices* devices;  // null: no worker has memory of one
 
   // `source`: where the pages were before this get.
-  void read(GetPages& get, Slices& slices, const ByHolder& found, Source source) const;
+  void read(GetPages& get, Slices& slices, GetLoads& loads, const ByHolder& found,
+            Source source) const;
 
  private:
   struct Batches;
   Batches batches_of(const GetPages& get, const ByHolder& found) const;
   // Pages of a device have come to our own memory first.
   void copy_to_device(GetPages& get, Batches& sent) const;
-  void transfer_all(GetPages& get, Slices& slices, Batches& sent) const;
+  void transfer_all(GetPages& get, Slices& slices, GetLoads& loads, Batches& sent) const;
   static void settle(GetPages& get, const Batches& sent, Source source);
   void note_hot(const GetPages& get, const Batches& sent) const;
   void store_replicas(const GetPages& get, Slices& slices, const Batches& sent) const;

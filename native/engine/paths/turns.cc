@@ -11,38 +11,11 @@ namespace {
 // For owners that we ask again for a crowded holder's pages.
 constexpr auto kAnewWithin = std::chrono::milliseconds(100);
 
-// The pages that come from disks of peers, for the forecasts.
-class ColdLoads {
- public:
-  ColdLoads(LoadTimes& times, const GetPages& get, const ByHolder& cold) {
-    for (const auto& [holder, found] : cold) {
-      uint64_t bytes = 0;
-      for (const FoundPage& one : found) bytes += get.pages[one.page].length;
-      if (bytes == 0) continue;
-      loads_.push_back({LoadTimes::Load(times, {Source::peer_disk, holder}, bytes), found});
-    }
-  }
-
-  void took(const GetPages& get) {
-    const TimePoint now = Clock::now();
-    for (auto& [load, found] : loads_) {
-      uint64_t came = 0;
-      for (const FoundPage& one : found) {
-        const PageRef& page = get.pages[one.page];
-        if (page.status == PageStatus::ok) came += page.length;
-      }
-      load.took(came, now - began_, now);
-    }
-  }
-
- private:
-  struct Cold {
-    LoadTimes::Load load;
-    std::vector<FoundPage> found;
-  };
-  const TimePoint began_ = Clock::now();
-  std::vector<Cold> loads_;
-};
+uint64_t bytes_of(std::span<const FoundPage> found) {
+  uint64_t bytes = 0;
+  for (const FoundPage& one : found) bytes += one.row.length;
+  return bytes;
+}
 
 }  // namespace
 
@@ -64,11 +37,23 @@ void Turns::sort_in(const FoundPage& found, FoundPages& into) {
 }
 
 void Turns::read(FoundPages& found) {
+  const ByHolder cold = found.cold;
+  for (const auto& [holder, pages] : found.resident)
+    loads.begin({Source::peer, holder}, bytes_of(pages));
+  for (const auto& [holder, pages] : cold)
+    loads.begin({Source::peer_disk, holder}, bytes_of(pages));
   std::vector<FoundPage> left = turn(found);
   while (!left.empty()) {
     FoundPages anew = look_up_anew(left);
     left = turn(anew);
   }
+  for (const auto& [holder, pages] : cold) {
+    uint64_t bytes = 0;
+    for (const FoundPage& one : pages)
+      bytes += get.pages[one.page].status == PageStatus::ok ? one.row.length : 0;
+    loads.came({Source::peer_disk, holder}, bytes, Clock::now(), true);
+  }
+  loads.end();
 }
 
 std::vector<FoundPage> Turns::turn(FoundPages& found) {
@@ -81,7 +66,7 @@ std::vector<FoundPage> Turns::turn(FoundPages& found) {
     left.insert(left.end(), more->second.begin(), more->second.end());
     behind.erase(more);
   }
-  peers.reads.read(get, slices, behind, Source::peer);
+  peers.reads.read(get, slices, loads, behind, Source::peer);
   return left;
 }
 
@@ -108,13 +93,11 @@ FoundPages Turns::look_up_anew(std::span<const FoundPage> left) {
 }
 
 void Turns::promote_and_read(FoundPages& found) {
-  ColdLoads loads(peers.reads.times, get, found.cold);
   PeerPromotions promotions(peers.control, peers.running, get, found.cold);
-  peers.reads.read(get, slices, found.resident, Source::peer);
+  peers.reads.read(get, slices, loads, found.resident, Source::peer);
   while (promotions.any()) {
-    peers.reads.read(get, slices, promotions.next(), Source::peer_disk);
+    peers.reads.read(get, slices, loads, promotions.next(), Source::peer_disk);
   }
-  loads.took(get);
 }
 
 }  // namespace peercached

@@ -30,6 +30,7 @@ struct Turns {
   const PeerSources& peers;
   GetPages& get;
   Slices slices{peers.reads.speeds};
+  GetLoads loads{peers.reads.times};
 
   // Puts a page with its record where it belongs, or decides that it is missed.
   void sort_in(const FoundPage& found, FoundPages& into);
