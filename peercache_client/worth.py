@@ -26,7 +26,7 @@ GIVE_UP_FACTOR: Final = 3.0
 # A holder is not in trouble before that, and scheduling alone may take it on a busy host.
 GIVE_UP_MIN_S: Final = 0.1
 # A load is not given up before the time to compute its pages, and not later than so many times that.
-_COMPUTING_FACTOR: Final = 2.0
+# A load is not given up before the time to compute its pages, nor later than so many times that.
 # Shorter loads are not judged: nobody notices, and the measures are no more exact.
 _NEGLIGIBLE_S: Final = 0.02
 _QUESTIONS_MAX: Final = 1024

@@ -8,14 +8,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 
 from peercache_client import Client, Status
+from peercache_client.identity import Topology
 from peercache_client.notes import say
 from peercache_client.packed_keys import PackedKeys, concatenate, pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
+from peercache_client.sglang.block_hashes import names
 from peercache_client.sglang.device_forms import DeviceForm
 from peercache_client.sglang.outcomes import explain, whole_pages
 
@@ -28,6 +31,12 @@ class PoolPages(NamedTuple):
     form: DeviceForm
     hashes: list[str]
     numbers: list[int]  # each page's number in the pool
+
+
+def of_block(pages: PoolPages) -> tuple[str, list[str], int, int]:
+    """For block_hashes.names()."""
+    form = pages.form
+    return form.name, pages.hashes, len(form.suffixes), form.indices_per_page
 
 
 class DevicePages(Protocol):
@@ -100,9 +109,11 @@ class StagedPages:
         layers: int,
         staging_bytes: int,
         log_rarely: RateLimitedLog,
+        topology: Topology,
     ) -> None:
         """OSError if there is no memory for the region."""
         self._client = client
+        self._topology = topology
         self._device = device
         self._layers = layers
         self._log_rarely = log_rarely
@@ -121,7 +132,8 @@ class StagedPages:
                 for part in parts:
                     self._gather(part)
                 self._synchronize()
-            if not self._move(self._client.batch_set, parts, results):
+            blocks = names(self._topology, (of_block(part.pages) for part in parts))
+            if not self._move(partial(self._client.batch_set, **blocks), parts, results):
                 break
         return results.of_all()
 

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from peercache_client import Client, Region, cuda
 from peercache_client.device import Layout, Rows
+from peercache_client.identity import Topology
 from peercache_client.packed_keys import PackedKeys, concatenate, pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
+from peercache_client.sglang.block_hashes import names
 from peercache_client.sglang.device_forms import DeviceForm, LayerPages
-from peercache_client.sglang.device_pages import PoolPages, Results, wait_for
+from peercache_client.sglang.device_pages import PoolPages, Results, of_block, wait_for
 
 # Of one request. It has a timeout for each so many bytes.
 _REQUEST_BYTES: Final = 1 << 30
@@ -32,9 +34,11 @@ class DirectPages:
         layers: int,
         timeout_s: float,
         log_rarely: RateLimitedLog,
+        topology: Topology,
     ) -> None:
         """OSError if the driver cannot export the memory of a pool."""
         self._client = client
+        self._topology = topology
         self._layers = layers
         self._timeout_s = timeout_s
         self._log_rarely = log_rarely
@@ -81,7 +85,9 @@ class DirectPages:
         results = Results(wanted, "set", self._log_rarely)
         for some in _requests(wanted):
             stored = self._client.batch_set_device(
-                *self._request(some), timeout_s=self._timeout_of(some)
+                *self._request(some),
+                timeout_s=self._timeout_of(some),
+                **names(self._topology, map(of_block, (pages for _, pages in some))),
             )
             if not results.add(some, stored):
                 break

@@ -138,10 +138,13 @@ class PeerCacheLinker(UnifiedCacheLinker):  # type: ignore[misc]  # Any, where t
     def _device_pages(self, settings: LinkerSettings, staging_bytes: int) -> DevicePages:
         forms, layers = list(self._forms.values()), self._group.num_layers
         if settings.direct:
-            return DirectPages(self._client, forms, layers, self._timeout_s, self._log_rarely)
+            return DirectPages(
+                self._client, forms, layers, self._timeout_s, self._log_rarely, self._topology
+            )
         return StagedPages(
-            self._client, forms[0].device, layers, staging_bytes // 2, self._log_rarely
-        )
+            self._client, forms[0].device, layers, staging_bytes // 2, self._log_rarely,
+            self._topology,
+        )  # fmt: skip
 
     # --- what exists -----------------------------------------------------------------------
 

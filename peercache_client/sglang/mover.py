@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, Status
+from peercache_client.identity import Topology
 from peercache_client.packed_keys import concatenate
 from peercache_client.rate_limited_log import RateLimitedLog
+from peercache_client.sglang.block_hashes import names
 from peercache_client.sglang.outcomes import explain, whole_pages
 from peercache_client.sglang.page_forms import PageForm
 from peercache_client.sglang.placement import Place
@@ -35,7 +37,9 @@ class Mover:
         metrics: TransferMetrics,
         log_rarely: RateLimitedLog,
         worth: Worth,
+        topology: Topology,
     ) -> None:
+        self._topology = topology
         self._client = client
         self._worth = worth
         self._timeout_s = timeout_s
@@ -47,7 +51,18 @@ class Mover:
         places = [self._place(pages, pages.form.source) for pages in wanted]
         began = time.monotonic()
         statuses = self._move(
-            self._client.batch_set, self._client.batch_set_buffers, places, parent
+            self._client.batch_set,
+            self._client.batch_set_buffers,
+            places,
+            parent,
+            names(
+                self._topology,
+                (
+                    (one.pool, one.hashes, len(one.form.suffixes), one.form.indices_per_page)
+                    for one, place in zip(wanted, places, strict=True)
+                    if place is not None and place.keys
+                ),
+            ),
         )
         took_s = time.monotonic() - began
         results = self._judge("set", wanted, places, statuses)
@@ -97,6 +112,7 @@ class Mover:
         move_buffers: Any,
         places: Sequence[Place | None],
         parent: str | None,
+        more: dict[str, Any] | None = None,
     ) -> list[Status]:
         found = [place for place in places if place is not None and place.keys]
         if not found:
@@ -107,7 +123,7 @@ class Mover:
         else:
             offsets = [offset for place in found for offset in place.offsets]
             lengths = [length for place in found for length in place.lengths]
-        options = {"parent": parent, "timeout_s": self._timeout_s}
+        options = {"parent": parent, "timeout_s": self._timeout_s, **(more or {})}
         statuses: list[Status]
         if any(place.views for place in found):
             views = [view for place in found for view in place.as_views()]

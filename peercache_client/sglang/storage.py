@@ -74,7 +74,12 @@ class PeerCacheStorage(HiCacheStorage):  # type: ignore[misc]  # Any, where ther
         # The tokens of a page are known when SGLang registers its pool.
         self._worth = Worth(0, settings.prefill_tokens_per_s, settings.give_up_factor)
         self._mover = Mover(
-            self._client, settings.timeout_s, self._metrics, self._log_rarely, self._worth
+            self._client,
+            settings.timeout_s,
+            self._metrics,
+            self._log_rarely,
+            self._worth,
+            self._topology,
         )
         # None: a pool that numbers pages and has no bytes. Pools that failed to register are
         # absent.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 from peercache_client import Cancel, Client, Status, memory
 from peercache_client.forecast import Forecast
+from peercache_client.page_names import PageHash
 from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.region import Region, RegionIndex
 from peercache_client.vllm.settings import Settings
@@ -48,9 +48,14 @@ class SharedSlots:
         slots: int,
         slot_bytes: int,
         worth: Worth,
+        event_hash: Callable[[bytes], PageHash] = lambda _: None,
+        chunk_tokens: int = 0,
     ) -> None:
         """`make_namespace` is called once, when it attaches. `worth`: judges loads, and limits
-        them."""
+        them. `event_hash`: what events call the page of a key; `chunk_tokens`: the tokens of
+        one."""
+        self._event_hash = event_hash
+        self._chunk_tokens = chunk_tokens
         self._settings = settings
         self._name = name
         self._make_namespace = make_namespace
@@ -138,9 +143,7 @@ class SharedSlots:
         attached = self._attach()
         if attached is None:
             return [Status.no_daemon] * len(keys)
-        move = attached.client.batch_set
-        if not storing:
-            move = partial(attached.client.batch_get, give_up_s=give_up_s)
+        client = attached.client
         pages = max(1, min(_PAGES_MAX, _BYTES_MAX // self._slot_bytes))
         statuses = [Status.bad_range] * len(keys)
         placed = []
@@ -151,7 +154,17 @@ class SharedSlots:
         for begin in range(0, len(placed), pages):
             numbers, regions, offsets = zip(*placed[begin : begin + pages], strict=True)
             part = [keys[i] for i in numbers]
-            moved = move(part, regions, offsets, self._slot_bytes, parent=parent)
+            size = self._slot_bytes
+            if storing:
+                hashes = [self._event_hash(key) for key in part]
+                moved = client.batch_set(
+                    part, regions, offsets, size, parent=parent, hashes=hashes,
+                    block_tokens=self._chunk_tokens,
+                )  # fmt: skip
+            else:
+                moved = client.batch_get(
+                    part, regions, offsets, size, parent=parent, give_up_s=give_up_s
+                )
             for i, status in zip(numbers, moved, strict=True):
                 statuses[i] = status
             why = next((status for status in moved if not status), None)

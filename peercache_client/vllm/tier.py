@@ -21,11 +21,14 @@ from vllm.v1.kv_offload.base import (
     OffloadingCounterMetadata,
     OffloadingEvent,
     RequestOffloadingContext,
+    get_offload_block_hash,
+    get_offload_group_idx,
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.version import __version__ as vllm_version
 
 from peercache_client import _ipc, memory
+from peercache_client.page_names import UNTOLD, PageHash
 from peercache_client.rate_limited_log import RateLimitedLog, never_raises
 from peercache_client.vllm.hints import Hints
 from peercache_client.vllm.identity import make_engine_namespace
@@ -111,6 +114,8 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
             self._slot_count,
             self.block_size_bytes,
             self._worth,
+            event_hash,
+            page_tokens,
         )
         self._lookups = Lookups(
             tier_type, self._slots, page_tokens, self._worth, self._settings.wait_s
@@ -262,6 +267,15 @@ class PeerCacheTier(SecondaryTierManager):  # type: ignore[misc]  # Any, where t
         if not all(ended):
             raise RuntimeError("the daemon may still be writing into vLLM's host memory")
         self._slots.close()
+
+
+def event_hash(key: Any) -> PageHash:
+    """As in vLLM's events: the hash of the chunk's last block. A chunk of several groups is named
+    by the first one's page: the others come with it."""
+    if get_offload_group_idx(key):
+        return UNTOLD
+    page_hash: bytes | int = kv_cache_utils.maybe_convert_block_hash(get_offload_block_hash(key))
+    return page_hash
 
 
 def _page_tokens(config: Any) -> int:

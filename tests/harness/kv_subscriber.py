@@ -186,7 +186,7 @@ class Subscriber:
                 held.update(event.block_hashes)
                 for each in event.block_hashes:
                     self.block_sizes[each] = event.block_size
-                self.localities.setdefault(node, set()).add(event.locality)
+                self.localities.setdefault(node, set()).add(getattr(event, "locality", None))
             else:
                 held.difference_update(event.block_hashes)
 
