@@ -1,4 +1,4 @@
-"""What events of pages call a page: the hash of its block, as the engine's own events have it.
+"""The names of pages in events: the hashes of their blocks, as in the engine's own events.
 
 The daemon tells routers which node has which pages, if `kv_events_port` is set (docs/routers.md).
 """

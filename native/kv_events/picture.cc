@@ -154,7 +154,7 @@ void Picture::named(const NamespaceOf& ns, std::span<const Digest> digests,
     Shard& shard = shard_of(digests[i]);
     std::lock_guard lock(shard.mutex);
     Page& page = shard.pages[digests[i]];
-    // What is told keeps its name, or its removal would be of another one.
+    // A told page keeps its name, or its removal would name another one.
     if (page.named && (page.told() || name.kind == kNoName)) continue;
     page.name = name;
     page.block_tokens = names.block_tokens;

@@ -1,5 +1,5 @@
-// Which node has which page in its pool or on its disk, as subscribers of the events have been
-// told, and as it is. drain() tells the difference.
+// The pages of each node, in its pool or on its disk: as they are, and as subscribers have been
+// told. drain() tells the difference.
 //
 //   records of holders ──▶ changed()  ┐
 //   sets of workers    ──▶ named()    ├──▶ page: name, holdings ──▶ drain() ──▶ batches
@@ -48,7 +48,7 @@ struct NamespaceOf {
   std::string text;  // its name; empty: unknown
 };
 
-// A node whose pages may be found now.
+// A node with pages that may be found now.
 struct LiveNode {
   HolderIndex holder = kNoHolder;
   std::string id;
@@ -65,7 +65,7 @@ struct PictureStats {
   uint64_t stored = 0, removed = 0;       // events so far, one per hash
   uint64_t cleared = 0;                   // all pages of a node and namespace
   uint64_t by_digest = 0;                 // pages that were told by their digest, so far
-  uint64_t names_asked = 0, unnamed = 0;  // pages whose name a peer was asked for; and had none
+  uint64_t names_asked = 0, unnamed = 0;  // peers were asked for names of pages; nobody knew
 };
 
 class Picture {
@@ -80,7 +80,7 @@ class Picture {
   // are not set.
   void named(const NamespaceOf& ns, std::span<const Digest> digests, const GivenNames& names);
   void changed(HolderIndex holder, std::span<const RecordRow> rows);
-  // Its records are void. Those that come later count.
+  // Its records are void. Later ones count.
   void forget(HolderIndex holder);
   // The namespace was cleared: its pages of earlier epochs are found no more.
   void epoch_raised(const Digest& namespace_id, uint64_t epoch);
@@ -93,8 +93,8 @@ class Picture {
     std::vector<Batch> batches;
     bool more = false;  // there is more to tell
   };
-  // `live`: nodes whose pages may be found. A node that is missing there for `patience` is told as
-  // cleared. Stops soon after `bytes_max`.
+  // `live`: nodes with pages that may be found. A node that is missing there for `patience` is told
+  // as cleared. Stops soon after `bytes_max`.
   Drained drain(std::span<const LiveNode> live, TimePoint now, double unix_time, size_t bytes_max,
                 Clock::duration patience);
   // All that has been told. First comes a batch of topic "kv@": nothing counts that was told

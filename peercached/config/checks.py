@@ -192,7 +192,7 @@ def _check_files(config: Config, bad: _Bad) -> None:
     ):
         bad(
             "kv_events_auth",
-            "is curve, whose keys come from the cluster secret, and there is none",
+            "is curve. Its keys come from the cluster secret, and there is none",
             'set cluster_secret_file, or kv_events_auth = "none"',
         )
     if config.cluster_secret_file:

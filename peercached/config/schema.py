@@ -687,8 +687,8 @@ class Config(BaseModel):
     kv_events_of: Literal["all", "own"] = _key(
         "all",
         _ROUTERS,
-        "Whose pages this node tells: those of `all` nodes, or its `own`. A node that does not "
-        "have the records of all nodes tells its own.",
+        "Events tell of the pages of `all` nodes, or of this node's `own` pages. A node without "
+        "the records of all nodes tells its own.",
         "Use `own` for a router that takes each address for one worker.",
     )
     kv_events_auth: Literal["auto", "curve", "none"] = _key(

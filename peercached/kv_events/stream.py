@@ -79,7 +79,7 @@ class Stream:
         self._snapshot_at = self.next
 
     def replay(self, start: int) -> Iterator[Batch]:
-        """What to send; batches that are appended meanwhile come, too. If `needs_snapshot`, call
+        """The batches to send, with those that are appended meanwhile. If `needs_snapshot`, call
         `keep_snapshot` first."""
         if self.has(start):
             return self._from(start)

@@ -58,7 +58,7 @@ def telling(make_cluster: MakeCluster, size: int = 3, **options: object) -> Clus
     )
 
 
-def subscribe(daemon: Daemon, **options: object) -> Subscriber:
+def subscribe(daemon: Daemon, **options: Any) -> Subscriber:
     return Subscriber(daemon.host, int(str(daemon.options["kv-events-port"])), **options)
 
 
@@ -176,7 +176,12 @@ def test_pages_of_a_node_that_is_away_are_gone_until_it_is_back(
     with subscribe(teller) as router:
         set_named(worker, keys)
         hears(router, holder.node_id, keys)
-        {"killed": holder.kill, "frozen": holder.freeze, "stopped": holder.stop}[how]()
+        if how == "killed":
+            holder.kill()
+        elif how == "frozen":
+            holder.freeze()
+        else:
+            holder.stop()
         hears(router, holder.node_id, [])
         set_named(cluster[1].attach(page_bytes=PAGE), more)
         hears(router, cluster[1].node_id, more)

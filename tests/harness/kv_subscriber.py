@@ -173,6 +173,7 @@ class Subscriber:
             self.picture.clear()
             return
         _, node, namespace = topic.decode().split("@", 2)
+        event: Any
         for event in batch.events:
             kind = type(event).__name__
             if kind == "AllBlocksCleared":

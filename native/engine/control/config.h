@@ -22,7 +22,7 @@ enum class Role {
 // The kind of GPUs that workers may share memory of.
 enum class Gpus { off, cuda, stand_in };
 
-// Whose pages are told in events.
+// Events tell of the pages of all nodes, or of our own.
 enum class EventsOf { all, own };
 
 struct EngineConfig {
