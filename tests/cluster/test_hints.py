@@ -7,18 +7,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from click.testing import CliRunner
 from harness.clock import seconds
 from harness.cluster import Cluster, Daemon
+from harness.ctl import ctl_process
 from harness.disks import disk_options
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
+from harness.scrape import samples
 from harness.secret_file import secret_file
 from harness.waiting import eventually
 
 from peercache_bench.process import free_port
 from peercache_client import Status
 from peercached.admin.client import AdminClient
+from peercached.cli.ctl import main
+from peercached.proto import router_pb2 as pb
+from peercached.proto import router_pb2_grpc
 from peercached.routers.token import token_of
 
 PAGE = 256 << 10
@@ -416,3 +423,57 @@ def test_flood_of_one_namespace_leaves_the_pages_of_another(make_cluster: MakeCl
     # The share of hints, and what lies colder than the place of their pages.
     present = sum(in_pool(b, keys, "victim") for keys in theirs)
     assert present >= 120 - 16 - 16, present
+
+
+# --- the other doors
+
+
+def told(daemon: Daemon, *words: str) -> str:
+    done = ctl_process(daemon, "hints", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_grpc_takes_the_same_envelopes(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    cluster = hinting(make_cluster, 2, cluster_secret_file=secret_file(tmp_path, SECRET))
+    a, b = cluster[0], cluster[1]
+    keys = keys_of("prompt", 4)
+    assert all(a.attach(page_bytes=PAGE).set(keys))
+    envelope = {"protocol_version": "1.0", "message_id": "m", "actions": [action("fetch", keys)]}
+    request = pb.HintsRequest(envelope=json.dumps(envelope).encode(), wait=True)
+    port = b.status()["routers"]["port"]
+    with grpc.insecure_channel(f"{b.host}:{port}") as channel:
+        stub = router_pb2_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
+        with pytest.raises(grpc.RpcError, match="peercachectl router-token"):
+            stub.Hints(request, timeout=seconds(10))
+        token = [("authorization", f"Bearer {token_of(SECRET)}")]
+        (found,) = stub.Hints(request, metadata=token, timeout=seconds(10)).outcomes
+    assert (found.outcome, found.pages, found.bytes) == ("accepted", 4, 4 * PAGE)
+    assert b.status()["routers"]["unauthenticated"] == 1
+
+
+def test_operator_sends_hints_and_sees_what_came_of_them(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = hinting(make_cluster, 2, router_port=0)
+    a, b = cluster[0], cluster[1]
+    assert "No hint came" in told(b)
+    keys = keys_of("prompt", 4)
+    assert all(a.attach(page_bytes=PAGE).set(keys))
+    file = tmp_path / "hints.json"
+    envelope = {"protocol_version": "1.0", "message_id": "m", "actions": [action("fetch", keys)]}
+    file.write_text(json.dumps(envelope))
+    assert "accepted" in told(b, "send", str(file))
+    lone = action("retain", [b"nowhere"], seconds=1)
+    file.write_text(json.dumps(envelope | {"actions": [lone]}))
+    assert ctl_process(b, "hints", "send", str(file)).returncode == 1
+    shown = told(b)
+    assert "4 pages, 1 MiB of 3.2 MiB" in shown, shown
+    assert samples(b)("hinted_pages") == 4
+
+
+def test_router_token_is_that_of_the_secret(tmp_path: Path) -> None:
+    file = secret_file(tmp_path, SECRET)
+    shown = CliRunner().invoke(main, ["router-token", file])
+    assert shown.output.strip() == token_of(SECRET)
+    assert SECRET.hex() not in shown.output
