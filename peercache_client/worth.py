@@ -25,8 +25,10 @@ from peercache_client.forecast import Forecast, Judged
 GIVE_UP_FACTOR: Final = 3.0
 # A holder is not in trouble before that, and scheduling alone may take it on a busy host.
 GIVE_UP_MIN_S: Final = 0.1
-# A load is not given up before the time to compute its pages, and not later than so many times that.
-# A load is not given up before the time to compute its pages, nor later than so many times that.
+# A load has the time that its pages take to compute, and at most so many times that.
+_COMPUTING_FACTOR: Final = 2.0
+# The same while the rate is not known. The forecasts of a new node are guesses, too.
+_GIVE_UP_UNMEASURED_S: Final = 1.0
 # Shorter loads are not judged: nobody notices, and the measures are no more exact.
 _NEGLIGIBLE_S: Final = 0.02
 _QUESTIONS_MAX: Final = 1024
@@ -147,6 +149,8 @@ class Worth:
         if rate and self.page_tokens:
             compute_s = len(pages) * self.page_tokens / rate
             limit_s = min(max(limit_s, compute_s), _COMPUTING_FACTOR * compute_s)
+        else:
+            limit_s = max(limit_s, _GIVE_UP_UNMEASURED_S)
         return max(limit_s, GIVE_UP_MIN_S)
 
     def loaded(self, pages: Sequence[Hashable], given_up: int = 0) -> None:

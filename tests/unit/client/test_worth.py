@@ -105,9 +105,10 @@ def test_a_prefill_in_chunks_is_measured_from_its_lookup() -> None:
 
 def test_a_load_may_take_a_multiple_of_its_forecast() -> None:
     worth = Worth(TOKENS, give_up_factor=3)
-    worth.judge("abc", forecast_of([0.1, 0.2, 0.4]))
-    assert worth.give_up_s("abc") == pytest.approx(1.2)
-    assert worth.give_up_s("ab") == pytest.approx(0.6)
+    worth.judge("abc", forecast_of([0.1, 0.4, 0.5]))
+    assert worth.give_up_s("abc") == pytest.approx(1.5)
+    assert worth.give_up_s("ab") == pytest.approx(1.2)
+    assert worth.give_up_s("a") == 1.0, "the rate is not measured yet"
     assert worth.give_up_s("unknown") is None
 
 

@@ -120,6 +120,36 @@ TEST(LoadTimes, IfAllHoldersAreSlowOneForecastIsGuessed) {
   EXPECT_GT(p90_ms(times, kNew, kMiB, now), 900);
 }
 
+TEST(GetLoads, PagesThatComeInSlicesAreOneLoad) {
+  LoadTimes times;
+  TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kQuick, 4 * kMiB, milliseconds(10), now);
+  GetLoads loads(times);
+  loads.begin(kSlow, 4 * kMiB);
+  now = Clock::now();
+  for (int slice = 1; slice <= 8; ++slice)
+    loads.came(kSlow, kMiB / 2, now + slice * milliseconds(300), false);
+  EXPECT_GT(times.curve(kSlow, now).waiting_bytes, 0);
+  loads.end();
+  EXPECT_EQ(times.curve(kSlow, now).waiting_bytes, 0);
+  EXPECT_NEAR(p90_ms(times, kSlow, 4 * kMiB, now), 2400, 200);
+}
+
+TEST(GetLoads, ALoadThatFailsSaysNothing) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kQuick, kMiB, milliseconds(10), now);
+  GetLoads loads(times);
+  loads.begin(kSlow, kMiB);
+  loads.came(kSlow, 1, now + seconds(1), false);  // the other pages are stale
+  loads.end();
+  EXPECT_LT(p90_ms(times, kSlow, kMiB, now), 20);
+  loads.begin(kSlow, kMiB);
+  loads.came(kSlow, kMiB / 2, now + seconds(1), true);
+  loads.end();
+  EXPECT_NEAR(p90_ms(times, kSlow, kMiB, now), 2000, 200);
+}
+
 TEST(LoadForecast, PeersAreReadTogetherAndOurDiskBeforeThem) {
   LoadTimes times;
   const TimePoint now = Clock::now();
