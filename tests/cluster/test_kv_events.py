@@ -58,8 +58,16 @@ def telling(make_cluster: MakeCluster, size: int = 3, **options: object) -> Clus
     )
 
 
-def subscribe(daemon: Daemon, **options: Any) -> Subscriber:
-    return Subscriber(daemon.host, int(str(daemon.options["kv-events-port"])), **options)
+def subscribe(daemon: Daemon, *, hears: bool = True, **options: Any) -> Subscriber:
+    """Returns when its subscription counts."""
+    router = Subscriber(daemon.host, int(str(daemon.options["kv-events-port"])), **options)
+    if hears:
+        assert router.take(10_000), "no batch after the subscription"
+    return router
+
+
+def counts(picture: dict[Place, set[bytes | int]]) -> dict[Place, int]:
+    return {place: len(hashes) for place, hashes in picture.items()}
 
 
 def hears(router: Subscriber, node: str, keys: Sequence[bytes], medium: str = "") -> None:
@@ -69,7 +77,7 @@ def hears(router: Subscriber, node: str, keys: Sequence[bytes], medium: str = ""
         router.take()
         return router.held(node, medium=medium) == hashes_of(keys)
 
-    eventually(same, what=lambda: f"{len(keys)} pages of {node}; it has {router.known()!r:.300}")
+    eventually(same, what=lambda: f"{len(keys)} pages of {node}; it has {counts(router.known())}")
 
 
 def agrees(
@@ -89,9 +97,6 @@ def agrees(
                         found.setdefault(place, set()).update(hashes_of([key]))
         router.take()
         return router.known() == found
-
-    def counts(picture: dict[Place, set[bytes | int]]) -> dict[Place, int]:
-        return {place: len(hashes) for place, hashes in picture.items()}
 
     eventually(
         same,
@@ -341,8 +346,8 @@ def test_only_the_keys_of_the_cluster_open_the_ports(
     stranger, stranger_secret = (key.decode() for key in zmq.curve_keypair())
     with (
         subscribe(cluster[0], keys=(server, public, private)) as router,
-        subscribe(cluster[0]) as plain,
-        subscribe(cluster[0], keys=(server, stranger, stranger_secret)) as other,
+        subscribe(cluster[0], hears=False) as plain,
+        subscribe(cluster[0], hears=False, keys=(server, stranger, stranger_secret)) as other,
     ):
         worker = cluster[1].attach(page_bytes=PAGE)
         set_named(worker, keys)

@@ -35,6 +35,7 @@ def test_sglangs_decoder_reads_the_pages_of_the_first_rank() -> None:
             Subscriber(cluster[0].host, port, decode=decode) as router,
             Client(str(cluster[0].socket_path), "test") as client,
         ):
+            assert router.take(10_000), "no batch after the subscription"
             for rank, topology in enumerate((FIRST, FIRST._replace(tp_rank=1))):
                 wanted = [("kv", HASHES, 2, 32), ("mamba", HASHES[:3], 1, 32)]
                 keys = [f"{rank}/{number}" for number in range(2 * len(HASHES) + 3)]

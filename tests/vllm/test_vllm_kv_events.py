@@ -40,6 +40,7 @@ def test_vllms_decoder_reads_the_hashes_that_vllm_gives(
     keys = keys_of(f"events {integers}", 8)
     port = int(str(telling[0].options["kv-events-port"]))
     with Subscriber(telling[0].host, port, decode=decode) as router:
+        assert router.take(10_000), "no batch after the subscription"
         node = make_node(telling[1].socket_path)
         node.prefill(keys)
 

@@ -41,9 +41,8 @@ class PictureTest : public testing::Test {
   void change(HolderIndex holder, const RecordRow& one) { picture.changed(holder, {&one, 1}); }
 
   // The events of one drain: "+CPU b name1001", "-CPU b name1001", "clear b".
-  std::multiset<std::string> drain(std::vector<LiveNode> live = {{kSelfHolder, "a"},
-                                                                {kOther, "b"},
-                                                                {kThird, "c"}}) {
+  std::multiset<std::string> drain(std::vector<LiveNode> live = {
+                                       {kSelfHolder, "a"}, {kOther, "b"}, {kThird, "c"}}) {
     std::multiset<std::string> told;
     for (const Batch& batch : picture.drain(live, now, 1.0, kAllBytes, kPatienceOfTest).batches)
       read(batch, told);
@@ -79,7 +78,7 @@ class PictureTest : public testing::Test {
       if (!has("name1")) continue;
       const std::string medium =
           batch.payload.find("medium\xa3", at) < batch.payload.find("medium\xa7", at) ? "CPU"
-                                                                                     : "STORAGE";
+                                                                                      : "STORAGE";
       told.insert(sign + medium + " " + who + " " + batch.payload.substr(at, 8));
     }
   }
