@@ -229,7 +229,7 @@ def test_a_router_that_comes_late_gets_a_snapshot(make_cluster: MakeCluster) -> 
         set_named(daemon.attach(page_bytes=PAGE), keys[20 * place : 20 * place + 20])
     eventually(lambda: kv_events(cluster[0])["told"] == 60)
     with subscribe(cluster[0]) as router:
-        assert router.repair() == ""
+        assert router.begin() == ""
         agrees(router, cluster[0], keys)
         assert kv_events(cluster[0])["snapshots"] == 1
         # Its numbers are below those of what comes now.
@@ -286,7 +286,7 @@ def test_a_page_keeps_its_name_at_a_node_that_it_moves_to(make_cluster: MakeClus
     keys = keys_of("page", 10)
     set_named(cluster[1].attach(page_bytes=PAGE), keys)
     with subscribe(cluster[0]) as router:
-        router.repair()
+        router.begin()
         hears(router, "b", keys)
         with AdminClient(str(cluster[1].admin_path)) as admin:
             admin.move("test", keys, "c")
@@ -297,7 +297,7 @@ def test_a_page_keeps_its_name_at_a_node_that_it_moves_to(make_cluster: MakeClus
     cluster[0].start()
     wait_views(cluster[0], cluster[2])
     with subscribe(cluster[0]) as router:
-        eventually(lambda: router.repair() == "" and router.held("c") == hashes_of(keys), 30)
+        eventually(lambda: router.begin() == "" and router.held("c") == hashes_of(keys), 30)
 
 
 def test_a_node_may_tell_its_own_pages_only(make_cluster: MakeCluster) -> None:
@@ -352,7 +352,7 @@ def test_only_the_keys_of_the_cluster_open_the_ports(
         worker = cluster[1].attach(page_bytes=PAGE)
         set_named(worker, keys)
         hears(router, "b", keys)
-        assert router.repair() == "" and router.held("b") == hashes_of(keys)
+        assert router.begin() == "" and router.held("b") == hashes_of(keys)
         assert plain.take() == other.take() == 0
         for refused in (plain, other):
             assert not refused.answers(wait_ms=300), "a replay without a key"

@@ -121,6 +121,11 @@ class Subscriber:
                 self.last = seq
         return taken
 
+    def begin(self) -> str:
+        """Asks for all that is there, as a new router does."""
+        self.last = -1
+        return self.repair()
+
     def repair(self) -> str:
         """Asks for all after the last batch. Returns the reason if there is no replay."""
         self.repairs += 1
