@@ -1,8 +1,8 @@
 """`make bench-kv-events`: events of pages at full speed, with routers that are slow and cut off.
 
 One of two nodes sets small pages until its pool evicts, and the other one tells of it. Three
-routers hear: one reads all, one reads nothing until the end, one is cut off again and again. At the end
-all must know the same pages, and `locate` must agree with a sample of them.
+routers hear: one reads all, one reads nothing until the end, one is cut off again and again. At the
+end all must know the same pages, and `locate` must agree with a sample of them.
 """
 
 from __future__ import annotations

@@ -34,6 +34,25 @@ TEST(Request, ColumnsComeBackAsTheyWerePacked) {
   EXPECT_EQ(pages.keys, "onethree");
 }
 
+TEST(Request, NamesFollowTheKeysOfASet) {
+  std::string body = pack_pages({{"one", 7, 0, 64}, {"two", 7, 64, 64}});
+  body += std::string("ab") + "\x02" + "\xff" + std::string("\x10\0\0\0", 4);
+  const RequestHeader header = header_of(Op::set, body, 2, kFlagNames);
+  EXPECT_NO_THROW(check_header(header));
+  EXPECT_EQ(features_of(header), kFeatureNames);
+  const PageColumns pages = parse_pages(header, bytes_of(body));
+  EXPECT_EQ(pages.keys, "onetwo");
+  EXPECT_EQ(pages.name_kinds[1], 0xff);
+  EXPECT_EQ(pages.names.size(), 2u);
+  EXPECT_EQ(pages.block_tokens, 16u);
+  EXPECT_THROW(check_header(header_of(Op::get, body, 2, kFlagNames)), RequestError);
+  body[body.size() - 6] = 33;  // no kind of names
+  EXPECT_THROW(parse_pages(header, bytes_of(body)), RequestError);
+  body[body.size() - 6] = 32;  // more bytes than the body has
+  body.resize(8);
+  EXPECT_THROW(parse_pages(header_of(Op::set, body, 2, kFlagNames), bytes_of(body)), RequestError);
+}
+
 TEST(Request, KeysAloneHaveNoMemoryColumns) {
   const std::string body = pack_keys({"a", "bc"});
   const PageColumns pages = parse_pages(header_of(Op::exists, body, 2), bytes_of(body));
