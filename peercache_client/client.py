@@ -709,7 +709,7 @@ class Client(NotCopied):
                 self._silence_s,
                 caller,
                 tell,
-                answer_by,
+                answer_by=answer_by,
             )
             statuses += mark_quarantined(statuses_of(reply, frame.keys), part)
         for i in clashing:

@@ -319,7 +319,7 @@ class Daemon:
         if config.router_port:
             posts |= hint_routes(hints, secret, tokens)
         self.routers = routers = RouterServer(
-            RouterServicer(hints), secret, tls, tokens, news, config.clustered
+            RouterServicer(hints, kv_events), secret, tls, tokens, news, config.clustered
         )
         self.web = web = WebServer(
             config.metrics_host, config.metrics_port, pages, posts, {name or config.host}

@@ -310,7 +310,8 @@ void Picture::sweep_all(Sweep& sweep) {
   };
   for (const SlotNumber slot : sweep.cleared)
     for (const auto& [ns, count] : slot_at_[slot]->told) clear(slot, ns);
-  for (SlotNumber slot = 1; slot < slot_at_.size(); ++slot) {
+  for (size_t number = 1; number < slot_at_.size(); ++number) {
+    const auto slot = static_cast<SlotNumber>(number);
     if (sweep.cleared.contains(slot)) continue;
     for (const auto& [ns, count] : slot_at_[slot]->told)
       if (sweep.renamed.contains(ns)) clear(slot, ns);
@@ -502,8 +503,10 @@ std::vector<Batch> Picture::snapshot(double unix_time) {
   std::lock_guard lock(tell_mutex_);
   writer_.begin(unix_time);
   writer_.cleared("kv@");
-  for (SlotNumber slot = 1; slot < slot_at_.size(); ++slot)
+  for (size_t number = 1; number < slot_at_.size(); ++number) {
+    const auto slot = static_cast<SlotNumber>(number);
     for (const auto& [ns, count] : slot_at_[slot]->told) writer_.cleared(topic(slot, ns));
+  }
   for (const Shard& shard : shards_) {
     std::lock_guard shard_lock(shard.mutex);
     for (const auto& [digest, page] : shard.pages) {

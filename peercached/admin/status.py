@@ -122,6 +122,8 @@ class KvEvents(Part):
     snapshots: int = 0
     replays_refused: int = 0
     replays_stalled: int = 0  # the subscriber took nothing for too long
+    followers: int = 0  # calls of Router.Events (gRPC) now
+    followers_too_slow: int = 0  # of these, ended because events were gone before they were read
     handshakes_refused: int = 0  # without a key of the cluster, mostly
     shut_crowd: int = 0  # times that a port had too many connections
 

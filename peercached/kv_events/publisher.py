@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
@@ -13,7 +13,9 @@ from peercached.config import Config
 from peercached.config.cluster_secret import ClusterSecret
 from peercached.config.kv_event_keys import client_keys, server_keys
 from peercached.health import Say, kinds
-from peercached.kv_events.stream import Stream
+from peercached.kv_events.followers import Followers
+from peercached.kv_events.shared_stream import SharedStream
+from peercached.kv_events.stream import Batch, Stream
 from peercached.timeout import within
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class KvEvents(Component):
         self._secret = secret
         self._ask = ask
         self._sockets: EventSockets | None = None
+        self._followers: Followers | None = None
+        self._stream: SharedStream
         self._asking: set[asyncio.Future[None]] = set()
         self._public = b""
 
@@ -66,16 +70,19 @@ class KvEvents(Component):
             keys = server_keys(self._secret().value)
             self._public = keys.public
             guard = Guard(keys, self._may_subscribe)
+        self._stream = SharedStream(self._engine, Stream(time.time_ns()))
+        self._followers = Followers(self._stream)
         host, port = self._config.host, self._config.kv_events_port
         try:
             self._sockets = EventSockets(
                 self._engine,
                 host,
                 port,
-                Stream(time.time_ns()),
+                self._stream,
                 guard,
                 self._ask_soon(),
                 self._config.node_id,
+                self._followers.woken,
             )
         except OSError as error:
             raise RuntimeError(
@@ -102,7 +109,15 @@ class KvEvents(Component):
 
         return soon
 
+    def follow(self, start: int) -> AsyncGenerator[Batch, None]:
+        """See Followers.follow(). LookupError: no events are told here."""
+        if self._followers is None:
+            raise LookupError("this node tells no events: its kv_events_port is 0")
+        return self._followers.follow(start)
+
     async def stop(self) -> None:
+        if self._followers is not None:
+            self._followers.end()
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
@@ -115,7 +130,7 @@ class KvEvents(Component):
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
-        if self._sockets is None:
+        if self._sockets is None or self._followers is None:
             return {}
         told = self._engine.kv_stats()
         counters = self._sockets.counters
@@ -128,6 +143,10 @@ class KvEvents(Component):
                 "of": "all" if told.pop("tells_all") else "own",
                 **told,
                 **vars(counters),
+                "replays": self._stream.replays,
+                "snapshots": self._stream.snapshots,
+                "followers": len(self._followers),
+                "followers_too_slow": self._followers.too_slow,
             }
         }
 

@@ -26,7 +26,8 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from peercached.config.kv_event_keys import CurveKeys
-from peercached.kv_events.stream import Batch, FromTheFuture, Stream
+from peercached.kv_events.shared_stream import SharedStream
+from peercached.kv_events.stream import Batch, FromTheFuture
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -77,8 +78,6 @@ class Counters:
     batches: int = 0
     events: int = 0
     bytes: int = 0
-    replays: int = 0
-    snapshots: int = 0
     replays_refused: int = 0  # of the future, malformed, or too many at a time
     replays_stalled: int = 0
     handshakes_refused: int = 0
@@ -121,10 +120,11 @@ class EventSockets:
         engine: Engine,
         host: str,
         port: int,
-        stream: Stream,
+        stream: SharedStream,
         guard: Guard | None,
         ask: Callable[[int, bytes], None],
         node_id: str,
+        on_told: Callable[[], None],
     ) -> None:
         """Binds the ports. OSError."""
         self.counters = Counters(next_number=stream.next)
@@ -132,6 +132,7 @@ class EventSockets:
         self._stream = stream
         self._guard = guard
         self._ask = ask
+        self._on_told = on_told
         self._pulse_topic = f"kv@{node_id}@".encode()
         self._sent_at = 0.0
         self._replays: dict[bytes, _Replay] = {}
@@ -280,24 +281,26 @@ class EventSockets:
         """Whether there was something to tell."""
         any_told, more = False, True
         while more:
-            batches, more = self._engine.kv_drain(DRAIN_BYTES)
-            for topic, payload, events in batches:
-                self._publish(topic, payload)
+            batches, more = self._stream.drain(DRAIN_BYTES)
+            for batch, events in batches:
+                self._publish(batch)
                 self.counters.events += events
             any_told |= bool(batches)
         if self._topics and now - self._sent_at >= PULSE_S:
-            self._publish(self._pulse_topic, _NO_EVENTS.pack(0x92, 0xCB, time.time(), 0x90))
+            no_events = _NO_EVENTS.pack(0x92, 0xCB, time.time(), 0x90)
+            self._publish(self._stream.append(self._pulse_topic, no_events))
         self.counters.next_number = self._stream.next
         for holder, digests in self._engine.kv_questions():
             self._ask(holder, digests)
+        if any_told:
+            self._on_told()
         return any_told
 
-    def _publish(self, topic: bytes, payload: bytes) -> None:
-        batch = self._stream.append(topic, payload)
+    def _publish(self, batch: Batch) -> None:
         number = batch.number.to_bytes(_NUMBER_BYTES, "big")
-        self._pub.socket.send_multipart([topic, number, payload])
+        self._pub.socket.send_multipart([batch.topic, number, batch.payload])
         self.counters.batches += 1
-        self.counters.bytes += len(payload)
+        self.counters.bytes += len(batch.payload)
         self._sent_at = time.monotonic()
 
     # --- replays
@@ -340,20 +343,15 @@ class EventSockets:
 
     def _begin(self, client: bytes, start: int, now: float) -> None:
         try:
-            needs_snapshot = self._stream.needs_snapshot(start)
+            batches = self._stream.replay(start)
         except FromTheFuture as error:
             return self._refuse(client, f"no such batch yet: {error}")
-        if needs_snapshot:
-            self.counters.snapshots += 1
-            told = [(topic, payload) for topic, payload, _ in self._engine.kv_snapshot()]
-            self._stream.keep_snapshot(told)
-        self.counters.replays += 1
-        self._replays[client] = _Replay(client, self._stream.replay(start), moved_at=now)
+        self._replays[client] = _Replay(client, batches, moved_at=now)
 
     def _go_on(self, replay: _Replay, now: float) -> bool:
         """Whether it is over."""
         for _ in range(REPLAY_BATCHES_PER_TURN):
-            batch = replay.next or next(replay.batches, None)
+            batch = replay.next or next(iter(self._stream.take(replay.batches, 1)), None)
             if batch is None:
                 frames = [b"", b"", _END, b""]
             else:

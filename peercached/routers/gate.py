@@ -53,6 +53,16 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         traceback."""
         parse = parser(handler.request_deserializer.__self__)
 
+        async def stream(request: Any, context: Any) -> Any:
+            self._limits.proven(context.peer())
+            try:
+                if isinstance(request, ValueError):
+                    raise request
+                async for reply in handler.unary_stream(request, context):
+                    yield reply
+            except Exception as error:
+                await self._refusals.refuse(context, error)
+
         async def answer(request: Any, context: Any) -> Any:
             self._limits.proven(context.peer())
             try:
@@ -62,6 +72,8 @@ class Gate(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             except Exception as error:
                 await self._refusals.refuse(context, error)
 
+        if handler.response_streaming:
+            return handler._replace(request_deserializer=parse, unary_stream=stream)
         return handler._replace(request_deserializer=parse, unary_unary=answer)
 
     def _refusal(self, why: str) -> Any:

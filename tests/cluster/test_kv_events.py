@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 import zmq
+from harness.clock import seconds
 from harness.cluster import Cluster, Daemon, wait_views
 from harness.ctl import ctl
 from harness.disks import disk_options, wait_written
 from harness.fixtures import MakeCluster
-from harness.kv_subscriber import END, Place, Subscriber
+from harness.kv_subscriber import END, Picture, Place, Subscriber
 from harness.pages import Pages, keys_of
 from harness.secret_file import secret_file
 from harness.waiting import eventually
@@ -23,6 +25,8 @@ from harness.waiting import eventually
 from peercache_bench.process import free_port
 from peercache_client.page_names import UNTOLD, PageHash
 from peercached.admin.client import AdminClient
+from peercached.proto import router_pb2, router_pb2_grpc
+from peercached.timeout import within
 
 PAGE = 64 << 10
 
@@ -378,3 +382,38 @@ def test_a_subscriber_that_takes_nothing_costs_the_others_nothing(
         eventually(lambda: idle.take() >= 0 and idle.held("a") == router.held("a"))
         idle.repair()
         assert idle.held("a") == router.held("a")
+
+
+async def test_a_call_of_grpc_hears_the_same_events(make_cluster: MakeCluster) -> None:
+    ports = [free_port("127.0.0.1") for _ in range(2)]
+    cluster = make_cluster(
+        2, each=[{"kv-events-port": free_pair(), "router-port": port} for port in ports]
+    )
+    teller = cluster.daemons[0]
+    held, more = keys_of("held", 40), keys_of("more", 40)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
+        stub = router_pb2_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
+        with (
+            Pages(cluster.daemons[1].socket_path) as worker,
+            subscribe(teller) as router,
+        ):
+            set_named(worker, held)
+            hears(router, "b", held)
+            call, heard = stub.Events(router_pb2.EventsRequest(start=0)), Heard()
+            await heard.until(call, "b", hashes_of(held))
+            assert kv_events(teller)["followers"] == 1
+            set_named(worker, more)
+            worker.client.remove(held)
+            await heard.until(call, "b", hashes_of(more))
+            hears(router, "b", more)
+            assert heard.known() == router.known()
+    eventually(lambda: kv_events(teller)["followers"] == 0)
+
+
+class Heard(Picture):
+    """A router's picture, from a call of gRPC."""
+
+    async def until(self, call: Any, node: str, hashes: set[bytes | int]) -> None:
+        while self.held(node) != hashes:
+            batch = await within(seconds(30), call.read())
+            self.apply(batch.topic.encode(), batch.payload)

@@ -46,7 +46,61 @@ Decode = Callable[[bytes], Any]
 Place = tuple[str, str, str]  # node, namespace, medium
 
 
-class Subscriber:
+class Picture:
+    """The pages of each place, as the events say that were applied."""
+
+    def __init__(self, decode: Decode | None = None) -> None:
+        self._decode = decode or msgspec.msgpack.Decoder(KVEventBatch).decode
+        self.picture: dict[Place, set[bytes | int]] = {}
+        self.block_sizes: dict[bytes | int, int] = {}
+        self.localities: dict[str, set[str | None]] = {}
+        self.batches = 0
+        self.events = 0
+        self.bytes = 0
+        self.times: list[float] = []
+
+    def apply(self, topic: bytes, payload: bytes) -> None:
+        self.batches += 1
+        self.bytes += len(payload)
+        batch = self._decode(payload)
+        self.times.append(batch.ts)
+        if topic == b"kv@":  # a snapshot begins: nothing counts that was told before
+            self.picture.clear()
+            return
+        _, node, namespace = topic.decode().split("@", 2)
+        event: Any
+        for event in batch.events:
+            kind = type(event).__name__
+            if kind == "AllBlocksCleared":
+                self.events += 1
+                for place in [one for one in self.picture if one[:2] == (node, namespace)]:
+                    del self.picture[place]
+                continue
+            self.events += len(event.block_hashes)
+            held = self.picture.setdefault((node, namespace, event.medium), set())
+            if kind == "BlockStored":
+                held.update(event.block_hashes)
+                for each in event.block_hashes:
+                    self.block_sizes[each] = event.block_size
+                self.localities.setdefault(node, set()).add(getattr(event, "locality", None))
+            else:
+                held.difference_update(event.block_hashes)
+
+    def held(self, node: str, namespace: str = "test", medium: str = "") -> set[bytes | int]:
+        """The hashes of this node, in this medium or in any."""
+        return {
+            each
+            for (one, ns, where), hashes in self.picture.items()
+            if (one, ns) == (node, namespace) and medium in ("", where)
+            for each in hashes
+        }
+
+    def known(self) -> dict[Place, set[bytes | int]]:
+        """The picture without places that have nothing."""
+        return {place: hashes for place, hashes in self.picture.items() if hashes}
+
+
+class Subscriber(Picture):
     """`behind`: batches that ZMQ keeps for us; more are lost. `keys`: (server, public, secret), in
     Z85."""
 
@@ -60,18 +114,11 @@ class Subscriber:
         behind: int = 100_000,
         decode: Decode | None = None,
     ) -> None:
-        self._decode = decode or msgspec.msgpack.Decoder(KVEventBatch).decode
+        super().__init__(decode)
         self._context = zmq.Context()
-        self.picture: dict[Place, set[bytes | int]] = {}
-        self.block_sizes: dict[bytes | int, int] = {}
-        self.localities: dict[str, set[str | None]] = {}
         self.last = -1
         self.gaps = 0
-        self.batches = 0
-        self.events = 0
-        self.bytes = 0
         self.repairs = 0
-        self.times: list[float] = []
         self._events_at = f"tcp://{host}:{port}"
         self.socket = self._open(zmq.SUB, keys)
         self.socket.setsockopt(zmq.RCVHWM, behind)
@@ -117,7 +164,7 @@ class Subscriber:
                 self.gaps += 1
                 self.repair()
             if seq > self.last:
-                self._apply(topic, payload)
+                self.apply(topic, payload)
                 self.last = seq
         return taken
 
@@ -133,7 +180,7 @@ class Subscriber:
             if seq == END:
                 return topic.decode()
             if seq > self.last:
-                self._apply(topic, payload)
+                self.apply(topic, payload)
                 self.last = seq
         raise AssertionError("the replay did not end")
 
@@ -168,43 +215,3 @@ class Subscriber:
         except zmq.Again:
             return False  # no connection has shaken hands
         return bool(self._replay.poll(wait_ms))
-
-    def _apply(self, topic: bytes, payload: bytes) -> None:
-        self.batches += 1
-        self.bytes += len(payload)
-        batch = self._decode(payload)
-        self.times.append(batch.ts)
-        if topic == b"kv@":  # a snapshot begins: nothing counts that was told before
-            self.picture.clear()
-            return
-        _, node, namespace = topic.decode().split("@", 2)
-        event: Any
-        for event in batch.events:
-            kind = type(event).__name__
-            if kind == "AllBlocksCleared":
-                self.events += 1
-                for place in [one for one in self.picture if one[:2] == (node, namespace)]:
-                    del self.picture[place]
-                continue
-            self.events += len(event.block_hashes)
-            held = self.picture.setdefault((node, namespace, event.medium), set())
-            if kind == "BlockStored":
-                held.update(event.block_hashes)
-                for each in event.block_hashes:
-                    self.block_sizes[each] = event.block_size
-                self.localities.setdefault(node, set()).add(getattr(event, "locality", None))
-            else:
-                held.difference_update(event.block_hashes)
-
-    def held(self, node: str, namespace: str = "test", medium: str = "") -> set[bytes | int]:
-        """The hashes of this node, in this medium or in any."""
-        return {
-            each
-            for (one, ns, where), hashes in self.picture.items()
-            if (one, ns) == (node, namespace) and medium in ("", where)
-            for each in hashes
-        }
-
-    def known(self) -> dict[Place, set[bytes | int]]:
-        """The picture without places that have nothing."""
-        return {place: hashes for place, hashes in self.picture.items() if hashes}

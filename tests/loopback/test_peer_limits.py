@@ -47,6 +47,7 @@ OTHER_MEMBER = pb.Member(address=OTHER, state=pb.ALIVE)
         ("Promote", pb.PromoteRequest()),
         ("Adopt", pb.AdoptRequest()),
         ("PinPages", pb.PinPagesRequest()),
+        ("PageNames", pb.PageNamesRequest()),
         ("Hint", pb.HintRequest()),
         (
             "RaiseEpoch",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import grpc
@@ -12,6 +12,7 @@ from harness.loop_node import free_port
 
 from peercached.config.cluster_secret import ClusterSecret
 from peercached.hints.envelope import ACCEPTED, Outcome
+from peercached.kv_events.stream import Batch, FromTheFuture
 from peercached.news import News
 from peercached.peer.rpc.auth import Secret
 from peercached.proto import router_pb2 as pb
@@ -35,6 +36,12 @@ class Taker:
         self.taken.append((envelope, wait))
         return [Outcome("a1", "kv.fetch", ACCEPTED, pages=2)]
 
+    async def follow(self, start: int) -> AsyncGenerator[Batch, None]:
+        if start > 7:
+            raise FromTheFuture(f"{start} is asked for, and 7 is the next")
+        for number in range(start, 7):
+            yield Batch(number, b"kv@a@llama", b"batch")
+
 
 class Door:
     def __init__(self, secret: ClusterSecret, target: str, taker: Taker) -> None:
@@ -56,6 +63,13 @@ class Door:
             await self.ask(envelope, token)
         return caught.value.code().name, caught.value.details() or ""
 
+    async def follow(self, start: int, token: str) -> list[pb.EventBatch]:
+        stub = router_pb2_grpc.RouterStub(self._channel)  # type: ignore[no-untyped-call]
+        call = stub.Events(
+            pb.EventsRequest(start=start), metadata=[("authorization", f"Bearer {token}")]
+        )
+        return [batch async for batch in call]
+
     async def close(self) -> None:
         await self._channel.close(None)
 
@@ -64,7 +78,7 @@ class Door:
 async def door(secret: ClusterSecret) -> AsyncIterator[tuple[Door, RouterServer]]:
     taker, port = Taker(), free_port()
     server = RouterServer(
-        RouterServicer(taker), Secret(secret), None, Tokens(), News(), clustered=True
+        RouterServicer(taker, taker), Secret(secret), None, Tokens(), News(), clustered=True
     )
     await server.start(HOST, port)
     opened = Door(secret, f"{HOST}:{port}", taker)
@@ -116,3 +130,19 @@ async def test_refusals_name_the_reason() -> None:
         code, why = await opened.refusal(bytes(MESSAGE_BYTES_MAX + 1), token)
         assert code == "RESOURCE_EXHAUSTED" and str(MESSAGE_BYTES_MAX) in why
         assert server.sections({})["routers"]["malformed"] == 1
+
+
+async def test_a_caller_with_the_token_follows_events() -> None:
+    async with door(ClusterSecret(SECRET)) as (there, _):
+        batches = await there.follow(5, token_of(SECRET))
+        assert [(one.number, one.topic, one.payload) for one in batches] == [
+            (5, "kv@a@llama", b"batch"),
+            (6, "kv@a@llama", b"batch"),
+        ]
+        for start, token, code in (
+            (8, token_of(SECRET), "INVALID_ARGUMENT"),
+            (5, token_of(NEXT), "UNAUTHENTICATED"),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await there.follow(start, token)
+            assert caught.value.code().name == code

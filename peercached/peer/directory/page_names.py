@@ -26,13 +26,7 @@ log = logging.getLogger(__name__)
 DIGESTS_MAX = 4096
 # A node that did not answer is asked again after this.
 PAUSE_S = 0.5
-# A node that tells no events, or of a version that knows no names, has none.
-_NO_NAMES = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.FAILED_PRECONDITION)
 _UNKNOWN = struct.pack("<HBH", 0xFFFF, 0, 0)
-
-
-class TellsNoEvents(LookupError):
-    """This node has no names of pages."""
 
 
 class PageNames:
@@ -78,7 +72,8 @@ class PageNames:
                 node, "PageNames", request, self._timeout_s, may_be_slow=True
             )
         except Refused as error:
-            return _none(digests) if error.code in _NO_NAMES else None
+            is_old = error.code is grpc.StatusCode.UNIMPLEMENTED  # it knows no names
+            return _none(digests) if is_old else None
         except CallFailed as error:
             log.debug("%s tells no names: %s", node.address.node_id, error)
             return None
@@ -86,11 +81,11 @@ class PageNames:
         return names
 
     async def serve(self, digests: bytes) -> bytes:
-        """Packed names, of pages here and elsewhere, as far as this node knows them. ValueError,
-        TellsNoEvents."""
+        """Packed names, of pages here and elsewhere, as far as this node knows them. A node that
+        tells no events knows none. ValueError."""
         check_digests(digests, DIGESTS_MAX)
         if not self._is_on:
-            raise TellsNoEvents("this node tells no events: its kv_events_port is 0")
+            return _none(digests)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, self._engine.kv_names, digests)
 

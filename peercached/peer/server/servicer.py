@@ -112,7 +112,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         return pb.PromoteReply(rows=rows)
 
     async def PageNames(self, request: Any, context: Any) -> Any:
-        self._session(context)
+        self._removals.check_member(self._session(context).caller)
         return pb.PageNamesReply(names=await self._node.names.serve(request.digests))
 
     async def PinPages(self, request: Any, context: Any) -> Any:

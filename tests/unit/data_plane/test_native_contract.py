@@ -197,7 +197,7 @@ def test_the_data_plane_knows_every_choice_of_its_keys(tmp_path: Path) -> None:
                 with contextlib.suppress(RuntimeError):  # "rdma" is known, but this host has none
                     make_engine(small(tmp_path).model_copy(update={key: choice}), 1, bytes(16))
                 tried.add(key)
-    assert tried == {"verify", "protocol", "disk_sync", "role", "gpu"}
+    assert tried == {"verify", "protocol", "disk_sync", "role", "gpu", "kv_events_of"}
 
 
 def test_a_value_that_the_data_plane_does_not_take_is_refused_with_its_key(tmp_path: Path) -> None:
