@@ -269,6 +269,38 @@ class Engine:
     def coldest(self, bytes: int) -> tuple[list[tuple[bytes, int, int, int, bytes]], int]:
         """The same of the pages that are evicted while so many more bytes are set, and may be
         spilled."""
+    # --- the object store; entries are packed as ENTRY of peercached/cold/format.py
+    def add_object(self, name: bytes, namespace_id: bytes, epoch: int, entries: bytes) -> bool:
+        """Puts the pages of an object into the index. False: there is no room."""
+    def stored_pages(self, digests: bytes) -> list[tuple[bytes, bytes, int, bytes]]:
+        """(name, namespace id, epoch, entries) of each object that has some of these pages; the
+        entries in the order of their places."""
+    def stored_digests(self, digests: bytes) -> bytes:
+        """Of these, those that are in the index."""
+    def drop_stored(self, digests: bytes) -> None: ...
+    def drop_object(self, name: bytes) -> None: ...
+    def drop_stored_below(self, namespace_id: bytes, epoch: int) -> None: ...
+    def vouch_until(self, until_s: float) -> None:
+        """Until that time of time.monotonic(), exists() may rely on the index."""
+    def copy_pages(self, digests: bytes, bytes_max: int) -> tuple[bytes, bytes]:
+        """(entries, payloads) of those that are in the pool, up to so many bytes."""
+    def land_pages(
+        self,
+        namespace_id: bytes,
+        epoch: int,
+        entries: bytes,
+        base: int,
+        payloads: Any,
+        valid_until_s: float,
+        timeout_ms: int,
+    ) -> tuple[bytes, bytes, str]:
+        """Takes pages of an object into the pool, until that time of time.monotonic(). `payloads`:
+        a buffer, the object's bytes from `base` on. Returns (digests in the pool, digests whose
+        bytes are not those of their checksum, why others were not taken)."""
+    def store_candidates(self, bytes: int, reads_min: int) -> list[tuple[bytes, int, bytes, int]]:
+        """As coldest(), of pages that were read at least so often: (namespace id, epoch, digests,
+        bytes of the pages)."""
+    def store_stats(self) -> dict[str, int]: ...
     def set_moves(self, digests: bytes, moves: int) -> None:
         """How often these have moved; 255: they move now, or another pool has them. coldest() has
         none that moved twice. Holds until they are used here again."""

@@ -9,6 +9,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from peercached.cold.tier import ColdStore, ColdTier
 from peercached.config.shared import shared_settings
 from peercached.data_plane.disk import DiskStatus
 from peercached.data_plane.latencies import Latencies
@@ -177,6 +178,8 @@ class Daemon:
             sessions,
         )
 
+        cold_store = ColdStore(engine, config, epochs)
+
         # Membership.
         self.keeper = keeper = ViewKeeper(Store(config.state_dir, config.node_id))
         self.cluster: Cluster
@@ -227,11 +230,18 @@ class Daemon:
             engine, placement, debts, removal_store, own_records, cluster, epochs, remembered, news
         )
         self.removal_driver = removal_driver = RemovalDriver(
-            removals, placement, peers, failures, timeout_s, goodbye
+            removals, placement, peers, failures, timeout_s, goodbye, cold_store
         )
         self.removal_catch_up = removal_catch_up = RemovalCatchUp(
             engine, placement, peers, removals, timeout_s, timing.recovery_wait_s, cluster
         )
+
+        def why_no_store() -> str:
+            if removals.owes:
+                return "it may have missed removals"
+            return goodbye.why_outside
+
+        self.cold = cold = ColdTier(engine, config, cold_store, why_no_store, epochs.all)
 
         # Pages that move, or stay.
         self.adopts = adopts = Adopts(engine, placement, epochs, timeout_s)
@@ -263,7 +273,15 @@ class Daemon:
 
         # What workers, operators, peers and dashboards ask of this node.
         self.cluster_wide = cluster_wide = ClusterWide(
-            engine, placement, records, failures, goodbye, epochs, removal_driver, timeout_s
+            engine,
+            placement,
+            records,
+            failures,
+            goodbye,
+            epochs,
+            removal_driver,
+            timeout_s,
+            cold_store,
         )
         self.events = Events(
             engine,
@@ -276,6 +294,7 @@ class Daemon:
             removal_driver,
             pins,
             hints,
+            cold,
         )
         self.operations = operations = Operations(
             engine,
@@ -333,6 +352,7 @@ class Daemon:
                 SLOW_TICK_S,
                 [
                     promotes,
+                    cold,
                     removal_driver,
                     removal_catch_up,
                     Notices(engine),
@@ -372,6 +392,7 @@ class Daemon:
             TransportStatus(engine, placement, connects, accepts, config.protocol),
             DataPlaneStatus(engine, config.faults),
             DiskStatus(config.disk_path, promotes),
+            cold,
             tracing,
             settings,
             Identity(config, placement, web, phase),

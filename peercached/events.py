@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from peercached.cold.tier import ColdTier
 from peercached.directory.placement import Placement
 from peercached.hints.executor import Hints
 from peercached.peer.channels.connects import Connects
@@ -51,6 +52,7 @@ class Events:
     _removals: RemovalDriver
     _pins: Pins
     _hints: Hints
+    _cold: ColdTier
 
     def __post_init__(self) -> None:
         self._tasks = Tasks()
@@ -63,6 +65,7 @@ class Events:
             "pin": self._pin,
             "hint": self._hint,
             "follower_moved": self._follower_moved,
+            "fetch": self._fetch,
         }
 
     def start(self) -> None:
@@ -122,6 +125,12 @@ class Events:
 
     def _follower_moved(self, ticket: int, left_s: float) -> None:
         self._own_records.moved()
+
+    def _fetch(self, ticket: int, left_s: float, digests: bytes) -> None:
+        if ticket:
+            self._answer_later(ticket, self._cold.fetch(digests, left_s))
+        else:
+            self._cold.warm(digests)
 
     def _connect_channel(
         self, ticket: int, left_s: float, holder: int, connect_id: int, end: bytes, closed: bytes

@@ -102,6 +102,7 @@ async def stop(node: Daemon) -> None:
         node.tracing.stop,
         node.removal_catch_up.stop,
         node.removal_driver.stop,
+        node.cold.stop,
         node.removals.stop,
         node.records.stop,
         node.promotes.stop,

@@ -135,6 +135,7 @@ void bind_engine(nb::module_& module) {
   bind_pins(engine);
   bind_hints(engine);
   bind_removals(engine);
+  bind_store(engine);
   bind_namespaces(engine);
   bind_directory(engine);
   bind_operator(engine);

@@ -74,6 +74,8 @@ nb::tuple tuple_of(const Event& event, TimePoint now) {
     }
     case EventKind::follower_moved:
       return made("follower_moved");
+    case EventKind::fetch:
+      return made("fetch", pack(rest));
   }
   throw std::logic_error("an event of no kind");
 }
@@ -112,6 +114,8 @@ std::optional<std::vector<std::byte>> sample_payload(EventKind kind) {
       return payload_of(PeerTrouble{9, 7, true}, text);
     case EventKind::follower_moved:
       return std::vector<std::byte>{};
+    case EventKind::fetch:
+      return payload_of(digest, digest);
     case EventKind::connect_channel:
       return payload_of(ChannelQuestion{7, {}, sizeof digest, 3}, digest, uint32_t{1});
     case EventKind::promote:

@@ -126,6 +126,7 @@ void bind_peers(nb::class_<Engine>& engine);
 void bind_pins(nb::class_<Engine>& engine);
 void bind_hints(nb::class_<Engine>& engine);
 void bind_removals(nb::class_<Engine>& engine);
+void bind_store(nb::class_<Engine>& engine);
 void bind_limits(nb::module_& module);
 void bind_bare_reads(nb::module_& module);
 

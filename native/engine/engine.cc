@@ -116,10 +116,12 @@ void Engine::make_paths() {
                                                 locations_,
                                                 here,
                                                 {here, {*locator_, control_, running_, reads}},
+                                                {here, storage_.objects(), control_},
                                                 *bounce_,
                                                 counters_,
                                                 latencies_});
-  const ExistsLook look{storage_.pool(), storage_.cold(), *locator_, nodes_};
+  const ExistsLook look{storage_.pool(), storage_.cold(),    *locator_,
+                        nodes_,          storage_.objects(), control_};
   const ExistsWarm warm{storage_.promoter(), control_, warm_wishes_};
   const ExistsHold hold{*local_pages_, locations_, nodes_, transports_.engine()};
   exists_path_ = std::make_unique<ExistsPath>(

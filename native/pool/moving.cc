@@ -83,23 +83,47 @@ PoolFilling Pool::filling() const {
   return {impl_->counters.set_bytes, impl_->free_bytes(), impl_->counters.lost_bytes};
 }
 
-std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
-  std::vector<IdlePage> pages;
-  std::vector<uint32_t> next;
-  MutexLock lock(impl_->mutex);
-  const uint64_t free_bytes = impl_->free_bytes();
-  if (bytes <= free_bytes) return pages;
+void Pool::Impl::visit_coldest(uint64_t bytes,
+                               const std::function<void(const Slot&)>& visit) const {
+  const uint64_t free = free_bytes();
+  if (bytes <= free) return;
   // It evicts down to the low mark.
-  uint64_t left = bytes - free_bytes + impl_->high_bytes - impl_->low_bytes;
-  const uint32_t now_ms = impl_->now_ms();
-  impl_->recency.first(kColdestMax, next);
+  uint64_t left = bytes - free + high_bytes - low_bytes;
+  std::vector<uint32_t> next;
+  recency.first(kColdestMax, next);
   for (const uint32_t id : next) {
-    const Slot& slot = impl_->slots[id];
+    const Slot& slot = slots[id];
     if (slot.length > left && id != next.front()) break;
     left -= std::min<uint64_t>(left, slot.length);
-    if (slot.pins == 0 && !slot.leaving && !slot.retained && slot.moves < moves_max)
-      pages.push_back(impl_->idle_page(slot, now_ms));
+    if (slot.pins == 0 && !slot.leaving && !slot.retained) visit(slot);
   }
+}
+
+std::vector<IdlePage> Pool::coldest(uint64_t bytes, uint8_t moves_max) const {
+  std::vector<IdlePage> pages;
+  MutexLock lock(impl_->mutex);
+  const uint32_t now_ms = impl_->now_ms();
+  impl_->visit_coldest(bytes, [&](const Slot& slot) {
+    impl_->mutex.assert_held();
+    if (slot.moves < moves_max) pages.push_back(impl_->idle_page(slot, now_ms));
+  });
+  return pages;
+}
+
+std::vector<IdlePage> Pool::coldest_read(uint64_t bytes, uint8_t reads_min) const {
+  std::vector<IdlePage> pages;
+  {
+    MutexLock lock(impl_->mutex);
+    const uint32_t now_ms = impl_->now_ms();
+    impl_->visit_coldest(bytes, [&](const Slot& slot) {
+      impl_->mutex.assert_held();
+      if (slot.reads_in_all >= reads_min) pages.push_back(impl_->idle_page(slot, now_ms));
+    });
+  }
+  // Pages of a chain share a stamp; the page set first is nearer to its head.
+  std::ranges::sort(pages, [](const IdlePage& a, const IdlePage& b) {
+    return a.stamp != b.stamp ? a.stamp < b.stamp : a.row.generation < b.row.generation;
+  });
   return pages;
 }
 

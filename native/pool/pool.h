@@ -317,6 +317,9 @@ class Pool {
   // The pages that eviction takes while `bytes` more are set, at most 4096 of them. Not those that
   // are pinned, have moved `moves_max` times, or move elsewhere.
   std::vector<IdlePage> coldest(uint64_t bytes, uint8_t moves_max) const;
+  // The same, but those that were read at least `reads_min` times here, in the order of their
+  // chains. Also those that have moved often.
+  std::vector<IdlePage> coldest_read(uint64_t bytes, uint8_t reads_min) const;
   // The same for these pages, without those that are not here or were given away.
   std::vector<IdlePage> idle_pages(std::span<const Digest> digests) const;
   // Sets how often these pages have moved, or kMovesElsewhere, until they are used here again.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -52,6 +53,9 @@ struct Pool::Impl {
   void spare(Slot& slot) REQUIRES(mutex);
   void end_spare(Slot& slot) REQUIRES(mutex);
   IdlePage idle_page(const Slot& slot, uint32_t at_ms) const REQUIRES(mutex);
+  // The pages of coldest(), before it chooses.
+  void visit_coldest(uint64_t bytes, const std::function<void(const Slot&)>& visit) const
+      REQUIRES(mutex);
   // Calls visit(slot, now_ms) under the mutex for some slots from `next` on, and moves `next`
   // behind them. False: those were the last.
   template <typename Visit>

@@ -21,6 +21,7 @@ inline void turn_window(Slot& slot, uint32_t now_ms) {
 inline void count_read(Slot& slot, uint32_t now_ms) {
   turn_window(slot, now_ms);
   if (slot.reads != UINT16_MAX) ++slot.reads;
+  if (slot.reads_in_all != UINT8_MAX) ++slot.reads_in_all;
 }
 
 inline uint32_t reads_lately(Slot slot, uint32_t now_ms) {
@@ -28,6 +29,9 @@ inline uint32_t reads_lately(Slot slot, uint32_t now_ms) {
   return uint32_t{slot.reads} + slot.reads_before;
 }
 
-inline void forget_reads(Slot& slot) { slot.reads = slot.reads_before = 0; }
+inline void forget_reads(Slot& slot) {
+  slot.reads = slot.reads_before = 0;
+  slot.reads_in_all = 0;
+}
 
 }  // namespace peercached

@@ -45,10 +45,11 @@ struct alignas(64) Slot {
   uint32_t span = 0;
   SlotState state = SlotState::unused;
   // Kept by the eviction order (recency.h), with the fields below.
-  bool listed = false;      // in the lists of the pool and of its class
-  bool reused = false;      // in the lists of pages used again
-  uint32_t touched_ms = 0;  // its last use
-  uint8_t moves = 0;        // from pool to pool since its last use; or kMovesElsewhere
+  bool listed = false;       // in the lists of the pool and of its class
+  bool reused = false;       // in the lists of pages used again
+  uint8_t reads_in_all = 0;  // since it was committed; a full count stays full
+  uint32_t touched_ms = 0;   // its last use
+  uint8_t moves = 0;         // from pool to pool since its last use; or kMovesElsewhere
   Origin origin = Origin::set;
   bool kept = false;     // one of its pins is that of Pool::keep()
   uint8_t offers = 0;    // under way: if a peer takes the page, we drop it

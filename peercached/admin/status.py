@@ -236,6 +236,35 @@ class Removals(Part):
     problem: str = ""  # why the journal cannot be written
 
 
+class Cold(Part):
+    """The object store; counters since the start of the daemon. An empty `store`: none."""
+
+    store: str = ""
+    pages: int = 0  # that this node knows there
+    objects: int = 0
+    bytes: int = 0  # of these pages
+    stored_bytes: int = 0  # of all objects ever found
+    size_bytes: int = 0  # the key cold_size
+    removed_pages: int = 0  # that the store has records of
+    requests: dict[str, int] = {}  # by kind: put, get, list
+    errors: dict[str, int] = {}  # by kind
+    bytes_read: int = 0
+    bytes_written: int = 0
+    read_pages: int = 0  # that came into the pool
+    read_page_bytes: int = 0
+    written_pages: int = 0
+    written_objects: int = 0
+    void_pages: int = 0  # read, but removed meanwhile
+    late_pages: int = 0  # read, but not committed in time
+    corrupt_pages: int = 0
+    vanished_pages: int = 0  # their object was gone
+    crowded_pages: int = 0  # not read: too many requests were under way
+    mangled_objects: int = 0
+    foreign_objects: int = 0
+    left_out_objects: int = 0  # no room in the index
+    failure: str = ""  # why the last request failed
+
+
 class Disk(Part):
     """The disk tier; counters since the start of the daemon. An empty state: no disk tier."""
 
@@ -693,6 +722,7 @@ class Operations(Part):
     get_disk: int = 0
     get_remote: int = 0  # in a peer's pool
     get_peer_disk: int = 0
+    get_store: int = 0  # in the object store
     stale_retries: int = 0
     corrupt_local: int = 0
     corrupt_remote: int = 0
@@ -724,6 +754,7 @@ class Operations(Part):
             "disk": self.get_disk,
             "peer": self.get_remote,
             "peer_disk": self.get_peer_disk,
+            "store": self.get_store,
         }
 
 
@@ -735,7 +766,7 @@ class Demand(Part):
     """
 
     asked: int = 0
-    found: dict[str, int] = {}  # by tier: pool, disk, peer, peer_disk
+    found: dict[str, int] = {}  # by tier: pool, disk, peer, peer_disk, store
     # Further keys that a pool of "2x" and "4x" this size would have kept.
     evicted: dict[str, int] = {}
     # Of workers that say how many tokens a key stands for.
@@ -791,6 +822,7 @@ class Status(Document):
     removals: Removals = Field(default_factory=Removals)
     kv_events: KvEvents = Field(default_factory=KvEvents)
     disk: Disk = Field(default_factory=Disk)
+    cold: Cold = Field(default_factory=Cold)
     shard: Shard = Field(default_factory=Shard)
     copies: Copies = Field(default_factory=Copies)
     locations: Locations = Field(default_factory=Locations)

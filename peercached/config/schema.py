@@ -23,6 +23,7 @@ NodeId = Annotated[str, AfterValidator(values.check_node_id)]
 Host = Annotated[str, AfterValidator(values.check_host)]
 Listen = Annotated[str, AfterValidator(values.check_listen)]
 Url = Annotated[str, AfterValidator(values.check_url)]
+Store = Annotated[str, AfterValidator(values.check_store)]
 Account = Annotated[str, BeforeValidator(values.account)]
 Accounts = Annotated[
     list[str], BeforeValidator(values.split_list), AfterValidator(values.check_accounts)
@@ -67,6 +68,7 @@ _SECURITY = "Security"
 _WORKERS = "Workers"
 _POOL = "Pool"
 _DISK = "Disk tier"
+_COLD = "Object store"
 _DIRECTORY = "Directory"
 _TRANSFER = "Transfer and deadlines"
 _RDMA = "RDMA"
@@ -433,6 +435,43 @@ class Config(BaseModel):
         "not written back. A killed daemon loses only pages not yet written.",
         "Use `batch` on disks with cheap flushes (power-loss protection). Use `never` if pages "
         "may be lost then.",
+    )
+
+    cold_store: Store = _key(
+        "",
+        _COLD,
+        "Object store for pages that outlive the cluster: `s3://bucket/prefix`, `gs://...`, "
+        "`az://...` or `file:///folder`. Empty: none. Credentials come from the environment.",
+        "Set it if a new cluster should start warm, or if clusters share pages. All clusters of "
+        "one store need the same `cluster_secret_file`. Read [cold-tier.md](cold-tier.md) first.",
+        shared=True,
+    )
+    cold_after_uses: Count = _key(
+        1,
+        _COLD,
+        "Pages that leave the pool go to the store if they were read so often from this pool.",
+        "0 writes all pages that leave the pool. Raise it if the store fills with pages that "
+        "nobody asks for.",
+        ge=0,
+        le=255,
+    )
+    cold_size: Size = _key(
+        1 << 40,
+        _COLD,
+        "When the store has so many bytes of pages, nodes write no more.",
+        "Set it to what the store may cost.",
+        unit="bytes",
+        ge=16 << 20,
+        le=1 << 60,
+    )
+    cold_requests_per_s: Count = _key(
+        200,
+        _COLD,
+        "Limit for requests of this node to the store. Listings and records of removals go ahead "
+        "of it, about two per second.",
+        "Lower it if requests cost too much, or if the store throttles.",
+        ge=1,
+        le=100_000,
     )
 
     directory_replicas: Count = _key(

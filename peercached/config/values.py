@@ -187,6 +187,32 @@ def check_url(value: str) -> str:
     return value
 
 
+STORE_SCHEMES = ("s3", "gs", "az", "file")
+STORE_BYTES_MAX = 512
+
+
+def check_store(value: str) -> str:
+    """Checks the URL of an object store, or a folder in one. Empty: none."""
+    if not value:
+        return value
+    scheme, found, rest = value.partition("://")
+    if "@" in value or "?" in value or "#" in value:
+        # Status and logs show it.
+        raise ValueError(
+            "has a user, a password or parameters; give a URL without them, and credentials in the "
+            "daemon's environment"
+        )
+    right = bool(found) and scheme in STORE_SCHEMES and rest.isprintable() and " " not in rest
+    if not right or len(value) > STORE_BYTES_MAX or not rest.strip("/"):
+        raise ValueError(
+            "is no URL of an object store; give one such as s3://bucket/prefix, "
+            "gs://bucket/prefix, az://container/prefix or file:///folder"
+        )
+    if scheme == "file" and not rest.startswith("/"):
+        raise ValueError("names no absolute path; give one such as file:///mnt/cold")
+    return value.rstrip("/")
+
+
 ACCOUNTS_MAX = 64
 
 

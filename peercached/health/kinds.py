@@ -142,6 +142,22 @@ EVICTED_BESIDE_ROOM = _POOL.warning(
     "This node evicted pages that no other node has, although a peer had free memory.",
 )
 
+_COLD = Section("Object store")
+COLD_STORE_FAILS = _COLD.error(
+    "cold_store_fails",
+    "The store of `cold_store` fails. Its pages are misses, and removals wait for it.",
+)
+COLD_REMOVALS_UNKNOWN = _COLD.error(
+    "cold_removals_unknown",
+    "The removals in the store of `cold_store` cannot be read. None of its pages are used.",
+)
+COLD_STORE_FULL = _COLD.info(
+    "cold_store_full", "The store of `cold_store` has `cold_size` bytes. Nodes write no more."
+)
+COLD_INDEX_FULL = _COLD.warning(
+    "cold_index_full", "The store has more objects or pages than a node remembers."
+)
+
 _DISK = Section("Disk tier")
 DISK_READ_ONLY = _DISK.error(
     "disk_read_only",
@@ -274,6 +290,7 @@ SECTIONS = (
     _RESTARTS,
     _POOL,
     _DISK,
+    _COLD,
     _RDMA,
     _TLS,
     _SECURITY,

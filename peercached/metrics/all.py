@@ -9,6 +9,7 @@ from prometheus_client import Metric
 from peercached.admin.status import Status
 from peercached.metrics import (
     cluster,
+    cold,
     demand,
     directory,
     disk,
@@ -33,6 +34,7 @@ PARTS = {
     "Traffic of the workers": traffic,
     "Pool": pool,
     "Disk tier": disk,
+    "Object store": cold,
     "Removals": removals,
     "Directory": directory,
     "Cluster": cluster,

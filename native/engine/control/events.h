@@ -32,6 +32,10 @@ enum class EventKind : uint8_t {
   // payload: HintQuestion; answer: a byte, 0 if the envelope was understood, then a text
   hint = 13,
   follower_moved = 10,  // a follower that was behind (RecordFeed::behind) has asked again
+  // payload: the digests of pages in the object store. With a ticket a reader waits until they are
+  // in our pool. Without one they are warmed. Without digests, it waits until the control plane
+  // vouches for the index of the store. The answer is empty.
+  fetch = 11,
 };
 
 // Followed by a human-readable text.

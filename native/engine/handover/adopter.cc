@@ -46,7 +46,7 @@ struct Adopter::Intake {
   const Deadline deadline;
   Adopted& adopted;
   const Running::Taking& taking;
-  const bool of_worker;  // the pages land in a worker's region, and it waits for us
+  const bool of_worker;  // a worker waits for us; or the pages landed in its region
 
   void read_and_commit(HolderIndex holder, std::span<const RecordRow> rows, Landing& landing);
   // `gate`: of the memory that they have landed in.
@@ -93,6 +93,7 @@ void Adopter::Intake::commit(std::span<const ReadOp> landed, WriteGate& gate) {
       if (copy.status != PageStatus::ok || copy.checksum != landed[i].header.checksum) {
         // A worker may have written to its own memory meanwhile.
         if (copy.status == PageStatus::ok && !of_worker) parts.counters.corrupt_remote.add();
+        if (copy.status == PageStatus::ok) adopted.corrupt.push_back(landed[i].digest);
         continue;
       }
       page.checksum = copy.checksum;
@@ -111,12 +112,19 @@ void Adopter::Intake::publish(HeldSlots committing, std::span<const Digest> dige
   std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
   const auto moves = static_cast<uint8_t>(offered.moves + (offered.spilled ? 1 : 0));
   const bool replica = offered.replicas_bytes_max.has_value();
-  parts.cold.adopted(taking, digests, committing, rows, {offered.idle_ms, moves, replica});
+  parts.cold.adopted(taking, digests, committing, rows, {offered.idle_ms, moves, replica},
+                     offered.valid_until);
   OperationCounters& counters = parts.counters;
   for (const RecordRow& row : rows) {
     adopted.taken.push_back(row.digest);
-    (replica ? counters.replicated : counters.adopted).add();
-    (replica ? counters.replicated_bytes : counters.adopted_bytes).add(row.length);
+    (offered.valid_until ? counters.from_store
+     : replica           ? counters.replicated
+                         : counters.adopted)
+        .add();
+    (offered.valid_until ? counters.from_store_bytes
+     : replica           ? counters.replicated_bytes
+                         : counters.adopted_bytes)
+        .add(row.length);
   }
   // As in a set: published while pinned, so that no withdrawal overtakes the records.
   parts.publisher.append(rows);
@@ -180,6 +188,25 @@ void Adopter::commit_landed(HolderIndex holder, Handover part, std::span<const R
   if (parts_.running.changes() != part.learnt_at) return;
   Intake intake{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
   intake.commit(ops, gate);
+}
+
+Adopted Adopter::land(const Handover& part, std::span<const ReadOp> landed, Deadline deadline) {
+  Adopted adopted;
+  const Admitted admitted = admit(part, adopted);
+  if (admitted.missing.empty()) return adopted;
+  std::vector<ReadOp> ops;
+  std::vector<Digest> digests;
+  for (const size_t i : admitted.missing) {
+    ops.push_back(landed[i]);
+    digests.push_back(landed[i].digest);
+  }
+  // A removal that has begun here dooms them. `valid_until` covers removals that are over.
+  const Running::Taking taking(parts_.running, digests);
+  WriteGatePage gate_page{};  // nobody fences memory of our own
+  WriteGate gate(&gate_page);
+  Intake intake{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
+  intake.commit(ops, gate);
+  return adopted;
 }
 
 void Adopter::refuse(const Handover& offered, const char* why, Adopted& adopted) const {

@@ -58,6 +58,10 @@ class Adopter {
   // of `landed`, in its order. Their new records are on their way when it returns.
   void commit_landed(HolderIndex holder, Handover part, std::span<const ReadOp> landed,
                      WriteGate& gate, Deadline deadline);
+  // Takes pages that the object store gave: `landed` has the payload at `dest` and the checksum in
+  // `header`. `part.valid_until` must be set, and `part.rows` are their digests and lengths. Their
+  // new records are on their way when it returns.
+  Adopted land(const Handover& part, std::span<const ReadOp> landed, Deadline deadline);
 
  private:
   struct Intake;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/types.h"
 #include "pool/pool.h"
 
@@ -39,6 +40,9 @@ struct Handover {
   // do not take them: their holder may have missed a removal.
   uint64_t learnt_at = 0;
   std::vector<RecordRow> rows;
+  // Of pages of the object store: they are not committed from then on, because they may have been
+  // removed.
+  std::optional<TimePoint> valid_until = {};
 };
 
 // A part that is being filled with pages, up to the limits.
@@ -63,10 +67,11 @@ struct Handovers {
 };
 
 struct Adopted {
-  std::vector<Digest> taken;  // in our pool from now on, until evicted
-  std::string why_not;        // why the others were not taken; empty if all were
-  bool full = false;          // no room: pages used longer ago would be refused, too
-  PoolRoom room;              // afterwards
+  std::vector<Digest> taken;    // in our pool from now on, until evicted
+  std::string why_not;          // why the others were not taken; empty if all were
+  bool full = false;            // no room: pages used longer ago would be refused, too
+  PoolRoom room;                // afterwards
+  std::vector<Digest> corrupt;  // of land(): their bytes are not those of their checksum
 };
 
 }  // namespace peercached

@@ -45,6 +45,7 @@ struct OperationCounters {
   // Pages taken over from draining nodes, and pages offered but not taken.
   Counter adopted, adopted_bytes, adopt_refused;
   Counter replicated, replicated_bytes, replicate_refused;
+  Counter from_store, from_store_bytes;  // pages that came from the object store into the pool
 };
 
 }  // namespace peercached

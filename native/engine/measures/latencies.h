@@ -12,9 +12,9 @@
 namespace peercached {
 
 // Where the pages of a get were. If at several places, the farthest one.
-enum class Source : uint8_t { nowhere, pool, disk, peer, peer_disk };
-inline constexpr std::array<const char*, 5> kSourceNames = {"nowhere", "pool", "disk", "peer",
-                                                            "peer_disk"};
+enum class Source : uint8_t { nowhere, pool, disk, peer, peer_disk, store };
+inline constexpr std::array<const char*, 6> kSourceNames = {"nowhere", "pool",      "disk",
+                                                            "peer",    "peer_disk", "store"};
 
 struct Latencies {
   RequestLatency set, exists;

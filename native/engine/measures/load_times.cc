@@ -23,11 +23,12 @@ struct Guess {
 };
 // By Source. Quicker than most hardware.
 constexpr std::array<Guess, kSourceNames.size()> kGuesses = {{
-    {5, 1e-4},      // nowhere
-    {5, 1e-4},      // pool: 10 GB/s
-    {1'000, 1e-3},  // disk: 1 GB/s
-    {1'000, 1e-3},  // peer: 1 GB/s
-    {3'000, 2e-3},  // peer_disk
+    {5, 1e-4},       // nowhere
+    {5, 1e-4},       // pool: 10 GB/s
+    {1'000, 1e-3},   // disk: 1 GB/s
+    {1'000, 1e-3},   // peer: 1 GB/s
+    {3'000, 2e-3},   // peer_disk
+    {30'000, 4e-3},  // store: 250 MB/s
 }};
 constexpr double kGuessSmall = 64 << 10, kGuessLarge = 16 << 20;
 constexpr double kGuessSlow = 3;  // one load of five

@@ -239,6 +239,7 @@ void write_operations(JsonWriter& json, const OperationCounters& c) {
   const auto hits = [&](Source source) { return c.hits[static_cast<size_t>(source)].load(); };
   json.field("get_local", hits(Source::pool)).field("get_disk", hits(Source::disk));
   json.field("get_remote", hits(Source::peer)).field("get_peer_disk", hits(Source::peer_disk));
+  json.field("get_store", hits(Source::store));
   json.field("stale_retries", c.stale_retries.load());
   json.field("corrupt_local", c.corrupt_local.load());
   json.field("corrupt_remote", c.corrupt_remote.load());

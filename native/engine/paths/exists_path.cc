@@ -20,6 +20,9 @@ constexpr auto kPauseMax = std::chrono::milliseconds(500);
 // A wait ends so long before the deadline, or the client would take us for silent.
 constexpr auto kAnswerTime = std::chrono::milliseconds(50);
 
+// Time for the control plane to look for removals in the object store. Else its pages are misses.
+constexpr auto kVouchTime = std::chrono::milliseconds(200);
+
 // Somebody waits for the answer, and the namespace has not been cleared.
 bool still_asked(const RequestContext& context, uint64_t epoch) {
   return !context.gate->fenced() && (context.gone == nullptr || !(*context.gone)()) &&
@@ -55,6 +58,7 @@ std::vector<LoadPlace> ExistsKeys::places() const {
   std::vector<LoadPlace> places(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     if (on_disk[i] != 0) places[i].source = Source::disk;
+    if (in_store[i] != 0) places[i].source = Source::store;
   }
   for (size_t k = 0; k < index.size(); ++k) {
     const bool resident = (rows[k].flags & kRecordResident) != 0;
@@ -66,6 +70,8 @@ std::vector<LoadPlace> ExistsKeys::places() const {
 void ExistsLook::look(ExistsKeys& asked) const {
   asked.index.clear();
   asked.rows.clear();
+  asked.stored.clear();
+  asked.in_store.assign(asked.keys.size(), 0);
   in_our_pool_and_disk(asked);
   elsewhere(asked);
   asked.count_prefix();
@@ -125,15 +131,34 @@ void ExistsLook::list_missing(ExistsKeys& asked) {
   }
 }
 
+bool ExistsLook::in_store(ExistsKeys& asked) const {
+  // A hold promises only pages in pools.
+  if (objects.empty() || asked.context.hold_ms != 0) return false;
+  std::vector<uint32_t> stored(asked.keys.size());
+  objects.lengths(asked.digests, stored);
+  if (std::ranges::none_of(asked.index, [&](size_t i) { return stored[i] != 0; })) return false;
+  if (!objects.vouched()) {
+    const Deadline soon{std::min(asked.context.deadline.at, Clock::now() + kVouchTime)};
+    (void)control.ask(EventKind::fetch, {}, soon);
+    if (!objects.vouched()) return false;
+  }
+  // Only now: what has been removed left the index before it was vouched for.
+  stored.assign(stored.size(), 0);
+  objects.lengths(asked.digests, stored);
+  asked.stored = std::move(stored);
+  return true;
+}
+
 void ExistsLook::elsewhere(ExistsKeys& asked) const {
   list_missing(asked);
   if (asked.index.empty()) return;
+  const bool stored = in_store(asked);
   std::vector<Digest> missing;
   for (size_t i : asked.index) missing.push_back(asked.digests[i]);
   asked.rows.resize(missing.size());
   std::vector<PageStatus> why(missing.size());
   locator.locate(missing, {}, Trust::recent, asked.context.deadline, asked.rows, why, nullptr,
-                 !asked.all);
+                 !asked.all && !stored);
   size_t found = 0;
   for (size_t k = 0; k < missing.size(); ++k) {
     uint8_t& present = asked.present[asked.index[k]];
@@ -143,6 +168,10 @@ void ExistsLook::elsewhere(ExistsKeys& asked) const {
     if (why[k] == PageStatus::stale) {
       pool.contains({&missing[k], 1}, true, {&present, 1});
       if (present != 0) continue;
+    }
+    if (present == 0 && stored && asked.stored[asked.index[k]] != 0) {
+      asked.in_store[asked.index[k]] = present = 1;
+      continue;
     }
     asked.index[found] = asked.index[k];
     asked.rows[found++] = asked.rows[k];
@@ -155,6 +184,7 @@ void ExistsLook::add_lengths(ExistsKeys& asked) const {
   asked.lengths.assign(asked.keys.size(), 0);
   pool.lengths(asked.digests, asked.lengths);
   for (size_t i = 0; i < asked.keys.size(); ++i) {
+    if (asked.in_store[i] != 0) asked.lengths[i] = asked.stored[i];
     if (asked.on_disk[i] == 0 || asked.lengths[i] != 0) continue;
     if (const auto page = cold.find(asked.digests[i])) asked.lengths[i] = page->length;
   }
@@ -173,6 +203,12 @@ void ExistsWarm::warm(const ExistsKeys& asked) const {
   }
   promoter.warm(here);
   const TimePoint now = Clock::now();
+  std::vector<Digest> stored;
+  for (size_t i = 0; i < asked.told(); ++i) {
+    if (asked.in_store[i] != 0 && wishes.is_new(asked.digests[i], now))
+      stored.push_back(asked.digests[i]);
+  }
+  if (!stored.empty()) control.post(EventKind::fetch, payload_of(stored));
   std::map<HolderIndex, std::vector<Digest>> elsewhere;
   for (size_t k = 0; k < asked.index.size() && asked.index[k] < asked.told(); ++k) {
     if (asked.present[asked.index[k]] == 0 || asked.rows[k].flags & kRecordResident) continue;

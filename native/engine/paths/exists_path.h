@@ -19,6 +19,7 @@
 #include "engine/records/nodes.h"
 #include "engine/storage/cold_pages.h"
 #include "engine/storage/local_pages.h"
+#include "engine/storage/object_index.h"
 #include "engine/storage/promoter.h"
 #include "ipc/handler.h"
 #include "pool/pool.h"
@@ -38,6 +39,9 @@ struct ExistsKeys {
   std::vector<uint8_t> present{};  // by key
   std::vector<uint32_t> lengths{};
   std::vector<uint8_t> on_disk{};  // by key: 1 if it is on our disk only
+  // By key: the length of a page of the object store, if it is there. Empty: nobody looked.
+  std::vector<uint32_t> stored{};
+  std::vector<uint8_t> in_store{};  // by key: 1 if it is present there only
   // Keys that are elsewhere. rows[k] is the record of the index[k]-th key, or has no holder.
   std::vector<size_t> index{};
   std::vector<RecordRow> rows{};
@@ -62,6 +66,8 @@ struct ExistsLook {
   const ColdPages& cold;
   const Locator& locator;
   const NodeTable& nodes;
+  const ObjectIndex& objects;
+  ControlQueue& control;
 
   void look(ExistsKeys& asked) const;
   // Looks again whenever the first key that it lacks may have come, until it has as many as wanted.
@@ -75,10 +81,14 @@ struct ExistsLook {
  private:
   void in_our_pool_and_disk(ExistsKeys& asked) const;
   void elsewhere(ExistsKeys& asked) const;
+  // Notes the missing pages that are in the object store, if the control plane vouches for it.
+  // Returns whether there are any.
+  bool in_store(ExistsKeys& asked) const;
   static void list_missing(ExistsKeys& asked);
 };
 
-// Promotes the reported hits that are on a disk only, ours or a peer's.
+// Promotes the reported hits that are on a disk only, ours or a peer's, and fetches those that are
+// in the object store only.
 struct ExistsWarm {
   Promoter& promoter;
   ControlQueue& control;

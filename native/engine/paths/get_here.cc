@@ -28,7 +28,7 @@ void end(TraceStep& step, const GetPages& get, std::span<const size_t> index, Ho
 
 }  // namespace
 
-void GetHere::from_pool(GetPages& get) const {
+void GetHere::from_pool(GetPages& get, Source source) const {
   std::vector<Digest> wanted;
   std::vector<size_t> index;
   for (size_t i = 0; i < get.pages.size(); ++i) {
@@ -45,9 +45,10 @@ void GetHere::from_pool(GetPages& get) const {
   for (size_t k = 0; k < pins.size(); ++k) bytes += pins[k] ? get.pages[index[k]].length : 0;
   {
     std::optional<LoadTimes::Load> load;
-    if (bytes >= kCopyNotedMin) load.emplace(times, LoadPlace{Source::pool}, bytes);
+    if (source == Source::pool && bytes >= kCopyNotedMin)
+      load.emplace(times, LoadPlace{source}, bytes);
     const TimePoint began = Clock::now();
-    copy_out(get, pins, index, Source::pool);
+    copy_out(get, pins, index, source);
     if (load) note(get, index, *load, began);
   }
   pool.unpin(pins);

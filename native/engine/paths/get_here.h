@@ -23,7 +23,8 @@ struct GetHere {
   LoadTimes& times;
   device::Devices* devices;  // null: no worker has memory of one
 
-  void from_pool(GetPages& get) const;
+  // `source`: where the pages were when the get began.
+  void from_pool(GetPages& get, Source source = Source::pool) const;
   void from_disk(GetPages& get) const;
 
  private:

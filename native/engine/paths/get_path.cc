@@ -32,6 +32,7 @@ void GetPath::get(const RequestContext& context, std::span<PageRef> pages) const
     peers.from_peers(get);
   else
     through_bounce(get);
+  if (serving.on()) store.from_store(get);
   get.blame_disks();
   count(context, get);
   latencies.get[static_cast<size_t>(get.farthest)].add_since(started);

@@ -1,4 +1,4 @@
-// get: the pool, else the disk, else a peer that holds the page.
+// get: the pool, else the disk, else a peer that holds the page, else the object store.
 //
 // If a READ is stale, failed or late, its page is looked up once more, inside the same deadline.
 // That lookup skips the location cache and prefers another holder. If it fails, too, the page is a
@@ -13,6 +13,7 @@
 #include "engine/paths/bounce.h"
 #include "engine/paths/get_here.h"
 #include "engine/paths/get_peers.h"
+#include "engine/paths/get_store.h"
 #include "engine/records/locations.h"
 #include "ipc/handler.h"
 #include "removals/running.h"
@@ -25,6 +26,7 @@ struct GetPath {
   LocationCache& locations;
   const GetHere here;
   const GetPeers peers;
+  const GetStore store;
   Bounce& bounce;
   OperationCounters& counters;
   Latencies& latencies;

@@ -145,13 +145,15 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
 }
 
 void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> digests,
-                        HeldSlots& pages, std::vector<RecordRow>& rows, const Adoption& adoption) {
+                        HeldSlots& pages, std::vector<RecordRow>& rows, const Adoption& adoption,
+                        std::optional<TimePoint> valid_until) {
   HeldSlots committing(pool_), aborting(pool_);
   // A removal dooms a page first and then drops it, under this mutex. So it sees our page, or we
   // see its doom.
   std::lock_guard lock(mutex_);
+  const bool late = valid_until && Clock::now() >= *valid_until;
   for (size_t i = 0; i < digests.size(); ++i)
-    (taking.doomed(digests[i]) ? aborting : committing).take(pages.pages()[i]);
+    (late || taking.doomed(digests[i]) ? aborting : committing).take(pages.pages()[i]);
   rows.resize(committing.pages().size());
   pool_.commit(committing.pages(), rows, adoption);
   pages = std::move(committing);

@@ -65,9 +65,11 @@ class ColdPages {
   void promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages);
 
   // Commits reserved pages that were READ from a peer, and fills `rows` with their records. Doomed
-  // pages are aborted and leave `pages`. digests[i] belongs to pages[i].
+  // pages are aborted and leave `pages`, and so are all from `valid_until` on. digests[i] belongs
+  // to pages[i].
   void adopted(const Running::Taking& taking, std::span<const Digest> digests, HeldSlots& pages,
-               std::vector<RecordRow>& rows, const Adoption& adoption);
+               std::vector<RecordRow>& rows, const Adoption& adoption,
+               std::optional<TimePoint> valid_until = {});
 
   // Takes withdrawals of pages that left the pool. A page on disk gets a non-resident record
   // instead.

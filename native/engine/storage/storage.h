@@ -17,6 +17,7 @@
 #include "engine/storage/holds.h"
 #include "engine/storage/janitor.h"
 #include "engine/storage/namespaces.h"
+#include "engine/storage/object_index.h"
 #include "engine/storage/promoter.h"
 #include "engine/storage/quotas.h"
 #include "engine/storage/retains.h"
@@ -50,6 +51,7 @@ class Storage {
   Quotas& quotas() { return *quotas_; }
   NamespaceTable& namespaces() { return namespaces_; }
   Journal& journal() { return journal_; }
+  ObjectIndex& objects() { return objects_; }
 
   // Clears a namespace: its pages below that epoch are not found from now on, and swept later.
   // False: the epoch is not new.
@@ -74,6 +76,7 @@ class Storage {
   const bool has_disk_;
   NamespaceTable namespaces_;
   Journal journal_;
+  ObjectIndex objects_;
   std::atomic<bool> state_is_old_{false};
   std::function<void(const Digest&, uint64_t)> on_epoch_;
   std::atomic<ColdPages*> withdraws_by_{nullptr};

@@ -17,6 +17,7 @@ from itertools import count, islice
 from typing import Any
 
 from peercache_client.status import Status
+from peercached.cold.tier import ColdStore
 from peercached.component import Component, Stats
 from peercached.directory.layout import DIGEST_BYTES
 from peercached.directory.placement import Change, Node, Placement
@@ -76,9 +77,11 @@ class RemovalDriver(Component):
         failures: FailureDetector,
         timeout_s: float,
         goodbye: Goodbye,
+        cold: ColdStore,
     ) -> None:
         self._goodbye = goodbye
         self._member = member
+        self._cold = cold
         self._placement = placement
         self._calls = RemovalCalls(failures, timeout_s)
         self._open = member.driven
@@ -216,16 +219,14 @@ class RemovalDriver(Component):
         return task
 
     async def _run(self, one: Open) -> None:
-        pause_s = PAUSE_FIRST_S
-        while not await self._round(one):
-            if any(
-                one.id.incarnation == node.address.incarnation for node in self._placement.others
-            ):
-                return  # the process that began it is back
-            with contextlib.suppress(asyncio.TimeoutError):
-                await within(pause_s, one.news.wait())
-            one.news.clear()
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        written_down = self._write_down(one)
+        try:
+            is_complete = await self._rounds(one, written_down)
+        finally:
+            if written_down is not None:
+                written_down.cancel()
+        if not is_complete:
+            return
         if one.missing:
             log.info(
                 "a removal of %d pages is complete after %.1f s",
@@ -242,6 +243,48 @@ class RemovalDriver(Component):
             self._member.over(ids, answered)
             await self._member.persisted()
         one.done.set()
+
+    async def _rounds(self, one: Open, written_down: asyncio.Task[None] | None) -> bool:
+        """Returns whether the removal is complete; if not, the process that began it is back."""
+        pause_s = PAUSE_FIRST_S
+        asks_again = written_down is not None
+        while True:
+            is_written = written_down is None or written_down.done()
+            if written_down is not None and is_written:
+                written_down.result()  # raises if it ended in another way
+            if is_written and asks_again:
+                # A member may have read the page from the store after its answer. It joined before
+                # the record was in force, so all that answer now name a view with it.
+                one.carried_out.clear()
+                one.answered.clear()
+                one.told_in.clear()
+                asks_again = False
+            is_done = await self._round(one)
+            # The worker removes the keys again, and the record of that covers these pages.
+            if one.cleared or (is_done and is_written):
+                return True
+            if is_done and one.store_failure:
+                one.missing = {"the object store": one.store_failure}
+            if any(
+                one.id.incarnation == node.address.incarnation for node in self._placement.others
+            ):
+                return False
+            with contextlib.suppress(asyncio.TimeoutError):
+                await within(pause_s, one.news.wait())
+            one.news.clear()
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _write_down(self, one: Open) -> asyncio.Task[None] | None:
+        """Begins to tell the object store of the removal; None: there is no store."""
+        if not self._cold.is_on:
+            return None
+
+        def failed(why: str) -> None:
+            one.store_failure = why
+
+        task = self._tasks.spawn(self._cold.remove(one.digests, one.epoch, failed))
+        task.add_done_callback(lambda _: one.news.set())
+        return task
 
     async def _tell_over(self, node: Node, ids: list[RemovalId], answered: dict[int, int]) -> None:
         untold = self._untold.setdefault(node.address.incarnation, {})

@@ -32,6 +32,7 @@ class Open:
     silent: dict[tuple[str, int], Process] = field(default_factory=dict)
     highest_view: int = 0  # that any member named
     kept: bool = True  # our journal has it
+    store_failure: str = ""  # why the object store does not have it yet
     missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
     news: asyncio.Event = field(default_factory=asyncio.Event)  # a new view, or it is over
     done: asyncio.Event = field(default_factory=asyncio.Event)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from peercached.cold.tier import ColdStore
 from peercached.directory.layout import ROW_BYTES, SELF, holder_of, is_resident, length_of
 from peercached.directory.placement import Node, Placement
 from peercached.peer.directory.records import Records
@@ -40,6 +41,7 @@ class ClusterWide:
     _epochs: SharedEpochs
     _removal_driver: RemovalDriver
     _timeout_s: float
+    _cold: ColdStore
 
     async def clear(self, namespace: str, by: str = "") -> list[str]:
         """Clears the namespace everywhere. Returns the names of nodes not reached; they learn of
@@ -61,6 +63,9 @@ class ClusterWide:
             await self._epochs.persisted()
         except NotPersisted as error:
             unreached.append(f"{self._placement.own.address.node_id} ({error})")
+        # Later: the record has the epoch that is in force in the end.
+        if why := await self._cold.clear(namespace_id, epoch):
+            unreached.append(f"the object store ({why})")
         return unreached
 
     async def _raise_everywhere(self, namespace_id: bytes, epoch: int) -> tuple[int, list[str]]:

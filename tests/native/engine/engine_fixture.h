@@ -254,7 +254,9 @@ class EnginePair : public ::testing::Test {
       return remove_here(
           side, std::span<const std::byte>(event.payload).subspan(sizeof(RemovalQuestion)));
     }
-    if (event.kind == EventKind::peer_trouble) {
+    if (event.kind == EventKind::fetch && fetched_) {
+      fetched_(items_of<Digest>(event.payload));
+    } else if (event.kind == EventKind::peer_trouble) {
       side.engine.nodes().set_suspect(side.peer_index, false);  // the probe succeeded
     } else if (event.kind == EventKind::promote && promoted_) {
       const std::vector<RecordRow> rows = promoted_();
@@ -291,6 +293,8 @@ class EnginePair : public ::testing::Test {
   std::unique_ptr<Side> a_, b_;
   std::vector<std::thread> threads_;
   // The other side's answer to a request to bring pages from its disk.
+  // Brings pages of the object store to a_.
+  std::function<void(std::span<const Digest>)> fetched_;
   std::function<std::vector<RecordRow>()> promoted_;
   std::atomic<bool> stopping_{false};
   bool begin_serving_ = true;

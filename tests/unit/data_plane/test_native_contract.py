@@ -80,6 +80,7 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
     parts.cluster_wide.clear = AsyncMock(return_value=[])
     parts.promotes.ask = AsyncMock(return_value=b"promoted")
     parts.hints.take = AsyncMock(return_value=[accepted])
+    parts.cold.fetch = AsyncMock(return_value=b"")
     parts.pins.pin = AsyncMock(return_value=Pinned({digest: 6}, {"full": None}))
     parts.engine.take_events.side_effect = [_native.sample_events(), []]
     node = SimpleNamespace(address=SimpleNamespace(incarnation=9))
@@ -95,6 +96,7 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
         parts.removals,
         parts.pins,
         parts.hints,
+        parts.cold,
     )
 
     async def drain() -> None:
@@ -125,7 +127,9 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
         call(1, b"promoted"),
         call(1, b"\6\6full"),
         call(1, b"\0" + json.dumps([accepted.document()]).encode()),
+        call(1, b""),
     ]
+    parts.cold.fetch.assert_called_once_with(2 * digest, 2.0)
 
 
 # --- layouts and numbers

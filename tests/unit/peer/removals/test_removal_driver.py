@@ -43,6 +43,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
             failures=cast(Any, None),
             timeout_s=1.0,
             goodbye=cast(Any, MEMBER),
+            cold=cast(Any, SimpleNamespace(is_on=False)),
         )
         cast(Any, driver)._drive = drive
         status, _, _ = await driver.remove(bytes(16), left_s=0.1, epoch=(bytes(16), 0))
@@ -92,6 +93,7 @@ class Driven:
             nobody,
             timeout_s=1.0,
             goodbye=cast(Any, MEMBER),
+            cold=cast(Any, SimpleNamespace(is_on=False)),
         )
         cast(Any, self._driver)._calls.call = self._call
 
@@ -153,6 +155,41 @@ async def test_member_that_answered_is_asked_again_in_a_later_view() -> None:
     assert await driven.round(one) == {"b": "it has not told c yet"}
     assert await driven.round(one) == {}
     assert driven.asked == [bytes(16), b"", b"", b""]
+
+
+async def test_removal_waits_for_the_object_store_and_then_asks_all_members_again() -> None:
+    """A member may have read the page from the store after its first answer."""
+
+    driven, one = Driven(OTHER), removal()
+    driven.told["b"] = [(1, []), (1, [])]
+    is_written = asyncio.Event()
+
+    async def write_down() -> None:
+        await is_written.wait()
+
+    task = asyncio.ensure_future(write_down())
+    task.add_done_callback(lambda _: one.news.set())
+    one.store_failure = "it is full"
+    rounds = asyncio.ensure_future(driven._driver._rounds(one, task))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert one.missing == {"the object store": "it is full"} and not rounds.done()
+    assert driven.asked == [bytes(16)]
+    is_written.set()
+    assert await rounds
+    assert driven.asked == [bytes(16)] * 2
+
+
+async def test_removal_is_not_complete_if_the_store_could_not_be_told() -> None:
+    driven, one = Driven(), removal()
+
+    async def break_down() -> None:
+        raise OSError("broken")
+
+    task = asyncio.ensure_future(break_down())
+    await asyncio.wait([task])
+    with pytest.raises(OSError, match="broken"):
+        await driven._driver._rounds(one, task)
 
 
 async def test_a_view_that_comes_at_the_last_moment_is_not_missed() -> None:

@@ -36,6 +36,9 @@ class Cleared:
         self.epoch = 5
 
         async def persisted() -> None: ...
+        async def store_knows(namespace_id: bytes, epoch: int) -> str:
+            return ""
+
         async def still_silent(told: Any) -> list[str]:
             return []
 
@@ -54,6 +57,7 @@ class Cleared:
             cast(Any, epochs),
             cast(Any, SimpleNamespace(still_silent=still_silent)),
             TIMEOUT_S,
+            cast(Any, SimpleNamespace(clear=store_knows)),
         )
 
     async def call(self, asked: Node, method: str, request: Any, timeout_s: float) -> Any:

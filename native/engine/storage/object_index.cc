@@ -1,0 +1,105 @@
+#include "engine/storage/object_index.h"
+
+namespace peercached {
+
+void ObjectIndex::erase(std::unordered_map<Digest, Place, DigestHash>::iterator page) {
+  Object& object = objects_[page->second.object];
+  bytes_ -= page->second.entry.length;
+  if (--object.pages == 0) {
+    if (!object.dropped) by_name_.erase(object.is.name);
+    object = {};
+    free_.push_back(page->second.object);
+  }
+  pages_.erase(page);
+}
+
+void ObjectIndex::count() { pages_here_.store(pages_.size(), std::memory_order_relaxed); }
+
+bool ObjectIndex::add(const StoredObject& object, std::span<const ObjectEntry> pages) {
+  std::lock_guard lock(mutex_);
+  if (pages.empty() || by_name_.contains(object.name)) return true;
+  if (pages_.size() + pages.size() > kPagesMax || by_name_.size() >= kObjectsMax) return false;
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(objects_.size()));
+    objects_.emplace_back();
+  }
+  const uint32_t number = free_.back();
+  free_.pop_back();
+  // Counted first: an object may name a page twice, and replaces its own entry then.
+  objects_[number] = {object, static_cast<uint32_t>(pages.size()), false};
+  by_name_.emplace(object.name, number);
+  for (const ObjectEntry& entry : pages) {
+    if (const auto old = pages_.find(entry.digest); old != pages_.end()) erase(old);
+    pages_.emplace(entry.digest, Place{number, entry});
+    bytes_ += entry.length;
+  }
+  count();
+  return true;
+}
+
+void ObjectIndex::drop(std::span<const Digest> digests) {
+  std::lock_guard lock(mutex_);
+  for (const Digest& digest : digests)
+    if (const auto page = pages_.find(digest); page != pages_.end()) erase(page);
+  count();
+}
+
+void ObjectIndex::drop_object(const Digest& name) {
+  std::lock_guard lock(mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return;
+  objects_[found->second].dropped = true;
+  by_name_.erase(found);
+  drop_pages_of_dropped();
+}
+
+void ObjectIndex::drop_below(const Digest& namespace_id, uint64_t epoch) {
+  std::lock_guard lock(mutex_);
+  bool any = false;
+  for (Object& object : objects_) {
+    if (object.pages == 0 || object.dropped || object.is.namespace_id != namespace_id ||
+        object.is.epoch >= epoch)
+      continue;
+    object.dropped = any = true;
+    by_name_.erase(object.is.name);
+  }
+  if (any) drop_pages_of_dropped();
+}
+
+// Scans all pages: objects vanish rarely, and an index of their pages would cost each of them.
+void ObjectIndex::drop_pages_of_dropped() {
+  for (auto page = pages_.begin(); page != pages_.end();) {
+    const auto next = std::next(page);
+    if (objects_[page->second.object].dropped) erase(page);
+    page = next;
+  }
+  count();
+}
+
+std::optional<ObjectIndex::Place> ObjectIndex::find(const Digest& digest) const {
+  if (empty()) return std::nullopt;
+  std::lock_guard lock(mutex_);
+  const auto page = pages_.find(digest);
+  if (page == pages_.end()) return std::nullopt;
+  return page->second;
+}
+
+void ObjectIndex::lengths(std::span<const Digest> digests, std::span<uint32_t> out) const {
+  if (empty()) return;
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < digests.size(); ++i)
+    if (const auto page = pages_.find(digests[i]); page != pages_.end())
+      out[i] = page->second.entry.length;
+}
+
+StoredObject ObjectIndex::object(uint32_t number) const {
+  std::lock_guard lock(mutex_);
+  return number < objects_.size() ? objects_[number].is : StoredObject{};
+}
+
+ObjectIndex::Stats ObjectIndex::stats() const {
+  std::lock_guard lock(mutex_);
+  return {pages_.size(), by_name_.size(), bytes_};
+}
+
+}  // namespace peercached

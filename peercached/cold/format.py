@@ -1,0 +1,146 @@
+"""The objects of the cold tier, byte by byte (docs/cold-tier.md). Numbers are little-endian.
+
+    pages/NAMESPACE/EPOCH/NAME   payloads, each at a multiple of 64 bytes | index | trailer
+    manifests/MS-NAME            the same index alone
+    voids/MS-NAME                a record of removed pages, or of a cleared namespace
+
+NAME is a hash of the index, or of the record, in hex. So it is also its check, and two writers of
+the same content write one object. MS is the writer's time in milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from peercached.directory.layout import DIGEST_BYTES
+
+OBJECT_BYTES_MAX = 64 << 20  # payloads of one object
+PAGES_MAX = 1 << 16  # of one object
+DIGESTS_MAX = 1 << 16  # of one record
+ALIGN_BYTES = 64
+
+_INDEX_MAGIC = b"PCCOLDIX"
+_VOID_MAGIC = b"PCCOLDVO"
+_VERSION = 1
+# Magic, version, number of entries, namespace id, epoch, bytes of all payloads.
+_INDEX_HEAD = struct.Struct("<8sII16sQQ")
+ENTRY = struct.Struct("<16sQII")  # digest, checksum (XXH3-64), offset, length
+# Magic, version, number of digests, namespace id, epoch.
+_VOID_HEAD = struct.Struct("<8sII16sQ")
+_TRAILER = struct.Struct("<Q8s")  # bytes of the index, magic
+
+INDEX_BYTES_MAX = _INDEX_HEAD.size + PAGES_MAX * ENTRY.size
+RECORD_BYTES_MAX = _VOID_HEAD.size + DIGESTS_MAX * DIGEST_BYTES
+
+EPOCH_LIMIT = 1 << 62
+_LOG_NAME = re.compile(r"(\d{13})-([0-9a-f]{32})")
+
+
+class Mangled(ValueError):
+    """The object is not what its name says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The pages of one object. `entries`: packed as ENTRY, in the order of the prefix."""
+
+    namespace_id: bytes
+    epoch: int
+    payload_bytes: int
+    entries: bytes
+
+    @property
+    def each(self) -> list[bytes]:
+        """The entries."""
+        return split(self.entries)
+
+    @property
+    def digests(self) -> list[bytes]:
+        return [entry[:DIGEST_BYTES] for entry in self.each]
+
+    def pack(self) -> bytes:
+        count = len(self.entries) // ENTRY.size
+        head = (_INDEX_MAGIC, _VERSION, count, self.namespace_id, self.epoch, self.payload_bytes)
+        return _INDEX_HEAD.pack(*head) + self.entries
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """These pages are removed, and all pages of lower epochs of the namespace are void."""
+
+    namespace_id: bytes
+    epoch: int
+    digests: bytes = b""
+
+    def pack(self) -> bytes:
+        count = len(self.digests) // DIGEST_BYTES
+        head = _VOID_HEAD.pack(_VOID_MAGIC, _VERSION, count, self.namespace_id, self.epoch)
+        return head + self.digests
+
+
+def split(entries: bytes) -> list[bytes]:
+    return [entries[at : at + ENTRY.size] for at in range(0, len(entries), ENTRY.size)]
+
+
+def name_of(packed: bytes) -> bytes:
+    return hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest()
+
+
+def object_path(namespace_id: bytes, epoch: int, name: bytes) -> str:
+    return f"pages/{namespace_id.hex()}/{epoch}/{name.hex()}"
+
+
+def log_path(folder: str, time_ms: int, name: bytes) -> str:
+    """The name of a manifest or a record of removals."""
+    return f"{folder}/{time_ms:013d}-{name.hex()}"
+
+
+def of_log_path(folder: str, path: str) -> tuple[int, bytes] | None:
+    """(milliseconds, name); None: it is a foreign object."""
+    found = _LOG_NAME.fullmatch(path.removeprefix(f"{folder}/"))
+    return None if found is None else (int(found[1]), bytes.fromhex(found[2]))
+
+
+def trailer_of(index: bytes) -> bytes:
+    """The end of an object, behind its index."""
+    return _TRAILER.pack(len(index), _INDEX_MAGIC)
+
+
+def parse_index(packed: bytes, name: bytes) -> Index:
+    """Raises Mangled."""
+    head = _head_of(packed, name, _INDEX_HEAD, _INDEX_MAGIC)
+    _, _, count, namespace_id, epoch, payload_bytes = head
+    entries = packed[_INDEX_HEAD.size :]
+    if not 0 < count <= PAGES_MAX or len(entries) != count * ENTRY.size:
+        raise Mangled(f"an index of {count} pages has {len(packed)} bytes")
+    if payload_bytes > OBJECT_BYTES_MAX or epoch >= EPOCH_LIMIT:
+        raise Mangled(f"an index of {payload_bytes} bytes of payload and epoch {epoch}")
+    for _, _, offset, length in ENTRY.iter_unpack(entries):
+        if length == 0 or offset + length > payload_bytes:
+            raise Mangled(f"a page of {length} bytes at {offset} of {payload_bytes}")
+    return Index(namespace_id, epoch, payload_bytes, entries)
+
+
+def parse_record(packed: bytes, name: bytes) -> Record:
+    """Raises Mangled."""
+    head = _head_of(packed, name, _VOID_HEAD, _VOID_MAGIC)
+    _, _, count, namespace_id, epoch = head
+    digests = packed[_VOID_HEAD.size :]
+    if count > DIGESTS_MAX or len(digests) != count * DIGEST_BYTES or epoch >= EPOCH_LIMIT:
+        raise Mangled(f"a record of {count} pages and epoch {epoch} has {len(packed)} bytes")
+    return Record(namespace_id, epoch, digests)
+
+
+def _head_of(packed: bytes, name: bytes, layout: struct.Struct, magic: bytes) -> tuple[Any, ...]:
+    if len(packed) < layout.size:
+        raise Mangled(f"it has {len(packed)} bytes")
+    if name_of(packed) != name:
+        raise Mangled("its content is not that of its name")
+    head = layout.unpack_from(packed)
+    if head[0] != magic or head[1] != _VERSION:
+        raise Mangled(f"it begins with {head[0]!r}, version {head[1]}")
+    return head

@@ -1,0 +1,174 @@
+"""Brings pages of objects into the pool, for a get that waits or because `exists` told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from peercached.cold.format import ENTRY, object_path, split
+from peercached.cold.requests import READERS, Requests, StoreError
+from peercached.cold.voids import Voids
+from peercached.directory.layout import DIGEST_BYTES
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+# Of one request. Pages with less between them than the gap come with it.
+RANGE_BYTES = 8 << 20
+GAP_BYTES = 64 << 10
+# Requests that run or wait. Beyond that a page is a miss.
+RANGES_MAX = 64
+# The copy into the pool.
+LAND_MS = 1000
+# Share of a reader's time that it waits; the rest is for the copy out of the pool.
+SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Pages of one object that one request reads."""
+
+    name: bytes
+    namespace_id: bytes
+    epoch: int
+    start: int
+    end: int
+    entries: tuple[bytes, ...]
+
+    @property
+    def path(self) -> str:
+        return object_path(self.namespace_id, self.epoch, self.name)
+
+
+class Reader:
+    """On the event loop's thread. `why_not`: why this node may use no page of the store now; empty
+    if it may."""
+
+    def __init__(
+        self, engine: Engine, requests: Requests, voids: Voids, why_not: Callable[[], str]
+    ) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._voids = voids
+        self._why_not = why_not
+        self._coming: dict[bytes, asyncio.Task[None]] = {}  # by digest
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(READERS)
+        self._copies = ThreadPoolExecutor(2, "cold-land")
+        self.pages = self.bytes = 0  # that came into the pool
+        self.void = self.late = self.corrupt = self.vanished = self.no_room = self.crowded = 0
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._copies.shutdown(wait=False, cancel_futures=True)
+
+    async def fetch(self, digests: bytes, left_s: float) -> None:
+        """Returns when all of these pages that can come are in the pool, or when the time is up.
+        Pages on their way still come."""
+        tasks = self.begin(digests)
+        if tasks:
+            await asyncio.wait(tasks, timeout=left_s * SHARE)
+
+    def begin(self, digests: bytes) -> set[asyncio.Task[None]]:
+        """Starts what is not on its way already."""
+        if self._requests.rests or self._why_not():
+            return set()
+        tasks = set()
+        missing = []
+        for at in range(0, len(digests), DIGEST_BYTES):
+            digest = digests[at : at + DIGEST_BYTES]
+            if digest in self._coming:
+                tasks.add(self._coming[digest])
+            else:
+                missing.append(digest)
+        for part in _ranges(self._engine.stored_pages(b"".join(missing))):
+            if len(self._tasks) >= RANGES_MAX:
+                self.crowded += len(part.entries)
+                continue
+            task = asyncio.ensure_future(self._bring(part))
+            tasks.add(task)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            for entry in part.entries:
+                self._coming[entry[:DIGEST_BYTES]] = task
+        return tasks
+
+    async def _bring(self, part: Range) -> None:
+        try:
+            async with self._slots:
+                await self._read(part)
+        except StoreError as error:
+            if error.kind == "missing":
+                self.vanished += len(part.entries)
+                self._engine.drop_object(part.name)
+        except Exception:
+            log.exception("pages of the object store could not be read")
+        finally:
+            for entry in part.entries:
+                self._coming.pop(entry[:DIGEST_BYTES], None)
+
+    async def _read(self, part: Range) -> None:
+        payloads = await self._requests.get_range(part.path, part.start, part.end)
+        valid_until = await self._voids.fresh()
+        entries = [
+            entry
+            for entry in part.entries
+            if not self._voids.is_void(entry[:DIGEST_BYTES], part.namespace_id, part.epoch)
+        ]
+        self.void += len(part.entries) - len(entries)
+        if not entries or self._why_not():
+            return
+        # The data plane looks at the time once more when it commits the pages.
+        taken, corrupt, why_not = await asyncio.get_running_loop().run_in_executor(
+            self._copies,
+            self._engine.land_pages,
+            part.namespace_id,
+            part.epoch,
+            b"".join(entries),
+            part.start,
+            payloads,
+            valid_until,
+            LAND_MS,
+        )
+        landed = set(_digests(taken))
+        self.pages += len(landed)
+        self.bytes += sum(ENTRY.unpack(e)[3] for e in entries if e[:DIGEST_BYTES] in landed)
+        if corrupt:
+            self.corrupt += len(corrupt) // DIGEST_BYTES
+            self._engine.drop_stored(corrupt)
+        left = len(entries) - len(landed) - len(corrupt) // DIGEST_BYTES
+        if why_not:
+            self.no_room += left
+        elif time.monotonic() >= valid_until:
+            self.late += left
+
+
+def _ranges(objects: list[tuple[bytes, bytes, int, bytes]]) -> Iterator[Range]:
+    """`objects`: as Engine.stored_pages() has them, the entries in the order of their places."""
+    for name, namespace_id, epoch, packed in objects:
+        some: list[bytes] = []
+        start = end = 0
+        for entry in split(packed):
+            _, _, offset, length = ENTRY.unpack(entry)
+            near = offset - end <= GAP_BYTES and offset + length - start <= RANGE_BYTES
+            if some and not near:
+                yield Range(name, namespace_id, epoch, start, end, tuple(some))
+                some = []
+            if not some:
+                start = offset
+            some.append(entry)
+            end = offset + length
+        if some:
+            yield Range(name, namespace_id, epoch, start, end, tuple(some))
+
+
+def _digests(packed: bytes) -> list[bytes]:
+    return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]

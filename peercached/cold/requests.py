@@ -1,0 +1,281 @@
+"""Requests to the object store: on threads of their own, within a budget, with backoff.
+
+The library is obstore, Python's binding of Arrow's object_store. Its asynchronous calls are not
+used: threads of theirs that wake up while the interpreter ends abort the process. Its blocking
+calls release the interpreter's lock and run here on bounded pools of threads.
+
+Nothing of a message of the library is shown but a status code and an S3 error code: messages have
+URLs, and URLs may have signatures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+
+READERS = 8  # threads that read ranges of objects
+CONTROL_THREADS = 8  # that list, and read manifests and records of removals
+WRITERS = 1
+CONNECT_S = 2
+READ_S = 5  # of one request; a write may take WRITE_S. Both are shorter than a stop may take.
+WRITE_S = 10
+# A request waits for the budget at most so long.
+BUDGET_WAIT_S = 2.0
+BACKOFF_MIN_S = 1.0
+BACKOFF_MAX_S = 60.0
+LIST_PAGE = 1000  # names in one answer of a store
+
+Kind = Literal["missing", "denied", "throttled", "unreachable", "budget", "backoff", "other"]
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w{1,40})</Code>")
+
+_REMEDIES: dict[str, str] = {
+    "missing": "Make the bucket or folder that cold_store names.",
+    "denied": "Give the daemon credentials that may list, read and write below cold_store "
+    "(docs/cold-tier.md).",
+    "throttled": "Lower cold_requests_per_s, or ask the store's operator for more.",
+    "unreachable": "Look at the network, the endpoint and the time limits of the store.",
+    "other": "Look at the store, and at cold_store and the environment of the daemon.",
+}
+
+
+class StoreError(Exception):
+    """A request that failed. The text is for people."""
+
+    def __init__(self, kind: Kind, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Requests:
+    """On the event loop's thread. `url`: the key cold_store. RuntimeError with the remedy if the
+    library or the URL cannot be used."""
+
+    def __init__(self, url: str, per_s: float) -> None:
+        self.url = url
+        self._per_s = per_s
+        self._left = per_s
+        self._counted_at = time.monotonic()
+        self._again_at = float("-inf")
+        self._pause_s = 0.0
+        self._failure = ""  # of the last request, if it failed
+        self._failure_kind = ""
+        self.requests: Counter[str] = Counter()  # by kind: put, get, list
+        self.errors: Counter[str] = Counter()  # by Kind
+        self.bytes_read = self.bytes_written = 0
+        self._library, self._stores = _open(url)
+        self._pools = {
+            "read": ThreadPoolExecutor(READERS, "cold-read"),
+            "control": ThreadPoolExecutor(CONTROL_THREADS, "cold-list"),
+            "write": ThreadPoolExecutor(WRITERS, "cold-write"),
+        }
+
+    def stop(self) -> None:
+        """Requests under way end by themselves, or with the process."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def failure(self) -> tuple[str, str]:
+        """(why the last request failed, the remedy); empty if it did not."""
+        return self._failure, _REMEDIES.get(self._failure_kind, "")
+
+    @property
+    def rests(self) -> bool:
+        """Whether requests are refused for now, because one failed."""
+        return time.monotonic() < self._again_at
+
+    # --- requests. They raise StoreError.
+
+    async def put(self, path: str, payload: bytes, *, urgent: bool = False) -> bool:
+        """Writes a new object. False: there is one of that name already. `urgent`: goes ahead of
+        the budget and in spite of a backoff."""
+        store = self._stores["write"]
+
+        def call() -> bool:
+            try:
+                store.put(path, payload, mode="create", use_multipart=False)
+            except self._library.exceptions.AlreadyExistsError:
+                return False
+            return True
+
+        pool = "control" if urgent else "write"
+        is_new = await self._run(pool, "put", call, f"writing {_shown(path)}", urgent)
+        self.bytes_written += len(payload) if is_new else 0
+        return is_new
+
+    async def get(self, path: str, bytes_max: int, *, urgent: bool = False) -> bytes:
+        """Reads a whole small object."""
+        store = self._stores["read"]
+
+        def call() -> bytes:
+            found = store.get(path)
+            size = found.meta["size"]
+            if size > bytes_max:  # a foreign object; its content is not what its name says
+                return b""
+            return bytes(found.bytes())
+
+        got = await self._run("control", "get", call, f"reading {_shown(path)}", urgent)
+        self.bytes_read += len(got)
+        return got
+
+    async def get_range(self, path: str, start: int, end: int) -> Any:
+        """A buffer, of the library. May return fewer bytes if the object is shorter."""
+        store = self._stores["read"]
+
+        def call() -> Any:
+            return store.get_range(path, start=start, end=end)
+
+        got = await self._run("read", "get", call, f"reading {_shown(path)}", False)
+        self.bytes_read += memoryview(got).nbytes
+        return got
+
+    async def names(
+        self, folder: str, after: str, names_max: int, *, urgent: bool = False
+    ) -> list[str]:
+        """All names in that folder that sort behind `after`, in order. Complete as of the call's
+        begin."""
+        store = self._stores["read"]
+
+        def call() -> list[str]:
+            names: list[str] = []
+            for part in store.list(f"{folder}/", offset=after or None, chunk_size=LIST_PAGE):
+                names += (meta["path"] for meta in part)
+                if len(names) > names_max:
+                    raise _TooMany
+            names.sort()
+            return names
+
+        try:
+            names = await self._run("control", "list", call, f"listing {folder}", urgent)
+        except _TooMany:
+            raise StoreError("other", f"{folder} has more than {names_max} names") from None
+        self.requests["list"] += len(names) // LIST_PAGE
+        return names
+
+    # --- the ways of all requests
+
+    async def _run(self, pool: str, kind: str, call: Callable[[], T], what: str, urgent: bool) -> T:
+        await self._take_turn(urgent)
+        self.requests[kind] += 1
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._pools[pool], call)
+        except _TooMany:
+            raise
+        except Exception as error:
+            raise self._failed(error, what) from None
+        self._failure = self._failure_kind = ""
+        self._pause_s = 0.0
+        return result
+
+    async def _take_turn(self, urgent: bool) -> None:
+        give_up_at = time.monotonic() + BUDGET_WAIT_S
+        while True:
+            now = time.monotonic()
+            self._left = min(self._left + (now - self._counted_at) * self._per_s, self._per_s)
+            self._counted_at = now
+            if self.rests and not urgent:
+                self.errors["backoff"] += 1
+                raise StoreError("backoff", self._failure or "the store failed a moment ago")
+            if self._left >= 1 or urgent:
+                self._left -= 1
+                return
+            if now >= give_up_at:
+                self.errors["budget"] += 1
+                raise StoreError("budget", "cold_requests_per_s is used up")
+            await asyncio.sleep(min((1 - self._left) / self._per_s, BUDGET_WAIT_S))
+
+    def _failed(self, error: Exception, what: str) -> StoreError:
+        kind = _kind_of(error)
+        text = f"{what} failed: {_cause_of(error, kind)}"
+        self.errors[kind] += 1
+        # An object may vanish at any time. A bucket does not.
+        if kind != "missing" or "NoSuchBucket" in str(error):
+            self._failure, self._failure_kind = text, kind
+            self._pause_s = min(max(2 * self._pause_s, BACKOFF_MIN_S), BACKOFF_MAX_S)
+            self._again_at = time.monotonic() + self._pause_s
+        return StoreError(kind, text)
+
+
+class _TooMany(Exception):
+    pass
+
+
+def _open(url: str) -> tuple[Any, dict[str, Any]]:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise RuntimeError(
+            f"cold_store needs the Python package obstore ({error}): install peercached[cold], or "
+            'set cold_store to ""'
+        ) from error
+    try:
+        if url.startswith("file:"):
+            store = obstore.store.from_url(url, mkdir=True)
+            return obstore, {"read": store, "write": store}
+        no_retries = {"max_retries": 0}  # we back off by ourselves
+        plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+
+        def made(timeout_s: int) -> Any:
+            options = {
+                "timeout": f"{timeout_s}s",
+                "connect_timeout": f"{CONNECT_S}s",
+                "allow_http": plain,
+            }
+            return obstore.store.from_url(
+                url,
+                client_options=options,  # type: ignore[call-overload]
+                retry_config=no_retries,
+            )
+
+        return obstore, {"read": made(READ_S), "write": made(WRITE_S)}
+    except Exception as error:
+        raise RuntimeError(
+            f"cold_store: {url} cannot be used: {_cause_of(error, 'other')}. Look at the URL and "
+            "at the settings of the store in the daemon's environment"
+        ) from None
+
+
+def _kind_of(error: Exception) -> Kind:
+    text = str(error)
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    name = type(error).__name__
+    status = _status_of(text)
+    if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
+        return "denied"
+    if status in ("429", "503") or "SlowDown" in text:
+        return "throttled"
+    if not status and ("error sending request" in text or "timed out" in text):
+        return "unreachable"
+    return "other"
+
+
+def _status_of(text: str) -> str:
+    found = _STATUS.search(text)
+    return found[1] if found else ""
+
+
+def _cause_of(error: Exception, kind: str) -> str:
+    """No text of the library: it may have a URL with a signature."""
+    text = str(error)
+    code = _CODE.search(text)
+    parts = [part for part in (_status_of(text), code[1] if code else "") if part]
+    if kind == "unreachable" and not parts:
+        return "no connection, or no answer in time"
+    return " ".join(parts) or type(error).__name__
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= 120 and path.isprintable() else repr(path[:120])

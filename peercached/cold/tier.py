@@ -1,0 +1,287 @@
+"""The cold tier of a node, as the other parts see it. Without `cold_store` it does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from peercached.cold.format import DIGESTS_MAX, Record
+from peercached.cold.manifests import Manifests
+from peercached.cold.reader import Reader
+from peercached.cold.requests import Requests, StoreError
+from peercached.cold.voids import Epochs, Voids
+from peercached.cold.writer import Writer
+from peercached.component import Component, Stats
+from peercached.config import Config
+from peercached.directory.layout import DIGEST_BYTES
+from peercached.health import Say, kinds
+from peercached.timeout import within
+
+if TYPE_CHECKING:
+    from peercached._native import Engine
+
+log = logging.getLogger(__name__)
+
+# Seconds between listings of manifests, and between looks for pages to write.
+MANIFESTS_S = 10.0
+WRITE_S = 0.5
+# While somebody has looked for pages of the store within that time, exists() finds them without a
+# wait: the listing of removals is kept fresh.
+WANTED_S = 60.0
+FRESH_S = 0.6
+# A void that could not be put is tried again after so long, doubled each time.
+PAUSE_MIN_S = 0.5
+PAUSE_MAX_S = 30.0
+# A clear waits for the store at most so long.
+CLEAR_S = 5.0
+# Clears that the store does not know of are written down after so long: their driver may do it.
+OWED_S = 10.0
+# A failure is told for so long.
+TOLD_S = 600.0
+
+
+class ColdStore:
+    """Tells the store of removals and clears, before they are answered."""
+
+    def __init__(self, engine: Engine, config: Config, epochs: Epochs) -> None:
+        """RuntimeError with the remedy if the store cannot be used as configured."""
+        self.is_on = bool(config.cold_store)
+        if self.is_on:
+            self.requests = Requests(config.cold_store, config.cold_requests_per_s)
+            self.voids = Voids(engine, self.requests, epochs)
+
+    async def remove(
+        self,
+        digests: bytes,
+        epoch: tuple[bytes, int] | None,
+        failed: Callable[[str], None],
+    ) -> None:
+        """Returns when no process reads these pages from the store any more. Tries again for ever;
+        `failed` is told why."""
+        if not self.is_on:
+            return
+        namespace_id, number = epoch or (bytes(DIGEST_BYTES), 0)
+        step = DIGESTS_MAX * DIGEST_BYTES
+        for at in range(0, len(digests), step):
+            await self._put(Record(namespace_id, number, digests[at : at + step]), failed)
+
+    async def clear(self, namespace_id: bytes, epoch: int) -> str:
+        """Writes the clear down. Returns why that is not sure; empty if it is."""
+        if not self.is_on:
+            return ""
+        why = ["it does not answer"]
+        try:
+            await within(CLEAR_S, self._put(Record(namespace_id, epoch), why.append))
+        except asyncio.TimeoutError:
+            return why[-1]
+        return ""
+
+    async def _put(self, record: Record, failed: Callable[[str], None]) -> None:
+        pause_s = PAUSE_MIN_S
+        while True:
+            try:
+                return await self.voids.put(record)
+            except StoreError as error:
+                failed(str(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+
+class ColdTier(Component):
+    """On the event loop's thread. `why_not`: why this node may not use or write pages of the store
+    now; empty if it may."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: Config,
+        store: ColdStore,
+        why_not: Callable[[], str],
+        own_epochs: Callable[[], dict[bytes, int]],
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._config = config
+        self._own_epochs = own_epochs
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._due: dict[str, float] = {}
+        self._wanted_at = float("-inf")
+        self._owed_since: float | None = None
+        self._failed_at = float("-inf")
+        self._failure = ("", "")
+        if store.is_on:
+            self._manifests = Manifests(engine, store.requests, store.voids)
+            self._reader = Reader(engine, store.requests, store.voids, why_not)
+            self._writer = Writer(
+                engine,
+                store.requests,
+                store.voids,
+                self._manifests,
+                config.pool_size,
+                config.cold_size,
+                config.cold_after_uses,
+            )
+            self._why_not = why_not
+
+    async def stop(self) -> None:
+        """Writes nothing more: objects that are not complete are nowhere."""
+        if not self._store.is_on:
+            return
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._reader.stop()
+        self._store.requests.stop()
+
+    # --- of the data plane's requests
+
+    async def fetch(self, digests: bytes, left_s: float) -> bytes:
+        """A reader waits for these pages; without digests, until the index is vouched for."""
+        self._wanted_at = time.monotonic()
+        if digests:
+            await self._reader.fetch(digests, left_s)
+        elif not self._why_not():
+            with contextlib.suppress(StoreError, asyncio.TimeoutError):
+                await within(left_s, self._store.voids.fresh())
+        return b""
+
+    def warm(self, digests: bytes) -> None:
+        self._wanted_at = time.monotonic()
+        self._reader.begin(digests)
+
+    # --- from time to time
+
+    def tend(self, now: float) -> None:
+        if not self._store.is_on:
+            return
+        if failure := self._store.requests.failure[0]:
+            if now - self._failed_at > TOLD_S:
+                log.warning("the object store fails: %s (will retry)", failure)
+            self._failure, self._failed_at = self._store.requests.failure, now
+        if self._why_not():
+            return
+        voids = self._store.voids
+        is_wanted = now - self._wanted_at < WANTED_S
+        if is_wanted and voids.valid_until - now < FRESH_S and not self._store.requests.rests:
+            self._begin("voids", voids.look(), now, 0.0)
+        self._begin("manifests", self._read_manifests(), now, MANIFESTS_S)
+        self._begin("write", self._write(), now, WRITE_S)
+        self._begin("owed", self._tell_owed(now), now, OWED_S)
+
+    def _begin(
+        self, what: str, work: Coroutine[Any, Any, None], now: float, pause_s: float
+    ) -> None:
+        task = self._tasks.get(what)
+        if (task is not None and not task.done()) or now < self._due.get(what, 0.0):
+            work.close()
+            return
+        self._due[what] = now + pause_s
+        self._tasks[what] = asyncio.ensure_future(self._quietly(work))
+
+    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except StoreError:
+            pass  # status tells of it
+        except Exception:
+            log.exception("work for the object store failed; will retry")
+
+    async def _read_manifests(self) -> None:
+        await self._store.voids.fresh()  # pages that are void never get into the index
+        await self._manifests.read_new()
+
+    async def _write(self) -> None:
+        while not self._why_not() and await self._writer.write():
+            pass
+
+    async def _tell_owed(self, now: float) -> None:
+        """Writes down clears that the store does not know of: their driver could not, or the store
+        was not in use then."""
+        voids = self._store.voids
+        await voids.fresh()
+        owed = {n: e for n, e in self._own_epochs().items() if e > voids.floors.get(n, 0)}
+        if not owed:
+            self._owed_since = None
+        elif self._owed_since is None:
+            self._owed_since = now
+        elif now - self._owed_since >= OWED_S:
+            for namespace_id, epoch in owed.items():
+                await voids.put(Record(namespace_id, epoch))
+
+    # --- for people
+
+    def sections(self, stats: Stats) -> dict[str, Any]:
+        if not self._store.is_on:
+            return {"cold": {}}
+        requests, reader, writer = self._store.requests, self._reader, self._writer
+        found = self._manifests
+        return {
+            "cold": {
+                "store": requests.url,
+                **self._engine.store_stats(),
+                "stored_bytes": found.bytes,
+                "size_bytes": self._config.cold_size,
+                "removed_pages": len(self._store.voids.digests),
+                "requests": dict(requests.requests),
+                "errors": dict(requests.errors),
+                "bytes_read": requests.bytes_read,
+                "bytes_written": requests.bytes_written,
+                "read_pages": reader.pages,
+                "read_page_bytes": reader.bytes,
+                "written_pages": writer.pages,
+                "written_objects": writer.objects,
+                "void_pages": reader.void,
+                "late_pages": reader.late,
+                "corrupt_pages": reader.corrupt,
+                "vanished_pages": reader.vanished,
+                "crowded_pages": reader.crowded,
+                "mangled_objects": found.mangled,
+                "foreign_objects": found.foreign,
+                "left_out_objects": found.left_out,
+                "failure": self._failure[0] if self._is_failing else "",
+            }
+        }
+
+    @property
+    def _is_failing(self) -> bool:
+        return time.monotonic() - self._failed_at < TOLD_S and bool(self._store.requests.failure[0])
+
+    def say(self, say: Say, stats: Stats) -> None:
+        del stats
+        if not self._store.is_on:
+            return
+        url = self._store.requests.url
+        if self._is_failing:
+            say(
+                kinds.COLD_STORE_FAILS,
+                f"The object store {url} fails: {self._failure[0]}. Its pages are misses, and no "
+                "removal is complete until it answers.",
+                self._failure[1],
+            )
+        elif problem := self._store.voids.problem:
+            say(
+                kinds.COLD_REMOVALS_UNKNOWN,
+                f"This node does not know which pages of {url} were removed: {problem}. It uses "
+                "none of its pages.",
+                "If that object is foreign, delete it. If there are too many removals, stop all "
+                "daemons, and use another cold_store or delete everything below this one.",
+            )
+        if self._writer.is_full:
+            say(
+                kinds.COLD_STORE_FULL,
+                f"The object store {url} has {self._manifests.bytes} bytes of pages, and cold_size "
+                f"is {self._config.cold_size}. This node writes no more.",
+                "Raise cold_size, or let the bucket's lifecycle rules delete old objects below "
+                "pages/ and manifests/.",
+            )
+        if self._manifests.left_out:
+            say(
+                kinds.COLD_INDEX_FULL,
+                f"The index of {url} is full: {self._manifests.left_out} objects were left out.",
+                "Delete old objects below pages/ and manifests/ in the store, and restart the "
+                "daemons.",
+            )

@@ -1,0 +1,243 @@
+"""Pages in an object store outlive the cluster, and no removed page comes back from there."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.clock import seconds
+from harness.cluster import Cluster, Daemon
+from harness.disks import found
+from harness.fixtures import MakeCluster
+from harness.pages import Pages, keys_of
+from harness.s3 import BUCKET, S3, s3_server
+from harness.waiting import eventually
+
+from peercache_client import Status
+
+POOL = "16MiB"
+IN_POOL = 240  # pages of 64 KiB, at most
+PAGES = 440
+STORED = PAGES - IN_POOL
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    with s3_server(tmp_path) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture(params=["file", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "file":
+        return f"file://{tmp_path}/store"
+    request.getfixturevalue("s3")
+    return f"s3://{BUCKET}/some/prefix"
+
+
+def options(store: str, **more: Any) -> dict[str, Any]:
+    return {"pool_size": POOL, "cold_store": store, "spill_bytes_per_s": 0, **more}
+
+
+def cold_of(daemon: Daemon) -> dict[str, Any]:
+    counted: dict[str, Any] = daemon.status()["cold"]
+    return counted
+
+
+def wait_known(daemon: Daemon, pages: int) -> None:
+    eventually(lambda: cold_of(daemon)["pages"] >= pages, 30, lambda: f"{cold_of(daemon)}")
+
+
+def fill_and_read(daemon: Daemon, worker: Pages, keys: list[bytes]) -> None:
+    """Sets pages and reads each once, no faster than the store takes them. Each by itself, so the
+    pool evicts them in this order."""
+
+    def evicted_before_written() -> tuple[bool, int]:
+        status = daemon.status()
+        pool = status["pool"]
+        has_room = pool["used_bytes"] < 0.92 * pool["capacity_bytes"]
+        return has_room, pool["evictions"] - status["cold"]["written_pages"]
+
+    _, begun = evicted_before_written()
+
+    def may_go_on() -> bool:
+        has_room, lead = evicted_before_written()
+        return has_room or lead - begun <= -14
+
+    for at in range(0, len(keys), 8):
+        eventually(may_go_on, 30, lambda: f"{cold_of(daemon)}")
+        for key in keys[at : at + 8]:
+            assert all(worker.set([key])) and found(worker, [key])
+
+
+def wipe(*clusters: Cluster) -> None:
+    """Kills all daemons. The next cluster has the same secret, and nothing else of them."""
+    for cluster in clusters:
+        for daemon in cluster.daemons:
+            daemon.kill()
+
+
+def test_a_new_cluster_finds_the_pages_of_one_that_was_wiped(
+    make_cluster: MakeCluster, store: str
+) -> None:
+    cluster = make_cluster(2, **options(store))
+    keys = keys_of("kept", PAGES)
+    fill_and_read(cluster[0], cluster[0].attach(), keys)
+    wipe(cluster)
+    new = make_cluster(2, **options(store))
+    wait_known(new[1], STORED)
+    reader = new[1].attach()
+    known = cold_of(new[1])["pages"]
+    assert reader.client.batch_exists(keys[:STORED]) == STORED
+    assert found(reader, keys) == known >= STORED
+    assert cold_of(new[1])["read_pages"] == known
+    assert found(new[0].attach(), keys[:32]) == 32, "a peer, or the store, has them"
+
+
+def test_pages_that_nobody_read_are_not_written(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    store = f"file://{tmp_path}/store"
+    cluster = make_cluster(1, **options(store))
+    worker = cluster[0].attach()
+    twice, once = keys_of("twice", PAGES), keys_of("once", PAGES)
+    fill_and_read(cluster[0], worker, twice)
+    for at in range(0, PAGES, 16):
+        assert all(worker.set(once[at : at + 16]))
+    wipe(cluster)
+    new = make_cluster(1, **options(store))
+    wait_known(new[0], STORED)
+    reader = new[0].attach()
+    assert found(reader, once) == 0 and found(reader, twice) >= STORED
+
+
+def test_removed_page_is_absent_in_its_cluster_and_in_a_new_one(
+    make_cluster: MakeCluster, store: str
+) -> None:
+    cluster = make_cluster(2, **options(store))
+    keys = keys_of("kept", PAGES)
+    writer = cluster[0].attach()
+    fill_and_read(cluster[0], writer, keys)
+    wait_known(cluster[1], STORED)
+    other = cluster[1].attach()
+    gone, kept = keys[:32], keys[32:64]
+    assert other.client.batch_exists(gone) == 32
+    statuses = other.client.remove(gone)
+    assert set(statuses) <= {Status.ok, Status.absent}
+    for worker in (writer, other):
+        assert found(worker, gone) == 0 and worker.client.batch_exists(gone) == 0
+        assert found(worker, kept) == 32
+    # It may be set again, and is not written again.
+    assert all(writer.set(gone[:1])) and found(other, gone[:1]) == 1
+    wipe(cluster)
+    new = make_cluster(2, **options(store))
+    wait_known(new[0], STORED - 32)
+    for daemon in new.daemons:
+        worker = daemon.attach()
+        assert found(worker, gone) == 0 and worker.client.batch_exists(gone) == 0
+        assert found(worker, kept) == 32
+
+
+def test_cleared_pages_are_absent_in_a_new_cluster_and_later_ones_are_found(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    store = f"file://{tmp_path}/store"
+    cluster = make_cluster(2, **options(store))
+    keys = keys_of("old", PAGES)
+    writer = cluster[0].attach()
+    fill_and_read(cluster[0], writer, keys)
+    assert writer.client.clear()
+    assert found(writer, keys) == 0
+    later = keys_of("new", PAGES)
+    fill_and_read(cluster[0], writer, later)
+    wipe(cluster)
+    new = make_cluster(2, **options(store))
+    wait_known(new[1], STORED)
+    reader = new[1].attach()
+    assert found(reader, keys) == 0 and reader.client.batch_exists(keys) == 0
+    assert found(reader, later) >= STORED
+
+
+def test_another_cluster_reads_no_page_whose_removal_was_answered(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """The other cluster has just looked at the removals, before each of them."""
+    store = f"file://{tmp_path}/store"
+    ours = make_cluster(1, **options(store))
+    keys = keys_of("kept", PAGES)
+    writer = ours[0].attach()
+    fill_and_read(ours[0], writer, keys)
+    theirs = make_cluster(1, **options(store))
+    wait_known(theirs[0], STORED)
+    reader = theirs[0].attach()
+    for at in range(0, 8 * 16, 16):
+        assert found(reader, keys[at + 8 : at + 16]) == 8
+        gone = keys[at : at + 8]
+        assert set(writer.client.remove(gone)) <= {Status.ok, Status.absent}
+        assert reader.client.batch_exists(gone) == 0
+        assert found(reader, gone) == 0
+    assert cold_of(theirs[0])["pages"] > 0
+
+
+def test_store_that_hangs_costs_misses_only_and_status_says_so(
+    make_cluster: MakeCluster, s3: S3
+) -> None:
+    store = f"s3://{BUCKET}/prefix"
+    cluster = make_cluster(2, **options(store))
+    keys = keys_of("kept", PAGES)
+    worker = cluster[0].attach()
+    fill_and_read(cluster[0], worker, keys)
+    wait_known(cluster[1], STORED)
+    reader = cluster[1].attach(timeout_s=0.5)
+    assert found(reader, keys[:8]) == 8
+    s3.freeze()
+    hasty = cluster[1].attach(timeout_s=0.5)
+    began = time.monotonic()
+    assert found(hasty, keys[8:24]) == 0
+    assert time.monotonic() - began < seconds(2), "the deadline of a get holds"
+    for number in range(20):  # others go on as usual
+        page = keys_of(f"others {number}", 16)
+        assert all(hasty.set(page)) and found(hasty, page) == 16
+    assert set(hasty.client.remove(keys[:1])) == {Status.removing}
+    eventually(lambda: "cold_store_fails" in cluster[1].codes(), 60)
+    assert "hush-hush" not in cluster[1].sentences() + cluster[1].log_tail()
+    assert not hasty.client.clear(), "the store has not heard of it"
+    s3.thaw()
+    eventually(lambda: "cold_store_fails" not in cluster[1].codes(), 60)
+
+
+def test_vanished_cut_and_damaged_objects_are_misses(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    cluster = make_cluster(1, **options(f"file://{folder}"))
+    keys = keys_of("kept", PAGES)
+    fill_and_read(cluster[0], cluster[0].attach(), keys)
+    wipe(cluster)
+    new = make_cluster(1, **options(f"file://{folder}"))
+    wait_known(new[0], STORED)
+    objects = sorted((folder / "pages").glob("*/*/*"))
+    assert len(objects) >= 3
+    objects[0].unlink()
+    objects[1].write_bytes(objects[1].read_bytes()[:100_000])
+    damaged = bytearray(objects[2].read_bytes())
+    for at in range(1000, len(damaged), 65_536):
+        damaged[at] ^= 1
+    objects[2].write_bytes(damaged)
+    reader = new[0].attach()
+    known = cold_of(new[0])["pages"]
+    got = found(reader, keys)  # compares all bytes
+    assert 0 < got < known
+    counted = cold_of(new[0])
+    assert counted["vanished_pages"] and counted["corrupt_pages"], counted
+    assert found(reader, keys) == got
+
+
+def test_daemon_whose_store_cannot_be_used_does_not_start(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(1, start=False, **options("file:///proc/nowhere"))
+    cluster[0].start()
+    assert cluster[0].wait_exit(30) != 0
+    assert "cold_store: file:///proc/nowhere cannot be used" in cluster[0].log_tail()

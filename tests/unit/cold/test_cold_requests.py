@@ -1,0 +1,149 @@
+"""Requests to the store: their failures in words, backoff and budget."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peercached.cold import requests as module
+from peercached.cold.format import ENTRY
+from peercached.cold.reader import GAP_BYTES, RANGE_BYTES, _ranges
+from peercached.cold.requests import Requests, StoreError
+
+SECRET = "hush-hush"
+
+
+class Refusing:
+    """An S3 endpoint that answers everything alike."""
+
+    def __init__(self) -> None:
+        self.status, self.body, self.requests = 503, b"", 0
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                endpoint.requests += 1
+                self.send_response(endpoint.status)
+                self.send_header("Content-Length", str(len(endpoint.body)))
+                self.end_headers()
+                self.wfile.write(endpoint.body)
+
+            do_GET = do_PUT = answer
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
+    one = Refusing()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{one.server.server_port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "nobody",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+    }.items():
+        monkeypatch.setenv(name, value)
+    yield one
+    one.server.shutdown()
+    one.server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (503, "SlowDown", "throttled"),
+        (403, "AccessDenied", "denied"),
+        (404, "NoSuchBucket", "missing"),
+        (500, "InternalError", "other"),
+    ],
+)
+async def test_failure_is_told_with_status_and_remedy_and_makes_us_wait(
+    endpoint: Refusing, status: int, code: str, kind: str
+) -> None:
+    endpoint.status = status
+    endpoint.body = f"<Error><Code>{code}</Code><Message>{SECRET}</Message></Error>".encode()
+    requests = Requests("s3://bucket/prefix", 100)
+    with pytest.raises(StoreError, match=f"reading a failed: {status} {code}") as caught:
+        await requests.get("a", 100)
+    why, remedy = requests.failure
+    assert caught.value.kind == kind and str(caught.value) == why and remedy
+    assert SECRET not in why + remedy
+    made = endpoint.requests
+    with pytest.raises(StoreError, match=code) as caught:
+        await requests.get_range("a", 0, 1)
+    assert caught.value.kind == "backoff" and endpoint.requests == made
+    with pytest.raises(StoreError):  # goes ahead of the backoff
+        await requests.put("a", b"1", urgent=True)
+    assert endpoint.requests == made + 1
+
+
+async def test_missing_object_is_no_failure_of_the_store(tmp_path: Path) -> None:
+    requests = Requests(f"file://{tmp_path}", 100)
+    with pytest.raises(StoreError) as caught:
+        await requests.get_range("pages/none", 0, 5)
+    assert caught.value.kind == "missing"
+    assert requests.failure == ("", "") and not requests.rests
+
+
+async def test_nobody_listens(endpoint: Refusing) -> None:
+    endpoint.server.shutdown()
+    endpoint.server.server_close()
+    requests = Requests("s3://bucket/prefix", 100)
+    with pytest.raises(StoreError, match="no connection") as caught:
+        await requests.names("voids", "", 10)
+    assert caught.value.kind == "unreachable"
+
+
+async def test_second_writer_of_an_object_leaves_it_as_it_is(tmp_path: Path) -> None:
+    requests = Requests(f"file://{tmp_path}", 100)
+    assert await requests.put("pages/a", b"first")
+    assert not await requests.put("pages/a", b"second")
+    assert await requests.get("pages/a", 100) == b"first"
+
+
+async def test_requests_beyond_the_budget_wait_and_then_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BUDGET_WAIT_S", 0.3)
+    requests = Requests(f"file://{tmp_path}", 5)
+    began = time.monotonic()
+    done = await asyncio.gather(
+        *(requests.put(f"pages/{number}", b"x") for number in range(20)), return_exceptions=True
+    )
+    failed = [one for one in done if isinstance(one, StoreError)]
+    assert {one.kind for one in failed} == {"budget"}
+    assert 5 <= 20 - len(failed) <= 5 + 5 * (time.monotonic() - began) + 1
+
+
+def test_url_that_cannot_be_used_is_refused_with_the_remedy() -> None:
+    with pytest.raises(RuntimeError, match=r"cold_store: file:///proc/none cannot be used.*Look"):
+        Requests("file:///proc/none", 1)
+
+
+def entry(number: int, offset: int, length: int) -> bytes:
+    return ENTRY.pack(bytes([number]) * 16, number, offset, length)
+
+
+def test_near_pages_of_an_object_come_with_one_request_of_bounded_size() -> None:
+    page = 1 << 20
+    near = [entry(n, n * page, page) for n in range(9)]  # one page more than a request may have
+    far = entry(9, 9 * page + GAP_BYTES + 1, 100)
+    parts = list(_ranges([(b"n" * 16, b"i" * 16, 3, b"".join([*near, far]))]))
+    assert [(p.start, p.end, len(p.entries)) for p in parts] == [
+        (0, RANGE_BYTES, 8),
+        (8 * page, 9 * page, 1),
+        (9 * page + GAP_BYTES + 1, 9 * page + GAP_BYTES + 101, 1),
+    ]
+    assert parts[0].path == f"pages/{(b'i' * 16).hex()}/3/{(b'n' * 16).hex()}"

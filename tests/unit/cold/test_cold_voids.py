@@ -1,0 +1,168 @@
+"""How long a listing of the store's log of removals counts. The store is a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from peercached.cold import voids as rules
+from peercached.cold.format import Record, log_path, name_of
+from peercached.cold.requests import Requests, StoreError
+from peercached.cold.voids import FOLDER, SLACK_MS, VALID_S, Voids
+
+ID = bytes(range(16))
+
+
+def digest(number: int) -> bytes:
+    return bytes([number]) * 16
+
+
+class Node:
+    """A node's view of the log, with what its data plane is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.requests = Requests(f"file://{folder}", 1000)
+        self.vouched_until = 0.0
+        self.dropped: set[bytes] = set()
+        self.below: dict[bytes, int] = {}
+        self.learnt: dict[bytes, int] = {}
+        self.voids = Voids(cast(Any, self), self.requests, self)
+
+    def vouch_until(self, until_s: float) -> None:
+        self.vouched_until = until_s
+
+    def drop_stored(self, digests: bytes) -> None:
+        assert self.vouched_until < time.monotonic() + VALID_S, "drop first, then vouch"
+        self.dropped |= {digests[at : at + 16] for at in range(0, len(digests), 16)}
+
+    def drop_stored_below(self, namespace_id: bytes, epoch: int) -> None:
+        self.below[namespace_id] = epoch
+
+    def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False, by: str = "") -> None:
+        self.learnt |= dict(epochs)
+
+
+async def test_removal_is_over_only_when_no_earlier_listing_counts(tmp_path: Path) -> None:
+    writer, reader = Node(tmp_path), Node(tmp_path)
+    await reader.voids.look()
+    valid_until = reader.voids.valid_until
+    await writer.voids.put(Record(ID, 0, digest(1)))
+    assert time.monotonic() >= valid_until, "the reader may still have used its old listing"
+    assert not reader.voids.is_void(digest(1), ID, 0), "it has not looked since"
+    assert await reader.voids.fresh() >= time.monotonic()
+    assert reader.voids.is_void(digest(1), ID, 0) and reader.dropped == {digest(1)}
+    assert not reader.voids.is_void(digest(2), ID, 0)
+    assert reader.vouched_until == reader.voids.valid_until
+
+
+async def test_clear_voids_all_lower_epochs_and_is_learnt(tmp_path: Path) -> None:
+    writer, reader = Node(tmp_path), Node(tmp_path)
+    await writer.voids.put(Record(ID, 9))
+    await reader.voids.fresh()
+    assert reader.voids.is_void(digest(1), ID, 8) and not reader.voids.is_void(digest(1), ID, 9)
+    assert reader.below == reader.learnt == {ID: 9}
+
+
+async def test_fresh_looks_only_when_the_last_look_is_too_old(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    await node.voids.fresh()
+    await node.voids.fresh()
+    assert node.requests.requests["list"] == 1
+    left_s = node.voids.valid_until - time.monotonic() - rules.MARGIN_S
+    await asyncio.sleep(max(left_s, 0) + 0.01)
+    await asyncio.gather(*(node.voids.fresh() for _ in range(5)))
+    assert node.requests.requests["list"] == 2, "those that want it join"
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+async def test_record_of_a_writer_with_a_wrong_clock_is_seen(
+    tmp_path: Path, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader's listing does not begin at the first name any more."""
+    right, wrong, reader = Node(tmp_path), Node(tmp_path), Node(tmp_path)
+    await right.voids.put(Record(ID, 0, digest(1)))
+    for _ in range(3):
+        await reader.voids.look()
+    now_ns = time.time_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: now_ns() + hours * 3600 * 10**9)
+        await wrong.voids.put(Record(ID, 0, digest(2)))
+    await reader.voids.look()
+    await right.voids.put(Record(ID, 0, digest(3)))
+    await reader.voids.look()
+    assert reader.dropped == {digest(1), digest(2), digest(3)}
+
+
+async def test_writer_that_overlooked_a_newer_record_gives_its_own_a_later_name(
+    tmp_path: Path,
+) -> None:
+    """Another writer put its record between our look and our put. Its clock is ahead."""
+    writer = Node(tmp_path)
+    ahead = Record(ID, 0, digest(8)).pack()
+    ahead_ms = time.time_ns() // 1_000_000 + 6 * SLACK_MS
+    await writer.requests.put(log_path(FOLDER, ahead_ms, name_of(ahead)), ahead)
+    await writer.voids.put(Record(ID, 0, digest(1)))
+    times = sorted(int(path.name[:13]) for path in (tmp_path / FOLDER).iterdir())
+    assert times[-1] - times[-2] < SLACK_MS
+
+
+async def test_listing_begins_late_but_not_after_what_the_one_before_could_not_see(
+    tmp_path: Path,
+) -> None:
+    """A record came with a low name while a listing was on its way past it."""
+    reader = Node(tmp_path)
+    now_ms = time.time_ns() // 1_000_000
+
+    async def put(time_ms: int, number: int) -> None:
+        packed = Record(ID, 0, digest(number)).pack()
+        await reader.requests.put(log_path(FOLDER, time_ms, name_of(packed)), packed)
+
+    await put(now_ms, 1)
+    await reader.voids.look()
+    await put(now_ms + 3 * SLACK_MS, 2)  # seen by this listing; the next one it has overlooked
+    await reader.voids.look()
+    await put(now_ms + 1, 3)
+    await reader.voids.look()
+    assert digest(3) in reader.dropped
+
+
+@pytest.mark.parametrize("content", [b"", b"foreign", Record(ID, 0, digest(9)).pack() + b"x"])
+async def test_record_that_cannot_be_read_makes_the_store_unusable(
+    tmp_path: Path, content: bytes
+) -> None:
+    node = Node(tmp_path)
+    path = log_path(FOLDER, 5, name_of(Record(ID, 0, digest(9)).pack()))
+    await node.requests.put(path, content)
+    with pytest.raises(StoreError, match=path):
+        await node.voids.fresh()
+    assert node.vouched_until == 0.0 and path in node.voids.problem
+    (tmp_path / path).unlink()
+    await node.voids.fresh()
+    assert node.voids.problem == ""
+
+
+async def test_foreign_names_do_not_count(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    await node.requests.put(f"{FOLDER}/.keep", b"foreign")
+    await node.voids.fresh()
+    assert not node.voids.digests
+
+
+async def test_too_many_removed_pages_make_the_store_unusable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "DIGESTS_MAX", 2)
+    node = Node(tmp_path)
+    await node.requests.put(
+        log_path(FOLDER, 5, name_of(packed := Record(ID, 0, bytes(48)).pack())), packed
+    )
+    with pytest.raises(StoreError, match="more than 2"):
+        await node.voids.fresh()
+    with pytest.raises(StoreError, match="more than 2"):
+        await node.voids.look()
+    assert node.requests.requests["get"] == 1, "it does not read them again and again"
