@@ -233,10 +233,13 @@ def _open(url: str) -> tuple[Any, dict[str, Any]]:
                 "connect_timeout": f"{CONNECT_S}s",
                 "allow_http": plain,
             }
+            # Every page has a checksum of its own, and an index its name.
+            unsigned: Any = {"unsigned_payload": True} if url.startswith("s3:") else {}
             return obstore.store.from_url(
                 url,
                 client_options=options,  # type: ignore[call-overload]
                 retry_config=no_retries,
+                **unsigned,
             )
 
         return obstore, {"read": made(READ_S), "write": made(WRITE_S)}

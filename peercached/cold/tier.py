@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from peercached.admin.status import Cold
 from peercached.cold.format import DIGESTS_MAX, Record
 from peercached.cold.manifests import Manifests
 from peercached.cold.reader import Reader
@@ -216,7 +217,7 @@ class ColdTier(Component):
 
     def sections(self, stats: Stats) -> dict[str, Any]:
         if not self._store.is_on:
-            return {"cold": {}}
+            return {"cold": Cold().model_dump()}
         requests, reader, writer = self._store.requests, self._reader, self._writer
         found = self._manifests
         return {

@@ -95,6 +95,7 @@ def test_a_new_cluster_finds_the_pages_of_one_that_was_wiped(
     assert found(reader, keys) == known >= STORED
     assert cold_of(new[1])["read_pages"] == known
     assert found(new[0].attach(), keys[:32]) == 32, "a peer, or the store, has them"
+    assert [daemon.stop() for daemon in new.daemons] == [0, 0]
 
 
 def test_pages_that_nobody_read_are_not_written(make_cluster: MakeCluster, tmp_path: Path) -> None:
