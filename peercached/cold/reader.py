@@ -25,6 +25,9 @@ RANGE_BYTES = 8 << 20
 GAP_BYTES = 64 << 10
 # Requests that run or wait. Beyond that a page is a miss.
 RANGES_MAX = 64
+# Pages for which nobody waits take at most 1/WARM_SHARE of the pool at a time: the last ones must
+# not evict the first.
+WARM_SHARE = 4
 # The copy into the pool.
 LAND_MS = 1000
 # Share of a reader's time that it waits; the rest is for the copy out of the pool.
@@ -52,12 +55,19 @@ class Reader:
     if it may."""
 
     def __init__(
-        self, engine: Engine, requests: Requests, voids: Voids, why_not: Callable[[], str]
+        self,
+        engine: Engine,
+        requests: Requests,
+        voids: Voids,
+        pool_bytes: int,
+        why_not: Callable[[], str],
     ) -> None:
         self._engine = engine
         self._requests = requests
         self._voids = voids
         self._why_not = why_not
+        self._bytes_max = pool_bytes // WARM_SHARE
+        self._coming_bytes = 0
         self._coming: dict[bytes, asyncio.Task[None]] = {}  # by digest
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(READERS)
@@ -73,12 +83,16 @@ class Reader:
     async def fetch(self, digests: bytes, left_s: float) -> None:
         """Returns when all of these pages that can come are in the pool, or when the time is up.
         Pages on their way still come."""
-        tasks = self.begin(digests)
+        tasks = self._begin(digests)
         if tasks:
             await asyncio.wait(tasks, timeout=left_s * SHARE)
 
-    def begin(self, digests: bytes) -> set[asyncio.Task[None]]:
-        """Starts what is not on its way already."""
+    def warm(self, digests: bytes) -> None:
+        """Brings these pages if there is room and time."""
+        self._begin(digests, self._bytes_max)
+
+    def _begin(self, digests: bytes, bytes_max: int | None = None) -> set[asyncio.Task[None]]:
+        """Starts what is not on its way already, while less than `bytes_max` are."""
         if self._requests.rests or self._why_not():
             return set()
         tasks = set()
@@ -90,12 +104,15 @@ class Reader:
             else:
                 missing.append(digest)
         for part in _ranges(self._engine.stored_pages(b"".join(missing))):
-            if len(self._tasks) >= RANGES_MAX:
+            size = part.end - part.start
+            is_crowded = bytes_max is not None and self._coming_bytes + size > bytes_max
+            if is_crowded or len(self._tasks) >= RANGES_MAX:
                 self.crowded += len(part.entries)
                 continue
             task = asyncio.ensure_future(self._bring(part))
             tasks.add(task)
             self._tasks.add(task)
+            self._coming_bytes += size
             task.add_done_callback(self._tasks.discard)
             for entry in part.entries:
                 self._coming[entry[:DIGEST_BYTES]] = task
@@ -112,6 +129,7 @@ class Reader:
         except Exception:
             log.exception("pages of the object store could not be read")
         finally:
+            self._coming_bytes -= part.end - part.start
             for entry in part.entries:
                 self._coming.pop(entry[:DIGEST_BYTES], None)
 

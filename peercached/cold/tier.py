@@ -116,7 +116,7 @@ class ColdTier(Component):
         self._failure = ("", "")
         if store.is_on:
             self._manifests = Manifests(engine, store.requests, store.voids)
-            self._reader = Reader(engine, store.requests, store.voids, why_not)
+            self._reader = Reader(engine, store.requests, store.voids, config.pool_size, why_not)
             self._writer = Writer(
                 engine,
                 store.requests,
@@ -142,6 +142,8 @@ class ColdTier(Component):
 
     async def fetch(self, digests: bytes, left_s: float) -> bytes:
         """A reader waits for these pages; without digests, until the index is vouched for."""
+        if not self._store.is_on:
+            return b""
         self._wanted_at = time.monotonic()
         if digests:
             await self._reader.fetch(digests, left_s)
@@ -151,8 +153,10 @@ class ColdTier(Component):
         return b""
 
     def warm(self, digests: bytes) -> None:
+        if not self._store.is_on:
+            return
         self._wanted_at = time.monotonic()
-        self._reader.begin(digests)
+        self._reader.warm(digests)
 
     # --- from time to time
 

@@ -192,6 +192,10 @@ void Adopter::commit_landed(HolderIndex holder, Handover part, std::span<const R
 
 Adopted Adopter::land(const Handover& part, std::span<const ReadOp> landed, Deadline deadline) {
   Adopted adopted;
+  if (!parts_.serving.on()) {
+    adopted.why_not = "it may have missed removals";
+    return adopted;
+  }
   const Admitted admitted = admit(part, adopted);
   if (admitted.missing.empty()) return adopted;
   std::vector<ReadOp> ops;

@@ -120,6 +120,11 @@ TEST_F(GetStore, NodeThatServesNothingAsksForNothing) {
   a_->engine.set_paused(true);
   EXPECT_EQ(got(), all(PageStatus::absent));
   EXPECT_EQ(asked_, 0u);
+  land(0);  // asked for before that
+  EXPECT_TRUE(last_.taken.empty());
+  a_->engine.set_paused(false);
+  land(0);
+  EXPECT_EQ(last_.taken.size(), 1u);
 }
 
 }  // namespace
