@@ -1,4 +1,4 @@
-"""Which pages of the store a node brings to its pool, and which it does not."""
+"""The reader brings pages of the store to its pool once, and no removed ones."""
 
 from __future__ import annotations
 
