@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from peercache_client import _ipc, memory
+from peercache_client.block_hashes import MAIN_POOL, names
 from peercache_client.client import Client
+from peercache_client.connector.metadata import ConnectorMetadata
 from peercache_client.extents import Extents
+from peercache_client.identity import Topology
 from peercache_client.packed_keys import PackedKeys
 from peercache_client.status import Status
 
@@ -44,16 +47,23 @@ def buffers_of(kv_args: Any) -> list[Buffer]:
 class HostBuffers:
     """Buffers in host memory. Shared memory is moved in place, other memory is copied once more.
 
-    Moves pages. `keys` has one key per piece: all pieces of the first page, then of the second.
+    Moves pages. `hashes` are theirs. `keys` has one key per piece: all pieces of the first page,
+    then of the second.
     Thread safe. Returns one Status per key. Daemon and network failures never raise.
     """
 
-    def __init__(self, client: Client, buffers: Sequence[Buffer], timeout_s: float) -> None:
+    def __init__(
+        self, client: Client, buffers: Sequence[Buffer], metadata: ConnectorMetadata
+    ) -> None:
         """ValueError for memory that this process cannot read and write, such as a GPU's."""
+        topology = Topology.of(metadata)
+        # The ranks of such a model have the same keys, and the first one to store gives the names.
+        self._topology = topology._replace(tp_rank=0) if topology.replicated else topology
+        self._page_tokens = metadata.page_size
         self.sizes_bytes = [buffer.page_bytes for buffer in buffers]  # of the pieces of one page
         self.pages = min(buffer.pages for buffer in buffers)
         self._client = client
-        self._timeout_s = timeout_s
+        self._timeout_s = metadata.timeout_s
         self._buffers = list(buffers)
         self.why_copied = ""  # why the memory is not shared; empty if it is
         try:
@@ -78,12 +88,19 @@ class HostBuffers:
             for buffer, region in zip(buffers, self._regions, strict=False)
         ]
 
-    def set(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
+    def set(
+        self, hashes: Sequence[str], keys: PackedKeys, pages: Sequence[int], parent: str | None
+    ) -> list[Status]:
         """When it returns, the pages may be reused."""
         client = self._client
-        return self._move(client.batch_set, client.batch_set_buffers, keys, pages, parent)
+        named = names(
+            self._topology, [(MAIN_POOL, hashes, len(self.sizes_bytes), self._page_tokens)]
+        )
+        return self._move(client.batch_set, client.batch_set_buffers, keys, pages, parent, named)
 
-    def get(self, keys: PackedKeys, pages: Sequence[int], parent: str | None) -> list[Status]:
+    def get(
+        self, _: Sequence[str], keys: PackedKeys, pages: Sequence[int], parent: str | None
+    ) -> list[Status]:
         """When it returns, nothing writes into the pages any more."""
         client = self._client
         return self._move(client.batch_get, client.batch_get_buffers, keys, pages, parent)
@@ -95,8 +112,9 @@ class HostBuffers:
         keys: PackedKeys,
         pages: Sequence[int],
         parent: str | None,
+        named: dict[str, Any] | None = None,
     ) -> list[Status]:
-        options = {"parent": parent, "timeout_s": self._timeout_s}
+        options = {"parent": parent, "timeout_s": self._timeout_s, **(named or {})}
         if not self._regions:
             return move_buffers(keys, self._views(pages), **options)
         return move(keys, *self._places(pages), **options)

@@ -9,8 +9,9 @@ from peercache_client.connector.requests import Call
 from peercache_client.packed_keys import PackedKeys, pack_with_suffixes
 from peercache_client.status import Status
 
-# Arguments: keys of all pieces of the pages, the pages' buffer numbers, the key before the first.
-Move = Callable[[PackedKeys, Sequence[int], "str | None"], list[Status]]
+# Arguments: hashes of the pages, keys of all their pieces, their buffer numbers, the key before the
+# first.
+Move = Callable[[Sequence[str], PackedKeys, Sequence[int], "str | None"], list[Status]]
 
 
 def move_in_chunks(
@@ -29,9 +30,8 @@ def move_in_chunks(
         pages = plan.pages[good : good + chunk_pages]
         first = plan.first + good
         parent = hashes[first - 1] + suffixes[-1] if first else None
-        statuses = move(
-            pack_with_suffixes(hashes[first : first + len(pages)], suffixes), pages, parent
-        )
+        part = hashes[first : first + len(pages)]
+        statuses = move(part, pack_with_suffixes(part, suffixes), pages, parent)
         bad = next((i for i, status in enumerate(statuses) if not status), len(statuses))
         good += bad // len(suffixes)
         if bad < len(statuses):

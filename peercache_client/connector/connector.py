@@ -78,7 +78,7 @@ class RemoteKVConnector(RemoteKVConnectorBase):
         """
         if self._buffers is not None:
             raise ValueError("the buffers are registered already: make another connector")
-        buffers = HostBuffers(self._client, buffers_of(kv_args), self.metadata.timeout_s)
+        buffers = HostBuffers(self._client, buffers_of(kv_args), self.metadata)
         if buffers.why_copied:
             self._log_rarely.say(
                 "copied",

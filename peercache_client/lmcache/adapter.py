@@ -17,6 +17,7 @@ from lmcache.v1.platform import create_event_notifier
 
 from peercache_client import Status
 from peercache_client.engine_settings import EngineSettings
+from peercache_client.lmcache.event_hashes import event_hash, uses_integers
 from peercache_client.lmcache.identity import FLAT, layout_of, make_key, make_layout_tag
 from peercache_client.lmcache.l1_pages import L1Pages, Memory, Page
 from peercache_client.tasks import Tasks
@@ -55,9 +56,10 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
         """Works without a daemon. `params`: the entry's `adapter_params`, see `EngineSettings`.
-        ValueError if they are invalid."""
+        ValueError if they are invalid, or vLLM's variable for hashes in events."""
         super().__init__()
         self._settings = EngineSettings.checked(params, "the adapter_params of the L2 adapter")
+        self._event_integers = uses_integers()
         memory = None if l1_memory_desc is None else Memory(l1_memory_desc.ptr, l1_memory_desc.size)
         self._pages = L1Pages(self._settings, f"lmcache pid {os.getpid()}", memory)
         # By model and object group: of the last objects that were stored or loaded.
@@ -206,7 +208,12 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
         if len(self._layouts) >= _LAYOUTS_MAX:
             self._layouts.clear()
         self._layouts[key.model_name, key.object_group_id] = tag
-        return Page(make_key(key, tag), memory_object.data_ptr, memory_object.get_size())
+        return Page(
+            make_key(key, tag),
+            memory_object.data_ptr,
+            memory_object.get_size(),
+            event_hash(key, self._event_integers),
+        )
 
     # --- the rest --------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from peercache_client import Client, Region, Status, _ipc
 from peercache_client.engine_settings import EngineSettings
 from peercache_client.lmcache.identity import make_model_namespace
+from peercache_client.page_names import PageHash
 from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.staging import possible_parent
 from peercache_client.wire import Key
@@ -40,6 +41,7 @@ class Page(NamedTuple):
     key: bytes
     address: int
     length: int  # bytes
+    event_hash: PageHash = None
 
 
 class Memory(NamedTuple):
@@ -178,14 +180,17 @@ class L1Pages:
         parent: Key | None,
     ) -> list[Status]:
         keys = [page.key for page in pages]
+        named: dict[str, Any] = {}
+        if storing:
+            named = {"hashes": [page.event_hash for page in pages]}
         if region is None or not all(map(self._in_memory, pages)):
             views = [_ipc.view_at(page.address, page.length) for page in pages]
             copy = client.batch_set_buffers if storing else client.batch_get_buffers
-            return copy(keys, views, parent=parent)
+            return copy(keys, views, parent=parent, **named)
         assert self._memory is not None, "a region is of some memory"
         offsets = [page.address - self._memory.address for page in pages]
         move = client.batch_set if storing else client.batch_get
-        return move(keys, region, offsets, [page.length for page in pages], parent=parent)
+        return move(keys, region, offsets, [page.length for page in pages], parent=parent, **named)
 
     def _in_memory(self, page: Page) -> bool:
         memory = self._memory

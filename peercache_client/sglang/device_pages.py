@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple, Protocol
 import torch
 
 from peercache_client import Client, Status
+from peercache_client.block_hashes import names
 from peercache_client.identity import Topology
 from peercache_client.notes import say
 from peercache_client.packed_keys import PackedKeys, concatenate, pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
-from peercache_client.sglang.block_hashes import names
 from peercache_client.sglang.device_forms import DeviceForm
 from peercache_client.sglang.outcomes import explain, whole_pages
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from peercache_client import Client, Region, cuda
+from peercache_client.block_hashes import names
 from peercache_client.device import Layout, Rows
 from peercache_client.identity import Topology
 from peercache_client.packed_keys import PackedKeys, concatenate, pack_with_suffixes
 from peercache_client.rate_limited_log import RateLimitedLog
-from peercache_client.sglang.block_hashes import names
 from peercache_client.sglang.device_forms import DeviceForm, LayerPages
 from peercache_client.sglang.device_pages import PoolPages, Results, of_block, wait_for
 

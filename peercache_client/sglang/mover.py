@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from peercache_client import Client, Region, Status
+from peercache_client.block_hashes import names
 from peercache_client.identity import Topology
 from peercache_client.packed_keys import concatenate
 from peercache_client.rate_limited_log import RateLimitedLog
-from peercache_client.sglang.block_hashes import names
 from peercache_client.sglang.outcomes import explain, whole_pages
 from peercache_client.sglang.page_forms import PageForm
 from peercache_client.sglang.placement import Place

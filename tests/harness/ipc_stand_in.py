@@ -23,6 +23,8 @@ HEADER = struct.Struct("<IHHIIII")
 HELLO, PING, REGISTER, UNREGISTER, SET, GET, EXISTS, REMOVE, CLEAR, STATS, PIN = range(1, 12)
 OK, ABSENT, BAD_KEY, BAD_REGION, LENGTH_MISMATCH, REGION_LOST = 0, 1, 8, 9, 12, 13
 NO_ATTACHMENT, BAD_VALUE, LIMIT = 4, 5, 6
+FEATURE_NAMES, FLAG_NAMES = 64, 2048
+NAME_BYTES = {0x88: 8, 0x89: 8, 0xFF: 0}  # by kind; kinds up to 32 are their own size
 
 
 @dataclass
@@ -46,6 +48,8 @@ class Request:
     lengths: list[int] = field(default_factory=list)
     parent: bytes = b""
     for_ms: int = 0
+    names: list[tuple[int, bytes]] = field(default_factory=list)  # kind, hash
+    block_tokens: int = 0
 
 
 class IpcStandIn:
@@ -262,6 +266,15 @@ class IpcStandIn:
         if request.op == PIN:
             (request.for_ms,) = struct.unpack_from("<I", body, at)
             at += 4
+        if request.flags & FLAG_NAMES:
+            assert request.op == SET and self.features & FEATURE_NAMES
+            kinds = body[len(body) - 4 - n : len(body) - 4]
+            for kind in kinds:
+                size = NAME_BYTES.get(kind, kind)
+                request.names.append((kind, body[at : at + size]))
+                at += size
+            (request.block_tokens,) = struct.unpack_from("<I", body, at + n)
+            at += n + 4
         assert at == len(body)
 
     def _answer(self, request: Request, attachment: Attachment) -> tuple[int, bytes]:

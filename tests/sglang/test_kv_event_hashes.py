@@ -14,8 +14,8 @@ from sglang.srt.mem_cache.utils import hash_str_to_int64
 
 from peercache_bench.process import free_port
 from peercache_client import Client
+from peercache_client.block_hashes import event_hash, names
 from peercache_client.identity import Topology
-from peercache_client.sglang.block_hashes import event_hash, names
 
 HASHES = [hashlib.sha256(bytes([number])).hexdigest() for number in range(64)]
 FIRST = Topology(0, 2, 0, 1, 0, 1, 0, 1, False, 0)

@@ -1,4 +1,5 @@
-"""The hashes of pages for events, as SGLang's own events have them (docs/routers.md)."""
+"""The hashes of pages for events, as SGLang's own events have them (docs/routers.md). The remote KV
+connector has the same page hashes."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from peercache_client.identity import Topology
 from peercache_client.page_names import UNTOLD, PageHash
 
 # Pool of the pages that stand for a block. Other pools have pages of the same hashes.
-_MAIN_POOL = "kv"
+MAIN_POOL = "kv"
 
 
 def event_hash(page_hash: str) -> int | None:
@@ -29,7 +30,7 @@ def names(
     found: list[PageHash] = []
     block_tokens = 0
     for pool, hashes, pieces, tokens in wanted:
-        if not topology.is_first or pool != _MAIN_POOL:
+        if not topology.is_first or pool != MAIN_POOL:
             found += [UNTOLD] * (len(hashes) * pieces)
             continue
         block_tokens = tokens
