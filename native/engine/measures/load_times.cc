@@ -70,11 +70,20 @@ void LoadTimes::Load::took(uint64_t came_bytes, std::chrono::nanoseconds time, T
 // --- knowledge
 
 template <size_t kLoads>
-void LoadTimes::Last<kLoads>::add(Took took, bool slow, TimePoint now) {
+void LoadTimes::Last<kLoads>::add(Took took, TimePoint now) {
   loads[count++ % kLoads] = took;
   noted_at = now;
-  forget_after = slow ? std::min<std::chrono::nanoseconds>(2 * forget_after, kForgetMax)
-                      : std::chrono::nanoseconds(kForgetMin);
+}
+
+template <size_t kLoads>
+void LoadTimes::Last<kLoads>::judge(const LoadCurve& others) {
+  for (judged = std::max(judged, count - std::min(count, kLoads)); judged < count; ++judged) {
+    const Took& took = loads[judged % kLoads];
+    const double usual_us = others.ratio_p50 * others.us(static_cast<uint64_t>(took.bytes));
+    forget_after = took.us > kSlow * usual_us
+                       ? std::min<std::chrono::nanoseconds>(2 * forget_after, kForgetMax)
+                       : std::chrono::nanoseconds(kForgetMin);
+  }
 }
 
 template <size_t kLoads>
@@ -97,18 +106,20 @@ double LoadTimes::Last<kLoads>::weigh(double weight, double newest,
 
 void LoadTimes::note(LoadPlace place, Took took, TimePoint now) {
   std::lock_guard lock(mutex_);
-  const auto bytes = static_cast<uint64_t>(took.bytes);
-  OfKind& kind = kinds_[static_cast<size_t>(place.source)];
-  const LoadCurve guess = curve_of(nullptr, nullptr, place.source);
-  const LoadCurve others = curve_of(nullptr, &kind, place.source);
-  places_[place].add(took, took.us > kSlow * others.ratio_p50 * others.us(bytes), now);
-  kind.add(took, took.us > kSlow * guess.us(bytes), now);
+  places_[place].add(took, now);
+  kinds_[static_cast<size_t>(place.source)].add(took, now);
+}
+
+void LoadTimes::judge(OfPlace& of_place, OfKind& kind, Source source) const {
+  if (kind.judged != kind.count) kind.judge(curve_of(nullptr, nullptr, source));
+  if (of_place.judged != of_place.count) of_place.judge(curve_of(nullptr, &kind, source));
 }
 
 LoadCurve LoadTimes::curve(LoadPlace place, TimePoint now) {
   std::lock_guard lock(mutex_);
   OfPlace& of_place = places_[place];
   OfKind& kind = kinds_[static_cast<size_t>(place.source)];
+  judge(of_place, kind, place.source);
   const bool place_counts = of_place.counts(now);
   const bool kind_counts = (place_counts && of_place.count != 0) || kind.counts(now);
   LoadCurve curve =

@@ -84,10 +84,14 @@ class LoadTimes {
   struct Last {
     std::array<Took, kLoads> loads{};
     size_t count = 0;  // in all; the newest is at (count - 1) % kLoads
+    size_t judged = 0;
     TimePoint noted_at{}, tried_at{};
     std::chrono::nanoseconds forget_after = kForgetMin;
 
-    void add(Took took, bool slow, TimePoint now);
+    void add(Took took, TimePoint now);
+    // Compares the loads since the last call with others. A forecast does it, so that a load costs
+    // no fit.
+    void judge(const LoadCurve& others);
     // False: forgotten, and this caller is the one that tries.
     bool counts(TimePoint now);
     // Appends the loads, the newest with `newest` of the weight. Returns the weight that is left.
@@ -99,7 +103,8 @@ class LoadTimes {
   using OfKind = Last<32>;
 
   void note(LoadPlace place, Took took, TimePoint now);
-  // Both require mutex_.
+  // All require mutex_.
+  void judge(OfPlace& of_place, OfKind& kind, Source source) const;
   LoadCurve curve_of(const OfPlace* place, const OfKind* kind, Source source) const;
   static LoadCurve fitted(std::vector<Weighted>& loads);
 

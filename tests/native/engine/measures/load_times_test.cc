@@ -87,6 +87,60 @@ TEST(LoadTimes, LoadsUnderWayAreWaitedFor) {
   EXPECT_NEAR(p50_ms(times, kQuick, 8 * kMiB, now), 80, 5);
 }
 
+TEST(LoadTimes, ALoadBehindOthersSaysTheSameRate) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 100; ++i) {
+    LoadTimes::Load first(times, kQuick, 8 * kMiB), second(times, kQuick, 8 * kMiB);
+    first.took(8 * kMiB, milliseconds(80), now);
+    second.took(8 * kMiB, milliseconds(160), now);
+  }
+  EXPECT_NEAR(p50_ms(times, kQuick, 8 * kMiB, now), 80, 8);
+}
+
+TEST(LoadTimes, ALoadOfWhichLittleCameIsNoLessThanSlow) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  LoadTimes::Load(times, kSlow, 8 * kMiB).took(1, milliseconds(100), now);
+  EXPECT_GT(p90_ms(times, kSlow, 8 * kMiB, now), 800);
+  EXPECT_LT(p90_ms(times, kSlow, 8 * kMiB, now), 3200);
+}
+
+TEST(LoadTimes, ALoadOfNothingSaysNothing) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  const double guessed_ms = p90_ms(times, kQuick, kMiB, now);
+  load(times, kQuick, 0, milliseconds(100), now);
+  EXPECT_EQ(p90_ms(times, kQuick, kMiB, now), guessed_ms);
+}
+
+// How long until a forecast is made without what is known of the slow place.
+seconds tried_after(LoadTimes& times, TimePoint now) {
+  seconds waited{1};
+  while (waited < seconds(1000) && p90_ms(times, kSlow, kMiB, now + waited) > 500) ++waited;
+  return waited;
+}
+
+TEST(LoadTimes, SlowLoadsDoubleTheWaitUpToALimitAndAQuickOneEndsIt) {
+  TimePoint now = Clock::now();
+  for (const int slow : {1, 2, 3, 40}) {
+    LoadTimes times;
+    for (int i = 0; i < 500; ++i) load(times, kQuick, kMiB, milliseconds(10), now);
+    for (int i = 0; i < slow; ++i) load(times, kSlow, kMiB, milliseconds(1000), now);
+    // These keep the knowledge of all others fresh.
+    for (int i = 0; i < 100; ++i) load(times, kQuick, kMiB, milliseconds(10), now + seconds(1));
+    EXPECT_EQ(tried_after(times, now), seconds(slow == 40 ? 81 : (10 << slow) + 1)) << slow;
+  }
+  LoadTimes times;
+  for (int i = 0; i < 500; ++i) load(times, kQuick, kMiB, milliseconds(10), now);
+  for (int i = 0; i < 5; ++i) load(times, kSlow, kMiB, milliseconds(1000), now);
+  load(times, kSlow, kMiB, milliseconds(10), now);
+  EXPECT_EQ(tried_after(times, now), seconds(11));
+  now += seconds(20);
+  load(times, kSlow, kMiB, milliseconds(1000), now);
+  EXPECT_EQ(tried_after(times, now), seconds(21));
+}
+
 TEST(LoadTimes, ASlowHolderIsTriedByOneForecastAfterAWhile) {
   LoadTimes times;
   TimePoint now = Clock::now();
@@ -120,6 +174,46 @@ TEST(LoadTimes, IfAllHoldersAreSlowOneForecastIsGuessed) {
   EXPECT_GT(p90_ms(times, kNew, kMiB, now), 900);
 }
 
+TEST(LoadTimes, SlowLoadsFromAllHoldersDoubleTheWaitForOthers) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 10; ++i) load(times, kSlow, kMiB, milliseconds(1000), now);
+  EXPECT_GT(p90_ms(times, kNew, kMiB, now + LoadTimes::kForgetMax), 500);
+  EXPECT_LT(p90_ms(times, kNew, kMiB, now + LoadTimes::kForgetMax + seconds(1)), 100);
+}
+
+TEST(LoadTimes, AHolderIsSlowIfOthersAreQuicker) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kQuick, kMiB, milliseconds(100), now);
+  for (int i = 0; i < 5; ++i) load(times, kSlow, kMiB, milliseconds(300), now);
+  for (int i = 0; i < 50; ++i) load(times, kQuick, kMiB, milliseconds(100), now + seconds(5));
+  const TimePoint later = now + LoadTimes::kForgetMin + seconds(1);
+  EXPECT_NEAR(p50_ms(times, kSlow, kMiB, later), 100, 20) << "it was not slow, so it is forgotten";
+}
+
+TEST(LoadTimes, TheForecastOfAKnownHolderLeavesTheTryToOthers) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kQuick, kMiB, milliseconds(2), now);
+  for (int i = 0; i < 3; ++i) load(times, kSlow, kMiB, milliseconds(1000), now);
+  load(times, kQuick, kMiB, milliseconds(2), now + seconds(1));
+  const TimePoint later = now + seconds(20);
+  EXPECT_GT(p90_ms(times, kSlow, kMiB, later), 900);
+  EXPECT_LT(p90_ms(times, kNew, kMiB, later), 100);
+  EXPECT_GT(p90_ms(times, kNew, kMiB, later), 900);
+}
+
+TEST(LoadTimes, MoreBytesTakeNoLessTime) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) {
+    load(times, kQuick, kMiB, milliseconds(100), now);
+    load(times, kQuick, 16 * kMiB, milliseconds(20), now);
+  }
+  EXPECT_GE(p50_ms(times, kQuick, 64 * kMiB, now), p50_ms(times, kQuick, kMiB, now));
+}
+
 TEST(GetLoads, PagesThatComeInSlicesAreOneLoad) {
   LoadTimes times;
   TimePoint now = Clock::now();
@@ -150,6 +244,18 @@ TEST(GetLoads, ALoadThatFailsSaysNothing) {
   EXPECT_NEAR(p90_ms(times, kSlow, kMiB, now), 2000, 200);
 }
 
+TEST(GetLoads, AReadThatIsLateMakesTheLoadLateWhateverComesAfterIt) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kQuick, kMiB, milliseconds(10), now);
+  GetLoads loads(times);
+  loads.begin(kSlow, kMiB);
+  loads.came(kSlow, kMiB / 4, now + seconds(2), true);
+  loads.came(kSlow, kMiB / 4, now + seconds(1), false);
+  loads.end();
+  EXPECT_NEAR(p90_ms(times, kSlow, kMiB, now), 4000, 400);
+}
+
 TEST(LoadForecast, PeersAreReadTogetherAndOurDiskBeforeThem) {
   LoadTimes times;
   const TimePoint now = Clock::now();
@@ -167,6 +273,16 @@ TEST(LoadForecast, PeersAreReadTogetherAndOurDiskBeforeThem) {
   EXPECT_NEAR(forecast.p50_us(), 80e3, 4e3);
   forecast.add(kSlow, kMiB);
   EXPECT_NEAR(forecast.p50_us(), 130e3, 8e3);
+}
+
+TEST(LoadForecast, ItIsNoLongerThanItsNumberCanTell) {
+  LoadTimes times;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 50; ++i) load(times, kSlow, 1, seconds(1000), now);
+  LoadForecast forecast(times, now);
+  forecast.add(kSlow, kMiB);
+  EXPECT_EQ(forecast.p50_us(), UINT32_MAX);
+  EXPECT_EQ(forecast.p90_us(), UINT32_MAX);
 }
 
 }  // namespace
