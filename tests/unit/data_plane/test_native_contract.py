@@ -126,8 +126,8 @@ def test_every_event_reaches_its_handler_with_its_fields() -> None:
         call(1, b""),
         call(1, b"promoted"),
         call(1, b"\6\6full"),
-        call(1, b"\0" + json.dumps([accepted.document()]).encode()),
         call(1, b""),
+        call(1, b"\0" + json.dumps([accepted.document()]).encode()),
     ]
     parts.cold.fetch.assert_called_once_with(2 * digest, 2.0)
 
