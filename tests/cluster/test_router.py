@@ -1,5 +1,7 @@
 """The example router, with real daemons, engines without a model, and real HTTP."""
 
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -11,7 +13,7 @@ import pytest
 from harness.clock import seconds
 from harness.cluster import Cluster
 from harness.fixtures import MakeCluster
-from harness.routed import PAGE_BYTES, PAGES, Routed, free_port
+from harness.routed import EXAMPLE, PAGE_BYTES, PAGES, Routed, free_port
 from harness.waiting import eventually
 
 from peercache_client.connector import ConnectorMetadata, PrefixIndex
@@ -141,6 +143,31 @@ def test_answers_stream(three_nodes: Cluster, tmp_path: Path) -> None:
         lines = [line for line in post(f"{routed.url}/v1/completions", body).split(b"\n") if line]
         assert len(lines) == 4
         assert lines[-1] == b"data: [DONE]"
+
+
+def test_a_token_file_that_is_gone_stops_hints_only(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(2, each=[{"router_port": free_port()} for _ in range(2)])
+    token = tmp_path / "token"
+    token.write_text("token\n")
+    with Routed(tmp_path, cluster.daemons, engine_options=SLOW, token_file=str(token)) as routed:
+        home, _ = routed.complete(prompt(1, 20))
+        known(routed, prompt(1, 20), home)
+        token.unlink()
+        with ThreadPoolExecutor(1) as pool:
+            long = pool.submit(routed.complete, prompt(1, 20) + prompt(2, 150))
+            eventually(lambda: routed.status()["nodes"][home]["requests"] == 1)
+            assert routed.complete(prompt(1, 20))[0] != home
+            eventually(lambda: routed.status()["daemons"].get("hints_failed") == 1)
+            long.result()
+    log = (tmp_path / "router.log").read_text()
+    assert f"token_file {token} cannot be read" in log and "Traceback" not in log
+    command = [sys.executable, "-m", "peercached_router", str(tmp_path / "router.toml")]
+    again = subprocess.run(
+        command, cwd=EXAMPLE, capture_output=True, text=True, timeout=seconds(30), check=False
+    )
+    assert again.returncode == 1 and f"token_file {token} cannot be read" in again.stderr
 
 
 def test_the_chosen_node_is_told_to_fetch(make_cluster: MakeCluster, tmp_path: Path) -> None:

@@ -34,5 +34,7 @@ def work(prompt_tokens: int, prefixes: Mapping[str, int], node: str) -> float:
 def ranked(
     nodes: Iterable[str], prompt_tokens: int, prefixes: Mapping[str, int], loads: Mapping[str, Load]
 ) -> list[str]:
-    """The best node first. Of equal ones, the order stays."""
-    return sorted(nodes, key=lambda node: loads[node].cost + work(prompt_tokens, prefixes, node))
+    """The best node first. Of equal ones, the order stays; a part of a token is no difference."""
+    return sorted(
+        nodes, key=lambda node: round(loads[node].cost + work(prompt_tokens, prefixes, node))
+    )

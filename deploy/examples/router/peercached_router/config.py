@@ -53,7 +53,21 @@ class Config:
         )
         if config.strategy not in STRATEGIES:
             raise ValueError(f"strategy is {config.strategy!r}: give one of {STRATEGIES}")
+        if config.token_file:
+            config.token()
         return config
+
+    def token(self) -> str:
+        """Read anew each time: it changes with the cluster's secret. ValueError says what is
+        wrong."""
+        try:
+            return Path(self.token_file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is no text"
+            raise ValueError(
+                f"token_file {self.token_file} cannot be read ({why}): write it with "
+                "`peercachectl router-token`"
+            ) from error
 
 
 def _table(given: dict[str, Any], name: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -98,10 +97,15 @@ class Daemons:
             ],
         }
         try:
+            headers = self._headers()
+        except ValueError as error:
+            self._stop_hints(node, str(error))
+            return
+        try:
             async with self._session.post(
                 f"{self._config.nodes[node].daemon}/api/v1/hints",
                 json=envelope,
-                headers=self._headers(),
+                headers=headers,
                 timeout=aiohttp.ClientTimeout(total=_HINT_S),
             ) as answer:
                 if answer.status == 200:
@@ -113,19 +117,21 @@ class Daemons:
             self.counts["hints_failed"] += 1
             _log.debug("no hint to %s: %r", node, e)
             return
-        self.counts["hints_failed"] += 1
         if answer.status in (401, 404, 405):  # an older daemon, no router_port, or another token
-            self._no_hints_until[node] = time.monotonic() + _NO_HINTS_S
-            _log.warning(
-                "%s takes no hints (status %d: %s): none go there for %d s",
-                node, answer.status, why, _NO_HINTS_S,
-            )  # fmt: skip
+            self._stop_hints(node, f"it takes none (status {answer.status}: {why})")
+        else:
+            self.counts["hints_failed"] += 1
+
+    def _stop_hints(self, node: str, why: str) -> None:
+        self.counts["hints_failed"] += 1
+        self._no_hints_until[node] = time.monotonic() + _NO_HINTS_S
+        _log.warning("no hints go to %s for %d s: %s", node, _NO_HINTS_S, why)
 
     def _headers(self) -> dict[str, str]:
-        """The token is read anew each time: it changes with the cluster's secret."""
+        """ValueError: the token cannot be read."""
         if not self._config.token_file:
             return {}
-        return {"authorization": f"Bearer {Path(self._config.token_file).read_text().strip()}"}
+        return {"authorization": f"Bearer {self._config.token()}"}
 
     async def close(self) -> None:
         for task in self._hints:

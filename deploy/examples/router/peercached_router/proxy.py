@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -39,12 +40,20 @@ class EngineFailedError(Exception):
     """An engine could not be reached, or ended before it answered."""
 
 
+def _reason(error: BaseException) -> str:
+    """For people."""
+    if isinstance(error, OSError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno or 0)
+    return str(error) or type(error).__name__
+
+
 class Router:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._loads = {node: Load() for node in config.nodes}
         self._down_until = dict.fromkeys(config.nodes, 0.0)
-        self._turn = itertools.count()
+        self._turn = itertools.count(1)
+        self._last_turn = dict.fromkeys(config.nodes, 0)
         self._counts: Counter[str] = Counter()
         self._session: aiohttp.ClientSession
         self._daemons: Daemons
@@ -90,12 +99,13 @@ class Router:
         return web.json_response({"error": f"no engine could be reached: {why}"}, status=502)
 
     async def _plan(self, document: Any) -> _Plan:
-        order = self._in_turn()
         if self._config.strategy == "round-robin":
-            return _Plan(order)
-        tokens = await self._tokens_of(document, order[0])
+            return _Plan(self._in_turn())
+        tokens = await self._tokens_of(document, self._in_turn()[0])
         keys = self._keys_of(tokens)
         prefixes = await self._daemons.prefixes(keys) if keys else {}
+        # After the questions: requests that waited with this one have had their turns.
+        order = self._in_turn()
         if prefixes is None:  # round robin
             self._counts["by_turn"] += 1
             return _Plan(order)
@@ -106,11 +116,12 @@ class Router:
         return _Plan(order, len(tokens), prefixes, keys)
 
     def _in_turn(self) -> list[str]:
-        """The nodes in turn, those that are down last."""
-        nodes = list(self._config.nodes)
-        first = next(self._turn) % len(nodes)
+        """The node that had no request for longest first, those that are down last."""
         now = time.monotonic()
-        return sorted(nodes[first:] + nodes[:first], key=lambda node: now < self._down_until[node])
+        return sorted(
+            self._config.nodes,
+            key=lambda node: (now < self._down_until[node], self._last_turn[node]),
+        )
 
     def _keys_of(self, tokens: list[int]) -> list[str]:
         try:
@@ -150,6 +161,7 @@ class Router:
         load, cost = self._loads[node], work(plan.tokens, plan.prefixes or {}, node)
         load.requests += 1
         load.tokens += cost
+        self._last_turn[node] = next(self._turn)
         self._hint(node, plan)
         try:
             async with AsyncExitStack() as stack:
@@ -157,7 +169,7 @@ class Router:
                     answer = await stack.enter_async_context(self._ask(request, body, node))
                     first = await answer.content.readany()
                 except (aiohttp.ClientError, OSError) as error:
-                    raise EngineFailedError(f"{node}: {error!r}") from error
+                    raise EngineFailedError(f"{node}: {_reason(error)}") from error
                 load.tokens -= cost
                 cost = 0.0
                 response = web.StreamResponse(status=answer.status)
