@@ -74,14 +74,7 @@ def _check_cluster(config: Config, bad: _Bad) -> None:
             "names members of etcd, but membership is embedded",
             'remove it, or set membership to "etcd"',
         )
-    if config.meta_port == config.data_port:
-        bad("data_port", "is meta_port too", "give the two ports different numbers")
-    for key in ("meta_port", "data_port"):
-        if config.metrics_enabled and config.metrics_port == getattr(config, key) != 0:
-            bad("metrics_port", f"is {key} too", "give the two ports different numbers")
-    for key in ("meta_port", "data_port", "metrics_port"):
-        if config.router_port == getattr(config, key) != 0:
-            bad("router_port", f"is {key} too", "give the two ports different numbers")
+    _check_ports(config, bad)
     shortest = _TTL_HEARTBEATS_MIN * config.heartbeat_interval_s
     # The margin allows for rounding: 3 x 0.1 is slightly more than 0.3.
     if config.member_ttl_s < shortest - 1e-9:
@@ -101,6 +94,25 @@ def _check_cluster(config: Config, bad: _Bad) -> None:
                 f"is an address that only this host can reach, but the head {far[0]} is elsewhere",
                 'set host to an address that peers can reach, or to "auto"',
             )
+
+
+def _check_ports(config: Config, bad: _Bad) -> None:
+    """Each port has its own number, also if `metrics_host` is another address than `host`."""
+    taken: dict[int, str] = {}
+    for key in ("meta_port", "data_port", "metrics_port", "router_port", "kv_events_port"):
+        first = getattr(config, key)
+        if not first or (key == "metrics_port" and not config.metrics_enabled):
+            continue
+        # Replays of events have the next port.
+        for port in (first, first + 1) if key == "kv_events_port" else (first,):
+            if port in taken:
+                what = (
+                    f"is {taken[port]} too"
+                    if port == first
+                    else f"needs the next port, too, and that is {taken[port]}"
+                )
+                bad(key, what, "give the two ports different numbers")
+            taken[port] = key
 
 
 def _check_rdma(config: Config, bad: _Bad) -> None:

@@ -28,6 +28,17 @@ def test_two_ports_may_not_be_equal() -> None:
     assert "data_port = 4000 (option --data-port): is meta_port too" in said["data_port"]
 
 
+def test_ports_of_routers_collide_with_no_other() -> None:
+    assert not complaints(kv_events_port="5557", router_port="5559")
+    assert "is metrics_port too" in complaints(router_port="31997")["router_port"]
+    assert (
+        "is router_port too" in complaints(kv_events_port="5557", router_port="5557").popitem()[1]
+    )
+    said = complaints(kv_events_port="31996")["kv_events_port"]
+    assert "needs the next port, too, and that is metrics_port" in said
+    assert not complaints(kv_events_port="31996", metrics_enabled=False)
+
+
 def test_the_ttl_is_at_least_three_heartbeats() -> None:
     said = complaints(member_ttl_s="2", heartbeat_interval_s="1")
     assert "set member_ttl_s to at least 3" in said["member_ttl_s"]
