@@ -415,7 +415,11 @@ class Client(NotCopied):
         the keys of a page, for the daemon's statistics of tokens found. 0: not counted. If several
         ranks ask for the same tokens, only one of them should give it.
         """
-        wait_s = min(max(wait_s, 0.0), wire.WAIT_MS_MAX / 1000)
+        if not wait_s >= 0:  # nan, too
+            raise ValueError(f"wait_s is {wait_s!r}: give 0 or more seconds")
+        if cancel is not None and not isinstance(cancel, Cancel):
+            raise TypeError(f"cancel is {cancel!r:.80}: give a peercache_client.Cancel")
+        wait_s = min(wait_s, wire.WAIT_MS_MAX / 1000)
         end, session = self._end(timeout_s) + wait_s, self._session()
         wait_end = time.monotonic() + wait_s
         place = None

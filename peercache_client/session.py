@@ -18,6 +18,7 @@ from peercache_client.wire import Op
 SILENCE_TIMEOUT_S: Final = 1.0
 
 _REPLY, _REFUSED, _LATE = range(3)
+_COMPLAINTS_MAX: Final = 64
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class Session:
         self.pid = os.getpid()
         self._settings = (path, namespace, name)
         self._native = _ipc.Session(path, namespace, name)
-        self._complained: set[int] = set()
+        self._complained: set[tuple[int, str]] = set()
 
     def of_child(self) -> Session:
         """A new session for a forked child. It shares nothing with the parent's."""
@@ -82,9 +83,11 @@ class Session:
         if result == _REPLY:
             return Reply(value, answer)
         if result == _REFUSED:
-            if error not in self._complained:
-                self._complained.add(error)
-                text = answer.decode(errors="replace")
+            text = answer.decode(errors="replace")
+            # A hint is refused for what its envelope says: each reason is news.
+            complaint = (error, text if op == Op.hint else "")
+            if complaint not in self._complained and len(self._complained) < _COMPLAINTS_MAX:
+                self._complained.add(complaint)
                 say(logging.WARNING, "the daemon refuses a request: %s (said once)", text)
             return Status.error
         return Status.deadline if result == _LATE else Status.no_daemon

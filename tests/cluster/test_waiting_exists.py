@@ -1,6 +1,7 @@
 """`batch_exists(wait_s=...)`: a decode host asks before the prefill host has stored the pages."""
 
 import asyncio
+import math
 import statistics
 import subprocess
 import sys
@@ -85,6 +86,11 @@ def test_it_waits_only_for_the_wanted_keys_and_only_so_long(nodes: Cluster) -> N
         # A key that can never come.
         assert decode.batch_exists([*keys[:3], b""], wait_s=LONG_S) == 3
         assert decode.batch_exists([], wait_s=LONG_S) == 0
+        for wrong in (-1.0, math.nan):
+            with pytest.raises(ValueError, match="give 0 or more seconds"):
+                decode.batch_exists(keys, wait_s=wrong)
+        with pytest.raises(TypeError, match="cancel is 1: give a"):
+            decode.batch_exists(keys, wait_s=LONG_S, cancel=1)  # type: ignore[arg-type]
 
 
 def test_pages_that_were_waited_for_are_held(nodes: Cluster) -> None:
