@@ -10,7 +10,7 @@ from peercached.admin.status import KvEvents
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.exits import Failure
-from peercached.cli.output import print_json, size
+from peercached.cli.output import count, plural, print_json, size
 
 
 @ctl_command("kv-events")
@@ -33,20 +33,28 @@ def kv_events(target: Target, as_json: bool, secret_file: Path | None) -> None:
         "endpoint": f"tcp://{host}:{found.port}",
         "replay_endpoint": f"tcp://{host}:{found.port + 1}",
     }
+    next_number = int(found.next_number, 16)
     if as_json:
-        print_json({**places, **keys, **found.model_dump(mode="json")})
+        document = found.model_dump(mode="json") | {"next_number": str(next_number)}
+        print_json({**places, **keys, **document})
         return
     for name, value in {**places, "auth": found.auth, **keys}.items():
         click.echo(f"{name:<18} {value}")
     pages = "this node" if found.of == "own" else "all nodes"
     click.echo(
-        f"Told: {found.told} pages of {pages}, in {found.events} events and {found.batches} "
-        f"batches ({size(found.bytes)}). The next batch is number {int(found.next_number, 16)}."
+        f"Subscribers know of {plural(found.told, 'page')} of {pages}. "
+        f"So far: {plural(found.events, 'event')} in "
+        f"{plural(found.batches, 'batch', 'batches')} ({size(found.bytes)}). "
+        f"The next batch is number {next_number}."
     )
     click.echo(
-        f"Subscribers: {found.subscribers}. Replays: {found.replays}, of them {found.snapshots} "
-        f"from a snapshot; {found.replays_refused} refused, {found.replays_stalled} not taken. "
-        f"Handshakes refused: {found.handshakes_refused}."
+        f"Subscribers: {count(found.subscribers)}. Followers over gRPC: {count(found.followers)}. "
+        f"Handshakes refused: {count(found.handshakes_refused)}."
+    )
+    click.echo(
+        f"Replays: {count(found.replays)}, of them {count(found.snapshots)} from a snapshot. "
+        f"Replays refused: {count(found.replays_refused)}. "
+        f"Replays that the subscriber did not take: {count(found.replays_stalled)}."
     )
     if found.by_digest:
         click.echo(f"Pages told by their digest, because nobody gave a hash: {found.by_digest}.")

@@ -149,6 +149,7 @@ def _summary(document: Status) -> list[str]:
     lines.extend(_gpus(document))
     lines.extend(_operations(document))
     lines.extend(_forecasts(document))
+    lines.extend(_routers(document))
     lines.extend(_transfers(document))
     return lines
 
@@ -166,6 +167,41 @@ def _forecasts(document: Status) -> list[str]:
             f"{plural(done.given_up_pages, 'page')} given up" if done.given_up_pages else "",
         )
     ]
+
+
+def _routers(document: Status) -> list[str]:
+    """Events of pages and hints, where their ports are open."""
+    events, doors, hints = document.kv_events, document.routers, document.hints
+    lines = []
+    if events.port:
+        lines.append(
+            _line(
+                "events",
+                f"ports {events.port} and {events.port + 1} ({events.auth or 'none'})",
+                plural(events.subscribers, "subscriber"),
+                f"{plural(events.followers, 'follower')} over gRPC" if events.followers else "",
+                f"{plural(events.handshakes_refused, 'handshake')} refused"
+                if events.handshakes_refused
+                else "",
+            )
+        )
+    answered = sum(one.count for one in hints.answered)
+    if doors.port or answered or hints.malformed:
+        refused = sum(one.count for one in hints.answered if one.outcome == "refused")
+        lines.append(
+            _line(
+                "hints",
+                f"router port {doors.port}" if doors.port else "",
+                f"{plural(answered, 'action')} answered",
+                f"{count(hints.waiting)} waiting" if hints.waiting else "",
+                f"{count(refused)} refused" if refused else "",
+                plural(hints.malformed, "malformed envelope") if hints.malformed else "",
+                plural(doors.unauthenticated, "call") + " without the token"
+                if doors.unauthenticated
+                else "",
+            )
+        )
+    return lines
 
 
 def _gpus(document: Status) -> list[str]:

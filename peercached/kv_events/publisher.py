@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from peercached.timeout import within
 if TYPE_CHECKING:
     from peercached._native import Engine
     from peercached.kv_events.sockets import EventSockets
+
+log = logging.getLogger(__name__)
 
 STOP_S = 4.0
 
@@ -90,6 +93,11 @@ class KvEvents(Component):
                 f"{error.strerror}; choose another kv_events_port, or 0"
             ) from error
         self._sockets.start()
+        address = f"[{host}]" if ":" in host else host
+        log.info(
+            "events of pages are told at tcp://%s:%d and replayed at port %d (kv_events_port, %s)",
+            address, port, port + 1, self.auth,
+        )  # fmt: skip
 
     def _may_subscribe(self) -> set[bytes]:
         return {client_keys(one).public for one in self._secret().accepted if one}

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -346,7 +349,10 @@ def test_only_the_keys_of_the_cluster_open_the_ports(
         shown[name] for name in ("server_key", "client_public_key", "client_secret_key")
     )
     assert shown["auth"] == "curve"
+    number = int(kv_events(cluster[0])["next_number"], 16)
+    assert shown["next_number"].isdecimal() and int(shown["next_number"]) <= number
     assert private not in ctl(cluster[0], "kv-events").stdout
+    assert "(curve), 0 subscribers" in ctl(cluster[0], "status").stdout
     stranger, stranger_secret = (key.decode() for key in zmq.curve_keypair())
     with (
         subscribe(cluster[0], keys=(server, public, private)) as router,
@@ -363,6 +369,41 @@ def test_only_the_keys_of_the_cluster_open_the_ports(
         counted = kv_events(cluster[0])
         assert counted["subscribers"] == 1
         assert counted["handshakes_refused"] >= 2
+
+
+def test_the_example_subscriber_prints_pages_that_come_and_go(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    secret = secret_file(tmp_path, b"a secret of the whole cluster")
+    cluster = telling(make_cluster, 2, cluster_secret_file=secret)
+    worker = cluster[1].attach(page_bytes=PAGE)
+    set_named(worker, keys_of("before", 1))
+    eventually(lambda: kv_events(cluster[0])["told"] == 1)
+    shown = json.loads(ctl(cluster[0], "kv-events", "--keys", secret, "--json").stdout)
+    names = ("server_key", "client_public_key", "client_secret_key")
+    port = str(cluster[0].options["kv-events-port"])
+    script = Path(__file__).parents[2] / "deploy/examples/events/subscribe.py"
+    heard: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, script, cluster[0].host, port, *(shown[name] for name in names)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        reader = threading.Thread(target=lambda: heard.extend(iter(program.stdout.readline, "")))  # type: ignore[union-attr]
+        reader.start()
+        try:
+            said = str(list(hashes_of(keys_of("before", 1))))
+            eventually(lambda: f"kv@b@test BlockStored CPU {said}\n" in heard)
+            assert heard[0].startswith("forget all")
+            set_named(worker, keys_of("after", 1))
+            said = str(list(hashes_of(keys_of("after", 1))))
+            eventually(lambda: f"kv@b@test BlockStored CPU {said}\n" in heard)
+            worker.client.remove(keys_of("after", 1))
+            eventually(lambda: f"kv@b@test BlockRemoved CPU {said}\n" in heard)
+        finally:
+            program.kill()
+        reader.join()
 
 
 def test_a_subscriber_that_takes_nothing_costs_the_others_nothing(
