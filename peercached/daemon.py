@@ -92,7 +92,7 @@ from peercached.service.settings import Settings
 from peercached.tracing.tracing import Tracing
 from peercached.web.api import api_routes
 from peercached.web.dashboard import dashboard_routes
-from peercached.web.hints import hint_routes
+from peercached.web.hints import closed_routes, hint_routes
 from peercached.web.prefix import prefix_routes
 from peercached.web.routes import routes
 from peercached.web.server import WebServer
@@ -335,8 +335,7 @@ class Daemon:
             pages |= dashboard_routes()
             posts = prefix_routes(Prefixes(engine, placement, records))
         tokens = Tokens()
-        if config.router_port:
-            posts |= hint_routes(hints, secret, tokens)
+        posts |= hint_routes(hints, secret, tokens) if config.router_port else closed_routes()
         self.routers = routers = RouterServer(
             RouterServicer(hints, kv_events), secret, tls, tokens, news, config.clustered
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from peercached.admin.status import Hints
 from peercached.cli import exits
 from peercached.cli.command import ctl_command
 from peercached.cli.connection import Target
-from peercached.cli.output import count, duration, print_json, print_table, size
+from peercached.cli.output import count, duration, plural, print_json, print_table, size
 from peercached.error_text import reason
 
 _FAILED = frozenset({"refused", "missing"})
@@ -25,16 +26,19 @@ _FAILED = frozenset({"refused", "missing"})
 def hints(target: Target, as_json: bool, send: str | None, file: Path | None) -> None:
     """The hints of routers and engines: actions by outcome, budgets, and the last refusals.
 
+    "answered" counts what the senders were told: "accepted" also means that the action waits for
+    its turn. "ended later" counts the outcomes of actions that waited.
+
     `hints send FILE` hands the envelope in FILE to the daemon, and waits until its actions have
     ended. Exit code 1 if one of them was refused or found no page.
     """
     if send is None:
         with target.admin() as admin:
-            found = admin.status().hints
+            status = admin.status()
         if as_json:
-            print_json(found.model_dump(mode="json"))
+            print_json(status.hints.model_dump(mode="json"))
         else:
-            _show(found)
+            _show(status.hints, {one.id: one.name for one in status.namespaces})
         return
     if file is None:
         raise exits.Failure("hints send FILE: name the file of the envelope", exits.USAGE)
@@ -69,21 +73,21 @@ def _show_outcomes(sent: HintOutcomes, as_json: bool) -> None:
     )
 
 
-def _show(found: Hints) -> None:
-    if not found.answered and not found.malformed:
+def _show(found: Hints, names: Mapping[str, str]) -> None:
+    if not (found.answered or found.ended or found.malformed):
         click.echo("No hint came since the start of this daemon.")
         return
     click.echo(
-        f"brought and not used yet  {count(found.unused_pages)} pages, {size(found.unused_bytes)} "
-        f"of {size(found.bytes_max)}"
+        f"brought and not used yet  {plural(found.unused_pages, 'page')}, "
+        f"{size(found.unused_bytes)} of {size(found.bytes_max)}"
     )
     click.echo(
-        f"retained                  {count(found.retained_pages)} pages, "
+        f"retained                  {plural(found.retained_pages, 'page')}, "
         f"{size(found.retained_bytes)} of {size(found.bytes_max)}"
     )
-    click.echo(f"waiting                   {count(found.waiting)} actions")
+    click.echo(f"waiting                   {plural(found.waiting, 'action')}")
     if found.malformed:
-        click.echo(f"malformed                 {count(found.malformed)} envelopes")
+        click.echo(f"malformed                 {plural(found.malformed, 'envelope')}")
     ended = {(one.action, one.outcome): one.count for one in found.ended}
     answered = {(one.action, one.outcome): one.count for one in found.answered}
     click.echo()
@@ -102,9 +106,14 @@ def _show(found: Hints) -> None:
     if found.namespaces:
         click.echo()
         print_table(
-            ["namespace id", "tenant", ">may have", ">may bring now"],
+            ["namespace", "tenant", ">may have", ">may bring now"],
             (
-                (one.id, one.tenant, size(one.part_bytes), size(one.left_bytes))
+                (
+                    names.get(one.id) or f"id {one.id}",
+                    one.tenant,
+                    size(one.part_bytes),
+                    size(one.left_bytes),
+                )
                 for one in found.namespaces
             ),
         )

@@ -21,15 +21,11 @@ _EXITS = "Exit codes: 0 printed, 2 wrong usage, 4 there is no secret, or it cann
 def router_token(target: Target, as_json: bool, file: Path | None) -> None:
     """Prints the token that routers show at router_port and at POST /api/v1/hints.
 
-    It is made from the cluster secret in FILE, by default the file of the configuration; no daemon
-    is asked. When the secret is replaced, the token changes with it.
+    It is made from the cluster secret in FILE. Without FILE, the daemon of this host is asked for
+    its cluster_secret_file, or --config is read. When the secret is replaced, the token changes
+    with it.
     """
-    path = file or Path(target.secret_file())
-    if not path.name:
-        raise exits.Failure(
-            "there is no cluster_secret_file in the configuration, so routers need no token; name "
-            "FILE for another cluster's secret"
-        )
+    path = file or _secret_file(target)
     try:
         secret = read_secret(path)
     except SecretProblem as error:
@@ -44,3 +40,30 @@ def router_token(target: Target, as_json: bool, file: Path | None) -> None:
         print_json({"token": token})
     else:
         click.echo(token)
+
+
+def _secret_file(target: Target) -> Path:
+    """As the daemon says, or the configuration if it was named or no daemon is there."""
+    from peercached.admin.client import NoDaemon
+
+    target.must_be_here("router-token reads a file")
+    found, why = "", ""
+    if target.config_file is None:
+        try:
+            with target.admin() as admin:
+                setting = admin.config().settings.get("cluster_secret_file")
+            if setting is None or not setting.value:
+                raise exits.Failure(
+                    "the daemon has no cluster_secret_file, so it wants no token; name FILE for "
+                    "another cluster's secret"
+                )
+            found = str(setting.value)
+        except NoDaemon as error:
+            why = f" ({error})"
+    found = found or target.secret_file()
+    if not found:
+        raise exits.Failure(
+            f"neither a daemon nor a configuration says where the cluster secret is{why}: name "
+            "FILE, mostly /etc/peercached/cluster.secret"
+        )
+    return Path(found)

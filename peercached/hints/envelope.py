@@ -118,10 +118,14 @@ def parse(
         raise ValueError(f"the envelope is not JSON ({error}): send {_WANTED}") from error
     if not isinstance(envelope, dict):
         raise ValueError(f"the envelope is a {type(envelope).__name__}: send {_WANTED}")
-    version = envelope.get("protocol_version")
+    if "protocol_version" not in envelope:
+        raise ValueError("protocol_version is missing: this daemon knows 1.0")
+    version = envelope["protocol_version"]
     if not isinstance(version, str) or version.partition(".")[0] != "1":
         raise ValueError(f"protocol_version is {version!r:.80}: this daemon knows 1.0")
-    actions = envelope.get("actions")
+    if "actions" not in envelope:
+        raise ValueError(f"actions is missing: send {_WANTED}")
+    actions = envelope["actions"]
     if not isinstance(actions, list):
         raise ValueError(f"actions is a {type(actions).__name__}: send {_WANTED}")
     if len(actions) > ACTIONS_MAX:
@@ -167,7 +171,10 @@ def _known(
         not isinstance(namespace, str)
         or not 0 < len(namespace.encode(*_LOSSY)) <= NAMESPACE_BYTES_MAX
     ):
-        raise ValueError(f"namespace is {namespace!r:.80}: name the one of the pages")
+        found = (
+            "missing" if namespace == "" and "namespace" not in payload else f"{namespace!r:.80}"
+        )
+        raise ValueError(f"namespace is {found}: name the one of the pages")
     if own_namespace and namespace != own_namespace:
         raise ValueError("a worker's hints are about its own namespace: name no other one")
     keys = _keys(payload) if payload.keys() & {"keys", "keys_hex"} else []
@@ -183,7 +190,8 @@ def _known(
     elif KINDS[kind] == NODE:
         given = payload.get("node")
         if not isinstance(given, str) or not given or len(given) > _TEXT_MAX:
-            raise ValueError(f"node is {given!r:.80}: give the node_id that the pages should be at")
+            found = "missing" if given is None else f"{given!r:.80}"
+            raise ValueError(f"node is {found}: give the node_id that the pages should be at")
         node = given
     elif KINDS[kind] == TO:
         to = payload.get("to", FIRST_TO_GO)
@@ -197,27 +205,38 @@ def _keys(payload: dict[str, Any]) -> list[bytes]:
     given = payload[name]
     if not isinstance(given, list) or set(map(type, given)) - {str}:
         raise ValueError(f"{name} is not a list of texts")
-    try:
-        keys = [bytes.fromhex(key) if name == "keys_hex" else key.encode() for key in given]
-    except ValueError as error:
-        raise ValueError(f"{name} has a text that is none of a key: {error}") from error
+    keys = [_key(name, key) for key in given]
     wrong = next((len(key) for key in keys if not 0 < len(key) <= KEY_BYTES_MAX), None)
     if wrong is not None:
         raise ValueError(f"{name} has a key of {wrong} bytes: 1 to {KEY_BYTES_MAX} can be had")
     return keys
 
 
+def _key(name: str, text: str) -> bytes:
+    try:
+        return bytes.fromhex(text) if name == "keys_hex" else text.encode()
+    except ValueError:
+        wanted = (
+            "give two hexadecimal digits for each byte"
+            if name == "keys_hex"
+            else "it is no Unicode text, so give it in keys_hex"
+        )
+        raise ValueError(f"{name} has {text!r:.80}: {wanted}") from None
+
+
 def _seconds(given: Any) -> float:
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     if not is_number or not math.isfinite(given) or not 0 < given <= SECONDS_MAX:
-        raise ValueError(f"seconds is {given!r:.80}: above 0, and at most {SECONDS_MAX}")
+        found = "missing" if given is None else f"{given!r:.80}"
+        raise ValueError(f"seconds is {found}: must be above 0 and at most {SECONDS_MAX}")
     return float(given)
 
 
 def _text(action: dict[str, Any], name: str, place: int) -> str:
     found = action.get(name)
     if not isinstance(found, str) or not found or len(found) > _TEXT_MAX:
+        given = "missing" if found is None else f"{found!r:.80}"
         raise ValueError(
-            f"{name} of action {place} is {found!r:.80}: a text of 1 to {_TEXT_MAX} characters"
+            f"{name} of action {place} is {given}: a text of 1 to {_TEXT_MAX} characters"
         )
     return found

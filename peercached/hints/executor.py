@@ -96,7 +96,8 @@ class Hints(Component):
         self._quotas: list[str] | None = None
         self._turns: Turns[_Work] = Turns()
         self._tasks = Tasks()
-        self._answered: Counter[tuple[str, str]] = Counter()  # by kind and outcome
+        # What senders were told, by kind and outcome.
+        self._answered: Counter[tuple[str, str]] = Counter()
         self._ended: Counter[tuple[str, str]] = Counter()  # of those that were queued
         self._pages: Counter[str] = Counter()  # by kind
         self._bytes: Counter[str] = Counter()
@@ -139,6 +140,8 @@ class Hints(Component):
                     outcomes[place] = ended.result()
                 else:
                     outcomes[place].why = f"it has not ended within {WAIT_S:g} s, and goes on"
+        for outcome in outcomes:
+            self._answered[outcome.kind, outcome.outcome] += 1
         return outcomes
 
     async def _begin(
@@ -146,7 +149,7 @@ class Hints(Component):
     ) -> tuple[Outcome, asyncio.Future[Outcome] | None]:
         """Its first outcome. With a future, it is queued, and the future gets its last one."""
         if isinstance(action, Outcome):
-            return self._count(self._answered, action, ""), None
+            return self._count(action, ""), None
         ended: asyncio.Future[Outcome] | None = None
         try:
             self._hear(action.namespace)
@@ -162,7 +165,7 @@ class Hints(Component):
                 outcome = await self._do(action, time.monotonic() + STEER_S)
         except ValueError as error:
             outcome = action.outcome(REFUSED, str(error))
-        return self._count(self._answered, outcome, action.namespace), ended
+        return self._count(outcome, action.namespace), ended
 
     def _hear(self, namespace: str) -> None:
         quotas = self._settings.config.namespace_quotas
@@ -181,12 +184,12 @@ class Hints(Component):
             except Exception as error:
                 log.exception("internal error in a hint of type %s", work.action.kind)
                 outcome = work.action.outcome(REFUSED, f"{type(error).__name__}: {error}")
-            self._count(self._ended, outcome, work.action.namespace)
+            self._count(outcome, work.action.namespace)
+            self._ended[outcome.kind, outcome.outcome] += 1
             if not work.ended.done():
                 work.ended.set_result(outcome)
 
-    def _count(self, table: Counter[tuple[str, str]], outcome: Outcome, namespace: str) -> Outcome:
-        table[outcome.kind, outcome.outcome] += 1
+    def _count(self, outcome: Outcome, namespace: str) -> Outcome:
         self._pages[outcome.kind] += outcome.pages
         self._bytes[outcome.kind] += outcome.bytes
         if outcome.outcome in (REFUSED, CLIPPED):

@@ -25,7 +25,8 @@ def families(status: Status) -> Iterator[Metric]:
     labels = ["action", "outcome"]
     yield counter(
         "hints_answered",
-        "Actions of hints, by what their sender was told. Those with `accepted` may have waited.",
+        "Actions of hints, by the answer to their sender. Those with `accepted` may still have "
+        "waited for their turn then.",
         labels,
         _by_outcome(status.hints.answered),
     )

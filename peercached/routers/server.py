@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from peercached.peer.server.refusals import Refusals
 from peercached.routers.gate import Gate
 from peercached.routers.servicer import RouterServicer
 from peercached.routers.token import Tokens
+
+log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 256
 # More than an envelope needs, so that a larger one gets the refusal that names its limit.
@@ -64,6 +67,7 @@ class RouterServer(Component):
 
     async def start(self, host: str, port: int) -> None:
         self._port = await self._listener.start(host, port)
+        log.info("hints and events are served to routers at %s:%d (router_port)", host, self._port)
         if not self._watches_files:
             return
         self._listener.watch("the cluster secret's file", lambda: self._secret.watch(self._news))

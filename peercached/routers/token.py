@@ -51,6 +51,11 @@ class Tokens:
         if sum(hmac.compare_digest(given, one) for one in expected):  # compares with all of them
             return ""
         self.refused += 1
+        if not given.strip() or given.strip() == SCHEME.strip().encode():
+            return (
+                f"the header `{HEADER}` has an empty token: see what `peercachectl router-token` "
+                "prints on a node"
+            )
         return (
             f"the token in `{HEADER}` is not of this cluster's secret: `peercachectl router-token` "
             "prints the right one"

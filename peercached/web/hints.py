@@ -13,6 +13,7 @@ from peercached.routers.token import HEADER, Tokens
 from peercached.web.message import JSON, Request, Response, json_document, text
 from peercached.web.server import Handler
 
+_PATH = "/api/v1/hints"
 _WAITS = {"0": False, "1": True}
 
 
@@ -38,4 +39,12 @@ def hint_routes(hints: TakesHints, secret: Secret, tokens: Tokens) -> dict[str, 
         documents = [outcome.document() for outcome in outcomes]
         return json_document({"schema_version": 1, "outcomes": documents})
 
-    return {"/api/v1/hints": take}
+    return {_PATH: take}
+
+
+def closed_routes() -> dict[str, Handler]:
+    async def refuse(request: Request) -> Response:
+        del request
+        return text("this daemon takes no hints: set router_port", HTTPStatus.NOT_FOUND)
+
+    return {_PATH: refuse}

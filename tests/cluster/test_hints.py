@@ -245,6 +245,7 @@ def test_unknown_actions_are_counted_and_ignored(make_cluster: MakeCluster) -> N
         (b"[" * 100_000, "the envelope is not JSON"),
         (b'{"protocol_version": "1.0", "actions": {}}', "actions is a dict"),
         (b'{"protocol_version": "2.0", "actions": []}', "protocol_version is '2.0'"),
+        (b'{"actions": []}', "protocol_version is missing"),
         (b'{"protocol_version": "1.0", "actions": [1]}', "action 0 is a int"),
         (b'{"protocol_version": "1.0", "actions": [{"action_id": 1}]}', "action_id of action 0"),
         (b'{"protocol_version": "1.0", "actions": [' + b",".join([b"{}"] * 65) + b"]}", "65 act"),
@@ -277,7 +278,9 @@ def test_million_actions_cost_little(hinting_node: Daemon) -> None:
         ({"keys": ["k", 1]}, "keys is not a list of texts"),
         ({"keys": [""]}, "keys has a key of 0 bytes"),
         ({"keys_hex": ["xy"], "keys": None}, "keys is not a list of texts"),
-        ({"seconds": 3601}, "seconds is 3601: above 0, and at most 3600"),
+        ({"keys": ["\ud800"]}, "it is no Unicode text, so give it in keys_hex"),
+        ({"seconds": 3601}, "seconds is 3601: must be above 0 and at most 3600"),
+        ({"seconds": None}, "seconds is missing: must be above 0"),
         ({"seconds": True}, "seconds is True"),
         ({"seconds": "1"}, "seconds is '1'"),
     ],
@@ -302,7 +305,8 @@ def test_unknown_node_is_refused(make_cluster: MakeCluster) -> None:
 
 def test_daemon_without_router_port_takes_no_hints(make_cluster: MakeCluster) -> None:
     (daemon,) = make_cluster(1).daemons
-    assert post(daemon, b"{}")[0] == 404
+    status, found = post(daemon, b"{}")
+    assert (status, found["why"]) == (404, "this daemon takes no hints: set router_port\n")
     assert daemon.status()["routers"]["port"] == 0
 
 
@@ -318,6 +322,8 @@ def test_hints_need_the_token_where_there_is_a_secret(
     for headers in ({}, {"Authorization": "Bearer " + "f" * 64}, {"Authorization": "token"}):
         status, found = post(daemon, body, headers)
         assert status == 401 and "peercachectl router-token" in found["why"]
+    status, found = post(daemon, body, {"Authorization": "Bearer "})
+    assert status == 401 and "has an empty token" in found["why"]
     token = token_of(SECRET)
     status, found = post(daemon, body, {"Authorization": f"Bearer {token}"})
     assert (status, found["outcomes"]) == (200, [])
@@ -345,7 +351,9 @@ def test_hint_touches_no_page_of_another_namespace(make_cluster: MakeCluster) ->
 # --- workers
 
 
-def test_worker_hands_on_hints_about_its_own_pages(make_cluster: MakeCluster) -> None:
+def test_worker_hands_on_hints_about_its_own_pages(
+    make_cluster: MakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster = hinting(make_cluster, 2, router_port=0)
     a, b = cluster[0].attach(page_bytes=PAGE), cluster[1].attach(page_bytes=PAGE)
     keys = keys_of("prompt", 8)
@@ -360,7 +368,9 @@ def test_worker_hands_on_hints_about_its_own_pages(make_cluster: MakeCluster) ->
     foreign["payload"]["namespace"] = "other"
     (found,) = b.client.hint(json.dumps(envelope | {"actions": [foreign]}))
     assert found.outcome == "refused" and "its own namespace" in found.why
-    assert b.client.hint("no JSON") == [], "the whole envelope is refused"
+    assert b.client.hint("no JSON") == b.client.hint("[]") == [], "the whole envelope is refused"
+    for why in ("the envelope is not JSON", "the envelope is a list"):
+        eventually(lambda why=why: why in caplog.text)  # type: ignore[misc]
     assert b.has(keys), "the connection goes on"
 
 
@@ -464,11 +474,16 @@ def test_operator_sends_hints_and_sees_what_came_of_them(
     envelope = {"protocol_version": "1.0", "message_id": "m", "actions": [action("fetch", keys)]}
     file.write_text(json.dumps(envelope))
     assert "accepted" in told(b, "send", str(file))
+    file.write_text(json.dumps(envelope | {"actions": [action("fetch", [b"nowhere"])]}))
+    assert ctl_process(b, "hints", "send", str(file)).returncode == 1
+    answered = b.status()["hints"]["answered"]
+    assert {"action": "fetch", "outcome": "missing", "count": 1} in answered, "as it was told"
     lone = action("retain", [b"nowhere"], seconds=1)
     file.write_text(json.dumps(envelope | {"actions": [lone]}))
     assert ctl_process(b, "hints", "send", str(file)).returncode == 1
     shown = told(b)
     assert "4 pages, 1 MiB of 3.2 MiB" in shown, shown
+    assert "hints      3 actions answered" in ctl_process(b, "status").stdout
     assert samples(b)("hinted_pages") == 4
 
 
@@ -477,3 +492,16 @@ def test_router_token_is_that_of_the_secret(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["router-token", file])
     assert shown.output.strip() == token_of(SECRET)
     assert SECRET.hex() not in shown.output
+
+
+def test_router_token_asks_the_daemon_where_the_secret_is(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    file = secret_file(tmp_path, SECRET)
+    (daemon,) = hinting(make_cluster, 1, cluster_secret_file=file).daemons
+    assert ctl_process(daemon, "router-token").stdout.strip() == token_of(SECRET)
+    (open_one,) = hinting(make_cluster, 1).daemons
+    refused = ctl_process(open_one, "router-token")
+    assert refused.returncode == 4 and "has no cluster_secret_file" in refused.stderr
+    nobody = CliRunner().invoke(main, ["--socket", str(tmp_path / "none"), "router-token"])
+    assert nobody.exit_code == 4 and "name FILE" in nobody.output
