@@ -61,7 +61,6 @@ _END = (-1).to_bytes(8, "big", signed=True)
 _NUMBER_BYTES = 8
 _NO_EVENTS = struct.Struct(">BBdB")  # msgpack of [time, []]
 _UP = zmq.EVENT_ACCEPTED
-_READY = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -74,7 +73,7 @@ _REFUSED = (
 class Counters:
     """Since the start. Other threads read them."""
 
-    subscribers: int = 0  # now
+    subscribers: int = 0  # now; one counts once for each topic that it asks for
     batches: int = 0
     events: int = 0
     bytes: int = 0
@@ -100,7 +99,6 @@ class _Port:
     endpoint: str
     open: bool = True
     connections: set[int] = field(default_factory=set)
-    ready: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -176,7 +174,7 @@ class EventSockets:
             socket.setsockopt(zmq.CURVE_SERVER, 1)
             socket.setsockopt(zmq.CURVE_SECRETKEY, self._guard.keys.private)
             socket.setsockopt(zmq.ZAP_DOMAIN, b"kv-events")
-        monitor = socket.get_monitor_socket(_UP | _READY | _DOWN | _REFUSED)
+        monitor = socket.get_monitor_socket(_UP | _DOWN | _REFUSED)
         endpoint = f"tcp://{host}:{port}"
         socket.bind(endpoint)
         return _Port(socket, monitor, endpoint)
@@ -204,7 +202,7 @@ class EventSockets:
         try:
             while True:
                 pause_s = 0.001 if self._replays else max(look_at - time.monotonic(), 0)
-                ready = dict(poller.poll(pause_s * 1000))
+                ready = dict(poller.poll(int(pause_s * 1000)))
                 if self._stop_here in ready:
                     return
                 self._hear(ready)
@@ -247,14 +245,10 @@ class EventSockets:
         kind, number = event["event"], event["value"]
         if kind == _UP:
             port.connections.add(number)
-        elif kind == _READY:
-            port.ready.add(number)
         elif kind & _REFUSED:
             self.counters.handshakes_refused += 1
         elif kind & _DOWN:
             port.connections.discard(number)
-            port.ready.discard(number)
-        self.counters.subscribers = len(self._pub.ready)
         crowded = len(port.connections) >= CONNECTIONS_MAX
         if crowded == port.open:
             # What is connected stays so.
@@ -276,6 +270,9 @@ class EventSockets:
             if self._topics[topic] == 0:
                 del self._topics[topic]
             self._pub.socket.setsockopt(zmq.UNSUBSCRIBE, topic)
+        # A gone connection unsubscribes, too. Handshakes are no measure: ZMQ does not say in its
+        # events which connection has succeeded.
+        self.counters.subscribers = sum(self._topics.values())
 
     def _tell(self, now: float) -> bool:
         """Whether there was something to tell."""

@@ -412,6 +412,7 @@ def test_a_subscriber_that_takes_nothing_costs_the_others_nothing(
     cluster = telling(make_cluster, 1)
     worker = cluster[0].attach(page_bytes=4096, room_pages=2000)
     with subscribe(cluster[0], behind=1) as idle, subscribe(cluster[0]) as router:
+        assert kv_events(cluster[0])["subscribers"] == 2
         for turn in range(40):
             set_named(worker, keys_of(f"turn {turn}", 2000))
         expected = {h for turn in range(40) for h in hashes_of(keys_of(f"turn {turn}", 2000))}
@@ -423,6 +424,7 @@ def test_a_subscriber_that_takes_nothing_costs_the_others_nothing(
         eventually(lambda: idle.take() >= 0 and idle.held("a") == router.held("a"))
         idle.repair()
         assert idle.held("a") == router.held("a")
+    eventually(lambda: kv_events(cluster[0])["subscribers"] == 0)
 
 
 async def test_a_call_of_grpc_hears_the_same_events(make_cluster: MakeCluster) -> None:
