@@ -382,7 +382,10 @@ def test_the_example_subscriber_prints_pages_that_come_and_go(
     shown = json.loads(ctl(cluster[0], "kv-events", "--keys", secret, "--json").stdout)
     names = ("server_key", "client_public_key", "client_secret_key")
     port = str(cluster[0].options["kv-events-port"])
-    script = Path(__file__).parents[2] / "deploy/examples/events/subscribe.py"
+    top = Path(__file__).parents[2]
+    script = top / "deploy/examples/events/subscribe.py"
+    shown_in_docs = (top / "docs/routers.md").read_text().split("```python\n")[1].split("```")[0]
+    assert script.read_text().endswith(shown_in_docs)
     heard: list[str] = []
     with subprocess.Popen(
         [sys.executable, script, cluster[0].host, port, *(shown[name] for name in names)],
