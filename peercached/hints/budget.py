@@ -1,8 +1,9 @@
 """How many bytes the hints of a namespace may cost a node.
 
-A node has a total for hints. Tenants that sent a hint lately have equal parts of it, and so have
-the namespaces of a tenant. So nobody's part grows with the number of his hints or namespaces. The
-namespaces under one pattern of `namespace_quotas` are one tenant; any other namespace is its own.
+A node has a total for hints. Tenants whose hints brought or kept pages lately have equal parts of
+it, and so have the namespaces of a tenant. So names without pages take nothing from anybody, and
+nobody's part grows with the number of his hints or namespaces. The namespaces under one pattern of
+`namespace_quotas` are one tenant; any other namespace is its own.
 
 A part bounds two things: the bytes that lie in the pool for hints, and their flow. A namespace that
 was silent may bring its whole part at once, and the same bytes again every REFILL_S.
@@ -55,38 +56,38 @@ class Budget:
         self._patterns = [(one, _matcher(one)) for one in patterns]
 
     def hear(self, namespace: str, now: float) -> None:
-        """A hint came. ValueError if too many namespaces send hints."""
-        self._forget(now)
+        """A hint of it has brought or kept pages."""
         spender = self._spenders.get(namespace)
         if spender is None:
-            if len(self._spenders) >= NAMESPACES_MAX:
-                raise ValueError(
-                    f"{NAMESPACES_MAX} namespaces sent hints in the last {ACTIVE_S:g} s already, "
-                    "more are not served: try again later"
-                )
+            if self._is_full:
+                return
             spender = self._spenders[namespace] = _Spender(self._tenant_of(namespace), now)
             self._tenants[spender.tenant] += 1
         spender.heard_at = now
         self._spenders.move_to_end(namespace)
 
     def part(self, namespace: str, total_bytes: int) -> int:
-        """The bytes of `total_bytes` that this namespace may have; it was heard."""
+        """The bytes of `total_bytes` that this namespace may have. One that was not heard has the
+        part that it would have next, and none if there are too many."""
         spender = self._spenders.get(namespace)
-        if spender is None:
+        if spender is None and self._is_full:
             return 0
-        return total_bytes // len(self._tenants) // self._tenants[spender.tenant]
+        tenant = self._tenant_of(namespace) if spender is None else spender.tenant
+        tenants = len(self._tenants) + (tenant not in self._tenants)
+        return total_bytes // tenants // (self._tenants[tenant] + (spender is None))
 
     def left(self, namespace: str, total_bytes: int, now: float) -> int:
         """The bytes that it may bring now."""
         spender = self._spenders.get(namespace)
-        if spender is None:
-            return 0
         part = self.part(namespace, total_bytes)
+        if spender is None:
+            return part
         spent = spender.spent_bytes - part * (now - spender.as_of) / REFILL_S
         return max(0, part - max(0, round(spent)))
 
     def spend(self, namespace: str, spent_bytes: int, total_bytes: int, now: float) -> None:
         """It brought so many bytes."""
+        self.hear(namespace, now)
         spender = self._spenders.get(namespace)
         if spender is None:
             return
@@ -96,7 +97,7 @@ class Budget:
 
     def spenders(self, total_bytes: int, now: float) -> list[Spender]:
         """Those heard last, in front; NAMESPACES_SHOWN_MAX at most."""
-        self._forget(now)
+        self.forget(now)
         return [
             Spender(
                 name,
@@ -110,8 +111,12 @@ class Budget:
     def _tenant_of(self, namespace: str) -> str:
         return next((name for name, matches in self._patterns if matches(namespace)), namespace)
 
-    def _forget(self, now: float) -> None:
-        """The part of a silent namespace is full again by then."""
+    @property
+    def _is_full(self) -> bool:
+        return len(self._spenders) >= NAMESPACES_MAX
+
+    def forget(self, now: float) -> None:
+        """Forgets silent namespaces: their parts are full again by then. Call it before hints."""
         while self._spenders:
             name, spender = next(iter(self._spenders.items()))
             if now - spender.heard_at < ACTIVE_S:

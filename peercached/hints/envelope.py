@@ -11,7 +11,6 @@ done.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,6 @@ KEY_BYTES_MAX = 4096  # kKeyBytesMax in native/common/types.h
 NAMESPACE_BYTES_MAX = 1024
 SECONDS_MAX = 3600  # as of pins
 _TEXT_MAX = 256  # characters of an id, a type, a version or a node
-_LOSSY = ("utf-8", "surrogatepass")
 _PREFIX = "kv."
 _VERSIONS = frozenset({"1", "1.0"})
 _WANTED = (
@@ -116,6 +114,7 @@ def parse(
         envelope = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the envelope is not JSON ({error}): send {_WANTED}") from error
+    _check_texts(envelope)
     if not isinstance(envelope, dict):
         raise ValueError(f"the envelope is a {type(envelope).__name__}: send {_WANTED}")
     if "protocol_version" not in envelope:
@@ -133,6 +132,17 @@ def parse(
             f"{len(actions)} actions in an envelope: {ACTIONS_MAX} are the limit, send several"
         )
     return [_parsed(place, action, namespace, digests) for place, action in enumerate(actions)]
+
+
+def _check_texts(envelope: Any) -> None:
+    """ValueError if a text has half of a surrogate pair: nothing can store, send or show it."""
+    try:
+        json.dumps(envelope, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the envelope has a text with {error.object[error.start]!r}, which is no Unicode: "
+            "give such keys in keys_hex"
+        ) from None
 
 
 def _parsed(
@@ -167,10 +177,7 @@ def _known(
     if not isinstance(payload, dict):
         raise ValueError(f"the payload is a {type(payload).__name__}: send an object")
     namespace = payload.get("namespace", own_namespace)
-    if (
-        not isinstance(namespace, str)
-        or not 0 < len(namespace.encode(*_LOSSY)) <= NAMESPACE_BYTES_MAX
-    ):
+    if not isinstance(namespace, str) or not 0 < len(namespace.encode()) <= NAMESPACE_BYTES_MAX:
         found = (
             "missing" if namespace == "" and "namespace" not in payload else f"{namespace!r:.80}"
         )
@@ -213,20 +220,19 @@ def _keys(payload: dict[str, Any]) -> list[bytes]:
 
 
 def _key(name: str, text: str) -> bytes:
+    if name == "keys":
+        return text.encode()
     try:
-        return bytes.fromhex(text) if name == "keys_hex" else text.encode()
+        return bytes.fromhex(text)
     except ValueError:
-        wanted = (
-            "give two hexadecimal digits for each byte"
-            if name == "keys_hex"
-            else "it is no Unicode text, so give it in keys_hex"
-        )
+        wanted = "give two hexadecimal digits for each byte"
         raise ValueError(f"{name} has {text!r:.80}: {wanted}") from None
 
 
 def _seconds(given: Any) -> float:
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not is_number or not math.isfinite(given) or not 0 < given <= SECONDS_MAX:
+    # Not float(): of a large integer it fails. And no comparison with NaN is true.
+    if not is_number or not 0 < given <= SECONDS_MAX:
         found = "missing" if given is None else f"{given!r:.80}"
         raise ValueError(f"seconds is {found}: must be above 0 and at most {SECONDS_MAX}")
     return float(given)

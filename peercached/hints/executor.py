@@ -151,8 +151,8 @@ class Hints(Component):
         if isinstance(action, Outcome):
             return self._count(action, ""), None
         ended: asyncio.Future[Outcome] | None = None
+        self._tend_budget()
         try:
-            self._hear(action.namespace)
             if action.kind in _MOVES:
                 if why := self._turns.why_full(action.namespace):
                     raise ValueError(why)
@@ -162,28 +162,22 @@ class Hints(Component):
                 self._turns.add(action.namespace, _Work(action, ended))
                 outcome = action.outcome(ACCEPTED)
             else:
-                outcome = await self._do(action, time.monotonic() + STEER_S)
+                outcome = await self._done(action, STEER_S)
         except ValueError as error:
             outcome = action.outcome(REFUSED, str(error))
         return self._count(outcome, action.namespace), ended
 
-    def _hear(self, namespace: str) -> None:
+    def _tend_budget(self) -> None:
+        self._budget.forget(time.monotonic())
         quotas = self._settings.config.namespace_quotas
         if quotas != self._quotas:  # at first, and after a reload
             self._quotas = quotas
             self._budget.set_tenants([split_quota(rule).pattern for rule in quotas])
-        self._budget.hear(namespace, time.monotonic())
 
     async def _work(self) -> None:
         while True:
             work = await self._turns.take()
-            try:
-                outcome = await self._do(work.action, time.monotonic() + MOVE_S)
-            except ValueError as error:
-                outcome = work.action.outcome(REFUSED, str(error))
-            except Exception as error:
-                log.exception("internal error in a hint of type %s", work.action.kind)
-                outcome = work.action.outcome(REFUSED, f"{type(error).__name__}: {error}")
+            outcome = await self._done(work.action, MOVE_S)
             self._count(outcome, work.action.namespace)
             self._ended[outcome.kind, outcome.outcome] += 1
             if not work.ended.done():
@@ -206,6 +200,16 @@ class Hints(Component):
         return outcome
 
     # --- the actions
+
+    async def _done(self, action: Action, limit_s: float) -> Outcome:
+        """Its last outcome. An action that fails is refused by itself, whatever the reason."""
+        try:
+            return await self._do(action, time.monotonic() + limit_s)
+        except ValueError as error:
+            return action.outcome(REFUSED, str(error))
+        except Exception as error:
+            log.exception("internal error in a hint of type %s", action.kind)
+            return action.outcome(REFUSED, f"{type(error).__name__}: {error}")
 
     async def _do(self, action: Action, until: float) -> Outcome:
         """Its last outcome. ValueError if it cannot be done."""

@@ -99,7 +99,7 @@ class Here:
         until = time.monotonic() + min(request.timeout_ms / 1000, SERVE_S_MAX)
         self._serving += 1
         try:
-            self._budget.hear(request.namespace, time.monotonic())
+            self._budget.forget(time.monotonic())
             pages = Pages(request.namespace, request.epoch, wanted)
             done = await self.do(request.what, pages, request.for_ms, until)
         finally:
@@ -110,7 +110,7 @@ class Here:
         )
 
     async def do(self, what: str, pages: Pages, for_ms: int, until: float) -> Done:
-        """`until`: monotonic seconds. The namespace was heard by the budget."""
+        """`until`: monotonic seconds."""
         match what:
             case "fetch":
                 return await self._fetch(pages, until)
@@ -136,6 +136,8 @@ class Here:
         )
         done = Done({})
         done.take(pages.digests, statuses, why)
+        if Status.ok in statuses:
+            self._budget.hear(pages.namespace, time.monotonic())
         return done
 
     def _first_to_go(self, pages: Pages) -> Done:
@@ -214,7 +216,8 @@ class Here:
             here = dict(rows_in(self._engine.local_rows(packed)))
             brought = [row for row in here.values() if is_resident(row)]
             brought_bytes = sum(map(length_of, brought))
-            self._budget.spend(pages.namespace, brought_bytes, total, time.monotonic())
+            if brought:
+                self._budget.spend(pages.namespace, brought_bytes, total, time.monotonic())
             done.brought_bytes += brought_bytes
             for digest in allowed:
                 is_here = digest in here and is_resident(here[digest])

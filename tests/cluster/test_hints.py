@@ -278,7 +278,7 @@ def test_million_actions_cost_little(hinting_node: Daemon) -> None:
         ({"keys": ["k", 1]}, "keys is not a list of texts"),
         ({"keys": [""]}, "keys has a key of 0 bytes"),
         ({"keys_hex": ["xy"], "keys": None}, "keys is not a list of texts"),
-        ({"keys": ["\ud800"]}, "it is no Unicode text, so give it in keys_hex"),
+        ({"seconds": 10**320}, "must be above 0 and at most 3600"),
         ({"seconds": 3601}, "seconds is 3601: must be above 0 and at most 3600"),
         ({"seconds": None}, "seconds is missing: must be above 0"),
         ({"seconds": True}, "seconds is True"),
@@ -295,6 +295,23 @@ def test_malformed_action_is_refused_by_itself(
     assert [one["outcome"] for one in found] == ["refused", "missing"]
     assert why in found[0]["why"]
     assert why in hinting_node.status()["hints"]["refusals"][-1]["why"]
+
+
+def test_text_that_is_no_unicode_is_refused_and_costs_nothing(hinting_node: Daemon) -> None:
+    for fields in ({"namespace": "\ud800"}, {"keys": ["\ud800"]}, {"node": "\udfff"}):
+        for kind in ("fetch", "fetch", "share", "retain", "pin", "demote"):
+            bad = action(kind, [b"k"], seconds=1, node="a")
+            bad["payload"] |= fields
+            body = {"protocol_version": "1.0", "message_id": "m1", "actions": [bad]}
+            status, found = post(hinting_node, json.dumps(body).encode())
+            assert status == 400 and "no Unicode" in found["why"]
+    assert outcome(hinting_node, action("fetch", [b"k"]))[0] == "missing"
+
+
+def test_made_up_namespaces_take_no_part_of_the_budget(hinting_node: Daemon) -> None:
+    made_up = [action("retain", [b"k"], namespace=f"n{i}", seconds=1) for i in range(64)]
+    assert {one["outcome"] for one in hint(hinting_node, *made_up)} == {"missing"}
+    assert hinting_node.status()["hints"]["namespaces"] == []
 
 
 def test_unknown_node_is_refused(make_cluster: MakeCluster) -> None:
