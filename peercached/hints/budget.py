@@ -1,7 +1,7 @@
 """How many bytes the hints of a namespace may cost a node.
 
-A node has a total for hints. Tenants whose hints brought or kept pages lately have equal parts of
-it, and so have the namespaces of a tenant. So names without pages take nothing from anybody, and
+A node has a total for hints. A tenant counts if its hints brought or kept pages lately. These have
+equal parts of it, and so have a tenant's namespaces. So names without pages take nothing, and
 nobody's part grows with the number of his hints or namespaces. The namespaces under one pattern of
 `namespace_quotas` are one tenant; any other namespace is its own.
 
@@ -67,8 +67,8 @@ class Budget:
         self._spenders.move_to_end(namespace)
 
     def part(self, namespace: str, total_bytes: int) -> int:
-        """The bytes of `total_bytes` that this namespace may have. One that was not heard has the
-        part that it would have next, and none if there are too many."""
+        """The bytes of `total_bytes` that this namespace may have. Before it is heard, that
+        is the part that it would get; 0 if there are too many."""
         spender = self._spenders.get(namespace)
         if spender is None and self._is_full:
             return 0
