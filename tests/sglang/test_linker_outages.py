@@ -70,13 +70,13 @@ def test_lookups_pin_the_pages_that_they_report(cluster: Cluster) -> None:
         assert node.prefill(tokens)
         node.evict(1024)
         asked: list[Any] = []
-        ask = node.linker._client.batch_exists
+        ask = node.linker._client.forecast
 
-        def spied(*arguments: Any, **options: Any) -> int:
+        def spied(*arguments: Any, **options: Any) -> Any:
             asked.append(options)
-            return int(ask(*arguments, **options))
+            return ask(*arguments, **options)
 
-        node.linker._client.batch_exists = spied
+        node.linker._client.forecast = spied
         assert node.found(tokens) == 64
         assert [each["hold_s"] for each in asked] == [5.0]
 
