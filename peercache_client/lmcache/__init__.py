@@ -7,7 +7,7 @@ Importing it needs lmcache. This distribution does not depend on it, because onl
 this package. docs/lmcache.md explains the settings, the namespace, and what is copied.
 
 - `adapter`: the methods that LMCache calls, on its controllers' threads
-- `event_hashes`: what routers call the objects
+- `event_hashes`: the hashes of objects, for routers
 - `identity`: namespaces and keys, made of all that gives the bytes their meaning
 - `l1_pages`: the objects in LMCache's L1 memory as pages of the daemon
 """

@@ -79,7 +79,7 @@ def test_a_chunk_has_the_hash_of_lmcaches_own_events(
 
         eventually(lambda: own_hashes() == set(hashes), what="LMCache's own events")
         expected = {
-            # What LMCache's connector in vLLM makes of them.
+            # Converted as by LMCache's connector in vLLM.
             ObjectKey.Bytes2IntHash(each) if integers == "1" else each
             for each in own_hashes()
         }

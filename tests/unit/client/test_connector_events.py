@@ -1,4 +1,4 @@
-"""What events call the connector's pages: SGLang's hash, at one piece of one rank."""
+"""The hashes of the connector's pages in events: SGLang's, for one piece at one rank."""
 
 from pathlib import Path
 from typing import Any
