@@ -8,7 +8,9 @@ The rate is measured: from the answer to a lookup to the stores of the pages tha
 it has the engine's queue in it, as the next request will. It is the median of the last requests,
 because an engine that was idle or busy with something else in between says nothing.
 
-A load that takes far longer than its forecast is given up, and the engine computes its pages.
+A load that takes far longer than its forecast is given up, and the engine computes its pages. So a
+late load costs no more than the wait and this. Without that bound, one late load would cut all the
+next ones: then nothing is loaded, and nobody learns that it was the only one.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ GIVE_UP_FACTOR: Final = 3.0
 GIVE_UP_MIN_S: Final = 0.1
 # A load has the time that its pages take to compute, and at most so many times that.
 _COMPUTING_FACTOR: Final = 2.0
+# Forecasts know two times of a load. One late load of ten makes the p90, five make the p50, too.
+_LATE_SHARE: Final = 0.25
 # The same while the rate is not known. The forecasts of a new node are guesses, too.
 _GIVE_UP_UNMEASURED_S: Final = 1.0
 # Shorter loads are not judged: nobody notices, and the measures are no more exact.
@@ -55,7 +59,7 @@ class _Question:
 
     began_s: float
     missing: set[Hashable]  # pages that the engine computes
-    p90_s: dict[Hashable, float]  # of pages that it loads
+    loads: dict[Hashable, tuple[float, float]]  # p50 and p90 of pages that it loads
     stored: int = 0
 
 
@@ -116,42 +120,54 @@ class Worth:
         while reach < len(pages) and all(there[reach * page_keys : (reach + 1) * page_keys]):
             reach += 1
         ends = range(page_keys - 1, reach * page_keys, page_keys)
-        p90_s = [forecast.p90_s[i] for i in ends] if forecast.p90_s else []
-        # The p50 alone ignores a risk, and the p90 alone takes one late load for the rule.
-        load_s = [(forecast.p50_s[i] + forecast.p90_s[i]) / 2 for i in ends] if p90_s else []
+        loads = [(forecast.p50_s[i], forecast.p90_s[i]) for i in ends] if forecast.p90_s else []
         rate = self.tokens_per_s
         best = reach
-        if rate and load_s and load_s[-1] > _NEGLIGIBLE_S and self.page_tokens:
+        load_s: list[float] = []
+        if rate and self.page_tokens:
+            load_s = [
+                self._load_s(*load, i * self.page_tokens / rate) for i, load in enumerate(loads, 1)
+            ]
+        if rate and load_s and load_s[-1] > _NEGLIGIBLE_S:
             best = best_length(load_s, self.page_tokens, rate)
         with self._lock:
             if best < reach:
                 assert rate is not None
-                cut_s = load_s[-1] - (load_s[best - 1] if best else 0.0)
+                cut_s = sum(loads[-1]) / 2 - (sum(loads[best - 1]) / 2 if best else 0.0)
                 computed_s = (reach - best) * self.page_tokens / rate
                 self._news = self._news.plus(Judged(reach - best, 0, cut_s, computed_s))
-            self._remember(pages, best, p90_s)
+            self._remember(pages, best, loads)
         return best
 
     def give_up_s(self, pages: Sequence[Hashable]) -> float | None:
         """How long a load of these pages may take. None: as long as any."""
         rate = self.tokens_per_s
         with self._lock:
-            p90_s = 0.0
+            p50_s = p90_s = 0.0
             for page in pages:
                 question = self._questions.get(self._question_of.get(page, -1))
-                expected = question.p90_s.get(page) if question is not None else None
+                expected = question.loads.get(page) if question is not None else None
                 if expected is None:
                     return None
-                p90_s = max(p90_s, expected)
+                p50_s, p90_s = max(p50_s, expected[0]), max(p90_s, expected[1])
         if not self._give_up_factor or not p90_s:
             return None
-        limit_s = self._give_up_factor * p90_s
-        if rate and self.page_tokens:
-            compute_s = len(pages) * self.page_tokens / rate
-            limit_s = min(max(limit_s, compute_s), _COMPUTING_FACTOR * compute_s)
-        else:
-            limit_s = max(limit_s, _GIVE_UP_UNMEASURED_S)
-        return max(limit_s, GIVE_UP_MIN_S)
+        if not rate or not self.page_tokens:
+            return max(self._give_up_factor * p90_s, _GIVE_UP_UNMEASURED_S)
+        return self._limit_s(p50_s, p90_s, len(pages) * self.page_tokens / rate)
+
+    def _limit_s(self, p50_s: float, p90_s: float, compute_s: float) -> float:
+        """If the p90 is worth no wait, a load that is not as quick as most is likely such a one."""
+        usual_s = p90_s if p90_s <= compute_s else p50_s
+        limit_s = max(self._give_up_factor * usual_s, compute_s)
+        return max(min(limit_s, _COMPUTING_FACTOR * compute_s), GIVE_UP_MIN_S)
+
+    def _load_s(self, p50_s: float, p90_s: float, compute_s: float) -> float:
+        late_s = p90_s
+        if self._give_up_factor:
+            late_s = min(p90_s, self._limit_s(p50_s, p90_s, compute_s) + compute_s)
+        late_s = max(late_s, p50_s)
+        return p50_s + _LATE_SHARE * (late_s - p50_s)
 
     def loaded(self, pages: Sequence[Hashable], given_up: int = 0) -> None:
         """A load has ended. `given_up`: pages that did not come in `give_up_s`."""
@@ -189,18 +205,20 @@ class Worth:
             news, self._news = self._news, Judged()
             return news
 
-    def _remember(self, pages: Sequence[Hashable], best: int, p90_s: Sequence[float]) -> None:
+    def _remember(
+        self, pages: Sequence[Hashable], best: int, loads: Sequence[tuple[float, float]]
+    ) -> None:
         if not self.page_tokens:
             return
-        loads = dict(zip(pages[:best], p90_s, strict=False))
+        loading = dict(zip(pages[:best], loads, strict=False))
         number = self._asked
         self._asked += 1
-        self._questions[number] = _Question(self._clock(), set(pages[best:]), loads)
+        self._questions[number] = _Question(self._clock(), set(pages[best:]), loading)
         self._question_of.update(dict.fromkeys(pages, number))
         while len(self._questions) > 1 and (
             len(self._questions) > _QUESTIONS_MAX or len(self._question_of) > _PAGES_MAX
         ):
             old, question = self._questions.popitem(last=False)
-            for page in (*question.missing, *question.p90_s):
+            for page in (*question.missing, *question.loads):
                 if self._question_of.get(page) == old:
                     del self._question_of[page]

@@ -63,7 +63,9 @@ def test_nothing_is_cut_without_a_rate() -> None:
 
 def test_a_page_of_several_keys_is_there_if_all_are() -> None:
     worth = Worth(TOKENS, prefill_tokens_per_s=1000)
-    forecast = Forecast([True] * 5 + [False], [0.01] * 6, [0.01, 0.01, 0.02, 9.0, 9.1, 9.1])
+    forecast = Forecast(
+        [True] * 5 + [False], [0.01] * 3 + [3.0] * 3, [0.01, 0.01, 0.02, 9.0, 9.1, 9.1]
+    )
     assert worth.judge("abc", forecast, page_keys=2) == 1
     assert worth.take_news().cut_pages == 1
 
@@ -117,6 +119,26 @@ def test_a_load_is_given_up_after_computing_once_to_twice(p90_s: float, limit_s:
     worth = Worth(TOKENS, prefill_tokens_per_s=500)  # so these pages take 0.6 s
     worth.judge("abc", forecast_of([p90_s / 3, p90_s / 2, p90_s]))
     assert worth.give_up_s("abc") == pytest.approx(limit_s)
+
+
+def as_one(p50_s: float, p90_s: float) -> Forecast:
+    return Forecast([True] * 3, [p50_s] * 3, [p90_s] * 3)
+
+
+def test_one_late_load_does_not_cut_the_next_ones() -> None:
+    """A late one is given up after its computing time. So it costs twice that."""
+    worth = Worth(TOKENS, prefill_tokens_per_s=500)  # these pages take 0.6 s
+    assert worth.judge("abc", as_one(0.1, 50.0)) == 3
+    assert worth.give_up_s("abc") == pytest.approx(0.6)
+    assert worth.judge("abc", as_one(0.25, 50.0)) == 3
+    assert worth.give_up_s("abc") == pytest.approx(0.75), "three times the p50"
+    assert worth.judge("abc", as_one(0.5, 50.0)) == 0, "most loads are slow"
+
+
+def test_a_late_load_costs_all_its_time_if_none_is_given_up() -> None:
+    patient = Worth(TOKENS, prefill_tokens_per_s=500, give_up_factor=0)
+    assert patient.judge("abc", as_one(0.1, 2.0)) == 3
+    assert patient.judge("abc", as_one(0.1, 50.0)) == 0
 
 
 def test_no_load_is_given_up_at_once_or_by_a_factor_of_zero() -> None:
