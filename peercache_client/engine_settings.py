@@ -56,7 +56,7 @@ class JudgingSettings(EngineSettings):
     """Of engines that compute pages instead of loading them where that is quicker."""
 
     prefill_tokens_per_s: float | None = None  # None: measured. 0: all pages are loaded
-    give_up_factor: float = GIVE_UP_FACTOR  # of a load's p90. 0: no load is given up
+    give_up_factor: float = GIVE_UP_FACTOR  # of the usual time of a load. 0: none is given up
 
     KEYS_OF_JUDGING: ClassVar[frozenset[str]] = frozenset(
         {"prefill_tokens_per_s", "give_up_factor"}

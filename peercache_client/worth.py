@@ -92,8 +92,8 @@ class Worth:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`prefill_tokens_per_s`: None to measure it, 0 to cut nothing. `give_up_factor`: of the
-        p90 of a load, 0 to give up nothing. Without `page_tokens` nothing is judged. It may be
-        set later, before the first call."""
+        p90 of a load, or of its p50 if computing is quicker than the p90; 0 to give up nothing.
+        Without `page_tokens` nothing is judged. It may be set later, before the first call."""
         self.page_tokens = page_tokens
         self._given_rate = prefill_tokens_per_s
         self._give_up_factor = give_up_factor
@@ -166,8 +166,7 @@ class Worth:
         late_s = p90_s
         if self._give_up_factor:
             late_s = min(p90_s, self._limit_s(p50_s, p90_s, compute_s) + compute_s)
-        late_s = max(late_s, p50_s)
-        return p50_s + _LATE_SHARE * (late_s - p50_s)
+        return (1 - _LATE_SHARE) * p50_s + _LATE_SHARE * late_s
 
     def loaded(self, pages: Sequence[Hashable], given_up: int = 0) -> None:
         """A load has ended. `given_up`: pages that did not come in `give_up_s`."""
