@@ -50,7 +50,7 @@ def test_the_forecast_of_a_slowed_holder_grows(network: Network, on_hosts: MakeC
 def test_a_load_that_is_given_up_teaches_the_forecast(
     network: Network, on_hosts: MakeCluster
 ) -> None:
-    """Its worker waits no longer than the time that it gave, and the next forecast is right."""
+    """Its worker waits no longer than the time that it gave. After a few, it computes at once."""
     hosts = on_hosts(pool_size=256 << 20, replica_share=0)
     keys = keys_of("slow", PAGES)
     assert all(hosts[0].attach(page_bytes=PAGE).set(keys))
@@ -59,20 +59,23 @@ def test_a_load_that_is_given_up_teaches_the_forecast(
     network.slow_down("a", SLOW_BITS_PER_S)
     worth = Worth(100, prefill_tokens_per_s=12_800)
     assert worth.judge(keys, reader.client.forecast(keys)) == PAGES, "computing takes 0.5 s"
-    limit_s = worth.give_up_s(keys)
-    assert limit_s is not None
-    assert limit_s < 1
     offsets = [PAGE * i for i in range(PAGES)]
-    began = time.monotonic()
-    statuses = reader.client.batch_get(keys, reader.region, offsets, PAGE, give_up_s=limit_s)
-    assert time.monotonic() - began < limit_s + 1
-    assert Status.deadline in statuses
-    worth.loaded(keys, statuses.count(Status.deadline))
-    eventually(lambda: all(reader.client.contains(keys)), 20)  # it was suspect, perhaps
-    forecast = reader.client.forecast(keys, judged=worth.take_news())
+    given_up = []
+    while worth.judge(keys, forecast := reader.client.forecast(keys)) == PAGES:
+        limit_s = worth.give_up_s(keys)
+        assert limit_s is not None
+        assert limit_s <= 1
+        began = time.monotonic()
+        statuses = reader.client.batch_get(keys, reader.region, offsets, PAGE, give_up_s=limit_s)
+        assert time.monotonic() - began < limit_s + 1
+        given_up.append(statuses.count(Status.deadline))
+        assert given_up[-1] > 0
+        worth.loaded(keys, given_up[-1])
+        eventually(lambda: all(reader.client.contains(keys)), 20)  # it was suspect, perhaps
+    assert 1 <= len(given_up) <= 6
     assert forecast.p90_s[-1] > 1
-    assert worth.judge(keys, forecast) < PAGES
-    assert hosts[1].status()["operations"]["given_up_pages"] == statuses.count(Status.deadline)
+    reader.client.forecast(keys, judged=worth.take_news())
+    assert hosts[1].status()["operations"]["given_up_pages"] == sum(given_up)
 
 
 def test_pages_of_the_own_pool_are_forecast_to_come_at_once(nodes: Cluster) -> None:
