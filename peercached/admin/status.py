@@ -107,7 +107,7 @@ class KvEvents(Part):
     of: str = ""  # "all" or "own": whose pages are told
     pages: int = 0  # known here, also those that are not told
     told: int = 0  # pages of nodes that subscribers know of
-    subscribers: int = 0
+    subscribers: int = 0  # connections
     next_number: Hex64 = ""  # of a batch
     batches: int = 0
     bytes: int = 0
@@ -125,6 +125,7 @@ class KvEvents(Part):
     followers: int = 0  # calls of Router.Events (gRPC) now
     followers_too_slow: int = 0  # of these, ended because events were gone before they were read
     handshakes_refused: int = 0  # without a key of the cluster, mostly
+    subscribers_ended: int = 0  # they subscribed too often
     shut_crowd: int = 0  # times that a port had too many connections
 
 

@@ -1,10 +1,12 @@
 """Sends the events to subscribers, and answers those that have missed some.
 
 One thread has all sockets of ZMQ, in a context of its own. So what strangers send costs no other
-thread time. Frames are those of vLLM's ZmqEventPublisher (vllm/distributed/kv_events.py):
+thread time. We listen ourselves (doorway.py), because ZMQ has no bound for connections. Frames are
+those of vLLM's ZmqEventPublisher (vllm/distributed/kv_events.py):
 
     port       PUB      topic, number (8 bytes, big-endian), payload
-                        without events for PULSE_S: a batch of none, so that a gap is seen soon
+                        without events for PULSE_S: a batch of none, so that a subscriber learns the
+                        number, and sees a gap soon
     port + 1   ROUTER   request:  b"", first missed number
                         answers:  b"", topic, number, payload; at last: b"", reason, -1, b""
 
@@ -17,15 +19,16 @@ import logging
 import struct
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from peercached.config.kv_event_keys import CurveKeys
+from peercached.kv_events.doorway import Doorway
 from peercached.kv_events.shared_stream import SharedStream
 from peercached.kv_events.stream import Batch, FromTheFuture
 
@@ -43,8 +46,8 @@ PULSE_S = 1.0
 DRAIN_BYTES = 4 << 20
 # A subscriber that is so many batches (of up to 64 KiB) behind misses the next ones.
 BEHIND_BATCHES_MAX = 256
-CONNECTIONS_MAX = 256  # to each port
-TOPICS_MAX = 4096  # that subscribers ask for, together
+# A connection that subscribes more often is ended: ZMQ keeps its topics in memory.
+SUBSCRIPTIONS_MAX = 4096
 REQUEST_BYTES_MAX = 1024
 REPLAYS_MAX = 8  # at a time
 REPLAYS_WAITING_MAX = 64
@@ -55,13 +58,12 @@ REPLAY_BATCHES_PER_TURN = 32
 HANDSHAKE_MS = 5000
 HEARTBEAT_MS = 5000
 HEARTBEAT_TIMEOUT_MS = 20_000
-BACKLOG = 64
 
 _END = (-1).to_bytes(8, "big", signed=True)
 _NUMBER_BYTES = 8
 _NO_EVENTS = struct.Struct(">BBdB")  # msgpack of [time, []]
 _UP = zmq.EVENT_ACCEPTED
-_DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+_DOWN = zmq.EVENT_DISCONNECTED
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -73,13 +75,14 @@ _REFUSED = (
 class Counters:
     """Since the start. Other threads read them."""
 
-    subscribers: int = 0  # now; one counts once for each topic that it asks for
+    subscribers: int = 0  # now: connections that have subscribed
     batches: int = 0
     events: int = 0
     bytes: int = 0
     replays_refused: int = 0  # of the future, malformed, or too many at a time
     replays_stalled: int = 0
     handshakes_refused: int = 0
+    subscribers_ended: int = 0  # that have subscribed too often
     shut_crowd: int = 0  # times that a port took no more connections
     next_number: int = 0
 
@@ -96,9 +99,7 @@ class Guard:
 class _Port:
     socket: Any
     monitor: Any
-    endpoint: str
-    open: bool = True
-    connections: set[int] = field(default_factory=set)
+    door: Doorway
 
 
 @dataclass
@@ -135,7 +136,7 @@ class EventSockets:
         self._sent_at = 0.0
         self._replays: dict[bytes, _Replay] = {}
         self._waiting: deque[tuple[bytes, int]] = deque()
-        self._topics: dict[bytes, int] = {}
+        self._subscriptions: Counter[int] = Counter()  # by connection, its descriptor
         self._context = zmq.Context()
         self._thread = threading.Thread(target=self._run, name="kv-events", daemon=True)
         self._stop_here = self._context.socket(zmq.PAIR)
@@ -149,7 +150,7 @@ class EventSockets:
                 self._zap.bind("inproc://zeromq.zap.01")
             pub = self._context.socket(zmq.XPUB)
             pub.setsockopt(zmq.SNDHWM, BEHIND_BATCHES_MAX)
-            pub.setsockopt(zmq.XPUB_MANUAL, 1)
+            pub.setsockopt(zmq.XPUB_VERBOSE, 1)
             router = self._context.socket(zmq.ROUTER)
             router.setsockopt(zmq.SNDHWM, REPLAY_BATCHES_PER_TURN)
             router.setsockopt(zmq.RCVHWM, REPLAYS_WAITING_MAX)
@@ -159,25 +160,25 @@ class EventSockets:
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise OSError(error.errno, str(error)) from error
+        except OSError:
+            self._context.destroy(linger=0)
+            raise
 
     def _open(self, socket: Any, host: str, port: int) -> _Port:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, REQUEST_BYTES_MAX)
-        socket.setsockopt(zmq.BACKLOG, BACKLOG)
         socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-        if ":" in host:
-            socket.setsockopt(zmq.IPV6, 1)
-            host = f"[{host}]"
         if self._guard is not None:
             socket.setsockopt(zmq.CURVE_SERVER, 1)
             socket.setsockopt(zmq.CURVE_SECRETKEY, self._guard.keys.private)
             socket.setsockopt(zmq.ZAP_DOMAIN, b"kv-events")
         monitor = socket.get_monitor_socket(_UP | _DOWN | _REFUSED)
-        endpoint = f"tcp://{host}:{port}"
-        socket.bind(endpoint)
-        return _Port(socket, monitor, endpoint)
+        door = Doorway(host, port)
+        socket.setsockopt(zmq.USE_FD, door.descriptor())
+        socket.bind("tcp://127.0.0.1:*")  # no address is used beside the descriptor
+        return _Port(socket, monitor, door)
 
     def start(self) -> None:
         self._thread.start()
@@ -215,16 +216,20 @@ class EventSockets:
         except Exception:
             log.exception("events of pages end: restart the daemon")
         finally:
+            for port in (self._pub, self._router):
+                port.door.close()
             self._context.destroy(linger=0)
 
     def _hear(self, ready: dict[Any, int]) -> None:
         if self._zap is not None and self._zap in ready:
             self._judge()
+        # In this order: a connection that has subscribed was told of before.
+        subscribed = self._subscribed() if self._pub.socket in ready else []
         for port in (self._pub, self._router):
-            if port.monitor in ready:
+            if port.monitor in ready or subscribed:
                 self._watch(port)
-        if self._pub.socket in ready:
-            self._subscribe()
+        for connection in subscribed:
+            self._count(connection)
         if self._router.socket in ready:
             self._take_request()
 
@@ -241,38 +246,36 @@ class EventSockets:
         self._zap.send_multipart([b"1.0", frames[1], status, text, b"", b""])
 
     def _watch(self, port: _Port) -> None:
-        event = parse_monitor_message(port.monitor.recv_multipart())
-        kind, number = event["event"], event["value"]
-        if kind == _UP:
-            port.connections.add(number)
-        elif kind & _REFUSED:
-            self.counters.handshakes_refused += 1
-        elif kind & _DOWN:
-            port.connections.discard(number)
-        crowded = len(port.connections) >= CONNECTIONS_MAX
-        if crowded == port.open:
-            # What is connected stays so.
-            (port.socket.unbind if crowded else port.socket.bind)(port.endpoint)
-            port.open = not crowded
-            self.counters.shut_crowd += crowded
+        while port.monitor.poll(0):
+            event = parse_monitor_message(port.monitor.recv_multipart())
+            kind, connection = event["event"], int(event["value"])
+            if kind == _UP:
+                port.door.came(connection)
+            elif kind & _REFUSED:
+                self.counters.handshakes_refused += 1
+            elif kind & _DOWN:
+                port.door.went(connection)
+                if port is self._pub:
+                    self._subscriptions.pop(connection, None)
+        self.counters.shut_crowd = self._pub.door.shut + self._router.door.shut
+        self.counters.subscribers = len(self._subscriptions)
 
-    def _subscribe(self) -> None:
-        """In manual mode nothing is subscribed that we do not take."""
-        message = self._pub.socket.recv()
-        topic = message[1:]
-        if message[:1] == b"\x01":
-            if topic in self._topics or len(self._topics) < TOPICS_MAX:
-                self._topics[topic] = self._topics.get(topic, 0) + 1
-                self._pub.socket.setsockopt(zmq.SUBSCRIBE, topic)
-                self._sent_at = 0.0  # it learns the number at once
-        elif message[:1] == b"\x00" and topic in self._topics:
-            self._topics[topic] -= 1
-            if self._topics[topic] == 0:
-                del self._topics[topic]
-            self._pub.socket.setsockopt(zmq.UNSUBSCRIBE, topic)
-        # A gone connection unsubscribes, too. Handshakes are no measure: ZMQ does not say in its
-        # events which connection has succeeded.
-        self.counters.subscribers = sum(self._topics.values())
+    def _subscribed(self) -> list[int]:
+        """The connections that have subscribed, once for each time."""
+        connections = []
+        while len(connections) < SUBSCRIPTIONS_MAX and self._pub.socket.poll(0):
+            message = self._pub.socket.recv(copy=False)
+            if message.buffer[:1] == b"\x01":
+                connections.append(message.get(zmq.SRCFD))
+        return connections
+
+    def _count(self, connection: int) -> None:
+        if connection in self._pub.door.connections:
+            self._subscriptions[connection] += 1
+            if self._subscriptions[connection] == SUBSCRIPTIONS_MAX + 1:
+                self._pub.door.end(connection)
+                self.counters.subscribers_ended += 1
+            self.counters.subscribers = len(self._subscriptions)
 
     def _tell(self, now: float) -> bool:
         """Whether there was something to tell."""
@@ -283,7 +286,7 @@ class EventSockets:
                 self._publish(batch)
                 self.counters.events += events
             any_told |= bool(batches)
-        if self._topics and now - self._sent_at >= PULSE_S:
+        if now - self._sent_at >= PULSE_S:
             no_events = _NO_EVENTS.pack(0x92, 0xCB, time.time(), 0x90)
             self._publish(self._stream.append(self._pulse_topic, no_events))
         self.counters.next_number = self._stream.next

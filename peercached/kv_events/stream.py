@@ -22,6 +22,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 BUFFER_BYTES = 32 << 20
+# What a kept batch takes beside its payload: an idle stream has one small batch a second.
+BATCH_BYTES = 256
 # A snapshot may serve several subscribers while it is so many batches old.
 SNAPSHOT_BATCHES_OLD = 64
 
@@ -50,10 +52,10 @@ class Stream:
         batch = Batch(self.next, topic, payload)
         self.next += 1
         self._kept.append(batch)
-        self._kept_bytes += len(payload)
+        self._kept_bytes += len(payload) + BATCH_BYTES
         while self._kept_bytes > self._buffer_bytes:
             dropped = self._kept.popleft()
-            self._kept_bytes -= len(dropped.payload)
+            self._kept_bytes -= len(dropped.payload) + BATCH_BYTES
             self._first_kept = dropped.number + 1
         return batch
 

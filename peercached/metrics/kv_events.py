@@ -10,11 +10,7 @@ from peercached.admin.status import Status
 from peercached.metrics.table import Counter, Gauge, singles
 
 _SINGLES = (
-    Gauge(
-        "kv_events_subscribers",
-        "kv_events.subscribers",
-        "Connected subscribers of events. One counts once for each topic that it asks for.",
-    ),
+    Gauge("kv_events_subscribers", "kv_events.subscribers", "Connected subscribers of events."),
     Gauge(
         "kv_events_pages",
         "kv_events.told",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import socket
 import subprocess
@@ -28,6 +30,7 @@ from harness.waiting import eventually
 from peercache_bench.process import free_port
 from peercache_client.page_names import UNTOLD, PageHash
 from peercached.admin.client import AdminClient
+from peercached.kv_events.sockets import SUBSCRIPTIONS_MAX
 from peercached.proto import router_pb2, router_pb2_grpc
 from peercached.timeout import within
 
@@ -428,6 +431,73 @@ def test_a_subscriber_that_takes_nothing_costs_the_others_nothing(
         idle.repair()
         assert idle.held("a") == router.held("a")
     eventually(lambda: kv_events(cluster[0])["subscribers"] == 0)
+
+
+@pytest.mark.parametrize("port", ["events", "replays"])
+def test_a_crowd_silences_nobody_and_leaves_the_port_open(
+    make_cluster: MakeCluster, port: str
+) -> None:
+    cluster = telling(make_cluster, 1)
+    worker = cluster[0].attach(page_bytes=PAGE)
+    keys = keys_of("page", 30)
+    number = int(str(cluster[0].options["kv-events-port"])) + (port == "replays")
+    with subscribe(cluster[0]) as router, contextlib.ExitStack() as crowd:
+        assert router.begin() == ""
+
+        def more_come() -> bool:
+            for _ in range(16):  # fewer than may wait to be accepted
+                one = crowd.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex((cluster[0].host, number))
+            return bool(kv_events(cluster[0])["shut_crowd"])
+
+        eventually(more_come)
+        set_named(worker, keys[:10])
+        hears(router, "a", keys[:10])
+        assert router.begin() == ""
+        crowd.close()
+        set_named(worker, keys[10:])
+        hears(router, "a", keys)
+        with subscribe(cluster[0]) as late:
+            assert late.begin() == ""
+            hears(late, "a", keys)
+            eventually(lambda: kv_events(cluster[0])["subscribers"] == 2)
+    eventually(lambda: kv_events(cluster[0])["subscribers"] == 0)
+
+
+def test_what_a_subscriber_asks_for_is_no_matter_to_others(make_cluster: MakeCluster) -> None:
+    cluster = telling(make_cluster, 1)
+    worker = cluster[0].attach(page_bytes=PAGE)
+    with (
+        subscribe(cluster[0]) as router,
+        subscribe(cluster[0], topic=b"kv@a") as greedy,
+        subscribe(cluster[0]) as rude,
+    ):
+        for number in range(100):
+            greedy.socket.subscribe(b"topic %d" % number)
+        for topic in (b"", b"never", b"kv@a"):
+            rude.socket.unsubscribe(topic)
+        set_named(worker, keys_of("page", 10))
+        for each in (router, greedy):
+            hears(each, "a", keys_of("page", 10))
+        with subscribe(cluster[0]) as late:
+            assert late.begin() == ""
+            assert kv_events(cluster[0])["subscribers_ended"] == 0
+            topics = itertools.count()
+
+            def is_ended() -> bool:
+                for _ in range(500):
+                    greedy.socket.subscribe(b"one more %d" % next(topics))
+                greedy.take(1)  # ZMQ sends on
+                return bool(kv_events(cluster[0])["subscribers_ended"])
+
+            eventually(is_ended)
+            assert next(topics) + 101 > SUBSCRIPTIONS_MAX
+            assert router.take(5000) and late.take(5000), "a pulse"
+            set_named(worker, keys_of("more", 10))
+            for each in (router, late):
+                hears(each, "a", [*keys_of("page", 10), *keys_of("more", 10)])
+            assert router.gaps == late.gaps == 0
 
 
 async def test_a_call_of_grpc_hears_the_same_events(make_cluster: MakeCluster) -> None:

@@ -10,7 +10,7 @@ import pytest
 from peercached.kv_events import followers
 from peercached.kv_events.followers import Followers
 from peercached.kv_events.shared_stream import SharedStream
-from peercached.kv_events.stream import FromTheFuture, Stream
+from peercached.kv_events.stream import BATCH_BYTES, FromTheFuture, Stream
 from peercached.peer.rpc.failures import Unable
 
 FIRST = 100
@@ -34,7 +34,7 @@ class Told:
 
 
 class Setting:
-    def __init__(self, buffer_bytes: int = 1000) -> None:
+    def __init__(self, buffer_bytes: int = 1 << 20) -> None:
         self.engine = Told()
         self.stream = SharedStream(cast(Any, self.engine), Stream(FIRST, buffer_bytes))
         self.followers = Followers(self.stream)
@@ -60,7 +60,7 @@ async def test_a_follower_gets_what_is_kept_and_then_what_comes() -> None:
 
 
 async def test_a_new_follower_begins_with_a_snapshot() -> None:
-    here = Setting(buffer_bytes=1)
+    here = Setting(buffer_bytes=1 + BATCH_BYTES)
     here.tell(b"one", b"two")
     batches = here.followers.follow(0)
     first = await anext(batches)
@@ -72,7 +72,7 @@ async def test_a_new_follower_begins_with_a_snapshot() -> None:
 
 
 async def test_a_slow_follower_is_told_from_where_to_go_on() -> None:
-    here = Setting(buffer_bytes=3)
+    here = Setting(buffer_bytes=3 + BATCH_BYTES)
     here.tell(b"1")
     batches = here.followers.follow(FIRST)
     await anext(batches)

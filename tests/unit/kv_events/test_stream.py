@@ -2,13 +2,13 @@
 
 import pytest
 
-from peercached.kv_events.stream import FromTheFuture, Stream
+from peercached.kv_events.stream import BATCH_BYTES, FromTheFuture, Stream
 
 PAYLOAD = bytes(10)
 
 
 def filled(batches: int, kept: int = 1000) -> Stream:
-    stream = Stream(100, buffer_bytes=kept * len(PAYLOAD))
+    stream = Stream(100, buffer_bytes=kept * (len(PAYLOAD) + BATCH_BYTES))
     for number in range(batches):
         stream.append(f"t{number}".encode(), PAYLOAD)
     return stream
@@ -60,3 +60,10 @@ def test_an_old_snapshot_is_made_anew() -> None:
     for _ in range(4):
         stream.append(b"later", PAYLOAD)
     assert stream.needs_snapshot(100)
+
+
+def test_empty_batches_take_room_in_the_buffer() -> None:
+    stream = Stream(0, buffer_bytes=1 << 20)
+    for _ in range(5000):
+        stream.append(b"kv@a@", b"")
+    assert stream.needs_snapshot(0) and not stream.needs_snapshot(4000)
