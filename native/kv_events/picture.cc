@@ -154,8 +154,14 @@ void Picture::named(const NamespaceOf& ns, std::span<const Digest> digests,
     Shard& shard = shard_of(digests[i]);
     std::lock_guard lock(shard.mutex);
     Page& page = shard.pages[digests[i]];
-    // A told page keeps its name, or its removal would name another one.
-    if (page.named && (page.told() || name.kind == kNoName)) continue;
+    if (page.named && name.kind == kNoName) continue;
+    if (page.named && page.told()) {
+      // It keeps a name that was given. Its digest was no such name.
+      if (page.name.kind != kNoName) continue;
+      shard.later_names[digests[i]] = {name, names.block_tokens, number, ns.epoch};
+      mark(shard, digests[i], page);
+      continue;
+    }
     page.name = name;
     page.block_tokens = names.block_tokens;
     page.ns = number;
@@ -189,12 +195,13 @@ void Picture::change(Shard& shard, SlotNumber slot, const RecordRow& row) {
   auto at = std::ranges::find(page.holdings, slot, &Holding::slot);
   if (at == page.holdings.end()) {
     if (gone && !buries) return;
-    page.holdings.push_back({0, slot, Tier::none, Tier::none});
+    page.holdings.push_back({.slot = slot});
     at = page.holdings.end() - 1;
   } else if (gone ? row.generation < at->generation : row.generation <= at->generation) {
     return;
   }
   at->generation = row.generation;
+  if ((row.flags & kRecordResident) != 0) at->nameless = false;  // it may have been set with a name
   at->tier = gone ? Tier::none : (row.flags & kRecordResident) != 0 ? Tier::pool : Tier::disk;
   mark(shard, row.digest, page);
 }
@@ -308,8 +315,12 @@ void Picture::sweep_all(Sweep& sweep) {
     writer_.cleared(topic(slot, ns));
     counts_.cleared.fetch_add(1, std::memory_order_relaxed);
   };
-  for (const SlotNumber slot : sweep.cleared)
+  std::vector<Digest> unasked;
+  for (const SlotNumber slot : sweep.cleared) {
     for (const auto& [ns, count] : slot_at_[slot]->told) clear(slot, ns);
+    const auto digests = std::exchange(slot_at_[slot]->to_ask, {});
+    unasked.insert(unasked.end(), digests.begin(), digests.end());
+  }
   for (size_t number = 1; number < slot_at_.size(); ++number) {
     const auto slot = static_cast<SlotNumber>(number);
     if (sweep.cleared.contains(slot)) continue;
@@ -347,11 +358,26 @@ void Picture::sweep_all(Sweep& sweep) {
       if (page != shard.pages.end()) drop_if_void(shard, page);
     }
   }
+  ask_others(unasked);
   if (sweep.dead.empty()) return;
   std::lock_guard lock(slots_mutex_);
   for (const SlotNumber slot : sweep.dead) {
     slots_[slot] = Slot{};
     std::erase_if(topics_, [&](const auto& topic) { return topic.first >> 32 == slot; });
+  }
+}
+
+void Picture::ask_others(std::span<const Digest> digests) {
+  for (const Digest& digest : digests) {
+    Shard& shard = shard_of(digest);
+    std::lock_guard lock(shard.mutex);
+    const auto at = shard.pages.find(digest);
+    if (at == shard.pages.end()) continue;
+    at->second.asking = false;
+    if (at->second.holdings.empty())
+      drop_if_void(shard, at);
+    else
+      mark(shard, digest, at->second);
   }
 }
 
@@ -376,6 +402,20 @@ void Picture::tell_stored(const Digest& digest, const Page& page, SlotNumber slo
   const bool local = slot_at_[slot]->holder == kSelfHolder;
   writer_.stored(topic(slot, page.ns), local, tier, page.block_tokens, name);
   counts_.stored.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Picture::rename(const Digest& digest, Page& page, const LaterName& later) {
+  if (page.named && page.name.kind != kNoName) return;
+  for (Holding& holding : page.holdings) {
+    if (holding.told == Tier::none) continue;
+    tell_removed(digest, page, holding);
+    set_told(page, holding, Tier::none);
+  }
+  page.name = later.name;
+  page.block_tokens = later.block_tokens;
+  page.ns = later.ns;
+  page.epoch = later.epoch;
+  page.named = true;
 }
 
 void Picture::tell(const Digest& digest, Page& page) {
@@ -405,21 +445,23 @@ void Picture::tell(const Digest& digest, Page& page) {
     tombs_.push_back(digest);
     return false;
   });
-  if (unnamed && !page.asking) ask_for(digest, page);
+  const bool by_digest = page.named && page.name.kind == kNoName;
+  if ((unnamed || by_digest) && !page.asking) ask_for(digest, page);
 }
 
 void Picture::ask_for(const Digest& digest, Page& page) {
-  page.asking = true;
-  unsigned others = 0;
   bool is_ours = false;
   for (const Holding& holding : page.holdings) {
     if (holding.slot >= slot_at_.size() || !slot_at_[holding.slot]->tellable) continue;
     Slot& slot = *slot_at_[holding.slot];
     is_ours |= slot.holder == kSelfHolder;
-    if (slot.holder == kSelfHolder || others++ != page.tries) continue;
+    if (slot.holder == kSelfHolder || holding.nameless) continue;
     slot.to_ask.push_back(digest);
+    page.asking = true;
     return;
   }
+  if (page.named) return;  // by its digest, until somebody gives a name
+  page.asking = true;
   own_unnamed_.push_back(digest);  // finds nothing if it is not ours
   if (!is_ours) counts_.unnamed.fetch_add(1, std::memory_order_relaxed);
 }
@@ -429,12 +471,14 @@ void Picture::identify_own() {
   if (digests.empty()) return;
   std::vector<NamespaceOf> found(digests.size());
   identify_(digests, found);
-  for (size_t i = 0; i < digests.size(); ++i) learn(digests[i], found[i], {}, 0, /*is_last=*/true);
+  for (size_t i = 0; i < digests.size(); ++i) learn(digests[i], found[i], {}, 0, kSelfHolder);
 }
 
 void Picture::learn(const Digest& digest, const NamespaceOf& ns, const PageName& name,
-                    uint16_t block_tokens, bool is_last) {
+                    uint16_t block_tokens, HolderIndex holder) {
   const NamespaceNumber number = number_of(ns);
+  const SlotNumber slot =
+      holder < kNodesMax ? slot_by_holder_[holder].load(std::memory_order_acquire) : SlotNumber{0};
   Shard& shard = shard_of(digest);
   std::lock_guard lock(shard.mutex);
   const auto at = shard.pages.find(digest);
@@ -446,15 +490,17 @@ void Picture::learn(const Digest& digest, const NamespaceOf& ns, const PageName&
       page.ns = number;
       page.epoch = ns.epoch;
     }
-    if (name.kind == kNoName && !is_last) {
-      page.tries = static_cast<uint8_t>(std::min(page.tries + 1, UINT8_MAX));
-    } else {
+    if (name.kind != kNoName || holder == kSelfHolder) {
       page.name = name;
       page.block_tokens = block_tokens;
       page.named = true;
       if (name.kind == kNoName) counts_.by_digest.fetch_add(1, std::memory_order_relaxed);
     }
+  } else if (page.name.kind == kNoName && name.kind != kNoName) {
+    shard.later_names[digest] = {name, block_tokens, number, ns.epoch};
   }
+  if (name.kind == kNoName)
+    for (Holding& holding : page.holdings) holding.nameless |= holding.slot == slot;
   if (page.holdings.empty())
     drop_if_void(shard, at);
   else
@@ -470,7 +516,9 @@ bool Picture::tell_dirty(Shard& shard, size_t bytes_max) {
       const Digest digest = shard.dirty.back();
       shard.dirty.pop_back();
       const auto page = shard.pages.find(digest);
+      const auto later = shard.later_names.extract(digest);
       if (page == shard.pages.end()) continue;
+      if (!later.empty()) rename(digest, page->second, later.mapped());
       tell(digest, page->second);
       drop_if_void(shard, page);
     }
@@ -584,23 +632,13 @@ void Picture::answered(HolderIndex holder, std::span<const Digest> asked,
   for (size_t i = 0; i < asked.size(); ++i) {
     const Learnt& one = learnt[i];
     learn(asked[i], one.ns == kNotNamed ? NamespaceOf{} : namespaces[one.ns], one.name,
-          one.block_tokens, /*is_last=*/false);
+          one.block_tokens, holder);
   }
   stop_asking(holder);
 }
 
 void Picture::unanswered(HolderIndex holder, std::span<const Digest> asked) {
-  for (const Digest& digest : asked) {
-    Shard& shard = shard_of(digest);
-    std::lock_guard lock(shard.mutex);
-    const auto at = shard.pages.find(digest);
-    if (at == shard.pages.end()) continue;
-    at->second.asking = false;
-    if (at->second.holdings.empty())
-      drop_if_void(shard, at);
-    else
-      mark(shard, digest, at->second);
-  }
+  ask_others(asked);
   stop_asking(holder);
 }
 
@@ -622,6 +660,11 @@ std::vector<std::byte> Picture::names_of(std::span<const Digest> digests) const 
     if (at != shard.pages.end() && at->second.named && at->second.ns != 0) {
       const Page& page = at->second;
       found[i] = {true, page.ns, page.epoch, page.block_tokens, page.name};
+      const auto later = shard.later_names.find(digests[i]);
+      if (later != shard.later_names.end() && later->second.ns != 0) {
+        const LaterName& one = later->second;
+        found[i] = {true, one.ns, one.epoch, one.block_tokens, one.name};
+      }
     } else {
       unnamed.push_back(digests[i]);
       places.push_back(i);

@@ -8,7 +8,8 @@
 //
 // A change only marks its page. So a page that changes often is told once per drain, and there is
 // no queue that could be full. A page waits untold until its name is known: a worker gave it at
-// `set`, the node that has it is asked, or that node has none either. Then its digest is the name.
+// `set`, the node that has it is asked, or that node has none either. Then its digest is the name,
+// until somebody gives one.
 //
 // A holder has a slot from its first record until its records are void. The slot of a holder that
 // comes back is a new one, so old and new pages never mix.
@@ -128,6 +129,14 @@ class Picture {
     SlotNumber slot = 0;
     Tier tier = Tier::none;
     Tier told = Tier::none;
+    bool nameless = false;  // it was asked, and did not know the page's name
+  };
+  // Of a page that was told by its digest. The next drain tells it by this name.
+  struct LaterName {
+    PageName name{};
+    uint16_t block_tokens = 0;
+    NamespaceNumber ns = 0;
+    uint64_t epoch = 0;
   };
   struct Page {
     PageName name{};
@@ -138,7 +147,6 @@ class Picture {
     bool asking = false;  // somebody looks for its name
     bool dirty = false;
     bool unheld = false;  // in Shard::unheld
-    uint8_t tries = 0;    // holders that did not know its name
     std::vector<Holding> holdings{};
 
     bool told() const {
@@ -152,6 +160,7 @@ class Picture {
     mutable std::mutex mutex;
     Pages pages;
     std::vector<Digest> dirty;
+    std::unordered_map<Digest, LaterName, DigestHash> later_names;  // of dirty pages
     std::deque<Digest> unheld;
   };
   // The tellers' half is used under tell_mutex_ only.
@@ -186,10 +195,12 @@ class Picture {
   void change(Shard& shard, SlotNumber slot, const RecordRow& row);
   void keep_unheld(Shard& shard, const Digest& digest, Page& page);
   void drop_if_void(Shard& shard, Pages::iterator at);
-  // `is_last`: nobody else can be asked.
+  // From this holder's answer. Ourselves: nobody else can be asked.
   void learn(const Digest& digest, const NamespaceOf& ns, const PageName& name,
-             uint16_t block_tokens, bool is_last);
+             uint16_t block_tokens, HolderIndex holder);
   void stop_asking(HolderIndex holder);
+  // A holder was not asked, or did not answer. The next drain asks whoever has the pages then.
+  void ask_others(std::span<const Digest> digests);
 
   // Require tell_mutex_.
   void look_at_slots(std::span<const LiveNode> live, TimePoint now, Clock::duration patience,
@@ -200,6 +211,7 @@ class Picture {
   void identify_own();
   // These require the page's shard's mutex as well.
   void tell(const Digest& digest, Page& page);
+  void rename(const Digest& digest, Page& page, const LaterName& later);
   void tell_removed(const Digest& digest, const Page& page, const Holding& holding);
   void tell_stored(const Digest& digest, const Page& page, SlotNumber slot, Tier tier);
   void set_told(Page& page, Holding& holding, Tier tier);

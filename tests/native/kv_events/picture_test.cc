@@ -196,6 +196,70 @@ TEST_F(PictureTest, APageThatNobodyKnowsIsToldByItsDigest) {
   EXPECT_EQ(picture.stats().by_digest, 1u);
 }
 
+TEST_F(PictureTest, AnotherHolderIsAskedIfTheFirstIsForgottenOrAwayBeforeItIsAsked) {
+  for (const bool forgotten : {true, false}) {
+    const uint64_t number = forgotten ? 1 : 2;
+    change(kOther, row(number, 5));
+    change(kThird, row(number, 5));
+    const std::vector<LiveNode> rest = {{kSelfHolder, "a"}, {kThird, "c"}};
+    EXPECT_EQ(drain(), Told{});  // queued for kOther
+    if (forgotten) picture.forget(kOther);
+    drain(rest);
+    now += kPatienceOfTest;
+    drain(rest);
+    const auto questions = picture.questions();
+    ASSERT_EQ(questions.size(), 1u);
+    EXPECT_EQ(questions[0].holder, kThird);
+    EXPECT_EQ(questions[0].digests, std::vector<Digest>{digest_at(number)});
+    Picture empty([](auto, auto) {});
+    picture.answered(kThird, questions[0].digests, empty.names_of(questions[0].digests));
+  }
+}
+
+TEST_F(PictureTest, AHolderIsAskedAlthoughOneThatKnewNothingHasGone) {
+  change(kOther, row(1, 5));
+  change(kThird, row(1, 5));
+  drain();
+  Picture empty([](auto, auto) {});
+  const auto questions = picture.questions();
+  picture.answered(kOther, questions[0].digests, empty.names_of(questions[0].digests));
+  picture.forget(kOther);
+  drain();
+  ASSERT_EQ(picture.questions().size(), 1u);
+  EXPECT_EQ(picture.stats().by_digest, 0u);
+}
+
+TEST_F(PictureTest, ANameThatIsGivenLaterReplacesTheDigest) {
+  here = {{digest_at(1), kNs}, {digest_at(2), kNs}};
+  change(kSelfHolder, row(1, 5));
+  change(kSelfHolder, row(2, 5));
+  drain();
+  EXPECT_EQ(picture.stats().stored, 2u) << "by digest";
+  // A worker sets the page again.
+  name(1);
+  EXPECT_EQ(drain(), Told{"+CPU a name1001"});
+  EXPECT_EQ(picture.stats().removed, 1u) << "the digest";
+  EXPECT_EQ(picture.stats().told, 2u);
+  // Another holder comes, and knows the name.
+  Picture knows([](auto, auto) {});
+  const Digest two = digest_at(2);
+  const std::string text = name_at(2);
+  const auto kind = static_cast<uint8_t>(text.size());
+  knows.named(kNs, {&two, 1}, {{&kind, 1}, std::as_bytes(std::span(text)), 16});
+  change(kOther, row(2, 5));
+  drain();
+  const auto questions = picture.questions();
+  ASSERT_EQ(questions.size(), 1u);
+  picture.answered(kOther, questions[0].digests, knows.names_of(questions[0].digests));
+  EXPECT_EQ(drain(), (Told{"+CPU a name1002", "+CPU b name1002"}));
+  EXPECT_EQ(picture.stats().removed, 3u);
+  EXPECT_EQ(picture.stats().told, 3u);
+  // A name that was given stays.
+  const std::string other = name_at(3);
+  picture.named(kNs, {&two, 1}, {{&kind, 1}, std::as_bytes(std::span(other)), 16});
+  EXPECT_EQ(drain(), Told{});
+}
+
 TEST_F(PictureTest, AnAnswerOfAnotherLengthIsRefused) {
   const std::vector<Digest> asked = {digest_at(1), digest_at(2)};
   Picture empty([](auto, auto) {});
