@@ -57,11 +57,15 @@ class Segments:
         """Of the segment that is in use for that file already, else of this one."""
 
 class Cancel:
-    """Ends a request of another thread whose answer may take long: it finds the daemon away."""
+    """Ends requests of other threads whose answers may take long: they find the daemon away. One
+    Cancel may be given to many requests, also of several clients."""
     def __init__(self) -> None: ...
     def cancel(self) -> None: ...
     @property
     def cancelled(self) -> bool: ...
+
+def part_of(cancel: Cancel) -> Cancel:
+    """A new one, which is cancelled, too, when `cancel` is."""
 
 class Session:
     def __init__(self, path: bytes, namespace_: bytes, name: bytes) -> None: ...

@@ -10,7 +10,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from peercache_client import spans
-from peercache_client._ipc import Cancel
+from peercache_client._ipc import Cancel, part_of
 from peercache_client.client import DEFAULT_STAGING_BYTES, DEFAULT_TIMEOUT_S, Client
 from peercache_client.not_copied import NotCopied
 from peercache_client.region import Region
@@ -30,7 +30,10 @@ def _on_a_thread(
         options: dict[str, Any] = dict(named)
         cancel = None
         if options.get("wait_s"):
-            cancel = options["cancel"] = options.get("cancel") or Cancel()
+            whole = options.get("cancel")
+            if whole is None or isinstance(whole, Cancel):
+                # One of its own: the other calls with the caller's Cancel go on.
+                cancel = options["cancel"] = part_of(whole) if whole else Cancel()
         started: Callable[..., T] = method
         return await self._run(partial(started, self._client, *arguments, **options), cancel)
 

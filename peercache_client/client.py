@@ -358,10 +358,12 @@ class Client(NotCopied):
         length: int | None = None,
         *,
         timeout_s: float | None = None,
+        give_up_s: float | None = None,
         traceparent: str | None = None,
     ) -> bytes | None:
         """The page's bytes. None for a miss, or if the page has another length. Without a `length`
-        the daemon is asked for it first."""
+        the daemon is asked for it first. `give_up_s`: see `batch_get`."""
+        give_up_at = _answer_by(give_up_s)
         if length is None:
             end = self._end(timeout_s)
             [length] = self.lengths([key], timeout_s=timeout_s)
@@ -370,13 +372,17 @@ class Client(NotCopied):
             timeout_s = end - time.monotonic()
             if timeout_s <= 0:
                 return None
+            if give_up_at is not None:
+                give_up_s = give_up_at - time.monotonic()
+                if give_up_s <= 0:
+                    return None
         if not 1 <= length <= wire.LENGTH_BYTES_MAX:
             raise ValueError(f"length is {length}: 1 to {wire.LENGTH_BYTES_MAX}")
         if not self._staging().takes(length):
             return None
         page = bytearray(length)
         [status] = self.batch_get_buffers(
-            [key], [page], timeout_s=timeout_s, traceparent=traceparent
+            [key], [page], timeout_s=timeout_s, give_up_s=give_up_s, traceparent=traceparent
         )
         return bytes(page) if status else None
 
@@ -406,7 +412,7 @@ class Client(NotCopied):
         default all, and answers as soon as they are. `timeout_s` is for the time beyond that. With
         `hold_s` it waits until the pages can be held. At most 32 calls of a client wait at once;
         others wait for their turn instead. `close` ends waits, and so does `cancel.cancel()` on
-        another thread: the pages are then missing.
+        another thread, for all calls with this `cancel`: the pages are then missing.
 
         `again`, with `wait_s`: the caller has just asked for these keys without waiting. The
         daemon's statistics count them once, and the pages that have come since as found.
@@ -437,7 +443,7 @@ class Client(NotCopied):
             reply = session.ask(Op.exists, flags, count, end, body, cancel=cancel)
             if reply is Status.error and flags & Flag.wait:  # from a daemon of an older version
                 flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
-                reply = session.ask(Op.exists, flags, count, end, body)
+                reply = session.ask(Op.exists, flags, count, end, body, cancel=cancel)
             if not isinstance(reply, Reply):
                 return present
             present += reply.value
@@ -485,7 +491,7 @@ class Client(NotCopied):
         arguments are those of `batch_exists`."""
         end, session = self._end(timeout_s), self._session()
         return forecast_loads(
-            session, keys, parent, end, hold_s, page_tokens, page_keys, every, judged or Judged()
+            session, keys, parent, end, hold_s, page_tokens, page_keys, every, judged
         )
 
     @timed(Op.exists)
@@ -809,10 +815,12 @@ class Client(NotCopied):
 
 
 def _answer_by(give_up_s: float | None) -> float | None:
-    return None if give_up_s is None else time.monotonic() + _checked_timeout(give_up_s)
+    if give_up_s is None:
+        return None
+    return time.monotonic() + _checked_timeout(give_up_s, "give_up_s")
 
 
-def _checked_timeout(timeout_s: float) -> float:
-    if not 0 < timeout_s <= 3600:
-        raise ValueError(f"timeout_s is {timeout_s}: above 0 and at most 3600 seconds")
-    return float(timeout_s)
+def _checked_timeout(time_s: float, name: str = "timeout_s") -> float:
+    if not 0 < time_s <= 3600:
+        raise ValueError(f"{name} is {time_s}: above 0 and at most 3600 seconds")
+    return float(time_s)

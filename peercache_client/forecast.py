@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from numbers import Integral, Real
+from typing import Any, NamedTuple
 
 from peercache_client import wire
 from peercache_client.batch import KeyFrame, exists_request, key_frames
@@ -13,7 +15,8 @@ from peercache_client.session import Reply, Session
 from peercache_client.status import Status
 from peercache_client.wire import Flag, Key, Op
 
-_US_MAX = (1 << 63) - 1
+_PAGES_MAX = (1 << 32) - 1
+_S_MAX = 1e12
 
 
 class Judged(NamedTuple):
@@ -33,8 +36,17 @@ class Judged(NamedTuple):
         )
 
     def packed(self) -> bytes:
-        pages = (min(each, (1 << 32) - 1) for each in self[:2])
-        times = (min(int(1e6 * each), _US_MAX) for each in self[2:])
+        """TypeError, ValueError."""
+        values: dict[str, Any] = self._asdict()
+        for name, value in values.items():
+            kind: type = Real if name.endswith("_s") else Integral
+            if not isinstance(value, kind):
+                wanted = "a number of seconds" if kind is Real else "a whole number"
+                raise TypeError(f"judged.{name} is {value!r:.80}: give {wanted}")
+            if not 0 <= value < math.inf:
+                raise ValueError(f"judged.{name} is {value!r:.80}: give 0 or more")
+        pages = (min(each, _PAGES_MAX) for each in self[:2])
+        times = (int(1e6 * min(each, _S_MAX)) for each in self[2:])
         return wire.FORECAST_NEWS.pack(*pages, *times)
 
 
@@ -56,19 +68,22 @@ def forecast_loads(
     page_tokens: int,
     page_keys: int,
     every: bool,
-    judged: Judged,
+    judged: Judged | None,
 ) -> Forecast:
     """See Client.forecast."""
+    if not isinstance(judged, Judged | None):
+        raise TypeError(f"judged is {judged!r:.80}: give a peercache_client.forecast.Judged")
+    news = (judged or Judged()).packed()
     present: list[bool] = []
     p50_s, p90_s = array("d"), array("d")
     for frame in key_frames(keys, parent):
         flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
         flags |= Flag.bitmap if every else 0
-        asked = (*body, judged.packed())
+        asked = (*body, news)
         reply = session.ask(Op.exists, flags | Flag.forecast, frame.keys, end, asked)
         if reply is Status.error:  # from a daemon of an older version
             reply = session.ask(Op.exists, flags, frame.keys, end, body)
-        judged = Judged()
+        news = Judged().packed()
         there, columns = _parts(reply, frame, every)
         present += there
         times = array("I", columns)

@@ -306,10 +306,6 @@ void Connection::take_hello(const std::string& answer) {
   std::memcpy(&features_, answer.data() + at, sizeof(features_));
 }
 
-void Connection::hang_up() {
-  if (const int fd = socket_.get(); fd >= 0) ::shutdown(fd, SHUT_RDWR);
-}
-
 void Connection::give_up() {
   // A forked child shares the gate with its parent. The parent's request goes on.
   if (pid_ != ::getpid()) return;

@@ -79,8 +79,6 @@ class Connection {
   // Whether another socket is at the path now than the one it connected to.
   bool has_moved(const std::string& path) const { return place_of(path) != place_; }
 
-  // Ends the stream from another call: the one that waits for its reply finds the connection lost.
-  void hang_up();
   // To be called after anything but a reply or a refusal. Sets the fence: the daemon stores nothing
   // of a SET in progress, and a GET writes at most the piece that it is writing. When silent()
   // returns true, that piece is written, too.

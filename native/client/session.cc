@@ -64,6 +64,34 @@ const char* unknown_to(const Connection& connection, const Request& request) {
   return nullptr;
 }
 
+// How long a wait may go on after its request is over.
+constexpr auto kLooksEvery = 20ms;
+
+// A wait throws this when its request is over.
+struct Over {};
+
+// The waits of a request that may be over at any time. So every step of it ends in the same way.
+template <class IsOver>
+class WaitsUntilOver : public Waits {
+ public:
+  WaitsUntilOver(Waits& waits, IsOver is_over) : waits_(waits), is_over_(is_over) {}
+
+  bool ready(int fd, short events, TimePoint until) override {
+    while (true) {
+      if (is_over_()) throw Over();
+      const TimePoint look = std::min(until, Clock::now() + kLooksEvery);
+      if (waits_.ready(fd, events, look)) return true;
+      if (look == until) return false;
+    }
+  }
+  void landed(uint32_t count) override { waits_.landed(count); }
+  void pause(microseconds time) override { waits_.pause(time); }
+
+ private:
+  Waits& waits_;
+  const IsOver is_over_;
+};
+
 // Work for the end of a scope, also when it ends with an exception.
 template <class Work>
 struct Finally {
@@ -269,27 +297,32 @@ Answer Session::ask(const Request& request, Waits& waits) {
     const auto self = std::find(askers_.begin(), askers_.end(), std::this_thread::get_id());
     if (self != askers_.end()) askers_.erase(self);
   }};
-  const auto cancelled = [&request] { return request.cancel && request.cancel->cancelled(); };
+  const auto over = [&] { return is_over(request.cancel.get()); };
+  WaitsUntilOver until_over(waits, over);
+  Waits& its_waits = request.cancel ? until_over : waits;
   for (int attempt = 1;; ++attempt) {
-    if (cancelled()) return {.outcome = Outcome::lost};
+    if (over()) return {.outcome = Outcome::lost};
     Lease lease;
-    const Taken taken = take(lease, request.end, waits);
-    if (taken != Taken::connection) {
-      return {.outcome = taken == Taken::late ? Outcome::late : Outcome::lost};
-    }
     try {
-      Answer answer = exchange(lease, request, waits);
+      const Taken taken = take(lease, request.end, its_waits);
+      if (taken != Taken::connection) {
+        return {.outcome = taken == Taken::late ? Outcome::late : Outcome::lost};
+      }
+      Answer answer = exchange(lease, request, its_waits);
+      if (answer.outcome == Outcome::late || answer.outcome == Outcome::lost) {
+        give_up_unless_idle(lease, request, request.silence, waits);
+      }
       // Perhaps the daemon has restarted since the last call. Every request can be repeated, unless
       // the program uses the memory already.
-      if (answer.outcome != Outcome::lost || attempt == 2 || lease.connection->told_of_stages() ||
-          cancelled())
+      if (answer.outcome != Outcome::lost || attempt == 2 || lease.connection->told_of_stages())
         return answer;
+    } catch (const Over&) {
+      give_up_unless_idle(lease, request, request.silence, waits);
+      return {.outcome = Outcome::lost};
     } catch (...) {
       // Interrupted: the next call would read this reply, and the daemon may still be writing. The
       // exception does not wait without limit.
-      if (!lease.connection->idle() && !lease.connection->given_up()) {
-        give_up(lease, request, request.silence.value_or(kUninterrupted), waits);
-      }
+      give_up_unless_idle(lease, request, request.silence.value_or(kUninterrupted), waits);
       throw;
     }
   }
@@ -327,38 +360,22 @@ Answer Session::exchange(Lease& lease, const Request& request, Waits& waits) {
       frame.flags |= ipc::kFlagSpan;
       frame.body.push_back(request.caller);
     }
-    answer = ask_or_wait(lease, frame, request, waits);
+    answer = lease.connection->ask(frame, request.end, waits);
     if (answer.outcome != Outcome::reply) break;
     if (!forget_unknown_ids(*lease.attachment, request, ids, answer.body)) break;
   }
   if (answer.outcome == Outcome::reply || answer.outcome == Outcome::refused) return answer;
-  if (request.cancel && request.cancel->cancelled()) {
-    // Only this connection has ended.
-  } else if (answer.outcome == Outcome::lost) {
+  if (answer.outcome == Outcome::lost) {
     lease.attachment->open -= static_cast<unsigned>(lease.attachment->idle.size());
     lease.attachment->idle.clear();
   } else if (lease.attachment == attachment_) {
     lose(kNoAnswer, 0us);  // from now on no other call waits for it, until a probe is answered
   }
-  give_up(lease, request, request.silence, waits);
   return {.outcome = answer.outcome};
 }
 
-Answer Session::ask_or_wait(Lease& lease, const Frame& frame, const Request& request,
-                            Waits& waits) {
-  if (!request.cancel) return lease.connection->ask(frame, request.end, waits);
-  request.cancel->connection_ = lease.connection;
-  waiting_.push_back(request.cancel);
-  const Finally ended{[&] {
-    request.cancel->connection_.reset();
-    waiting_.erase(std::ranges::find(waiting_, request.cancel));
-  }};
-  return lease.connection->ask(frame, request.end, waits);
-}
-
 std::unique_ptr<Slot> Session::place_to_wait(TimePoint end, const Cancel* cancel, Waits& waits) {
-  return Slot::take(places_, end, waits,
-                    [&] { return closed_ || (cancel != nullptr && cancel->cancelled()); });
+  return Slot::take(places_, end, waits, [&] { return closed_ || is_over(cancel); });
 }
 
 std::vector<uint32_t> Session::ids_of_pages(const Attachment& attachment, const Request& request) {
@@ -397,9 +414,10 @@ bool Session::forget_unknown_ids(Attachment& attachment, const Request& request,
   return forgotten;
 }
 
-void Session::give_up(Lease& lease, const Request& request, std::optional<microseconds> silence,
-                      Waits& waits) {
+void Session::give_up_unless_idle(const Lease& lease, const Request& request,
+                                  std::optional<microseconds> silence, Waits& waits) {
   const std::shared_ptr<Connection> connection = lease.connection;
+  if (!connection || connection->idle() || connection->given_up()) return;
   connection->give_up();
   // A set of the host's memory may go on: the daemon keeps nothing of it. Memory of a device may be
   // freed, so that copies there must end first.
@@ -562,7 +580,6 @@ void Session::stop() {
   probe_.reset();
   if (attachment_) attachment_->idle.clear();
   attachment_.reset();
-  for (const auto& cancel : waiting_) cancel->cancel();
 }
 
 void Session::close(Waits& waits) {

@@ -26,20 +26,20 @@
 
 namespace peercached::client {
 
-// Ends a request from another call: one that waits for pages, so that its answer may take long.
+// Ends requests from another call: those that wait for pages, so that their answers may take long.
 class Cancel {
  public:
-  // The request ends as if the daemon were away. A later one with this Cancel does so at once.
-  void cancel() {
-    cancelled_ = true;
-    if (const auto connection = connection_.lock()) connection->hang_up();
-  }
-  bool cancelled() const { return cancelled_; }
+  Cancel() = default;
+  // Cancelled, too, when `whole` is.
+  explicit Cancel(std::shared_ptr<const Cancel> whole) : whole_(std::move(whole)) {}
+
+  // All requests with this Cancel end as if the daemon were away, and later ones, too.
+  void cancel() { cancelled_ = true; }
+  bool cancelled() const { return cancelled_ || (whole_ && whole_->cancelled()); }
 
  private:
-  friend class Session;
   bool cancelled_ = false;
-  std::weak_ptr<Connection> connection_;
+  const std::shared_ptr<const Cancel> whole_;
 };
 
 struct Request {
@@ -81,7 +81,7 @@ class Session {
   // A place among the calls that wait for pages: they have half of the connections, so that others
   // go on. Null: none was free in time, or the wait is over.
   std::unique_ptr<Slot> place_to_wait(TimePoint end, const Cancel* cancel, Waits& waits);
-  // Later calls find the daemon away, and waits for pages end.
+  // Later calls find the daemon away, and requests with a Cancel end.
   void stop();
   // As stop(). Waits for the requests of other threads, until their
   // deadlines. It does not wait if this thread itself is inside a request (in a signal handler).
@@ -133,8 +133,8 @@ class Session {
   void set_open_max(Attachment& attachment, unsigned open_max);
   bool probe(TimePoint end, Waits& waits);
   void lose(const std::string& why, std::chrono::microseconds probe_after);
+  // The caller gives up the connection if it is not idle at the end.
   Answer exchange(Lease& lease, const Request& request, Waits& waits);
-  Answer ask_or_wait(Lease& lease, const Frame& frame, const Request& request, Waits& waits);
   Answer ask_for_id(Lease& lease, int file, const Registration& what, TimePoint end, Waits& waits);
   Outcome register_all(Lease& lease, const Request& request, Waits& waits);
   Outcome register_one(Lease& lease, const std::shared_ptr<Segment>& segment, TimePoint end,
@@ -145,9 +145,13 @@ class Session {
   static bool forget_unknown_ids(Attachment& attachment, const Request& request,
                                  const std::vector<uint32_t>& ids, const std::string& statuses);
   Outcome sweep_with(Lease& lease, TimePoint end, Waits& waits);
+  // Whether nobody wants the answer of a request with this Cancel any more.
+  bool is_over(const Cancel* cancel) const {
+    return cancel != nullptr && (closed_ || cancel->cancelled());
+  }
   // `silence`: the longest wait for the daemon's writes to end; nothing: without limit.
-  void give_up(Lease& lease, const Request& request,
-               std::optional<std::chrono::microseconds> silence, Waits& waits);
+  void give_up_unless_idle(const Lease& lease, const Request& request,
+                           std::optional<std::chrono::microseconds> silence, Waits& waits);
   void note(bool loud, std::string text);
   bool in_this_process() const { return pid_ == ::getpid(); }
 
@@ -156,7 +160,6 @@ class Session {
   bool closed_ = false;
   std::shared_ptr<Attachment> attachment_;  // null if not attached
   std::vector<std::thread::id> askers_;
-  std::vector<std::shared_ptr<Cancel>> waiting_;  // requests that wait for pages
   const std::shared_ptr<Slots> places_ = std::make_shared<Slots>(kConnectionsMax / 2);
 
   bool away_ = false;

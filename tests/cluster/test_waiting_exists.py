@@ -200,20 +200,70 @@ def test_close_and_cancel_end_waits(nodes: Cluster) -> None:
 def test_waits_of_an_async_client_are_cancelled_and_block_no_other_call(nodes: Cluster) -> None:
     async def main() -> None:
         client = AsyncClient(nodes[1].socket_path, "waiting", timeout_s=20, threads=2)
+        cancel = Cancel()
         waits = [
-            asyncio.create_task(client.batch_exists([b"never"], wait_s=LONG_S)) for _ in range(6)
+            asyncio.create_task(client.batch_exists([b"never"], wait_s=LONG_S, cancel=cancel))
+            for _ in range(6)
         ]
         await asyncio.sleep(0)
         assert await client.ping()
         waits[0].cancel()
         with pytest.raises(asyncio.CancelledError):
             await waits[0]
-        await client.close()
+        assert not cancel.cancelled, "it is of the other calls, too"
+        assert not any(wait.done() for wait in waits[1:])
+        with pytest.raises(TypeError, match="cancel is 1: give a"):
+            await client.batch_exists([b"never"], wait_s=LONG_S, cancel=1)  # type: ignore[arg-type]
+        cancel.cancel()
         assert await asyncio.gather(*waits[1:]) == [0] * 5
+        waits = [asyncio.create_task(client.batch_exists([b"never"], wait_s=LONG_S))]
+        await asyncio.sleep(0)
+        await client.close()
+        assert await waits[0] == 0
 
     began = time.monotonic()
     asyncio.run(main())
     assert time.monotonic() - began < LONG_S / 2
+
+
+def test_many_coroutines_that_wait_are_cancelled_together(nodes: Cluster) -> None:
+    """As one ends, its thread begins the next, which may be cancelled while it connects."""
+
+    async def main() -> None:
+        for _ in range(5):
+            async with AsyncClient(nodes[1].socket_path, "waiting", timeout_s=20) as client:
+                waits = [
+                    asyncio.create_task(client.batch_exists([b"never"], wait_s=LONG_S))
+                    for _ in range(16)
+                ]
+                await asyncio.to_thread(
+                    eventually, lambda: nodes[1].status()["ipc"]["connections"] >= client._threads
+                )
+                for wait in waits:
+                    wait.cancel()
+                ended = await asyncio.gather(*waits, return_exceptions=True)
+                assert {type(each) for each in ended} == {asyncio.CancelledError}
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < LONG_S / 2
+
+
+def test_one_cancel_ends_all_its_calls(nodes: Cluster) -> None:
+    """More than may wait at once."""
+    cancel = Cancel()
+    with client_of(nodes[1]) as decode:
+        answers = [
+            asked(lambda: decode.batch_exists([b"never"], wait_s=LONG_S, cancel=cancel))
+            for _ in range(40)
+        ]
+        eventually(lambda: nodes[1].status()["ipc"]["connections"] >= 32)
+        assert not any(answer.done() for answer in answers)
+        began = time.monotonic()
+        cancel.cancel()
+        assert [answer.result(LONG_S / 2) for answer in answers] == [0] * len(answers)
+        assert decode.batch_exists([b"never"], wait_s=LONG_S, cancel=cancel) == 0
+        assert time.monotonic() - began < LONG_S / 2
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["its own node", "another node"])

@@ -220,6 +220,11 @@ NB_MODULE(_ipc, module) {
       .def(nb::init<>())
       .def("cancel", &Cancel::cancel)
       .def_prop_ro("cancelled", &Cancel::cancelled);
+  // No constructor: a long chain of them would need a deep stack.
+  module.def(
+      "part_of",
+      [](const std::shared_ptr<Cancel>& whole) { return std::make_shared<Cancel>(whole); },
+      nb::arg("cancel"));
 
   nb::class_<Session>(module, "Session")
       .def(

@@ -225,5 +225,30 @@ TEST_F(SessionTest, CancelEndsACallAndLeavesTheOtherConnections) {
   EXPECT_EQ(session_->last_error(), "") << "the daemon was never away";
 }
 
+TEST_F(SessionTest, CancelEndsAllItsCallsAtEveryStep) {
+  handler.shut_door();
+  // A new session waits for HELLO, REGISTER and the page. A second call runs in the first wait.
+  for (const int step : {0, 1, 2, 3, 4}) {
+    session_ = std::make_unique<Session>(config.socket_path, "test", "a test");
+    const auto cancel = std::make_shared<Cancel>();
+    int calls = 0;
+    waits_.interrupt = [&] {
+      const int call = calls++;
+      if (call == 0) {
+        EXPECT_EQ(move(ipc::Op::get, 2 * kPage, 10s, 1s, cancel).outcome, Outcome::lost);
+        calls = 100;
+      }
+      if (call == 1 + step) cancel->cancel();
+    };
+    const TimePoint began = Clock::now();
+    EXPECT_EQ(move(ipc::Op::get, kPage, 10s, 1s, cancel).outcome, Outcome::lost);
+    EXPECT_LT(Clock::now() - began, 5s) << "cancelled in wait " << step;
+    waits_.interrupt = nullptr;
+    EXPECT_EQ(ask(ipc::Op::ping).outcome, Outcome::reply);
+    EXPECT_EQ(session_->last_error(), "") << "the daemon was never away";
+  }
+  handler.open_door();
+}
+
 }  // namespace
 }  // namespace peercached::client

@@ -1,13 +1,16 @@
 """Wrong arguments raise an error that names the value, even without a daemon."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from harness.ipc_stand_in import IpcStandIn
+from harness.ipc_stand_in import EXISTS, IpcStandIn
 
 from peercache_client import Client, Region
+from peercache_client.forecast import Judged
 
 
 @pytest.fixture
@@ -39,6 +42,15 @@ Call = Callable[[Client, Region], Any]
         (lambda c, r: c.batch_exists(["a"], parent="p" * 5000), "parent has 5000 bytes"),
         (lambda c, r: c.batch_exists(["a"], timeout_s=0), "timeout_s is 0"),
         (lambda c, r: c.batch_exists(["a"], timeout_s=-3), "timeout_s is -3"),
+        (lambda c, r: c.batch_get(["a"], r, [0], 1, give_up_s=math.nan), "give_up_s is nan"),
+        (lambda c, r: c.batch_get_buffers(["a"], [bytearray(1)], give_up_s=0), "give_up_s is 0"),
+        (lambda c, r: c.get("a", 1, give_up_s=-1), "give_up_s is -1"),
+        (lambda c, r: c.get("a", give_up_s=math.inf), "give_up_s is inf"),
+        (lambda c, r: c.forecast(["a"], judged=Judged(-1)), "judged.cut_pages is -1"),
+        (lambda c, r: c.forecast([], judged=Judged(0, -2)), "judged.given_up_pages is -2"),
+        (lambda c, r: c.forecast(["a"], judged=Judged(cut_s=-0.5)), "judged.cut_s is -0.5"),
+        (lambda c, r: c.forecast(["a"], judged=Judged(cut_s=math.nan)), "judged.cut_s is nan"),
+        (lambda c, r: c.forecast(["a"], judged=Judged(computed_s=math.inf)), "_s is inf"),
         (lambda c, r: c.get("a", 0), "length is 0"),
         (lambda c, r: c.set("a", b""), "has 0 bytes"),
         (lambda c, r: c.batch_set_buffers(["a"], []), "1 keys and 0 buffers"),
@@ -66,6 +78,11 @@ def test_a_wrong_value_is_named(client: Client, region: Region, call: Call, ment
         lambda c, r: c.batch_set(["a"], r, ["0"], 1),
         lambda c, r: c.batch_set(["a"], r, [0.5], 1),
         lambda c, r: c.batch_set(["a"], r, [0], 1, parent=7),
+        lambda c, r: c.batch_get(["a"], r, [0], 1, give_up_s="1"),
+        lambda c, r: c.forecast(["a"], judged=5),
+        lambda c, r: c.forecast(["a"], judged=(1, 2, 3.0, 4.0)),
+        lambda c, r: c.forecast(["a"], judged=Judged(1.5)),  # type: ignore[arg-type]
+        lambda c, r: c.forecast(["a"], judged=Judged(cut_s="1")),  # type: ignore[arg-type]
         lambda c, r: c.batch_set(["a"], None, [0], 1),
         lambda c, r: c.batch_set(["a"], ["region"], [0], 1),
         lambda c, r: c.set("a", "text"),
@@ -76,6 +93,13 @@ def test_a_wrong_value_is_named(client: Client, region: Region, call: Call, ment
 def test_a_wrong_type_raises_type_error(client: Client, region: Region, call: Call) -> None:
     with pytest.raises(TypeError):
         call(client, region)
+
+
+def test_judgements_of_any_size_are_sent(daemon: IpcStandIn) -> None:
+    with Client(daemon.path, "space") as client:
+        for judged in (Judged(10**30, 10**30, 1e300, 10**400), Judged(*np.arange(4))):
+            assert client.forecast(["a"], judged=judged).present == [False]
+    assert len(daemon.asked(EXISTS)) == 2
 
 
 def test_a_closed_region_is_refused(client: Client, region: Region) -> None:

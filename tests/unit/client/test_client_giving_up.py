@@ -336,3 +336,20 @@ def test_buffers_go_on_through_a_new_region_after_a_stuck_write(
     daemon.go_on.set()
     eventually(client.ping)
     assert client.get("k", 4) == b"page"
+
+
+def test_every_get_tells_the_daemon_when_it_gives_up(daemon: IpcStandIn) -> None:
+    with Client(daemon.path, "s", timeout_s=seconds(10), staging_bytes=4096) as client:
+        region = client.alloc(4096)
+        assert all(client.batch_set(["a", "b"], region, [0, 4], 4))
+        assert all(client.batch_get(["a", "b"], region, [8, 12], 4, give_up_s=0.5))
+        places = [region.view[8:12], region.view[12:16]]
+        assert all(client.batch_get_buffers(["a", "b"], places, give_up_s=0.5))
+        assert all(
+            client.batch_get_buffers(["a", "b"], [bytearray(4), bytearray(4)], give_up_s=0.5)
+        )
+        assert client.get("a", 4, give_up_s=0.5) == bytes(4)
+        assert client.get("a", give_up_s=0.5) == bytes(4)
+        assert [get.deadline_ms <= 500 for get in daemon.asked(ipc.GET)] == [True] * 5
+        assert client.get("a") == bytes(4)
+        assert daemon.asked(ipc.GET)[-1].deadline_ms > 500
