@@ -39,9 +39,10 @@ class Judged(NamedTuple):
         """TypeError, ValueError."""
         values: dict[str, Any] = self._asdict()
         for name, value in values.items():
-            kind: type = Real if name.endswith("_s") else Integral
-            if not isinstance(value, kind):
-                wanted = "a number of seconds" if kind is Real else "a whole number"
+            of_time = name.endswith("_s")
+            is_right = isinstance(value, Real if of_time else Integral)
+            if not is_right:
+                wanted = "a number of seconds" if of_time else "a whole number"
                 raise TypeError(f"judged.{name} is {value!r:.80}: give {wanted}")
             if not 0 <= value < math.inf:
                 raise ValueError(f"judged.{name} is {value!r:.80}: give 0 or more")

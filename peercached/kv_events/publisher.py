@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from peercached.admin.status import KvEvents as Shown
 from peercached.component import Component, Stats
 from peercached.config import Config
 from peercached.config.cluster_secret import ClusterSecret
@@ -139,7 +140,7 @@ class KvEvents(Component):
     def sections(self, stats: Stats) -> dict[str, Any]:
         del stats
         if self._sockets is None or self._followers is None:
-            return {}
+            return {"kv_events": Shown().model_dump()}
         told = self._engine.kv_stats()
         counters = self._sockets.counters
         return {

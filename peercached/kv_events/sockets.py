@@ -262,7 +262,7 @@ class EventSockets:
 
     def _subscribed(self) -> list[int]:
         """The connections that have subscribed, once for each time."""
-        connections = []
+        connections: list[int] = []
         while len(connections) < SUBSCRIPTIONS_MAX and self._pub.socket.poll(0):
             message = self._pub.socket.recv(copy=False)
             if message.buffer[:1] == b"\x01":

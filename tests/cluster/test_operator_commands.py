@@ -75,12 +75,14 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         "secret": ("new", str(tmp_path / "secret")),
         "support-bundle": ("-o", str(tmp_path / "bundle.tar.gz")),
         "pin": ("k", "--for", "1m", *test), "pages": ("--pinned",), "unpin": ("k", *test),
+        "hints": (), "router-token": (str(tmp_path / "secret"),),
         "evict": ("k", *test), "move": ("k", "--to", nodes[0].node_id, *test),
         "drain": ("--stay", "--seconds", "5"), "undrain": (),
         "remove": (KEY, *test), "clear": (*test, "--yes"),
     }  # fmt: skip
-    # `forget` needs a dead node (test_removals_hold.py), and `events` has a document per line.
-    assert set(commands) | {"forget", "events"} == set(main.table)
+    # `forget` needs a dead node (test_removals_hold.py), `kv-events` a port (test_kv_events.py), and
+    # `events` has a document per line.
+    assert set(commands) | {"forget", "kv-events", "events"} == set(main.table)
     # These check this host, which may lack RDMA.
     judging = {"devices": {0, 4, 5}, "doctor": {0, 1, 2}, "move": {exits.ABSENT}}  # evicted before
     for name, arguments in commands.items():
