@@ -80,7 +80,7 @@ def test_every_command_has_an_answer_for_scripts(nodes: Cluster, tmp_path: Path)
         "drain": ("--stay", "--seconds", "5"), "undrain": (),
         "remove": (KEY, *test), "clear": (*test, "--yes"),
     }  # fmt: skip
-    # `forget` needs a dead node (test_removals_hold.py), `kv-events` a port (test_kv_events.py), and
+    # `forget` needs a dead node (test_removals_hold.py), `kv-events` a port (test_kv_events.py).
     # `events` has a document per line.
     assert set(commands) | {"forget", "kv-events", "events"} == set(main.table)
     # These check this host, which may lack RDMA.
