@@ -101,23 +101,23 @@ class KvEvents(Part):
     """Events of pages for routers; counters since the start of the daemon."""
 
     host: str = ""
-    port: int = 0  # 0: none are told. Requests for missed events go to the next port
-    auth: str = ""  # "curve" or "none"
-    public_key: str = ""  # of the ports, for CURVE; empty without
-    of: str = ""  # "all" or "own": whose pages are told
-    pages: int = 0  # known here, also those that are not told
-    told: int = 0  # pages of nodes that subscribers know of
-    subscribers: int = 0  # connections
-    next_number: Hex64 = ""  # of a batch
+    port: int = 0  # 0: this node tells no events. Replays are at the next port
+    auth: str = ""  # "curve" (ZMQ's CURVE keys) or "none"
+    public_key: str = ""  # the server key of both ports; empty without CURVE
+    of: str = ""  # "all": pages of all nodes; "own": only of this node
+    pages: int = 0  # in the picture, told or not
+    told: int = 0  # pages that subscribers know; a page counts at each node
+    subscribers: int = 0  # connections that have subscribed
+    next_number: Hex64 = ""  # the number of the next batch
     batches: int = 0
     bytes: int = 0
     events: int = 0  # one for each hash
     stored: int = 0
     removed: int = 0
-    cleared: int = 0  # all pages of a node and a namespace
-    by_digest: int = 0  # pages without a name, which are told by their digest
-    names_asked: int = 0  # pages whose names other nodes were asked for
-    unnamed: int = 0  # of these, nobody knew the name
+    cleared: int = 0  # AllBlocksCleared: a node lost all pages of a namespace
+    by_digest: int = 0  # pages told by their digest, because nobody gave a hash
+    names_asked: int = 0  # pages for which other nodes were asked
+    unnamed: int = 0  # of these, no node knew the hash
     replays: int = 0
     snapshots: int = 0
     replays_refused: int = 0
@@ -125,7 +125,7 @@ class KvEvents(Part):
     followers: int = 0  # calls of Router.Events (gRPC) now
     followers_too_slow: int = 0  # of these, ended because events were gone before they were read
     handshakes_refused: int = 0  # without a key of the cluster, mostly
-    subscribers_ended: int = 0  # they subscribed too often
+    subscribers_ended: int = 0  # connections ended for too many subscriptions
     shut_crowd: int = 0  # times that a port had too many connections
 
 

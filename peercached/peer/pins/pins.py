@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 SECONDS_MAX = 3600
 # Pages that a holder is asked for at a time.
 DIGESTS_MAX = 4096
-# What is brought here at a time, as in a hand-over (native/engine/handover/handover.h).
+# The most that a node brings here at a time, as in a hand-over (engine/handover/handover.h).
 PART_PAGES = 256
 PART_BYTES = 8 << 20
 # How often pages are looked for that their holder turned out not to have, and the pause in between.
