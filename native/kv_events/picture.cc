@@ -1,4 +1,4 @@
-// What happens: records, names of workers, clears. See picture.h.
+// Changes of pages: records, names that workers give, clears. See picture.h.
 #include "kv_events/picture.h"
 
 #include <algorithm>
