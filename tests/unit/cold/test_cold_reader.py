@@ -78,8 +78,9 @@ async def test_node_that_may_not_reads_nothing_and_lands_nothing(tmp_path: Path)
     await asyncio.sleep(0)
     node.why_not = "it may have missed removals"  # on the way
     await fetching
+    before = sum(node.requests.requests.values())
     await node.reader.fetch(digest(1), 10.0)
-    assert not node.landed
+    assert not node.landed and sum(node.requests.requests.values()) == before
 
 
 async def test_vanished_object_leaves_the_index(tmp_path: Path) -> None:
