@@ -5,28 +5,18 @@ from typing import Any
 import pages
 import pytest
 from controller_node import Shape
+from harness.slow_forecasts import forecast_slowly
 from harness.waiting import eventually
 
-from peercache_client import Client
-from peercache_client.forecast import Forecast
 from peercache_client.sglang.linker_settings import LinkerSettings
 
 SHAPE = Shape()
 PAGES = 8
-SLOW_S = 10.0  # forecast for each key
 
 
 @pytest.fixture
 def slow_forecasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon's answers, with other times: no load here takes so long."""
-    plain = Client.forecast
-
-    def slow(self: Client, keys: Any, **options: Any) -> Forecast:
-        found = plain(self, keys, **options)
-        times = [SLOW_S * (i + 1) for i in range(len(keys))]
-        return Forecast(found.present, times, times)
-
-    monkeypatch.setattr(Client, "forecast", slow)
+    forecast_slowly(monkeypatch)
 
 
 @pytest.mark.parametrize("hybrid", [False, True])

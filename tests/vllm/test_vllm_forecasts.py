@@ -3,28 +3,18 @@
 from typing import Any
 
 import pytest
+from harness.slow_forecasts import SLOW_S, forecast_slowly
 from harness.waiting import eventually
 from offload_node import OffloadNode, eventually_found, keys_of
 
-from peercache_client import Client
-from peercache_client.forecast import Forecast
 from peercache_client.vllm.settings import Settings
 
 CHUNKS = 8
-SLOW_S = 10.0  # forecast for each chunk
 
 
 @pytest.fixture
 def slow_forecasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon's answers, with other times: no load here takes so long."""
-    plain = Client.forecast
-
-    def slow(self: Client, keys: Any, **options: Any) -> Forecast:
-        found = plain(self, keys, **options)
-        times = [SLOW_S * (i + 1) for i in range(len(keys))]
-        return Forecast(found.present, times, times)
-
-    monkeypatch.setattr(Client, "forecast", slow)
+    forecast_slowly(monkeypatch)
 
 
 def stored(make_node: Any, nodes: Any) -> Any:
