@@ -59,6 +59,13 @@ class Forecast(NamedTuple):
     p50_s: list[float]
     p90_s: list[float]
 
+    def joined(self, ends: Sequence[int]) -> Forecast:
+        """Of groups of keys, each present if one of its keys is. `ends`: of the groups."""
+        begins = [0, *ends][:-1]
+        present = [any(self.present[a:b]) for a, b in zip(begins, ends, strict=True)]
+        times = ([each[b - 1] for b in ends] if each else [] for each in self[1:])
+        return Forecast(present, *times)
+
 
 def forecast_loads(
     session: Session,

@@ -35,6 +35,8 @@ _LATE_SHARE: Final = 0.25
 _GIVE_UP_UNMEASURED_S: Final = 1.0
 # Shorter loads are not judged: nobody notices, and the measures are no more exact.
 _NEGLIGIBLE_S: Final = 0.02
+# A call must have some time.
+_LEFT_MIN_S: Final = 1e-3
 _QUESTIONS_MAX: Final = 1024
 _PAGES_MAX: Final = 1 << 16
 _SAMPLES_MAX: Final = 32
@@ -51,6 +53,12 @@ def best_length(load_s: Sequence[float], page_tokens: int, tokens_per_s: float) 
     times += [each + (pages - 1 - i) * page_s for i, each in enumerate(load_s)]
     least = min(times)
     return max(i for i, each in enumerate(times) if each == least)
+
+
+def left_s(give_up_at: float | None) -> float | None:
+    """`give_up_s` for the next part of a load, with the time of the monotonic clock when all of it
+    is given up."""
+    return None if give_up_at is None else max(give_up_at - time.monotonic(), _LEFT_MIN_S)
 
 
 @dataclass(eq=False)

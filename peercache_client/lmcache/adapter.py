@@ -7,7 +7,8 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from lmcache.lmcache_native import Bitmap
@@ -16,11 +17,14 @@ from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 
 from peercache_client import Status
-from peercache_client.engine_settings import EngineSettings
+from peercache_client.forecast import Forecast
+from peercache_client.lmcache.chunk_order import Chunks, by_chunk, name_of
 from peercache_client.lmcache.event_hashes import event_hash, uses_integers
 from peercache_client.lmcache.identity import FLAT, layout_of, make_key, make_layout_tag
 from peercache_client.lmcache.l1_pages import L1Pages, Memory, Page
+from peercache_client.lmcache.settings import Settings
 from peercache_client.tasks import Tasks
+from peercache_client.worth import Worth
 
 # Requests wait for lookups and loads, so these must not queue behind stores.
 _LOOKUP_THREADS: Final = 2
@@ -55,10 +59,15 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
     """
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
-        """Works without a daemon. `params`: the entry's `adapter_params`, see `EngineSettings`.
+        """Works without a daemon. `params`: the entry's `adapter_params`, see `Settings`.
         ValueError if they are invalid, or vLLM's variable for hashes in events."""
         super().__init__()
-        self._settings = EngineSettings.checked(params, "the adapter_params of the L2 adapter")
+        self._settings = Settings.parse(params)
+        self._worth = Worth(
+            self._settings.chunk_tokens,
+            self._settings.prefill_tokens_per_s,
+            self._settings.give_up_factor,
+        )
         self._event_integers = uses_integers()
         memory = None if l1_memory_desc is None else Memory(l1_memory_desc.ptr, l1_memory_desc.size)
         self._pages = L1Pages(self._settings, f"lmcache pid {os.getpid()}", memory)
@@ -108,6 +117,7 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
     # --- stores ----------------------------------------------------------------------------
 
     def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
+        self._worth.stored(_names(keys))
         return self._stores.submit(_Move(keys, objects))
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
@@ -152,7 +162,9 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
     def _look_up(self, lookup: _Lookup) -> Any:
         """In each layout that the object may have when it is loaded, so that it does not matter if
         LMCache gives no hint, or that of objects before their serializer. A page that is found in
-        another layout is a miss when it is loaded."""
+        another layout is a miss when it is loaded.
+
+        Chunks that are quicker to compute than to load count as missing."""
         hints = {
             group: make_layout_tag(hint.shapes, hint.dtypes)
             for group, hint in lookup.hints.items()
@@ -162,18 +174,29 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
         if self._settings.stores_only:
             return found
         for model, places in _by_model(lookup.keys).items():
-            asked: list[int] = []
+            chunks = by_chunk(lookup.keys, places)
+            asked = chunks.places if chunks is not None else places
             keys: list[bytes] = []
-            for place in places:
+            ends: list[int] = []  # of the keys of each place
+            for place in asked:
                 key = lookup.keys[place]
                 used = self._layouts.get((model, key.object_group_id), FLAT)
                 tags = dict.fromkeys((hints.get(key.object_group_id, used), used))
-                asked += [place] * len(tags)
                 keys += [make_key(key, tag) for tag in tags]
-            for place, present in zip(asked, self._pages.present(model, keys), strict=True):
-                if present:
+                ends.append(len(keys))
+            forecast = self._pages.forecast(model, keys, self._worth.take_news()).joined(ends)
+            wanted = len(asked) if chunks is None else self._wanted(chunks, forecast)
+            for place, there in zip(asked[:wanted], forecast.present[:wanted], strict=True):
+                if there:
                     found.set(place)
         return found
+
+    def _wanted(self, chunks: Chunks, forecast: Forecast) -> int:
+        """How many of the keys to find at most."""
+        best = self._worth.judge(chunks.names, forecast, chunks.keys_each)
+        end = best * chunks.keys_each
+        is_cut = end < len(chunks.places) and all(forecast.present[end : end + chunks.keys_each])
+        return end if is_cut else len(chunks.places)
 
     # --- loads -----------------------------------------------------------------------------
 
@@ -184,10 +207,19 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
         return self._loads.take(task_id)
 
     def _load(self, move: _Move) -> Any:
+        """A load that takes far longer than forecast is given up."""
+        names = _names(move.keys)
+        limit_s = self._worth.give_up_s(names)
+        load = partial(self._pages.load, give_up_s=limit_s)
+        statuses = self._move("load", load, move)
         loaded = Bitmap(len(move.keys))
-        for place, status in enumerate(self._move("load", self._pages.load, move)):
+        late = set()
+        for place, status in enumerate(statuses):
             if status:
                 loaded.set(place)
+            elif status is Status.deadline and limit_s is not None:
+                late.add(name_of(move.keys[place]))
+        self._worth.loaded(names, len(late))
         return loaded
 
     def _move(
@@ -251,6 +283,10 @@ class PeerCacheAdapter(L2AdapterInterface):  # type: ignore[misc]  # Any, where 
         self._pages.close()
         for notifier in (self._store_notifier, self._lookup_notifier, self._load_notifier):
             notifier.close()
+
+
+def _names(keys: Sequence[Any]) -> list[Hashable]:
+    return list(dict.fromkeys(map(name_of, keys)))
 
 
 def _by_model(keys: Sequence[Any]) -> dict[str, list[int]]:

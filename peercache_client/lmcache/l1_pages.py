@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from peercache_client import Client, Region, Status, _ipc
 from peercache_client.engine_settings import EngineSettings
+from peercache_client.forecast import Forecast, Judged
 from peercache_client.lmcache.identity import make_model_namespace
 from peercache_client.page_names import PageHash
 from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.staging import possible_parent
 from peercache_client.wire import Key
+from peercache_client.worth import left_s
 
 _LOOKUP_TIMEOUT_S: Final = 1.0
 # Of one request to the daemon, which has the settings' timeout.
@@ -79,12 +82,15 @@ class L1Pages:
         self._ended = False
         self._tasks = itertools.count()
 
-    def present(self, model: str, keys: Sequence[bytes]) -> list[bool]:
-        """Whether some node has each of these pages: one request for all. Answers within 1 s."""
+    def forecast(self, model: str, keys: Sequence[bytes], judged: Judged) -> Forecast:
+        """Whether some node has each of these pages, and the time to load them: one request for
+        all. Answers within 1 s. `judged`: as of Client.forecast."""
         attached = self._attach(model)
         if attached is None:
-            return [False] * len(keys)
-        return attached.client.contains(keys, timeout_s=_LOOKUP_TIMEOUT_S)
+            return Forecast([False] * len(keys), [], [])
+        return attached.client.forecast(
+            keys, timeout_s=_LOOKUP_TIMEOUT_S, every=True, judged=judged
+        )
 
     def touch(self, model: str, keys: Sequence[bytes]) -> None:
         """The pages of this node's pool among these were used."""
@@ -95,10 +101,12 @@ class L1Pages:
         """Sets each page from its place in L1."""
         return self._move(True, model, pages)
 
-    def load(self, model: str, pages: Sequence[Page]) -> list[Status]:
+    def load(
+        self, model: str, pages: Sequence[Page], give_up_s: float | None = None
+    ) -> list[Status]:
         """Gets each page into its place in L1. When this returns, nothing writes there any
-        more."""
-        return self._move(False, model, pages)
+        more. `give_up_s`: as of Client.batch_get."""
+        return self._move(False, model, pages, give_up_s)
 
     @property
     def in_place(self) -> bool | None:
@@ -123,7 +131,10 @@ class L1Pages:
             for client in attached.clients:
                 client.close()
 
-    def _move(self, storing: bool, model: str, pages: Sequence[Page]) -> list[Status]:
+    def _move(
+        self, storing: bool, model: str, pages: Sequence[Page], give_up_s: float | None = None
+    ) -> list[Status]:
+        give_up_at = None if give_up_s is None else time.monotonic() + give_up_s
         attached = self._attach(model)
         if attached is None:
             return [Status.no_daemon] * len(pages)
@@ -135,7 +146,7 @@ class L1Pages:
         workers = [
             threading.Thread(
                 target=self._move_parts,
-                args=(storing, clients, attached.region, parts, number, moved),
+                args=(storing, clients, attached.region, parts, number, moved, give_up_at),
                 name=f"peercache-copy-{number}",
                 daemon=True,  # a frozen daemon must not keep the interpreter from ending
             )
@@ -144,7 +155,7 @@ class L1Pages:
         for worker in workers:
             worker.start()
         try:
-            self._move_parts(storing, clients, attached.region, parts, 0, moved)
+            self._move_parts(storing, clients, attached.region, parts, 0, moved, give_up_at)
         finally:  # nothing may move when this returns
             for worker in workers:
                 worker.join()
@@ -160,11 +171,14 @@ class L1Pages:
         parts: Sequence[Sequence[Page]],
         number: int,
         moved: list[list[Status]],
+        give_up_at: float | None,
     ) -> None:
         """The parts of one client: every part, or every second one. Sets `moved` of them."""
         for place in range(number, len(parts), len(clients)):
             parent = possible_parent(parts[place - 1][-1].key) if place > 0 else None
-            moved[place] = self._move_part(storing, clients[number], region, parts[place], parent)
+            moved[place] = self._move_part(
+                storing, clients[number], region, parts[place], parent, give_up_at
+            )
             last = moved[place][-1]
             if last in _HOPELESS:
                 for later in range(place + len(clients), len(parts), len(clients)):
@@ -178,9 +192,10 @@ class L1Pages:
         region: Region | None,
         pages: Sequence[Page],
         parent: Key | None,
+        give_up_at: float | None,
     ) -> list[Status]:
         keys = [page.key for page in pages]
-        named: dict[str, Any] = {}
+        named: dict[str, Any] = {"give_up_s": left_s(give_up_at)}
         if storing:
             named = {"hashes": [page.event_hash for page in pages]}
         if region is None or not all(map(self._in_memory, pages)):

@@ -8,6 +8,7 @@ not shared.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -18,7 +19,7 @@ from peercache_client.rate_limited_log import RateLimitedLog
 from peercache_client.region import Region, RegionIndex
 from peercache_client.vllm.settings import Settings
 from peercache_client.wire import Key
-from peercache_client.worth import Worth
+from peercache_client.worth import Worth, left_s
 
 _LOOKUP_TIMEOUT_S: Final = 1.0
 # Of one request to the daemon, which has the settings' timeout.
@@ -140,6 +141,7 @@ class SharedSlots:
         parent: bytes | None,
         give_up_s: float | None = None,
     ) -> list[Status]:
+        give_up_at = None if give_up_s is None else time.monotonic() + give_up_s
         attached = self._attach()
         if attached is None:
             return [Status.no_daemon] * len(keys)
@@ -163,7 +165,7 @@ class SharedSlots:
                 )  # fmt: skip
             else:
                 moved = client.batch_get(
-                    part, regions, offsets, size, parent=parent, give_up_s=give_up_s
+                    part, regions, offsets, size, parent=parent, give_up_s=left_s(give_up_at)
                 )
             for i, status in zip(numbers, moved, strict=True):
                 statuses[i] = status

@@ -42,12 +42,12 @@ VARIANTS = {
         "lmcache/l1_pages.py", "range(1, min(len(clients), len(parts)))", "range(0)", COPIED
     ),
     "a chunk that is not there is a hit": Variant(
-        "lmcache/adapter.py", "                if present:\n", "                if True:\n", HOLE
+        "lmcache/adapter.py", "                if there:\n", "                if True:\n", HOLE
     ),
     "the answers of a lookup are in another order": Variant(
         "lmcache/adapter.py",
-        "zip(asked, self._pages.present(model, keys), strict=True)",
-        "zip(asked, self._pages.present(model, keys)[::-1], strict=True)",
+        "forecast.present[:wanted], strict=True)",
+        "forecast.present[:wanted][::-1], strict=True)",
         HOLE,
     ),
     "a chunk that did not arrive counts as loaded": Variant(

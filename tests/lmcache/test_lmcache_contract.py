@@ -60,14 +60,14 @@ def test_a_page_that_goes_after_the_lookup_is_a_miss(
     keys = keys_of("going", 8)
     node.prefill(keys)
     pages = node.adapter._pages
-    present = pages.present
+    forecast = pages.forecast
 
-    def present_and_then_gone(model: str, asked: Any) -> list[bool]:
-        answer: list[bool] = present(model, asked)
+    def present_and_then_gone(model: str, asked: Any, judged: Any) -> Any:
+        answer = forecast(model, asked, judged)
         assert all(pages._models[MODEL].client.remove([asked[5]]))
         return answer
 
-    monkeypatch.setattr(pages, "present", present_and_then_gone)
+    monkeypatch.setattr(pages, "forecast", present_and_then_gone)
     assert node.found(keys) == 5
     assert node.counted()["load"] == {"ok": 7, "absent": 1}
     monkeypatch.undo()

@@ -13,7 +13,7 @@ from lmcache.v1.distributed.l2_adapters.config import (
     parse_args_to_l2_adapters_config,
 )
 
-from peercache_client.engine_settings import EngineSettings
+from peercache_client.lmcache.settings import Settings
 
 
 def run(socket_path: Path, *options: str) -> Any:
@@ -34,7 +34,7 @@ def test_the_printed_option_makes_an_adapter(tmp_path: Path) -> None:
     [entry] = parse_args_to_l2_adapters_config(given).adapters
     adapter: Any = create_l2_adapter(entry)
     try:
-        assert adapter._settings == EngineSettings(socket_path=str(socket_path), **wishes)  # type: ignore[arg-type]
+        assert adapter._settings == Settings(socket_path=str(socket_path), **wishes)  # type: ignore[arg-type]
     finally:
         adapter.close()
     alone = run(socket_path, *options, "--json")
