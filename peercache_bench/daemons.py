@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
+from peercache_bench.polling import pause_s
 from peercache_bench.process import free_port
 from peercached.admin.client import AdminClient, Refused, Unreachable
 
 Options = Mapping[str, str | int | float]
 SomeCluster = TypeVar("SomeCluster", bound="Cluster")
 
-_POLL_S = 0.02
 _LOG_TAIL_LINES = 40
 
 
@@ -55,11 +55,12 @@ class ClusterError(Exception):
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> None:
     """Returns when `condition()` is true. After `timeout_s`, a TimeoutError that names `what`."""
-    until = time.monotonic() + timeout_s
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > until:
+        waited_s = time.monotonic() - began
+        if waited_s > timeout_s:
             raise TimeoutError(f"waited {timeout_s:g} s in vain: {what}")
-        time.sleep(_POLL_S)
+        time.sleep(pause_s(waited_s))
 
 
 def _argument(name: str, value: str | int | float | bool) -> str:

@@ -1,6 +1,5 @@
 """Membership in a real etcd, which may be down, hang or restart, and may lose leases."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from harness.cluster import Cluster
 from harness.etcd import TTL_S, Etcd, reason_to_skip, with_etcd
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
-from harness.waiting import eventually
+from harness.waiting import eventually, moments
 
 pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip() or "etcd is here")
 
@@ -44,8 +43,7 @@ def test_members_outlive_an_etcd_outage_and_its_restart(nodes: Cluster, etcd: Et
     reader = nodes[2].attach()
     etcd.kill()
     eventually(lambda: "no session with etcd" in nodes[1].sentences(), 10)
-    until = time.monotonic() + 3 * TTL_S
-    while time.monotonic() < until:
+    for _ in moments(3 * TTL_S):
         assert nodes[1].members() == ["a", "b", "c"]
         assert reader.has(keys)
     etcd.start()

@@ -88,15 +88,15 @@ def outcome(daemon: Daemon, one: dict[str, Any], *, wait: bool = True) -> tuple[
     return found["outcome"], found["pages"], found["why"]
 
 
-def holders(daemon: Daemon, key: bytes, namespace: str = "test") -> set[str]:
+def holders(daemon: Daemon, *keys: bytes, namespace: str = "test") -> list[set[str]]:
     with AdminClient(str(daemon.admin_path)) as admin:
-        found = admin.locate(namespace, key)
-    return {one.node_id for one in found.holders}
+        found = [admin.locate(namespace, key).holders for key in keys]
+    return [{one.node_id for one in its} for its in found]
 
 
 def everywhere_at(cluster: Cluster, key: bytes, nodes: set[str]) -> None:
     eventually(
-        lambda: all(holders(daemon, key) == nodes for daemon in cluster.daemons),
+        lambda: all(holders(daemon, key) == [nodes] for daemon in cluster.daemons),
         what=f"{key!r} at {nodes}",
     )
 
@@ -108,7 +108,7 @@ def turn_over(writer: Pages, name: str) -> None:
 
 
 def in_pool(daemon: Daemon, keys: Sequence[bytes], namespace: str = "test") -> int:
-    return sum(daemon.node_id in holders(daemon, key, namespace) for key in keys)
+    return sum(daemon.node_id in its for its in holders(daemon, *keys, namespace=namespace))
 
 
 @pytest.fixture

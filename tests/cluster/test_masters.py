@@ -10,7 +10,7 @@ from harness.fixtures import TIMING, MakeCluster
 from harness.pages import keys_of
 from harness.steady_reader import SteadyReader
 from harness.versions import Versions
-from harness.waiting import eventually
+from harness.waiting import eventually, moments
 
 from peercache_client import Status
 
@@ -88,9 +88,8 @@ def test_new_node_beside_dead_heads_serves_itself_and_joins_when_one_returns(
     eventually(waits_and_says_why, 10)
     for daemon in established[2:]:
         daemon.wait_members(["c", "d"])
-    until = time.monotonic() + 2 * TTL_S
     with SteadyReader(other, theirs) as reading:
-        while time.monotonic() < until:
+        for _ in moments(2 * TTL_S):
             assert all(alone.set(own))
             assert alone.has(own), "it serves its own pages"
             assert alone.client.batch_exists(own) == 32
@@ -188,14 +187,12 @@ def test_frozen_master_removes_nobody_while_frozen_or_after_thawing(
     try:
         eventually(lambda: all(d.members() == ["b", "c", "d"] for d in others), 20)
         steady = {daemon.view() for daemon in others}
-        until = time.monotonic() + 3 * TTL_S
-        while time.monotonic() < until:
+        for _ in moments(3 * TTL_S):
             assert reader.has(keys)
             assert {daemon.view() for daemon in others} == steady, "the view flaps"
     finally:
         cluster[0].thaw()
-    until = time.monotonic() + 2 * TTL_S
-    while time.monotonic() < until:
+    for _ in moments(2 * TTL_S):
         for daemon in others:
             assert {"b", "c", "d"} <= set(daemon.members()), "the awakened threw some out"
     cluster.wait_complete()

@@ -9,6 +9,7 @@ begin with an 8-byte stamp of (key, length, position). So
   must not slow down the replay.
 """
 
+import functools
 import hashlib
 
 PAGE_BYTES_MAX = 16 << 20
@@ -18,6 +19,13 @@ _STAMP_EVERY_BYTES = 4096
 _WINDOW_STARTS = 1 << 24
 
 
+@functools.cache
+def _random_block(size: int) -> memoryview:
+    """Takes 75 ms of processor time, so all workers of a process share it. Every process must get
+    the same block with any Python. SHAKE is a standard."""
+    return memoryview(hashlib.shake_128(b"peercached demo content").digest(size))
+
+
 class Content:
     """Makes and checks pages of up to `page_bytes_max` bytes. Not thread safe."""
 
@@ -25,10 +33,8 @@ class Content:
         if not 0 < page_bytes_max <= PAGE_BYTES_MAX:
             raise ValueError(f"page_bytes_max is {page_bytes_max}: give 1..{PAGE_BYTES_MAX}")
         self._page_bytes_max = page_bytes_max
-        # Every process must get the same block with any Python. SHAKE is a standard.
         rounded = -(-page_bytes_max // _STAMP_BYTES) * _STAMP_BYTES
-        seed = b"peercached demo content"
-        self._block = memoryview(hashlib.shake_128(seed).digest(_WINDOW_STARTS + rounded))
+        self._block = _random_block(_WINDOW_STARTS + rounded)
         self._scratch = bytearray()
 
     def page(self, key: bytes, length: int) -> bytearray:

@@ -10,6 +10,7 @@ from harness.pages import Pages
 from harness.waiting import eventually
 
 BATCH_PAGES = 64
+_PAUSE_S = 0.004  # about as long as a batch takes: other tests want the processor, too
 
 
 class Batch(NamedTuple):
@@ -33,6 +34,7 @@ class SteadyReader(Background):
             began_s = now_s()
             hits = sum(map(bool, self._pages.get(keys)))
             self.timeline.append(Batch(began_s, len(keys), hits))
+            time.sleep(_PAUSE_S)
 
     def forget(self) -> None:
         """From now on, earlier misses do not count."""
