@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness import nursery
 from harness.cluster import Daemon
 from harness.directory import wait_settled
 from harness.fixtures import MakeCluster
@@ -21,17 +22,11 @@ KEY = KEYS[0].decode()
 def ctl(
     daemon: Daemon, *words: str, output: Path | None = None, timeout_s: float = 1
 ) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "peercached.cli.ctl", "--timeout", str(timeout_s)]
-    command += ["--socket", str(daemon.socket_path), "--admin-socket", str(daemon.admin_path)]
+    options = ["--timeout", str(timeout_s)]
+    options += ["--socket", str(daemon.socket_path), "--admin-socket", str(daemon.admin_path)]
     with (output or Path("/dev/null")).open("w") as out:
-        done = subprocess.run(
-            [*command, *words],
-            stdout=out if output else subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    return done.returncode, done.stdout or "", done.stderr
+        done = nursery.run("peercached.cli.ctl", *options, *words, out=out if output else None)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_commands_tell_a_hung_daemon_from_an_absent_page(make_cluster: MakeCluster) -> None:
@@ -85,6 +80,8 @@ def test_output_on_a_full_disk_is_one_sentence(make_cluster: MakeCluster) -> Non
     daemon.heads, lost.heads = [], [f"127.0.0.1:{free_port('127.0.0.1')}"]
     daemon.start()
     lost.start()
+    for one in (daemon, lost):
+        one.wait_ready()
     for word in ("exists", "get", "locate"):  # a node without peers knows, one without a head not
         assert ctl(daemon, word, KEY)[0] == exits.ABSENT, word
         assert ctl(lost, word, KEY)[0] == exits.UNREACHABLE, word
@@ -105,11 +102,8 @@ def test_output_on_a_full_disk_is_one_sentence(make_cluster: MakeCluster) -> Non
         ("ctl", "peercachectl", exits.FAILED, "size", "--help"),
         ("ctl", "peercachectl", exits.FAILED, "devices"),
     ):
-        command = [sys.executable, "-m", f"peercached.cli.{module}", *map(str, words)]
         with Path("/dev/full").open("w") as full:
-            done = subprocess.run(
-                command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
-            )
+            done = nursery.run(f"peercached.cli.{module}", *map(str, words), out=full)
         why = f"{program}: standard output: No space left on device"
         assert done.returncode == failed, (words, done.stderr)
         assert done.stderr.splitlines()[-1] == why, words

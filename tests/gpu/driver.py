@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from peercache_bench.daemons import Process, exec_command
+from harness import nursery
+
+from peercache_bench.daemons import Process
 
 NAME: Final = "libcuda.so.1"
 _SOURCE: Final = Path(__file__).with_name("fake_cuda.c")
@@ -39,7 +41,7 @@ def environment() -> dict[str, str]:
 
 def spawn(command: Sequence[str], log: IO[bytes], variables: Mapping[str, str]) -> Process:
     """Starts a daemon that finds the driver."""
-    return exec_command(command, log, {**variables, **environment()})
+    return nursery.spawn(command, log, {**variables, **environment()})
 
 
 def _build() -> Path:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from click.testing import CliRunner, Result
 
+from harness import nursery
 from harness.cluster import Daemon
 from peercached.cli.ctl import main
 
@@ -17,7 +17,4 @@ def ctl(daemon: Daemon, *arguments: str) -> Result:
 
 def ctl_process(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
     """Runs it as a process of its own, at the admin socket."""
-    command = [sys.executable, "-m", "peercached.cli.ctl", "--admin-socket"]
-    return subprocess.run(
-        [*command, str(daemon.admin_path), *words], capture_output=True, text=True, check=False
-    )
+    return nursery.run("peercached.cli.ctl", "--admin-socket", str(daemon.admin_path), *words)

@@ -1,10 +1,10 @@
-"""Starts daemons by fork, so that a test does not pay for their imports.
+"""Starts daemons and commands by fork, so that a test does not pay for their imports.
 
 A daemon spends 0.5 s of processor time on imports and less than 0.1 s on its own start, and the
 tests start many hundreds. So one process per test run, the nursery, imports the daemon's modules
 and then forks. Each child gets its own arguments, environment, standard streams and network
-namespace, and runs `peercache_bench.process` as its main module. From then on it is a process
-like any other: kill -9, SIGSTOP and its exit code mean the same.
+namespace, and runs `peercache_bench.process` or a command as its main module. From then on it is a
+process like any other: kill -9, SIGSTOP and its exit code mean the same.
 
 The nursery itself has one thread and only imports modules. It ends with the process that uses it,
 and its children end with it (`die_with_parent`).
@@ -25,6 +25,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from typing import IO, Any
 
 from peercache_bench.daemons import Process, exec_command
 
-_MODULE = ["-m", "peercache_bench.process"]
+_DAEMON = "peercache_bench.process"
 _IN_NETNS = ["ip", "netns", "exec"]
 _REQUEST_BYTES_MAX = 1 << 20
 _POLL_ERROR = "the nursery ended; its standard error says why"
@@ -86,20 +87,22 @@ class Forked:
 class Nursery:
     """The nursery process, as its user sees it. Thread safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             subprocess.Popen(
                 [sys.executable, "-m", "harness.nursery"],
                 stdin=theirs.fileno(),
+                env=environment,
                 cwd=Path(__file__).parent.parent,
             )
 
-    def spawn(self, request: Mapping[str, Any], log: IO[bytes]) -> Forked:
+    def spawn(self, request: Mapping[str, Any], out: IO[Any], error: IO[Any]) -> Forked:
         with self._lock:
             words = json.dumps(request).encode()
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [log.fileno()]))
+            streams = array.array("i", [out.fileno(), error.fileno()])
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)
             self._socket.sendmsg([words], [rights])
             return Forked(self, self._answer())
 
@@ -116,7 +119,8 @@ class Nursery:
         return int(json.loads(answer))
 
 
-_nurseries: dict[int, Nursery] = {}
+# By our process id and what the dynamic linker reads at the start of a process.
+_nurseries: dict[tuple[int, str], Nursery] = {}
 _nurseries_lock = threading.Lock()
 
 
@@ -125,20 +129,43 @@ def spawn(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
     request = _request(command, environment)
     if request is None:
         return exec_command(command, log, environment)
+    return _ours(environment).spawn(request, log, log)
+
+
+def run(module: str, *words: str, out: IO[Any] | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m MODULE WORDS...` to its end. Its output is captured, or goes to `out`."""
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as error:
+        request = _fork_of(module, words, os.environ)
+        code = _ours(os.environ).spawn(request, out or said, error).wait()
+        for file in (said, error):
+            file.seek(0)
+        return subprocess.CompletedProcess([module, *words], code, said.read(), error.read())
+
+
+def _ours(environment: Mapping[str, str]) -> Nursery:
+    key = (os.getpid(), environment.get("LD_LIBRARY_PATH", ""))
     with _nurseries_lock:
-        nursery = _nurseries.get(os.getpid()) or _nurseries.setdefault(os.getpid(), Nursery())
-    return nursery.spawn(request, log)
+        if key not in _nurseries:
+            _nurseries[key] = Nursery(environment)
+        return _nurseries[key]
 
 
 def _request(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any] | None:
     words, netns = list(command), ""
     if words[: len(_IN_NETNS)] == _IN_NETNS:
         netns, words = words[len(_IN_NETNS)], words[len(_IN_NETNS) + 1 :]
-    ours = [sys.executable, *_MODULE]
+    ours = [sys.executable, "-m", _DAEMON]
     if words[: len(ours)] != ours:
         return None
+    return _fork_of(_DAEMON, words[len(ours) :], environment, netns)
+
+
+def _fork_of(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], netns: str = ""
+) -> dict[str, Any]:
     return {
-        "arguments": words[len(ours) :],
+        "module": module,
+        "arguments": list(arguments),
         "environment": dict(environment),
         "folder": str(Path.cwd()),
         "netns": netns,
@@ -148,10 +175,10 @@ def _request(command: Sequence[str], environment: Mapping[str, str]) -> dict[str
 # --- the nursery's side -----------------------------------------------------------------------
 
 
-def _serve(ours: socket.socket) -> tuple[dict[str, Any], int]:
-    """Returns in each child, with the request and the descriptor of its log."""
+def _serve(ours: socket.socket) -> tuple[dict[str, Any], Sequence[int]]:
+    """Returns in each child, with the request and the descriptors of its output and errors."""
     while True:
-        message, ancillary, _, _ = ours.recvmsg(_REQUEST_BYTES_MAX, socket.CMSG_SPACE(4))
+        message, ancillary, _, _ = ours.recvmsg(_REQUEST_BYTES_MAX, socket.CMSG_SPACE(8))
         if not message:
             # Not sys.exit: this process has nothing to clean up, and its children may run on until
             # the kernel signals them.
@@ -160,25 +187,26 @@ def _serve(ours: socket.socket) -> tuple[dict[str, Any], int]:
         if "reap" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
         else:
-            log = array.array("i", ancillary[0][2])[0]
+            streams = array.array("i", ancillary[0][2])
             answer = os.fork()
             if answer == 0:
-                return request, log
-            os.close(log)
+                return request, streams
+            for stream in streams:
+                os.close(stream)
         ours.send(json.dumps(answer).encode())
 
 
-def _become(request: dict[str, Any], log: int) -> None:
+def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     """Puts this fork into the state of a freshly exec'd process."""
     with open(os.devnull) as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    for number, stream in enumerate(streams, start=1):
+        os.dup2(stream, number)
+        os.close(stream)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    sys.argv = ["peercached", *request["arguments"]]
+    sys.argv = [request["module"], *request["arguments"]]
     random.seed()  # otherwise all children would draw the same numbers
     if request["netns"]:
         _enter(request["netns"])
@@ -209,13 +237,14 @@ if __name__ == "__main__":
 
     import uvloop  # noqa: F401
 
+    import peercached.cli.ctl
     import peercached.cli.daemon
     import peercached.run  # noqa: F401
 
     gc.collect()
     gc.freeze()  # the children share these pages as long as no collector touches them
     with socket.socket(fileno=os.dup(0)) as ours:
-        given, log_fd = _serve(ours)
-    _become(given, log_fd)
-    sys.modules.pop("peercache_bench.process", None)  # it must run as the main module
-    runpy.run_module("peercache_bench.process", run_name="__main__", alter_sys=True)
+        given, its_streams = _serve(ours)
+    _become(given, its_streams)
+    sys.modules.pop(given["module"], None)  # it must run as the main module
+    runpy.run_module(given["module"], run_name="__main__", alter_sys=True)
