@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: help setup demo test check format soak bench docs dist dist-all deb clean
+.PHONY: help setup demo test check check-style check-types format soak bench docs dist dist-all deb clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test-%: setup
 
 ## make check         formatters, linters, types (of the tests and tools, too)
 check: setup
+	@# mypy has one processor; the rest together takes as long.
+	@$(MAKE) --no-print-directory --output-sync=target -j2 check-style check-types
+check-style:
 	@.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check .
 	@PYTHONPATH=tests .venv/bin/lint-imports --no-logo --no-cache
@@ -49,6 +52,7 @@ check: setup
 	@$(PY) tools/check_docs
 	@$(PY) tools/check_prose
 	@$(PY) tools/tidy
+check-types:
 	@# The generated code is in the environment only; mypy looks for it beside the package.
 	@cd build/native/generated/peercached/proto && for name in peer admin etcd router; do \
 	    cp -u $${name}_pb2.pyi $(CURDIR)/peercached/proto/ && \
