@@ -19,7 +19,7 @@ HAMMER = Path(__file__).parent.parent / "client" / "hammer.py"
 
 
 @pytest.mark.parametrize(
-    "length_s", [8, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
+    "length_s", [4, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
 )
 def test_a_program_with_everything_gets_the_right_bytes(
     make_cluster: MakeCluster, length_s: int

@@ -40,6 +40,7 @@ def suspect_for_s(cluster: Cluster) -> int:
             lambda network, port: network.bar("a", "b", port, "prohibit"),
             lambda network, port: network.unbar("a", "b", port, "prohibit"),
             id="rejects",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             lambda network, port: network.mute("b", "a", port),
@@ -55,6 +56,7 @@ def suspect_for_s(cluster: Cluster) -> int:
             lambda network, _: network.narrow("a", 1000),
             lambda network, _: network.narrow("a"),
             id="loses large questions",
+            marks=pytest.mark.slow,
         ),
     ],
 )

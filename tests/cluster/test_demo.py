@@ -40,11 +40,12 @@ def test_pools_that_hold_everything_reach_the_best_hit_rate_possible() -> None:
 
 
 def test_small_pools_evict_and_stay_right() -> None:
-    summary = demo("--requests=200", "--page-kib=16", "--pool-mib=4")
+    summary = demo("--requests=120", "--page-kib=16", "--pool-mib=4")
     assert summary["evictions"] > 0
     assert 0 < summary["hit_rate"] <= summary["best_hit_rate_infinite"]
 
 
+@pytest.mark.slow
 def test_faults_cost_hits_and_never_bytes() -> None:
     plan = "seed=3,corrupt=0.02,drop=0.02,truncate=0.02,reset=0.01"
     summary = demo("--requests=120", "--page-kib=16", f"--faults={plan}")
@@ -65,7 +66,7 @@ def test_a_killed_daemon_costs_hits_and_returns() -> None:
     assert back["hit_rate_by_node"]["b"] > 0
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_trace_is_replayed(tmp_path: Path, packed: bool) -> None:
     lines = [
         {

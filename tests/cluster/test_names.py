@@ -130,8 +130,17 @@ RESOLVERS: dict[str, Callable[[Names], None]] = {
 }
 
 
-@pytest.mark.parametrize("resolver", list(RESOLVERS))
-@pytest.mark.parametrize("heads", ["addresses", "names"])
+QUICK = (("addresses", "debian"), ("names", "dns"), ("names", "dead, but in /etc/hosts"))
+
+
+@pytest.mark.parametrize(
+    ("heads", "resolver"),
+    [
+        pytest.param(heads, resolver, marks=[] if (heads, resolver) in QUICK else pytest.mark.slow)
+        for heads in ("addresses", "names")
+        for resolver in RESOLVERS
+    ],
+)
 def test_hosts_and_heads_by_name_form_one_cluster(names: Names, resolver: str, heads: str) -> None:
     RESOLVERS[resolver](names)
     names.heads(*(names.addresses[n] if heads == "addresses" else n for n in "abc"))

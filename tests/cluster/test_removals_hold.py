@@ -81,8 +81,23 @@ def stores_of(store: str, folder: Path, files: PoolFiles) -> list[dict[str, Any]
     return disks if store == "disk" else pools
 
 
-@pytest.mark.parametrize("end", [Daemon.kill, stopped, left], ids=["killed", "stopped", "left"])
-@pytest.mark.parametrize("store", ["disk", "pool file", "both"])
+# Each end with both stores; each store alone with one end.
+QUICK = (("disk", Daemon.kill), ("pool file", stopped))
+
+
+@pytest.mark.parametrize(
+    ("store", "end"),
+    [
+        pytest.param(
+            store,
+            end,
+            marks=[] if store == "both" or (store, end) in QUICK else pytest.mark.slow,
+            id=f"{store}, {name}",
+        )
+        for store in ("disk", "pool file", "both")
+        for name, end in (("killed", Daemon.kill), ("stopped", stopped), ("left", left))
+    ],
+)
 def test_returning_node_serves_none_of_the_pages_removed_meanwhile(
     make_cluster: MakeCluster,
     worker: Worker,

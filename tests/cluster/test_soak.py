@@ -55,6 +55,7 @@ def test_simultaneous_faults_cause_no_wrong_stale_late_or_leaked_pages(
         passed(chaos, minutes, network, ["many_at_once"])
 
 
+@pytest.mark.slow
 def test_killed_nodes_cost_only_their_own_pages(
     make_cluster: MakeCluster, pool_files: PoolFiles, tmp_path: Path
 ) -> None:

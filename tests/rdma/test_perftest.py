@@ -6,7 +6,7 @@ from peercache_bench.perftest import Port, read_bandwidth
 from rdma.rdma_devices import devices, roce_v2_ipv4_gid
 
 
-@pytest.mark.parametrize("queue_pairs", [1, 4])
+@pytest.mark.parametrize("queue_pairs", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_bandwidth_of_reads_is_measured(
     queue_pairs: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """The holder does not see RDMA READs; the reader's node counts them, and keeps what is hot."""
 
+import pytest
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.waiting import eventually
@@ -7,6 +8,7 @@ from harness.waiting import eventually
 PAGES = 16
 
 
+@pytest.mark.slow
 def test_hot_pages_outlive_their_holder(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(
         2, replica_share=0.1, each=[{"device_names": "rxe0"}, {"device_names": "rxe1"}]

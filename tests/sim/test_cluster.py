@@ -25,17 +25,17 @@ def make_cluster() -> Iterator[Make]:
         yield lambda *args, **more: stack.enter_context(SimCluster(*args, **more))
 
 
-@pytest.mark.parametrize("seed", some(12, 60))
+@pytest.mark.parametrize("seed", some(6, 60))
 def test_cluster_converges_and_finds_every_page_after_random_faults(seed: int) -> None:
     stories.pages(seed)
 
 
-@pytest.mark.parametrize("seed", some(18, 80))
+@pytest.mark.parametrize("seed", some(8, 80))
 def test_planned_joins_drains_and_leaves_cost_nobody_a_visible_page(seed: int) -> None:
     stories.planned(seed)
 
 
-@pytest.mark.parametrize("seed", some(12, 80))
+@pytest.mark.parametrize("seed", some(6, 80))
 def test_hung_master_removes_no_member_and_costs_no_page(seed: int) -> None:
     stories.hung(seed)
 
@@ -43,8 +43,8 @@ def test_hung_master_removes_no_member_and_costs_no_page(seed: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        *((kind, 12) for kind in stories.KINDS if kind != "removed"),
-        ("removed", 7),  # costs most: a removal asks every member
+        ("pages", 12),
+        ("planned", 12),
         *(pytest.param(kind, 30, marks=pytest.mark.slow) for kind in stories.KINDS),
     ],
 )
@@ -68,7 +68,7 @@ def test_members_without_pages_own_records_but_are_not_followed(make_cluster: Ma
     cluster.check_quiet()
 
 
-@pytest.mark.parametrize("seed", some(6, 25))
+@pytest.mark.parametrize("seed", some(4, 25))
 def test_partition_sides_keep_their_pages_through_split_and_healing(seed: int) -> None:
     stories.parted(seed)
 

@@ -42,7 +42,7 @@ def never(cluster: Members, seconds: float, wrong: Callable[[], bool], what: str
         assert not wrong(), what
 
 
-@pytest.mark.parametrize("seed", some(40, 100))
+@pytest.mark.parametrize("seed", some(20, 100))
 def test_members_converge_and_stay_stable_after_random_faults(seed: int) -> None:
     chaos(seed)
 
