@@ -236,6 +236,48 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
         ],
     ),
     (
+        "Object store",
+        [
+            (
+                "Pages in the store",
+                "short",
+                [("max(peercached_cold_keys{WHERE})", "known to a node")],
+            ),
+            (
+                "Read and written",
+                "Bps",
+                [
+                    *_rate("peercached_cold_read_bytes_total", "instance", "{{instance}} read"),
+                    *_rate(
+                        "peercached_cold_written_bytes_total", "instance", "{{instance}} written"
+                    ),
+                ],
+            ),
+            (
+                "Requests to the store",
+                "reqps",
+                [
+                    *_rate("peercached_cold_requests_total", "kind"),
+                    *_rate("peercached_cold_errors_total", "kind", "failed: {{kind}}"),
+                ],
+            ),
+            (
+                "Pages read in vain (pages/s)",
+                "ops",
+                [
+                    *_rate("peercached_cold_void_pages_total", "instance", "{{instance}} removed"),
+                    *_rate("peercached_cold_late_pages_total", "instance", "{{instance}} late"),
+                    *_rate(
+                        "peercached_cold_corrupt_pages_total", "instance", "{{instance}} corrupt"
+                    ),
+                    *_rate(
+                        "peercached_cold_vanished_pages_total", "instance", "{{instance}} vanished"
+                    ),
+                ],
+            ),
+        ],
+    ),
+    (
         "Network and workers",
         [
             ("Read by peer", "Bps", _rate("peercached_peer_bytes_total", "peer")),

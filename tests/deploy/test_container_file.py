@@ -36,7 +36,8 @@ def test_build_stage_installs_every_header_bootstrap_checks() -> None:
 
 
 def test_runtime_stage_installs_the_linked_libraries() -> None:
-    for library in ("libsodium23", "libssl3", "liburing2"):
+    # The certificates are for the object store.
+    for library in ("libsodium23", "libssl3", "liburing2", "ca-certificates"):
         assert library in stages()[1].split()
 
 
@@ -65,9 +66,9 @@ def locked(name: str) -> dict[str, str]:
 
 def test_packages_in_the_image_are_locked_by_hash() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    otel = project["project"]["optional-dependencies"]["otel"]
+    extras = project["project"]["optional-dependencies"]
     for name, wanted in (
-        ("run.lock", [*project["project"]["dependencies"], *otel]),
+        ("run.lock", [*project["project"]["dependencies"], *extras["otel"], *extras["cold"]]),
         ("build.lock", project["build-system"]["requires"]),
     ):
         versions = locked(name)
