@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ WARM_SHARE = 4
 LAND_MS = 1000
 # Share of a reader's time that it waits; the rest is for the copy out of the pool.
 SHARE = 0.9
+# Threads that copy ranges into the pool, while others are read.
+COPIERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,8 @@ class Reader:
         self._coming_bytes = 0
         self._coming: dict[bytes, asyncio.Task[None]] = {}  # by digest
         self._tasks: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(READERS)
-        self._copies = ThreadPoolExecutor(2, "cold-land")
+        self._slots = asyncio.Semaphore(READERS + COPIERS)
+        self._copies = ThreadPoolExecutor(COPIERS, "cold-land")
         self.pages = self.bytes = 0  # that came into the pool
         self.void = self.late = self.corrupt = self.vanished = self.no_room = self.crowded = 0
 
@@ -133,8 +136,15 @@ class Reader:
             for entry in part.entries:
                 self._coming.pop(entry[:DIGEST_BYTES], None)
 
+    async def _look(self) -> None:
+        with contextlib.suppress(StoreError):  # the reader asks once more
+            await self._voids.fresh()
+
     async def _read(self, part: Range) -> None:
-        payloads = await self._requests.get_range(part.path, part.start, part.end)
+        # After a rest a listing is due, too: it shares the round trip.
+        payloads, _ = await asyncio.gather(
+            self._requests.get_range(part.path, part.start, part.end), self._look()
+        )
         valid_until = await self._voids.fresh()
         entries = [
             entry

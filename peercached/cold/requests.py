@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 READERS = 8  # threads that read ranges of objects
 CONTROL_THREADS = 8  # that list, and read manifests and records of removals
-WRITERS = 1
+WRITERS = 4  # that write objects and their manifests
 CONNECT_S = 2
 READ_S = 5  # of one request; a write may take WRITE_S. Both are shorter than a stop may take.
 WRITE_S = 10

@@ -135,6 +135,7 @@ class ColdTier(Component):
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._writer.stop()
         self._reader.stop()
         self._store.requests.stop()
 

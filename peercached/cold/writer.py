@@ -1,7 +1,7 @@
 """Makes objects of pages that the pool is about to evict and that were read often enough.
 
-One object at a time is in memory. A set never waits for it: pages that are evicted before their
-turn are not written.
+A few objects at a time are in memory, each until its manifest is written. A set never waits for
+them: pages that are evicted before their turn are not written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from peercached.cold.format import (
     trailer_of,
 )
 from peercached.cold.manifests import Manifests
-from peercached.cold.requests import Requests
+from peercached.cold.requests import WRITERS, Requests
 from peercached.cold.voids import Voids
 from peercached.directory.layout import DIGEST_BYTES
 
@@ -59,15 +59,22 @@ class Writer:
         self._size_max = size_max
         self._reads_min = reads_min
         self._waits_since: float | None = None
+        self._puts: dict[asyncio.Task[None], list[bytes]] = {}  # objects under way, their pages
         self.pages = self.bytes = self.objects = self.same = 0
 
     @property
     def is_full(self) -> bool:
         return self._known.bytes >= self._size_max
 
+    async def stop(self) -> None:
+        for task in self._puts:
+            task.cancel()
+        await asyncio.gather(*self._puts, return_exceptions=True)
+
     async def write(self) -> bool:
-        """Writes one object if there are pages for it. Returns whether it did. StoreError if the
-        store does not take it."""
+        """Begins to write one object if there are pages for it. Returns whether it did. StoreError
+        if the store did not take it, or one before it."""
+        await self._finish()
         if self.is_full or self._requests.rests:
             return False
         loop = asyncio.get_running_loop()
@@ -97,6 +104,7 @@ class Writer:
         stored = self._engine.stored_digests(digests)
         there = {stored[at : at + DIGEST_BYTES] for at in range(0, len(stored), DIGEST_BYTES)}
         there |= self._voids.digests
+        there.update(*self._puts.values())
         each = (digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES))
         return [digest for digest in each if digest not in there]
 
@@ -109,12 +117,22 @@ class Writer:
             return False
         index = Index(namespace_id, epoch, len(payloads), entries)
         packed = index.pack()
-        name = name_of(packed)
         body = payloads + packed + trailer_of(packed)
-        del payloads
-        path = object_path(namespace_id, epoch, name)
+        self._puts[asyncio.ensure_future(self._put(index, packed, body))] = index.digests
+        return True
+
+    async def _finish(self) -> None:
+        """Waits until one more object may be in memory. Raises what those that are done raised."""
+        if len(self._puts) >= WRITERS:
+            await asyncio.wait(self._puts, return_when=asyncio.FIRST_COMPLETED)
+        for task in [task for task in self._puts if task.done()]:
+            del self._puts[task]
+            task.result()
+
+    async def _put(self, index: Index, packed: bytes, body: bytes) -> None:
+        name = name_of(packed)
+        path = object_path(index.namespace_id, index.epoch, name)
         is_new = await self._requests.put(path, body)
-        del body
         # Only now can it be found. Without its manifest an object is nowhere.
         time_ms = time.time_ns() // 1_000_000
         await self._requests.put(log_path(manifests.FOLDER, time_ms, name), packed)
@@ -123,4 +141,3 @@ class Writer:
         self.same += 0 if is_new else 1
         self.pages += len(index.each)
         self.bytes += index.payload_bytes
-        return True

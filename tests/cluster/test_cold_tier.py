@@ -25,7 +25,7 @@ STORED = PAGES - IN_POOL
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     with s3_server(tmp_path) as server:
-        for name, value in server.environment.items():
+        for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         yield server
 

@@ -34,6 +34,7 @@ class ContestingWorker:
         seed: int,
         stack: ExitStack,
         memory: type[Versions] = Versions,
+        timeout_s: float = 1.0,
     ) -> None:
         self._rng = random.Random(seed)
         self._cluster = cluster
@@ -44,11 +45,15 @@ class ContestingWorker:
                     daemon.socket_path,
                     page_bytes=8192,
                     room_pages=len(KEYS),
-                    timeout_s=seconds(1.0),
+                    timeout_s=seconds(timeout_s),
                 )
             )
             for daemon in cluster.daemons
         }
+
+    def keys(self) -> Sequence[bytes]:
+        """The keys of the next step."""
+        return KEYS
 
     def pages(self) -> list[Versions]:
         """The worker's pages at each node."""
@@ -56,7 +61,7 @@ class ContestingWorker:
 
     def step(self) -> None:
         node_id = self._rng.choice(list(self._at))
-        keys = self._rng.sample(KEYS, self._rng.randint(1, BATCH))
+        keys = self._rng.sample(self.keys(), self._rng.randint(1, BATCH))
         chance = self._rng.random()
         if chance < 0.002:
             self.clear(node_id)
@@ -119,7 +124,7 @@ class ContestingWorker:
         self._history.clears.append(removal)
         if self._at[node_id].clear():
             removal.ended = time.monotonic()
-            for key in KEYS:
+            for key in self.keys():
                 self._history.removed(key, removal)
         else:
             self._history.half_cleared.append(removal)

@@ -103,6 +103,11 @@ class History:
         """That node has not confirmed the removal yet."""
         self._unsure[key, where].append(removal)
 
+    def forget_unsure(self) -> None:
+        """No node remembers removals and clears that were not answered."""
+        self._unsure.clear()
+        self.half_cleared.clear()
+
     def stored(
         self, key: Hashable, version: int, where: str, members: frozenset[int] = frozenset()
     ) -> None:

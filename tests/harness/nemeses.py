@@ -43,6 +43,8 @@ class Nemeses:
         self.going_on_unheard: Callable[[str], AbstractContextManager[None]] = lambda _: (
             nullcontext()
         )
+        # Called while all nodes are dead, before they forget everything.
+        self.wiping: Callable[[], None] = lambda: None
         self._until_all_meet = ExitStack()
         self.all: list[Callable[[Daemon], None]] = [
             self.kill,
@@ -100,6 +102,19 @@ class Nemeses:
             other.kill()
         for other in [*self._others(daemon), daemon]:
             self._start(other)
+
+    def kill_all_and_wipe(self, _: Daemon) -> None:
+        """Afterwards only the object store has pages and knows of removals."""
+        for one in self._cluster.daemons:
+            one.kill()
+        self.wiping()
+        for one in self._cluster.daemons:
+            one.lose_removal_state()
+            shutil.rmtree(_disk(one))
+            Path(str(one.options["pool-file"])).unlink()
+        shutil.rmtree(self._backups, ignore_errors=True)
+        for one in self._cluster.daemons:
+            self._start(one)
 
     def stop(self, daemon: Daemon) -> None:
         assert daemon.stop(30) == 0

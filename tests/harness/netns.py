@@ -12,6 +12,7 @@ host files of its own in /etc, such as hosts and resolv.conf. Network namespaces
 sockets, so the test process is a worker on every host at once.
 """
 
+import ctypes
 import itertools
 import os
 import shutil
@@ -128,6 +129,12 @@ class Network:
         """Gives that address to the bridge. Returns the prefix that runs a command there."""
         _run("ip", "-n", self._switch, "address", "add", f"{address}/24", "dev", "bridge")
         return ["ip", "netns", "exec", self._switch]
+
+    def enter(self, host: str) -> None:
+        """From now on this thread, and all threads and processes that it starts, are there."""
+        with Path("/run/netns", self.netns(host)).open() as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0) != 0:
+                raise OSError(ctypes.get_errno(), f"setns to {host} failed")
 
     def start(self, cluster: Cluster) -> None:
         self.place(cluster)

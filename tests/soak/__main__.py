@@ -1,6 +1,7 @@
 """Daemons and workers die, freeze and are cut off, and every byte is checked (chaos.py).
 
 make soak ARGS="--minutes 30 --seed 1 --daemons 4 kill cut_off"     with only these faults
+make soak ARGS="--cold"                      with an object store behind a proxy that fails
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from harness.netns import Network, reason_to_skip
 from harness.warm_pools import some_pool_files
 
 from soak.chaos import Chaos, names_of
+from soak.store import Store
 
 
 def main() -> int:
@@ -26,6 +28,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--daemons", type=int, default=4)
+    parser.add_argument("--cold", action="store_true", help="with an object store that fails, too")
     parser.add_argument("faults", nargs="*", help="the only ones; default: all")
     given = parser.parse_args()
     minutes, seed, count, faults = given.minutes, given.seed, given.daemons, given.faults
@@ -43,7 +46,8 @@ def main() -> int:
         make = cluster_maker(stack, defaults, 30.0)
         told = f"{minutes:g} minutes, seed {seed}, {count} nodes"
         print(f"{told}: figures at the end, the logs stay if it fails")
-        chaos = Chaos(make, files.options(count), folder, seed)
+        store = Store(stack, folder, network, seed) if given.cold else None
+        chaos = Chaos(make, files.options(count), folder, seed, store=store)
         try:
             figures = chaos.run(60 * minutes, network, faults)
         except BaseException:
@@ -55,6 +59,8 @@ def main() -> int:
     print(
         "\n".join([f"{(time.monotonic() - began) / 60:.0f} minutes, seed {seed}", *figures.lines()])
     )
+    if store is not None:
+        print(f"faults of the object store: {store.faults}")
     print("passed" if not figures.faults() else "FAILED: the figures from wrong on must be 0")
     if not figures.faults():
         shutil.rmtree(folder)

@@ -1,6 +1,8 @@
 """Random faults of daemons (harness.nemeses) with disks and pool files, and of workers, while
 workers check every page that they read. Figures at the end.
 
+With a store (store.py) the nodes also keep pages there, and some runs wipe all nodes.
+
 Wrong: a page that no set of its key made. Old: a page, or an exists, after its removal
 (harness/history.py). Late: a call beyond its deadline, net of the machine's own lateness. Left
 open: workers' memory that the daemons still have open after one more short use.
@@ -19,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 
 from harness.background import Background
@@ -29,8 +32,11 @@ from harness.disks import disk_options
 from harness.history import History
 from harness.nemeses import Nemeses
 from harness.netns import Network
+from harness.pages import keys_of
 from harness.versions import DeviceVersions, Versions
 from harness.waiting import eventually
+
+from soak.store import Store
 
 WORKERS = 6
 MEMORY = (Versions, DeviceVersions)  # the workers have them in turns
@@ -38,6 +44,10 @@ VISITORS = 3
 BRIEFLY_S = 5.0
 LAST_PINS = 20  # rounds
 ATTEMPTS = 5
+# A removed key never comes from the store again. So with a store the keys change: each set of so
+# many is in use for three turns.
+NEW_KEYS, TURN_S = 300, 15.0
+REMOVAL_S = 4.0  # with a store it takes a second or more
 
 MakeCluster = Callable[..., Cluster]
 
@@ -45,6 +55,11 @@ MakeCluster = Callable[..., Cluster]
 def names_of(count: int) -> str:
     """The names of `count` daemons: one letter each."""
     return string.ascii_lowercase[:count]
+
+
+@lru_cache(maxsize=8)
+def _keys_of_turn(turn: int) -> list[bytes]:
+    return keys_of(f"turn {turn}", NEW_KEYS)
 
 
 @dataclass
@@ -56,6 +71,7 @@ class Figures:
     pinned: int = 0
     moved: int = 0
     nemeses: int = 0
+    from_store: int = 0  # of the pages, as the nodes count since their last start
     wrong: int = 0
     old: int = 0
     late: int = 0
@@ -79,6 +95,9 @@ class CheckingWorker(ContestingWorker):
     def __init__(self, chaos: Chaos, *more: object) -> None:
         super().__init__(*more)  # type: ignore[arg-type]
         self._chaos = chaos
+
+    def keys(self) -> Sequence[bytes]:
+        return self._chaos.keys()
 
     def step(self) -> None:
         try:
@@ -107,6 +126,7 @@ class Chaos:
         folder: Path,
         seed: int,
         pause_s: float = 0.0,
+        store: Store | None = None,
     ) -> None:
         """`pools`: the options that give each daemon its pool file. `pause_s`: of each worker
         between its calls."""
@@ -116,14 +136,16 @@ class Chaos:
         self.failed_during = Counter[tuple[str, str]]()  # by kind and fault
         self._history = History()
         self._rng = random.Random(seed)
+        self._store = store
         stores = zip(disk_options(folder, nodes), pools, strict=True)
-        spill = {"spill_bytes_per_s": 256 << 20}
-        each = [{**disk, **pool, **spill} for disk, pool in stores]
+        more = {"spill_bytes_per_s": 256 << 20, **(store.options if store else {})}
+        each = [{**disk, **pool, **more} for disk, pool in stores]
         self.cluster = make_cluster(
             len(nodes), start=False, pool_size="2MiB", replica_share=0.3, gpu="stand-in", each=each
         )
         self._folder = folder
         self._pause_s = pause_s
+        self._read_before: dict[int, int] = {}  # pages from the store, by process
 
     def run(self, seconds: float, network: Network | None, only: Sequence[str] = ()) -> Figures:
         """`only`: the names of faults; else all."""
@@ -136,9 +158,16 @@ class Chaos:
         befalls.starting_apart = self._history.starting_apart
         befalls.going_on_unheard = self._history.going_on_unheard
         kinds = [*befalls.all, self._kill_visitors]
+        if self._store is not None:
+            kinds.append(befalls.kill_all_and_wipe)
+            befalls.wiping = self._history.forget_unsure
         if only:
             kinds = [kind for kind in kinds if kind.__name__ in only]
+        if self._store is not None:
+            self._store.disturb()
         self._work_while(lambda: self._befall(seconds, befalls, kinds))
+        if self._store is not None:
+            self._store.calm_down()
         self._wait_told_all()
         before, after = [self._open_after_use() for _ in range(2)]
         self.figures.left_open = max(after - before, 0)
@@ -147,12 +176,21 @@ class Chaos:
         self._count()
         return self.figures
 
+    def keys(self) -> Sequence[bytes]:
+        if self._store is None:
+            return KEYS
+        turn = int(time.monotonic() / TURN_S)
+        return [key for ago in range(3) for key in _keys_of_turn(turn - ago)]
+
     # --- work and faults
 
     def _work_while(self, action: Callable[[], object]) -> None:
+        timeout_s = 1.0 if self._store is None else REMOVAL_S
         with ExitStack() as clients:
             workers = [
-                CheckingWorker(self, self.cluster, self._history, n, clients, MEMORY[n % 2])
+                CheckingWorker(
+                    self, self.cluster, self._history, n, clients, MEMORY[n % 2], timeout_s
+                )
                 for n in range(WORKERS)
             ]
             with ExitStack() as threads:
@@ -175,8 +213,20 @@ class Chaos:
                 daemon = self._rng.choice(self.cluster.daemons)
                 self.during.append(f"{nemesis.__name__} at {daemon.node_id}")
                 befalls.befall(nemesis, daemon)
-                note_who_knows_of_clears(self.cluster, self._history)
+                if self._store is None:  # else it may be the store that has not heard of it
+                    note_who_knows_of_clears(self.cluster, self._history)
+                self._count_from_store()
                 self.figures.nemeses += 1
+
+    def _count_from_store(self) -> None:
+        """Counters begin anew with each start of a node."""
+        if self._store is None:
+            return
+        for daemon in self.cluster.daemons:
+            pages = daemon.status()["cold"]["read_pages"]
+            before = self._read_before.get(daemon.pid, 0)
+            self.figures.from_store += pages - before
+            self._read_before[daemon.pid] = pages
 
     def _kill_visitors(self, daemon: Daemon) -> None:
         """Kills workers that have forked, all at once, in the middle of their calls."""
