@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from demo import replay as running
 from demo import report
 from demo.replay import Replay, WorkerDied, WorkerOptions, WorkerProcess
-from demo.scenario import KillOneDaemon
+from demo.scenario import KillOneDaemon, Scenario, WipeAll
 from demo.trace import read_trace
 from demo.workload import Conversations, Documents, Request
 from peercache_bench.daemons import ClusterError
@@ -52,6 +52,7 @@ class Options:
     trace: Path | None
     documents: int | None
     kill: bool
+    cold: str
     faults: str
     protocol: str
     devices: str
@@ -92,6 +93,13 @@ class Workload:
     f"conversations. Default of --requests: {_QUESTIONS_EACH} for each.",
 )
 @click.option("--kill", is_flag=True, help="Kill -9 one daemon in the middle; it returns later.")
+@click.option(
+    "--cold",
+    default="",
+    metavar="URL",
+    help="Keep pages in this object store, such as file:///tmp/x. In the middle all daemons are "
+    "killed and wiped. A second run finds the pages of the first.",
+)
 @click.option("--faults", default="", metavar="PLAN", help="For the daemons: corrupt=0.01,seed=7")
 @click.option(
     "--protocol",
@@ -166,6 +174,8 @@ def main(as_json: bool, **values: Any) -> None:
         more: dict[str, int] = {}
         if options.documents and (options.trace or options.kill):
             raise click.UsageError("--documents: give it without --trace and --kill")
+        if options.cold and (options.documents or options.kill):
+            raise click.UsageError("--cold: give it without --documents and --kill")
         if options.writers is not None:
             if options.writers > options.nodes:
                 raise click.UsageError(f"--writers: there are only {options.nodes} daemons")
@@ -199,6 +209,8 @@ async def _run(options: Options, console: Console, more: Mapping[str, int]) -> d
         "protocol": options.protocol,
         **more,
     }
+    if options.cold:
+        daemon_options["cold-store"] = options.cold
     if options.faults:
         daemon_options["faults"] = options.faults
     each = [{"device-names": names} for names in _dealt_out(options.devices, options.nodes)]
@@ -285,15 +297,17 @@ async def _replay(
 
         prefill, decode = workers
         replay = Replay(prefill, decode, seed=options.seed, on_progress=on_progress)
-        kill: KillOneDaemon | None = None
+        scenario: Scenario | None = None
         if options.kill:
-            kill = KillOneDaemon(cluster, workers, replay, progress.console.print)
+            scenario = KillOneDaemon(cluster, workers, replay, progress.console.print)
+        elif options.cold:
+            scenario = WipeAll(cluster, workers, replay, progress.console.print)
 
         async def before(number: int) -> None:
             if options.documents and number in (0, options.documents):
                 replay.begin_phase("first questions" if number == 0 else "later questions")
-            if kill is not None:
-                await kill.advance(over(number))
+            if scenario is not None:
+                await scenario.advance(over(number))
 
         await replay.run(
             workload.requests,
@@ -301,8 +315,8 @@ async def _replay(
             per_s=options.rate or math.inf,
             before=before,
         )
-        if kill is not None:
-            await kill.finish()
+        if scenario is not None:
+            await scenario.finish()
         return replay.taken, replay.phases
 
 

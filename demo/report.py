@@ -73,6 +73,7 @@ def summarise(
             name: sum(status["operations"][name] for status in alive)
             for name in ("get_local", "get_disk", "get_remote", "get_peer_disk", "stale_retries")
         },
+        "from_store": sum(status["cold"].get("read_pages", 0) for status in alive),
         "evictions": sum(status["pool"]["evictions"] for status in alive),
         "between_daemons_bytes": _by_transport(alive),
         "phases": [
@@ -171,6 +172,8 @@ def _overview(summary: Mapping[str, Any]) -> Table:
             f"p50 {latency['p50']:.2f} ms, p99 {latency['p99']:.2f} ms, "
             f"max {latency['max']:.1f} ms ({latency['calls']:,} calls)",
         )
+    if summary["from_store"]:
+        table.add_row("from the object store", f"{summary['from_store']:,} pages")
     table.add_row("evictions", f"{summary['evictions']:,}")
     table.add_row("stale retries", f"{summary['stale_retries']:,}")
     table.add_row("promised, then missed", _reasons(summary["promised_but_missed"]))
@@ -186,7 +189,16 @@ def _phases(phases: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title="phases of the replay", title_justify="left")
     nodes = list(phases[0]["hit_rate_by_node"])
     hits = [f"hits on {node}" for node in nodes]
-    columns = ["phase", "requests", "requests/s", *hits, "to decode", "longest call", "not set"]
+    columns = [
+        "phase",
+        "requests",
+        "requests/s",
+        "hits",
+        *hits,
+        "to decode",
+        "longest call",
+        "not set",
+    ]
     for place, column in enumerate(columns):
         table.add_column(column, justify="left" if place == 0 else "right")
     for phase in phases:
@@ -194,6 +206,7 @@ def _phases(phases: Sequence[Mapping[str, Any]]) -> Table:
             phase["name"],
             f"{phase['requests']:,}",
             f"{phase['requests_per_s']:.1f}",
+            _percent(phase["hit_rate"]),
             *(_percent(phase["hit_rate_by_node"][node]) for node in nodes),
             _percent(phase["decode_hit_rate"]),
             f"{phase['longest_call_ms']:.0f} ms",

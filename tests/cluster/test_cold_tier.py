@@ -1,7 +1,9 @@
 """Pages in an object store outlive the cluster, and no removed page comes back from there."""
 
+import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from harness.disks import found
 from harness.fixtures import MakeCluster
 from harness.pages import Pages, keys_of
 from harness.s3 import BUCKET, S3, s3_server
+from harness.store_proxy import StoreProxy
 from harness.waiting import eventually
 
 from peercache_client import Status
@@ -179,6 +182,62 @@ def test_another_cluster_reads_no_page_whose_removal_was_answered(
         assert reader.client.batch_exists(gone) == 0
         assert found(reader, gone) == 0
     assert cold_of(theirs[0])["pages"] > 0
+
+
+def test_reader_that_is_late_serves_no_removed_page(
+    make_cluster: MakeCluster, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another cluster. Its listings of the removals come half a second after they were taken. Every
+    other time it stops while a read of the pages is under way, until their removal is answered."""
+    store, rng = f"s3://{BUCKET}/prefix", random.Random(1)
+    ours = make_cluster(1, **options(store))
+    keys = keys_of("kept", PAGES)
+    writer = ours[0].attach()
+    fill_and_read(ours[0], writer, keys)
+    with StoreProxy(s3.endpoint) as proxy, ThreadPoolExecutor(1) as thread:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        theirs = make_cluster(1, **options(store))
+        wait_known(theirs[0], STORED)
+        proxy.plan(late_s={"prefix%2Fvoids": 0.5, "/prefix/pages/": 1.0})
+        reader = theirs[0].attach(slack_s=60)
+        came = 0
+        for at in range(0, 8 * 16, 16):
+            came += found(reader, keys[at + 8 : at + 16])
+            gone = keys[at : at + 8]
+            reads = None
+            if at % 32:
+                reads = thread.submit(found, reader, gone)
+                time.sleep(rng.uniform(0, 0.1))
+                theirs[0].freeze()
+            assert set(writer.client.remove(gone)) <= {Status.ok, Status.absent}
+            theirs[0].thaw()
+            assert reads is None or reads.result() == 0
+            assert found(reader, gone) == 0 and reader.client.batch_exists(gone) == 0
+        assert came, "it does read pages of the store"
+
+
+def test_store_that_fails_at_random_gives_no_wrong_page(
+    make_cluster: MakeCluster, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cuts connections, throttles, truncates and flips bits while pages are written and read."""
+    faults = {"cut": 0.03, "throttle": 0.03, "truncate": 0.1, "flip": 0.1}
+    store = f"s3://{BUCKET}/prefix"
+    with StoreProxy(s3.endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        cluster = make_cluster(1, **options(store))
+        proxy.plan(**faults)
+        keys = keys_of("kept", PAGES)
+        fill_and_read(cluster[0], cluster[0].attach(), keys)
+        wipe(cluster)
+        new = make_cluster(1, **options(store))
+        wait_known(new[0], 1)
+        reader = new[0].attach()
+
+        def all_faults() -> bool:
+            found(reader, keys)  # compares all bytes
+            return all(proxy.plan().get(fault) for fault in faults)
+
+        eventually(all_faults, 60, lambda: f"{proxy.plan()} {cold_of(new[0])}")
 
 
 def test_store_that_hangs_costs_misses_only_and_status_says_so(

@@ -66,6 +66,13 @@ def test_a_killed_daemon_costs_hits_and_returns() -> None:
     assert back["hit_rate_by_node"]["b"] > 0
 
 
+def test_daemons_that_lose_everything_find_the_pages_of_the_store(tmp_path: Path) -> None:
+    store = f"--cold=file://{tmp_path}/store"
+    summary = demo("--requests=300", "--page-kib=16", "--pool-mib=4", "--rate=60", store)
+    assert [phase["name"] for phase in summary["phases"]] == ["before", "from nothing"]
+    assert summary["from_store"] > 0 and summary["phases"][1]["hit_rate"] > 0
+
+
 @pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_trace_is_replayed(tmp_path: Path, packed: bool) -> None:
     lines = [

@@ -85,6 +85,7 @@ class Network:
     def _build(self) -> None:
         _make_room_for_neighbours(len(self._hosts))
         _run("ip", "netns", "add", self._switch)
+        _run("ip", "-n", self._switch, "link", "set", "lo", "up")
         for bridge in ("bridge", "other"):
             _run("ip", "-n", self._switch, "link", "add", bridge, "type", "bridge")
             _run("ip", "-n", self._switch, "link", "set", bridge, "up")

@@ -30,7 +30,11 @@ class S3:
             self._process = subprocess.Popen(
                 [*launcher, command, "-H", host, "-p", str(port)], stdout=log, stderr=log
             )
-        eventually(self._has_bucket, 60, "the S3 server is ready")
+        try:
+            eventually(self._has_bucket, 60, "the S3 server is ready")
+        except BaseException:
+            self.kill()
+            raise
 
     def environment(self, endpoint: str = "") -> dict[str, str]:
         """Of a daemon that uses it, perhaps through a proxy."""

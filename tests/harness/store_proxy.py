@@ -1,9 +1,9 @@
 """A proxy before an S3 server, as a process: it adds a delay, and fails by a plan and a seed.
 
-Faults hit a share of the requests: it closes the connection before or in the middle of the answer,
-answers 503 SlowDown, flips a bit of a payload, or delivers half of it. A late listing is taken when
-it was asked for, and delivered later. Records of removals are stored as they are, and listings are
-not mangled: neither has a second copy that could tell (docs/cold-tier.md).
+Faults hit a share of the requests. It closes the connection before or in the middle of the answer,
+answers 503 SlowDown, flips a bit of a payload, or delivers a part of it. A late answer is taken
+from the server at once, and delivered later. Records of removals are stored as they are. Listings
+are not mangled: they have no checksum (docs/cold-tier.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Plan:
     throttle: float = 0.0
     flip: float = 0.0
     truncate: float = 0.0
-    late_listings_s: dict[str, float] = field(default_factory=dict)  # by folder
+    late_s: dict[str, float] = field(default_factory=dict)  # of answers, by a word of the URL
 
 
 class StoreProxy:
@@ -121,8 +121,8 @@ class _Proxy:
             request.forward(_length(head), server.sendall, self._flipped if flips else None)
             head, _ = answer.head()
             length = 0 if name.startswith(b"HEAD") else _length(head)
-            for folder, late_s in plan.late_listings_s.items():
-                if is_listing and folder.encode() in name:
+            for word, late_s in plan.late_s.items():
+                if word.encode() in name:
                     time.sleep(late_s)
             # The client's connection stays open, as with most stores.
             head = re.sub(rb"(?i)\r\nconnection: close", b"", head)
@@ -157,7 +157,7 @@ class _Gone(Exception):
 
 
 class _Stream:
-    """What arrives on a connection: heads of HTTP messages, and their bodies."""
+    """The bytes of a connection: heads of HTTP messages, and their bodies."""
 
     def __init__(self, source: socket.socket) -> None:
         self._source = source

@@ -46,7 +46,7 @@ LAST_PINS = 20  # rounds
 ATTEMPTS = 5
 # A removed key never comes from the store again. So with a store the keys change: each set of so
 # many is in use for three turns.
-NEW_KEYS, TURN_S = 300, 15.0
+NEW_KEYS, TURN_S = 1500, 15.0
 REMOVAL_S = 4.0  # with a store it takes a second or more
 
 MakeCluster = Callable[..., Cluster]
