@@ -485,7 +485,8 @@ class Client(NotCopied):
 
         Keys behind the first missing one count as missing, or with `every` each key counts by
         itself, as in `contains`. The daemon forecasts from loads that it has measured. The times
-        are empty if it does not answer or is of an older version.
+        are empty if it does not answer or is of an older version. `cold`: pages that only the
+        object store has.
 
         `judged`: what the caller did with earlier forecasts, for the daemon's status. The other
         arguments are those of `batch_exists`."""

@@ -17,6 +17,7 @@ from peercache_client.wire import Flag, Key, Op
 
 _PAGES_MAX = (1 << 32) - 1
 _S_MAX = 1e12
+_COLUMNS_BYTES = 4 + 4 + 1  # of each key: p50, p90, cold
 
 
 class Judged(NamedTuple):
@@ -53,11 +54,13 @@ class Judged(NamedTuple):
 
 class Forecast(NamedTuple):
     """`p50_s[i]` and `p90_s[i]`: seconds to load all present pages up to key i, together. Both are
-    empty if the daemon could not say."""
+    empty if the daemon could not say. `cold[i]`: only the object store has the page, as far as the
+    daemon knows; empty if it is of an older version."""
 
     present: list[bool]
     p50_s: list[float]
     p90_s: list[float]
+    cold: Sequence[bool] = ()
 
     def joined(self, ends: Sequence[int]) -> Forecast:
         """Of groups of keys, each present if one of its keys is. `ends`: of the groups."""
@@ -83,18 +86,25 @@ def forecast_loads(
         raise TypeError(f"judged is {judged!r:.80}: give a peercache_client.forecast.Judged")
     news = (judged or Judged()).packed()
     present: list[bool] = []
+    cold: list[bool] = []
+    knows_cold = False
     p50_s, p90_s = array("d"), array("d")
     for frame in key_frames(keys, parent):
         flags, body = exists_request(frame, hold_s, page_tokens, page_keys)
         flags |= Flag.bitmap if every else 0
         asked = (*body, news)
-        reply = session.ask(Op.exists, flags | Flag.forecast, frame.keys, end, asked)
+        reply = session.ask(Op.exists, flags | Flag.forecast | Flag.cold, frame.keys, end, asked)
         if reply is Status.error:  # from a daemon of an older version
+            reply = session.ask(Op.exists, flags | Flag.forecast, frame.keys, end, asked)
+        if reply is Status.error:
             reply = session.ask(Op.exists, flags, frame.keys, end, body)
         news = Judged().packed()
         there, columns = _parts(reply, frame, every)
         present += there
-        times = array("I", columns)
+        in_store = columns[8 * frame.keys :] or bytes(frame.keys)
+        knows_cold = knows_cold or len(columns) == _COLUMNS_BYTES * frame.keys
+        cold += [bool(one) and each for one, each in zip(in_store, there, strict=True)]
+        times = array("I", columns[: 8 * frame.keys])
         for column, more in ((p50_s, times[: frame.keys]), (p90_s, times[frame.keys :])):
             before = column[-1] if column else 0.0
             column.extend(before + us / 1e6 for us in more)
@@ -103,19 +113,20 @@ def forecast_loads(
     present += [False] * (len(keys) - len(present))
     if len(p50_s) < sum(accumulate(present, min)) or len(p50_s) == 0:
         return Forecast(present, [], [])
+    cold += [False] * (len(keys) - len(cold))
     for column in (p50_s, p90_s):
         column.extend([column[-1]] * (len(keys) - len(column)))
-    return Forecast(present, p50_s.tolist(), p90_s.tolist())
+    return Forecast(present, p50_s.tolist(), p90_s.tolist(), cold if knows_cold else ())
 
 
 def _parts(reply: Reply | Status, frame: KeyFrame, every: bool) -> tuple[list[bool], bytes]:
-    """The presence of the frame's keys, and the columns of times, which may be empty."""
+    """The presence of the frame's keys, and the columns. An older daemon lacks some."""
     count = frame.keys
     if not isinstance(reply, Reply):
         return [False] * count, b""
     bitmap = count if every else 0
     columns = reply.body[bitmap:]
-    if len(columns) not in (0, 8 * count):
+    if len(columns) not in (0, 8 * count, _COLUMNS_BYTES * count):
         return [False] * count, b""
     if every:
         return [bool(byte) for byte in reply.body[:bitmap]], columns

@@ -63,6 +63,7 @@ class Flag(IntFlag):
     wait = 1024
     names = 2048
     forecast = 4096
+    cold = 8192
 
 
 def check_keys(keys: Sequence[Key]) -> None:

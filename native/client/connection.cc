@@ -87,7 +87,7 @@ size_t reply_bytes_max(uint16_t op, uint32_t count) {
     case Op::hint:
       return kStatistics;
     case Op::exists:
-      return size_t{12} * count + kSentences;  // lengths and forecasts
+      return size_t{13} * count + kSentences;  // lengths, forecasts and `cold`
     case Op::set:
     case Op::get:
     case Op::remove:

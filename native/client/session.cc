@@ -61,6 +61,8 @@ const char* unknown_to(const Connection& connection, const Request& request) {
   if (request.flags & ipc::kFlagWait && !connection.has(ipc::kFeatureWait)) return "waits";
   if (request.flags & ipc::kFlagForecast && !connection.has(ipc::kFeatureForecast))
     return "forecasts";
+  if (request.flags & ipc::kFlagCold && !connection.has(ipc::kFeatureCold))
+    return "forecasts of the object store";
   return nullptr;
 }
 

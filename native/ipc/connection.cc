@@ -256,6 +256,11 @@ Connection::Answer Connection::pages(const Frame& frame) {
         body_.append(reinterpret_cast<const char*>(column.data()), 4 * column.size());
         body_.resize(begin + size_t{4} * columns.count);
       }
+      if ((frame.header.flags & kFlagCold) != 0) {
+        const size_t begin = body_.size();
+        body_.append(reinterpret_cast<const char*>(found.cold.data()), found.cold.size());
+        body_.resize(begin + columns.count);
+      }
     }
   } else if (op == Op::hint) {
     ++state_.counters.others;

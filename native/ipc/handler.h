@@ -74,7 +74,7 @@ struct RequestContext {
   ExistsWait wait{};                        // exists: see ExistsWait
   bool gets_only = false;                   // get: the worker has never called exists
   bool lengths = false;                     // exists: fill ExistsAnswer::lengths
-  bool forecast = false;                    // exists: fill its p50_us and p90_us
+  bool forecast = false;                    // exists: fill its p50_us, p90_us and cold
   ipc::ForecastNews news{};                 // exists: see ForecastNews
   bool here = false;                        // exists: see kFlagHere
   Trace* trace = nullptr;                   // get: records its steps here
@@ -91,6 +91,7 @@ struct ExistsAnswer {
   std::vector<uint32_t> lengths{};  // bytes of each key's page, 0 if it is not present
   // By key: the time to load the pages present up to it, together.
   std::vector<uint32_t> p50_us{}, p90_us{};
+  std::vector<uint8_t> cold{};  // by key: 1 if only the object store has the page
 };
 
 struct HintAnswer {

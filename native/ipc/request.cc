@@ -110,6 +110,7 @@ uint32_t features_of(const RequestHeader& header) {
          (op == Op::register_device || header.flags & kFlagLayout ? kFeatureDevice : 0u) |
          (op == Op::exists && header.flags & kFlagWait ? kFeatureWait : 0u) |
          (op == Op::exists && header.flags & kFlagForecast ? kFeatureForecast : 0u) |
+         (op == Op::exists && header.flags & kFlagCold ? kFeatureCold : 0u) |
          (header.flags & kFlagNames ? kFeatureNames : 0u) | (header.took != 0 ? kFeatureTook : 0u);
 }
 
@@ -137,6 +138,7 @@ void check_header(const RequestHeader& header) {
     known |= header.flags & kFlagHere
                  ? kFlagHere
                  : kFlagHold | kFlagPage | kFlagLengths | kFlagWait | kFlagForecast;
+    if (header.flags & kFlagForecast) known |= kFlagCold;
   }
   if (op == Op::get) known |= kFlagSpan;
   if (op == Op::get || op == Op::set) known |= kFlagLayout;

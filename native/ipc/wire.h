@@ -63,6 +63,8 @@ enum RequestFlags : uint16_t {
                          // the bytes of all, a kind for each, u8, and the tokens of a block, u32
   kFlagForecast = 4096,  // EXISTS: the body ends with ForecastNews. The reply ends with a column of
                          // p50 and one of p90: us to load the pages up to each key, u32
+  kFlagCold = 8192,      // EXISTS with kFlagForecast: then comes a column of u8, 1 for a page that
+                         // only the object store has
 };
 
 // In the number of keys to wait for: the same keys were asked for just before, without a wait. So
@@ -82,10 +84,11 @@ enum Features : uint32_t {
   kFeatureNames = 64,      // kFlagNames; of a daemon that tells events of pages
   kFeatureForecast = 128,  // kFlagForecast
   kFeatureHint = 256,      // Op::hint
+  kFeatureCold = 512,      // kFlagCold
 };
 inline constexpr uint32_t kFeatures = kFeatureSpan | kFeaturePins | kFeatureTook | kFeatureHere |
                                       kFeatureDevice | kFeatureWait | kFeatureNames |
-                                      kFeatureForecast | kFeatureHint;
+                                      kFeatureForecast | kFeatureHint | kFeatureCold;
 
 enum class ErrorCode : uint16_t {
   none = 0,

@@ -306,6 +306,8 @@ ExistsAnswer ExistsPath::exists(const RequestContext& context, std::span<PageRef
 void ExistsPath::add_forecast(const ExistsKeys& asked, ExistsAnswer& answer) const {
   const std::vector<LoadPlace> places = asked.places();
   LoadForecast forecast(times, Clock::now());
+  answer.cold = asked.in_store;
+  answer.cold.resize(asked.keys.size());
   for (size_t i = 0; i < asked.keys.size(); ++i) {
     if (i < asked.told() && asked.present[i] != 0) forecast.add(places[i], asked.lengths[i]);
     answer.p50_us.push_back(forecast.p50_us());
