@@ -25,7 +25,7 @@ void GetStore::from_store(GetPages& get) const {
   for (size_t i = 0; i < get.pages.size() && !get.context.deadline.passed(); ++i) {
     const PageRef& page = get.pages[i];
     const bool missed = page.status == PageStatus::absent || page.status == PageStatus::stale;
-    if (!missed || page.of_device || page.layout != nullptr) continue;
+    if (!missed || page.of_device) continue;
     const auto place = objects.find(get.digests[i]);
     if (!place || place->entry.length != page.length) continue;
     if (!part.empty() && (bytes + page.length > part_bytes || part.size() == kPartPages)) {

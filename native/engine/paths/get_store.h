@@ -1,8 +1,9 @@
 // The last place of a get: the object store (docs/cold-tier.md). The control plane reads the pages
 // into our pool, and we copy them from there.
 //
-// Pages of the store are asked for when no node has them. GPU memory gets none: the daemon cannot
-// write some of it, and an `exists` before the get has the pages brought to the pool.
+// Pages of the store are asked for when no node has them. They go on from our pool as others do,
+// also into a GPU. Only memory of a device without a layout gets none: this process cannot write
+// it.
 #pragma once
 
 #include "engine/control/control_queue.h"
