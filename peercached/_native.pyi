@@ -272,18 +272,20 @@ class Engine:
     # --- the object store; entries are packed as ENTRY of peercached/cold/format.py
     def add_object(self, name: bytes, namespace_id: bytes, epoch: int, entries: bytes) -> bool:
         """Puts the pages of an object into the index. False: there is no room."""
-    def stored_pages(self, digests: bytes) -> list[tuple[bytes, bytes, int, bytes]]:
-        """(name, namespace id, epoch, entries) of each object that has some of these pages; the
-        entries in the order of their places."""
-    def stored_digests(self, digests: bytes) -> bytes:
-        """Of these, those that are in the index."""
+    def stored_pages(
+        self, digests: bytes, behind_bytes: int
+    ) -> list[tuple[bytes, bytes, int, bytes, bytes]]:
+        """(name, namespace id, epoch, entries, entries behind) of each object that has some of
+        these pages and is not in the pool; the entries in the order of their places. The last ones
+        are those that follow within so many bytes, while the pool has free room."""
     def drop_stored(self, digests: bytes) -> None: ...
     def drop_object(self, name: bytes) -> None: ...
     def drop_stored_below(self, namespace_id: bytes, epoch: int) -> None: ...
     def vouch_until(self, until_s: float) -> None:
         """Until that time of time.monotonic(), exists() may rely on the index."""
     def copy_pages(self, digests: bytes, bytes_max: int) -> tuple[bytes, bytes]:
-        """(entries, payloads) of those that are in the pool, up to so many bytes."""
+        """(entries, payloads) of the first ones that are in the pool or on the disk, up to so many
+        bytes."""
     def land_pages(
         self,
         namespace_id: bytes,
@@ -293,13 +295,23 @@ class Engine:
         payloads: Any,
         valid_until_s: float,
         timeout_ms: int,
+        ahead: bool = False,
     ) -> tuple[bytes, bytes, str]:
         """Takes pages of an object into the pool, until that time of time.monotonic(). `payloads`:
-        a buffer, the object's bytes from `base` on. Returns (digests in the pool, digests whose
+        a buffer, the object's bytes from `base` on. `ahead`: nobody has asked for them, so they
+        take only free room. Returns (digests in the pool, digests whose
         bytes are not those of their checksum, why others were not taken)."""
-    def store_candidates(self, bytes: int, reads_min: int) -> list[tuple[bytes, int, bytes, int]]:
-        """As coldest(), of pages that were read at least so often: (namespace id, epoch, digests,
-        bytes of the pages)."""
+    def leaving_next(
+        self, bytes: int, uses_min: int, part_bytes: int, under_way: bytes
+    ) -> list[tuple[bytes, int, bytes, int]]:
+        """(namespace id, epoch, digests, bytes) of pages that were used so often, are not in the
+        store nor under way to it, and leave next: the disk evicts them, or the pool does while
+        `bytes` more are set, and they are not on the disk. One part for each namespace."""
+    def leaving_at_end(
+        self, uses_min: int, disk_stays: bool, part_bytes: int
+    ) -> list[tuple[bytes, int, bytes, int]]:
+        """The same of pages of the pool that are lost when the process ends, in many parts.
+        `disk_stays`: pages on the disk are not lost."""
     def store_stats(self) -> dict[str, int]: ...
     def set_moves(self, digests: bytes, moves: int) -> None:
         """How often these have moved; 255: they move now, or another pool has them. coldest() has

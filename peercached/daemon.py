@@ -254,6 +254,7 @@ class Daemon:
             debts,
             settings,
             timeout_s,
+            cold,
         )
         self.intake = intake = Intake(engine, cluster, removal_catch_up, handover.drain)
         prefetch = Prefetch(engine, promotes)

@@ -94,6 +94,7 @@ async def stop(node: Daemon) -> None:
         node.events.stop,
         node.hints.stop,
         node.kv_events.stop,
+        node.cold.end_writes,
         stop_engine,
         node.server.stop,
         node.accepts.stop,

@@ -7,12 +7,15 @@
 
 #include "bindings/calls.h"
 #include "common/copy.h"
+#include "engine/storage/leaving_pages.h"
 
 namespace peercached {
 
 namespace {
 
 constexpr uint32_t kPayloadAlign = 64;
+// Time for the disk when pages are copied from there.
+constexpr int64_t kDiskMs = 2'000;
 
 // A Python object's bytes, in place.
 class ObjectBytes {
@@ -40,40 +43,52 @@ bool add_object(Engine& engine, const nb::bytes& name, const nb::bytes& namespac
   return unlocked([&] { return objects_of(engine).add(object, pages); });
 }
 
-// (name, namespace id, epoch, entries) of each object that has some of these pages, the entries in
-// the order of their places.
-nb::list stored_pages(Engine& engine, const nb::bytes& packed) {
+// The pages behind the last one of `entries` that are not in our pool, while it has free room.
+std::vector<ObjectEntry> behind(Engine& engine, std::span<const ObjectEntry> entries,
+                                uint64_t bytes) {
+  bytes = std::min(bytes, engine.storage().pool().room().free_bytes);
+  if (bytes == 0) return {};
+  std::vector<ObjectEntry> behind = objects_of(engine).behind(entries.back().digest, bytes);
+  std::vector<Digest> digests;
+  for (const ObjectEntry& entry : behind) digests.push_back(entry.digest);
+  std::vector<uint32_t> here(digests.size());
+  engine.storage().pool().lengths(digests, here);
+  size_t at = 0;
+  std::erase_if(behind, [&](const ObjectEntry&) { return here[at++] != 0; });
+  return behind;
+}
+
+// (name, namespace id, epoch, entries, entries behind) of each object that has some of these pages,
+// the entries in the order of their places. Pages in our pool are left out.
+nb::list stored_pages(Engine& engine, const nb::bytes& packed, uint64_t behind_bytes) {
+  struct Found {
+    StoredObject object;
+    std::vector<ObjectEntry> entries, behind;
+  };
   const InPlace<Digest> digests(packed, "digests");
-  std::map<uint32_t, std::pair<StoredObject, std::vector<ObjectEntry>>> found;
+  std::map<uint32_t, Found> found;
   unlocked([&] {
     const ObjectIndex& objects = objects_of(engine);
-    for (const Digest& digest : std::span<const Digest>(digests)) {
-      if (const auto place = objects.find(digest))
-        found[place->object].second.push_back(place->entry);
+    const std::span<const Digest> wanted = digests;
+    std::vector<uint32_t> here(wanted.size());
+    engine.storage().pool().lengths(wanted, here);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto place = here[i] != 0 ? std::nullopt : objects.find(wanted[i]);
+      if (place) found[place->object].entries.push_back(place->entry);
     }
     for (auto& [number, of_object] : found) {
-      of_object.first = objects.object(number);
-      std::ranges::sort(of_object.second, {}, &ObjectEntry::offset);
+      of_object.object = objects.object(number);
+      std::ranges::sort(of_object.entries, {}, &ObjectEntry::offset);
+      of_object.behind = behind(engine, of_object.entries, behind_bytes);
     }
   });
   nb::list list;
   for (const auto& [number, of_object] : found) {
-    const auto& [object, entries] = of_object;
-    list.append(
-        nb::make_tuple(pack(object.name), pack(object.namespace_id), object.epoch, pack(entries)));
+    const StoredObject& object = of_object.object;
+    list.append(nb::make_tuple(pack(object.name), pack(object.namespace_id), object.epoch,
+                               pack(of_object.entries), pack(of_object.behind)));
   }
   return list;
-}
-
-// Of these digests, those that are in the index.
-nb::bytes stored_digests(Engine& engine, const nb::bytes& packed) {
-  const InPlace<Digest> digests(packed, "digests");
-  std::vector<Digest> found;
-  unlocked([&] {
-    for (const Digest& digest : std::span<const Digest>(digests))
-      if (objects_of(engine).find(digest)) found.push_back(digest);
-  });
-  return pack(found);
 }
 
 // `until_s`: of the monotonic clock.
@@ -86,60 +101,42 @@ void vouch_until(Engine& engine, double until_s) {
   objects_of(engine).vouch_until(time_at(until_s));
 }
 
-// Copies pages of the pool for an object: (entries, payloads). Leaves out those that are not here
-// any more. At most `bytes_max` of payloads.
+// Copies pages of the pool or of the disk for an object: (entries, payloads). Leaves out those that
+// are not here any more. The first ones, at most `bytes_max` of payloads.
 nb::tuple copy_pages(Engine& engine, const nb::bytes& packed, uint32_t bytes_max) {
   const InPlace<Digest> given(packed, "digests");
-  const std::span<const Digest> digests = given;
-  Pool& pool = engine.storage().pool();
-  HeldSlots held(pool);
-  std::vector<ObjectEntry> entries;
-  uint64_t bytes = 0;
+  std::optional<ObjectPages> pages;
   unlocked([&] {
-    std::vector<PinnedPage> pins(digests.size());
-    pool.pin(digests, nullptr, /*touch=*/false, pins);
-    HeldSlots unused(pool);
-    for (size_t i = 0; i < pins.size(); ++i) {
-      if (!pins[i]) continue;
-      const PinnedPage page = pins[i];
-      if (bytes + page.length > bytes_max) {
-        unused.take(pins[i]);
-        continue;
-      }
-      held.take(pins[i]);
-      entries.push_back({digests[i], page.checksum, static_cast<uint32_t>(bytes), page.length});
-      bytes = (bytes + page.length + kPayloadAlign - 1) / kPayloadAlign * kPayloadAlign;
-    }
+    pages.emplace(engine.storage().pool(), engine.storage().cold(), given, bytes_max, kPayloadAlign,
+                  Deadline::after_ms(kDiskMs));
   });
+  const uint64_t bytes = pages->bytes();
   PyObject* made = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes));
   if (made == nullptr) throw nb::python_error();
   const auto payloads = nb::steal<nb::bytes>(made);
   auto* to = reinterpret_cast<std::byte*>(PyBytes_AsString(made));
+  std::vector<ObjectEntry> good;
   unlocked([&] {
     uint64_t end = 0;
-    std::vector<ObjectEntry> good;
-    for (size_t i = 0; i < entries.size(); ++i) {
-      const ObjectEntry& entry = entries[i];
+    for (const auto& [entry, from] : pages->pages()) {
       std::memset(to + end, 0, entry.offset - end);
       end = uint64_t{entry.offset} + entry.length;
       // Bad memory: leave the page out.
-      const std::byte* from = held.pages()[i].payload();
       if (copy_and_checksum(to + entry.offset, from, entry.length) == entry.checksum)
         good.push_back(entry);
     }
     std::memset(to + end, 0, bytes - end);
-    entries = std::move(good);
-    held = HeldSlots(pool);
+    pages.reset();
   });
-  return nb::make_tuple(pack(entries), payloads);
+  return nb::make_tuple(pack(good), payloads);
 }
 
 // Takes pages of an object into the pool. `payloads`: the object's bytes from `base` on. Returns
 // the digests that are in the pool now, those with other bytes than their checksums say, and why
-// others were not taken.
+// others were not taken. `ahead`: nobody has asked for them, so they take only free room.
 nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epoch,
                      const nb::bytes& packed, uint64_t base, nb::handle payloads,
-                     double valid_until_s, uint32_t timeout_ms) {
+                     double valid_until_s, uint32_t timeout_ms, bool ahead) {
   const InPlace<ObjectEntry> given(packed, "entries");
   const ObjectBytes buffer(payloads);
   const std::span<const std::byte> bytes = buffer.bytes();
@@ -147,6 +144,7 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
   part.namespace_id = unpack_digest(namespace_id);
   part.epoch = epoch;
   part.valid_until = time_at(valid_until_s);
+  part.ahead = ahead;
   std::vector<ReadOp> landed;
   std::vector<Digest> cut;
   for (const ObjectEntry& entry : std::span<const ObjectEntry>(given)) {
@@ -175,20 +173,30 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
   return nb::make_tuple(pack(adopted.taken), pack(adopted.corrupt), adopted.why_not);
 }
 
-// The pages that the pool evicts next and that were read at least so often, as coldest() has them.
-nb::list store_candidates(Engine& engine, uint64_t bytes, uint8_t reads_min) {
-  const Handovers found = unlocked([&] { return engine.offers().coldest_read(bytes, reads_min); });
+LeavingPages leaving_of(Engine& engine) {
+  Storage& storage = engine.storage();
+  return {storage.pool(), storage.cold(), storage.namespaces(), storage.objects()};
+}
+
+nb::list listed(const std::vector<LeavingPart>& parts) {
   nb::list list;
-  for (const Handover& part : found.parts) {
-    std::vector<Digest> digests;
-    uint64_t sum = 0;
-    for (const RecordRow& row : part.rows) {
-      digests.push_back(row.digest);
-      sum += row.length;
-    }
-    list.append(nb::make_tuple(pack(part.namespace_id), part.epoch, pack(digests), sum));
-  }
+  for (const LeavingPart& part : parts)
+    list.append(
+        nb::make_tuple(pack(part.namespace_id), part.epoch, pack(part.digests), part.bytes));
   return list;
+}
+
+// (namespace id, epoch, digests, bytes) of each part, see LeavingPages.
+nb::list leaving_next(Engine& engine, uint64_t bytes, uint8_t uses_min, uint64_t part_bytes,
+                      const nb::bytes& packed) {
+  const InPlace<Digest> under_way(packed, "digests");
+  return listed(
+      unlocked([&] { return leaving_of(engine).next(bytes, uses_min, part_bytes, under_way); }));
+}
+
+nb::list leaving_at_end(Engine& engine, uint8_t uses_min, bool disk_stays, uint64_t part_bytes) {
+  return listed(
+      unlocked([&] { return leaving_of(engine).at_end(uses_min, disk_stays, part_bytes); }));
 }
 
 nb::dict store_stats(Engine& engine) {
@@ -197,6 +205,9 @@ nb::dict store_stats(Engine& engine) {
   dict["pages"] = stats.pages;
   dict["objects"] = stats.objects;
   dict["bytes"] = stats.bytes;
+  const PoolStats pool = engine.storage().pool().stats();
+  dict["ahead_pages"] = pool.ahead;
+  dict["ahead_used_pages"] = pool.ahead_used;
   return dict;
 }
 
@@ -206,8 +217,7 @@ void bind_store(nb::class_<Engine>& engine) {
   engine
       .def("add_object", &add_object, nb::arg("name"), nb::arg("namespace_id"), nb::arg("epoch"),
            nb::arg("entries"))
-      .def("stored_pages", &stored_pages, nb::arg("digests"))
-      .def("stored_digests", &stored_digests, nb::arg("digests"))
+      .def("stored_pages", &stored_pages, nb::arg("digests"), nb::arg("behind_bytes"))
       .def("drop_stored", call(objects_of, &ObjectIndex::drop), nb::arg("digests"))
       .def("drop_object", call(objects_of, &ObjectIndex::drop_object), nb::arg("name"))
       .def("drop_stored_below", call(objects_of, &ObjectIndex::drop_below), nb::arg("namespace_id"),
@@ -215,8 +225,12 @@ void bind_store(nb::class_<Engine>& engine) {
       .def("vouch_until", &vouch_until, nb::arg("until_s"))
       .def("copy_pages", &copy_pages, nb::arg("digests"), nb::arg("bytes_max"))
       .def("land_pages", &land_pages, nb::arg("namespace_id"), nb::arg("epoch"), nb::arg("entries"),
-           nb::arg("base"), nb::arg("payloads"), nb::arg("valid_until_s"), nb::arg("timeout_ms"))
-      .def("store_candidates", &store_candidates, nb::arg("bytes"), nb::arg("reads_min"))
+           nb::arg("base"), nb::arg("payloads"), nb::arg("valid_until_s"), nb::arg("timeout_ms"),
+           nb::arg("ahead") = false)
+      .def("leaving_next", &leaving_next, nb::arg("bytes"), nb::arg("uses_min"),
+           nb::arg("part_bytes"), nb::arg("under_way"))
+      .def("leaving_at_end", &leaving_at_end, nb::arg("uses_min"), nb::arg("disk_stays"),
+           nb::arg("part_bytes"))
       .def("store_stats", &store_stats);
 }
 

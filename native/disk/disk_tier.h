@@ -63,6 +63,7 @@ struct DiskPage {
   uint64_t checksum = 0;  // XXH3-64 of the payload
   uint32_t length = 0;    // payload bytes
   Position set_at = 0;    // the newest removal when it was put
+  uint8_t uses = 0;       // from pools of this process, see set_uses(); found only, not put
 };
 
 enum class PutOutcome : uint8_t {
@@ -148,10 +149,17 @@ class ColdTier {
   virtual std::optional<DiskPage> find(const Digest& digest) const = 0;
 
   // Reads and verifies several pages at a time, `urgent` batches first. Returns when every page has
-  // a status, and does not write to any `dest` after that. Counts as use: see touch().
-  virtual void read(std::span<DiskRead> batch, Deadline deadline, bool urgent) = 0;
+  // a status, and does not write to any `dest` after that. With `touches` it counts as use: see
+  // touch().
+  virtual void read(std::span<DiskRead> batch, Deadline deadline, bool urgent,
+                    bool touches = true) = 0;
   // Marks pages as used: they are carried forward when their segment is evicted.
   virtual void touch(std::span<const Digest> digests) = 0;
+  // How often the page was read from a pool, in all. It is kept in memory, and never falls.
+  virtual void set_uses(const Digest& digest, uint8_t uses) = 0;
+  // The pages that are evicted soon, those of each segment in the order of their puts. Without
+  // those that would be carried forward, or that have fewer uses.
+  virtual std::vector<DiskPage> leaving(uint8_t uses_min) = 0;
 
   // find() and read() no longer return the page once this has returned. A restart may find it again
   // unless DiskConfig::is_void says that it was removed.

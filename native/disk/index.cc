@@ -75,7 +75,13 @@ bool Index::next_pages(uint64_t& at, std::vector<DiskPage>& pages) const {
 
 DiskPage Index::page_of(const IndexEntry& entry) const {
   const NamespaceNumbers::Name name = namespaces_.name(entry.namespace_number);
-  return {entry.digest, name.id, name.epoch, entry.checksum, entry.length, entry.set_at};
+  return {entry.digest,
+          name.id,
+          name.epoch,
+          entry.checksum,
+          entry.length,
+          entry.set_at,
+          static_cast<uint8_t>(entry.uses)};
 }
 
 Index::Totals Index::totals() const {

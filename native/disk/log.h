@@ -71,6 +71,8 @@ class Log {
   // Whether there is no room for another segment of new pages. One more segment stays reserved for
   // carried pages, so that fast writers cannot take the room they need.
   bool needs_room() const { return !has_room(2); }
+  // Whether so many segments can be made.
+  bool has_room(uint64_t segments) const;
   void room_made();
   // While unwritable: tries to make a segment, and reports the result to `health`.
   void probe(IoClock& clock);
@@ -96,7 +98,6 @@ class Log {
   };
 
   std::shared_ptr<Open> open_with_room(uint32_t length, Kind kind, IoClock& clock) REQUIRES(mutex_);
-  bool has_room(uint64_t segments) const;
   bool open_segment(IoClock& clock) REQUIRES(mutex_);
   std::shared_ptr<Open> make_segment(uint32_t number, IoClock& clock);
   bool fits(const Open& open, uint64_t end) const REQUIRES(mutex_);

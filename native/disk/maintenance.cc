@@ -5,6 +5,7 @@
 
 #include "common/thread_name.h"
 #include "disk/folder_watch.h"
+#include "disk/leaving.h"
 
 namespace peercached::disk {
 namespace {
@@ -19,7 +20,7 @@ Maintenance::Maintenance(Io& io, const LogConfig& config, double carry, const Fo
                          std::function<void()> writable_again)
     : io_(io),
       config_(config),
-      carry_bytes_max_(static_cast<uint64_t>(carry * static_cast<double>(config.segment_bytes))),
+      carry_bytes_max_(carry_bytes_max(config, carry)),
       folder_(folder),
       log_(log),
       segments_(segments),
@@ -169,7 +170,7 @@ bool Maintenance::evict_oldest() {
   return true;
 }
 
-// The most recently used pages within the budget, ordered by their place in the segment.
+// Ordered by their place in the segment.
 std::vector<IndexedPage> Maintenance::worth_carrying(const Segment& segment) {
   std::vector<IndexedPage> used;
   index_.scan([&](const IndexEntry& entry) {
@@ -177,14 +178,7 @@ std::vector<IndexedPage> Maintenance::worth_carrying(const Segment& segment) {
       used.push_back({entry, index_.page_of(entry)});
     return Index::Verdict::keep;
   });
-  std::ranges::sort(used, std::greater(), [](const auto& one) { return one.entry.touched; });
-  uint64_t bytes = 0;
-  size_t carried = 0;
-  while (carried < used.size() &&
-         bytes + record_bytes(used[carried].entry.length) <= carry_bytes_max_) {
-    bytes += record_bytes(used[carried++].entry.length);
-  }
-  used.resize(carried);
+  used.resize(carried_first(used, carry_bytes_max_));
   std::ranges::sort(used, std::less(), [](const auto& one) { return one.entry.unit; });
   return used;
 }

@@ -4,6 +4,7 @@
 
 #include "disk/faulty_io.h"
 #include "disk/folder.h"
+#include "disk/leaving.h"
 #include "disk/maintenance.h"
 #include "disk/reader.h"
 #include "disk/recovery.h"
@@ -70,6 +71,7 @@ class SegmentStore final : public ColdTier {
             [this] { write_behind_.writable_again(); }),
         write_behind_(log_, index_, namespaces_, health_, config, segment_bytes_,
                       recovered_.last_sequence),
+        leaving_(log_, segments_, index_, carry_bytes_max(log_config_, config.carry)),
         reader_(io_, health_, [this](const IndexEntry& entry) {
           lose(entry.digest, entry.sequence, entry.segment);
         }) {
@@ -95,7 +97,7 @@ class SegmentStore final : public ColdTier {
     return found->page;
   }
 
-  void read(std::span<DiskRead> batch, Deadline deadline, bool urgent) override {
+  void read(std::span<DiskRead> batch, Deadline deadline, bool urgent, bool touches) override {
     const bool stalled = health_.stalled();
     std::vector<ReadJob> jobs;
     jobs.reserve(batch.size());
@@ -116,7 +118,7 @@ class SegmentStore final : public ColdTier {
       reads_late_ += one.status == PageStatus::deadline;
       if (one.status == PageStatus::ok) used.push_back(one.digest);
     }
-    touch(used);
+    if (touches) touch(used);
   }
 
   void touch(std::span<const Digest> digests) override {
@@ -128,6 +130,15 @@ class SegmentStore final : public ColdTier {
       });
     }
   }
+
+  void set_uses(const Digest& digest, uint8_t uses) override {
+    index_.change(digest, [&](IndexEntry& entry) {
+      entry.uses = std::max<uint32_t>(entry.uses, uses);
+      return Index::Verdict::keep;
+    });
+  }
+
+  std::vector<DiskPage> leaving(uint8_t uses_min) override { return leaving_.pages(uses_min); }
 
   void remove(std::span<const Digest> digests) override {
     for (const Digest& digest : digests) write_behind_.remove(digest);
@@ -190,6 +201,7 @@ class SegmentStore final : public ColdTier {
   // the write-behind.
   Maintenance maintenance_;
   WriteBehind write_behind_;
+  Leaving leaving_;
   Reader reader_;
 };
 

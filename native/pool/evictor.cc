@@ -28,6 +28,7 @@ void Pool::Impl::drop(uint32_t id, uint64_t& counter, std::vector<RecordRow>& ro
   end_keep(slot);
   end_spare(slot);
   set_hinted(slot, false);
+  slot.ahead = false;
   set_retained(slot, false);
   slot.generation = row.generation;  // for withdrawals_of(), while pins keep the slot
 
@@ -92,6 +93,7 @@ NamespaceUse Pool::use_of(uint32_t namespace_slot) const {
 
 void Pool::Impl::evict(uint32_t id, std::vector<RecordRow>& rows) {
   const Slot& slot = slots[id];
+  const uint8_t uses = slot.reads_in_all;
   assert(slot.pins == 0);
   if (!slot.leaving) {
     const bool elsewhere = slot.moves == kMovesElsewhere && slot.offers == 0;
@@ -99,6 +101,7 @@ void Pool::Impl::evict(uint32_t id, std::vector<RecordRow>& rows) {
     ++space.span_of(slot).size_class->evictions;
   }
   drop(id, counters.evictions, rows);
+  rows.back().uses = uses;
 }
 
 void Pool::Impl::evict_for_room(uint32_t id, std::vector<RecordRow>& rows) {

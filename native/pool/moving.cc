@@ -55,23 +55,34 @@ PoolStats::Count Pool::replicas() const {
   return impl_->counters.replicas;
 }
 
-std::vector<IdlePage> Pool::warmest(uint64_t bytes_max) const {
+std::vector<IdlePage> Pool::Impl::warmest(const std::function<bool(const Slot&)>& wanted) const {
   std::vector<IdlePage> pages;
   uint32_t next = 0;
-  while (impl_->visit_committed(next, [&](const Slot& slot, uint32_t now_ms) {
-    impl_->mutex.assert_held();
-    pages.push_back(impl_->idle_page(slot, now_ms));
+  while (visit_committed(next, [&](const Slot& slot, uint32_t at_ms) {
+    mutex.assert_held();
+    if (wanted(slot)) pages.push_back(idle_page(slot, at_ms));
   })) {
   }
   // Pages of a chain share a stamp; the page set first is nearer to its head.
   std::ranges::sort(pages, [](const IdlePage& a, const IdlePage& b) {
     return a.stamp != b.stamp ? a.stamp > b.stamp : a.row.generation < b.row.generation;
   });
+  return pages;
+}
+
+std::vector<IdlePage> Pool::warmest(uint64_t bytes_max) const {
+  std::vector<IdlePage> pages = impl_->warmest([](const Slot&) { return true; });
   uint64_t bytes = 0;
   const auto beyond = std::ranges::find_if(
       pages, [&](const IdlePage& page) { return (bytes += page.row.length) > bytes_max; });
   pages.erase(beyond, pages.end());
   return pages;
+}
+
+std::vector<IdlePage> Pool::warmest_read(uint8_t reads_min) const {
+  return impl_->warmest([&](const Slot& slot) {
+    return slot.reads_in_all >= reads_min && !slot.leaving && slot.moves != kMovesElsewhere;
+  });
 }
 
 uint64_t Pool::Impl::free_bytes() const {

@@ -182,6 +182,8 @@ void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksu
 void Pool::Impl::use(uint32_t id, uint32_t before, uint32_t now_ms) {
   slots[id].moves = 0;
   set_hinted(slots[id], false);
+  if (slots[id].ahead) ++counters.ahead_used;
+  slots[id].ahead = false;
   recency.used(id, before, now_ms);
 }
 
@@ -253,7 +255,12 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
                             : adoption->replica ? Origin::copied
                                                 : Origin::moved);
     const uint32_t chain_parent = impl_->slots.parent_of(id);
-    if (adoption) {
+    if (adoption && adoption->ahead) {
+      slot.ahead = true;
+      ++impl_->counters.ahead;
+      impl_->recency.duplicated(id, duplicate_before, now_ms);
+      duplicate_before = id;
+    } else if (adoption) {
       impl_->recency.adopted(id, before, now_ms - std::min(now_ms, adoption->idle_ms));
     } else if (!elsewhere.empty() && elsewhere[i] != 0) {
       impl_->recency.duplicated(id, duplicate_before, now_ms);
@@ -267,6 +274,11 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
     before = id;
   }
   impl_->settled();
+}
+
+void Pool::set_uses(std::span<const PinnedPage> pages, std::span<const uint8_t> uses) {
+  MutexLock lock(impl_->mutex);
+  for (size_t i = 0; i < pages.size(); ++i) impl_->slots[pages[i].slot].reads_in_all = uses[i];
 }
 
 void Pool::abort(std::span<const PinnedPage> pages) {

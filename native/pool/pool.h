@@ -128,6 +128,7 @@ struct Adoption {
   uint32_t idle_ms = 0;  // since its last use
   uint8_t moves = 0;     // from pool to pool, since its last use
   bool replica = false;  // the peer's pool keeps it
+  bool ahead = false;    // nobody has asked for it: one of the first to go until it is used
 };
 
 struct PoolRoom {
@@ -172,6 +173,7 @@ struct PoolStats {
   };
   Count moved, replicas;   // of the committed pages, those that came from other pools (slot.h)
   Count hinted, retained;  // of the committed pages, see "hints" below
+  uint64_t ahead = 0, ahead_used = 0;  // pages that came with Adoption::ahead; were used then
   uint64_t reserved = 0, pins = 0;
   uint64_t sets = 0, span_moves = 0, no_space = 0;
   uint64_t evictions = 0, removals = 0, given = 0;  // each page that left, once
@@ -188,6 +190,7 @@ class Pool {
   using RemovalJudge = std::function<bool(const Digest&, Position set_at)>;
   // Receives evicted pages in batches, on the thread that evicted them, without the pool's mutex.
   // The rows have kRecordWithdraw set and a fresh generation.
+  // `uses` of evicted ones says how often they were read.
   using EvictSink = std::function<void(std::span<const RecordRow>)>;
   // Receives each namespace found in the file once and fills in its `slot`; 0 means its pages must
   // not be served. The constructor calls it once.
@@ -221,6 +224,8 @@ class Pool {
               const std::optional<Adoption>& adoption = {},
               std::span<const uint8_t> elsewhere = {});
   void abort(std::span<const PinnedPage> pages);
+  // Pinned pages that were read before they came here: how often, in all.
+  void set_uses(std::span<const PinnedPage> pages, std::span<const uint8_t> uses);
   // For slots that somebody still holds (held_slots.h): aborts reserved ones, unpins pages.
   void give_back(std::span<const PinnedPage> slots);
   // Waits until no thread has `digest` reserved; false at the deadline.
@@ -320,6 +325,9 @@ class Pool {
   // The same, but those that were read at least `reads_min` times here, in the order of their
   // chains. Also those that have moved often.
   std::vector<IdlePage> coldest_read(uint64_t bytes, uint8_t reads_min) const;
+  // The committed pages that were read at least `reads_min` times here, most recently used first.
+  // Not those that another pool takes or has.
+  std::vector<IdlePage> warmest_read(uint8_t reads_min) const;
   // The same for these pages, without those that are not here or were given away.
   std::vector<IdlePage> idle_pages(std::span<const Digest> digests) const;
   // Sets how often these pages have moved, or kMovesElsewhere, until they are used here again.

@@ -56,6 +56,8 @@ struct Pool::Impl {
   // The pages of coldest(), before it chooses.
   void visit_coldest(uint64_t bytes, const std::function<void(const Slot&)>& visit) const
       REQUIRES(mutex);
+  // All of them that are wanted, most recently used first.
+  std::vector<IdlePage> warmest(const std::function<bool(const Slot&)>& wanted) const;
   // Calls visit(slot, now_ms) under the mutex for some slots from `next` on, and moves `next`
   // behind them. False: those were the last.
   template <typename Visit>

@@ -59,6 +59,7 @@ struct alignas(64) Slot {
   bool retained : 1 = false;  // eviction takes other pages first
   bool parked : 1 = false;    // retained, and in the list of pages that eviction has passed over
   bool hinted : 1 = false;    // brought here by a hint, and not used since
+  bool ahead : 1 = false;     // brought here with others (Adoption::ahead), and not used since
 
   alignas(64) uint64_t offset = 0;  // of the header, from the pool's start
   uint64_t stamp = 0;               // greater: worth more

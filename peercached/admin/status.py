@@ -253,6 +253,8 @@ class Cold(Part):
     bytes_written: int = 0
     read_pages: int = 0  # that came into the pool
     read_page_bytes: int = 0
+    ahead_pages: int = 0  # of these: nobody had asked for them, their neighbours were wanted
+    ahead_used_pages: int = 0  # of these: used since
     written_pages: int = 0
     written_objects: int = 0
     void_pages: int = 0  # read, but removed meanwhile
@@ -557,6 +559,7 @@ class Drain(Part):
     budget_bytes: int = 0
     handed_pages: int = 0
     handed_bytes: int = 0
+    stored_pages: int = 0  # written to the object store
     complete: bool = False  # peers took all pages within the budget
     outcome: str = ""  # result of the hand-over, in words
     refused_pages: int = 0  # pages of refused sets, since the start of the daemon

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peercached.cold.format import ENTRY, object_path, split
 from peercached.cold.requests import READERS, Requests, StoreError
@@ -47,6 +47,7 @@ class Range:
     start: int
     end: int
     entries: tuple[bytes, ...]
+    ahead: tuple[bytes, ...] = ()  # nobody has asked for these; they are behind the others
 
     @property
     def path(self) -> str:
@@ -72,6 +73,7 @@ class Reader:
         self._bytes_max = pool_bytes // WARM_SHARE
         self._coming_bytes = 0
         self._coming: dict[bytes, asyncio.Task[None]] = {}  # by digest
+        self._ahead: set[bytes] = set()  # of these digests, those that nobody had asked for
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(READERS + COPIERS)
         self._copies = ThreadPoolExecutor(COPIERS, "cold-land")
@@ -86,9 +88,12 @@ class Reader:
     async def fetch(self, digests: bytes, left_s: float) -> None:
         """Returns when all of these pages that can come are in the pool, or when the time is up.
         Pages on their way still come."""
-        tasks = self._begin(digests)
-        if tasks:
-            await asyncio.wait(tasks, timeout=left_s * SHARE)
+        until = time.monotonic() + left_s * SHARE
+        # These may find no room, because nobody had asked for them.
+        ahead = b"".join(digest for digest in _digests(digests) if digest in self._ahead)
+        for wanted in (digests, ahead):
+            if tasks := self._begin(wanted):
+                await asyncio.wait(tasks, timeout=max(until - time.monotonic(), 0.0))
 
     def warm(self, digests: bytes) -> None:
         """Brings these pages if there is room and time."""
@@ -106,7 +111,8 @@ class Reader:
                 tasks.add(self._coming[digest])
             else:
                 missing.append(digest)
-        for part in _ranges(self._engine.stored_pages(b"".join(missing))):
+        found = self._engine.stored_pages(b"".join(missing), RANGE_BYTES) if missing else []
+        for part in _ranges(found, self._coming):
             size = part.end - part.start
             is_crowded = bytes_max is not None and self._coming_bytes + size > bytes_max
             if is_crowded or len(self._tasks) >= RANGES_MAX:
@@ -117,8 +123,9 @@ class Reader:
             self._tasks.add(task)
             self._coming_bytes += size
             task.add_done_callback(self._tasks.discard)
-            for entry in part.entries:
+            for entry in part.entries + part.ahead:
                 self._coming[entry[:DIGEST_BYTES]] = task
+            self._ahead.update(entry[:DIGEST_BYTES] for entry in part.ahead)
         return tasks
 
     async def _bring(self, part: Range) -> None:
@@ -133,8 +140,9 @@ class Reader:
             log.exception("pages of the object store could not be read")
         finally:
             self._coming_bytes -= part.end - part.start
-            for entry in part.entries:
+            for entry in part.entries + part.ahead:
                 self._coming.pop(entry[:DIGEST_BYTES], None)
+                self._ahead.discard(entry[:DIGEST_BYTES])
 
     async def _look(self) -> None:
         with contextlib.suppress(StoreError):  # the reader asks once more
@@ -146,14 +154,21 @@ class Reader:
             self._requests.get_range(part.path, part.start, part.end), self._look()
         )
         valid_until = await self._voids.fresh()
+        for wanted in (part.entries, part.ahead):
+            await self._land(part, wanted, payloads, valid_until)
+
+    async def _land(
+        self, part: Range, wanted: tuple[bytes, ...], payloads: Any, valid_until: float
+    ) -> None:
         entries = [
             entry
-            for entry in part.entries
+            for entry in wanted
             if not self._voids.is_void(entry[:DIGEST_BYTES], part.namespace_id, part.epoch)
         ]
-        self.void += len(part.entries) - len(entries)
+        self.void += len(wanted) - len(entries)
         if not entries or self._why_not():
             return
+        is_ahead = wanted is part.ahead
         # The data plane looks at the time once more when it commits the pages.
         taken, corrupt, why_not = await asyncio.get_running_loop().run_in_executor(
             self._copies,
@@ -165,6 +180,7 @@ class Reader:
             payloads,
             valid_until,
             LAND_MS,
+            is_ahead,
         )
         landed = set(_digests(taken))
         self.pages += len(landed)
@@ -173,15 +189,20 @@ class Reader:
             self.corrupt += len(corrupt) // DIGEST_BYTES
             self._engine.drop_stored(corrupt)
         left = len(entries) - len(landed) - len(corrupt) // DIGEST_BYTES
+        if is_ahead:
+            return
         if why_not:
             self.no_room += left
         elif time.monotonic() >= valid_until:
             self.late += left
 
 
-def _ranges(objects: list[tuple[bytes, bytes, int, bytes]]) -> Iterator[Range]:
-    """`objects`: as Engine.stored_pages() has them, the entries in the order of their places."""
-    for name, namespace_id, epoch, packed in objects:
+def _ranges(
+    objects: list[tuple[bytes, bytes, int, bytes, bytes]], coming: Container[bytes]
+) -> Iterator[Range]:
+    """`objects`: as Engine.stored_pages() has them. The last range of an object also gets the pages
+    behind it that fit, unless they are coming."""
+    for name, namespace_id, epoch, packed, behind in objects:
         some: list[bytes] = []
         start = end = 0
         for entry in split(packed):
@@ -194,8 +215,16 @@ def _ranges(objects: list[tuple[bytes, bytes, int, bytes]]) -> Iterator[Range]:
                 start = offset
             some.append(entry)
             end = offset + length
+        ahead: list[bytes] = []
+        for entry in split(behind):
+            _, _, offset, length = ENTRY.unpack(entry)
+            if offset - end > GAP_BYTES or offset + length - start > RANGE_BYTES:
+                break
+            if entry[:DIGEST_BYTES] not in coming:
+                ahead.append(entry)
+                end = offset + length
         if some:
-            yield Range(name, namespace_id, epoch, start, end, tuple(some))
+            yield Range(name, namespace_id, epoch, start, end, tuple(some), tuple(ahead))
 
 
 def _digests(packed: bytes) -> list[bytes]:

@@ -114,6 +114,7 @@ class ColdTier(Component):
         self._owed_since: float | None = None
         self._failed_at = float("-inf")
         self._failure = ("", "")
+        self._ended = False
         if store.is_on:
             self._manifests = Manifests(engine, store.requests, store.voids)
             self._reader = Reader(engine, store.requests, store.voids, config.pool_size, why_not)
@@ -125,11 +126,32 @@ class ColdTier(Component):
                 config.pool_size,
                 config.cold_size,
                 config.cold_after_uses,
+                why_not,
             )
             self._why_not = why_not
 
+    async def write_lost(self, disk_stays: bool, seconds: float) -> int:
+        """Writes pages of the pool that are lost when the process ends, for that time at most.
+        Returns how many. `disk_stays`: pages on the disk are not lost."""
+        if not self._store.is_on or seconds <= 0:
+            return 0
+        count = await self._writer.write_lost(disk_stays, seconds)
+        if count:
+            log.info("%d pages were written to the object store", count)
+        return count
+
+    async def end_writes(self) -> None:
+        """Writes nothing more: objects that are not complete are nowhere. The data plane may end
+        then."""
+        if not self._store.is_on:
+            return
+        self._ended = True
+        if (task := self._tasks.pop("write", None)) is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._writer.stop()
+
     async def stop(self) -> None:
-        """Writes nothing more: objects that are not complete are nowhere."""
         if not self._store.is_on:
             return
         for task in self._tasks.values():
@@ -175,7 +197,8 @@ class ColdTier(Component):
         if is_wanted and voids.valid_until - now < FRESH_S and not self._store.requests.rests:
             self._begin("voids", voids.look(), now, 0.0)
         self._begin("manifests", self._read_manifests(), now, MANIFESTS_S)
-        self._begin("write", self._write(), now, WRITE_S)
+        if not self._ended:
+            self._begin("write", self._write(), now, WRITE_S)
         self._begin("owed", self._tell_owed(now), now, OWED_S)
 
     def _begin(
@@ -201,7 +224,7 @@ class ColdTier(Component):
         await self._manifests.read_new()
 
     async def _write(self) -> None:
-        while not self._why_not() and await self._writer.write():
+        while await self._writer.write():
             pass
 
     async def _tell_owed(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Makes objects of pages that the pool is about to evict and that were read often enough.
+"""Makes objects of pages that are about to leave memory and disk, and that were read often enough.
 
 A few objects at a time are in memory, each until its manifest is written. A set never waits for
 them: pages that are evicted before their turn are not written.
@@ -7,9 +7,10 @@ them: pages that are evicted before their turn are not written.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from peercached.cold import manifests
 from peercached.cold.format import (
@@ -20,12 +21,15 @@ from peercached.cold.format import (
     trailer_of,
 )
 from peercached.cold.manifests import Manifests
-from peercached.cold.requests import WRITERS, Requests
+from peercached.cold.requests import WRITERS, Requests, StoreError
 from peercached.cold.voids import Voids
 from peercached.directory.layout import DIGEST_BYTES
 
 if TYPE_CHECKING:
     from peercached._native import Engine
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 # An object is written when so many bytes of one namespace are about to leave; of a small pool less.
 OBJECT_BYTES = 8 << 20
@@ -38,7 +42,8 @@ LINGER_S = 5.0
 
 
 class Writer:
-    """On the event loop's thread. `size_max`: the key cold_size; `reads_min`: cold_after_uses."""
+    """On the event loop's thread. `size_max`: the key cold_size; `uses_min`: cold_after_uses;
+    `why_not`: why this node may not write now; empty if it may."""
 
     def __init__(
         self,
@@ -48,7 +53,8 @@ class Writer:
         known: Manifests,
         pool_bytes: int,
         size_max: int,
-        reads_min: int,
+        uses_min: int,
+        why_not: Callable[[], str],
     ) -> None:
         self._engine = engine
         self._requests = requests
@@ -57,69 +63,103 @@ class Writer:
         self._object_bytes = min(OBJECT_BYTES, pool_bytes // POOL_SHARE)
         self._ahead_bytes = pool_bytes // AHEAD_SHARE
         self._size_max = size_max
-        self._reads_min = reads_min
+        self._uses_min = uses_min
+        self._why_not = why_not
         self._waits_since: float | None = None
         self._puts: dict[asyncio.Task[None], list[bytes]] = {}  # objects under way, their pages
+        self._calls: set[asyncio.Future[object]] = set()  # of the data plane, under way
         self.pages = self.bytes = self.objects = self.same = 0
 
     @property
     def is_full(self) -> bool:
         return self._known.bytes >= self._size_max
 
-    async def stop(self) -> None:
-        for task in self._puts:
-            task.cancel()
-        await asyncio.gather(*self._puts, return_exceptions=True)
+    @property
+    def _may_write(self) -> bool:
+        return not (self.is_full or self._requests.rests or self._why_not())
 
     async def write(self) -> bool:
         """Begins to write one object if there are pages for it. Returns whether it did. StoreError
         if the store did not take it, or one before it."""
         await self._finish()
-        if self.is_full or self._requests.rests:
+        if not self._may_write:
             return False
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            None, self._engine.store_candidates, self._ahead_bytes, self._reads_min
+        under_way = b"".join(itertools.chain.from_iterable(self._puts.values()))
+        found = await self._call(
+            self._engine.leaving_next,
+            self._ahead_bytes,
+            self._uses_min,
+            OBJECT_BYTES_MAX,
+            under_way,
         )
-        by_epoch: dict[tuple[bytes, int], list[bytes]] = defaultdict(list)
-        bytes_of: dict[tuple[bytes, int], int] = defaultdict(int)
-        for namespace_id, epoch, digests, size in found:
-            # A removed page stays out for good, also when it has been set anew.
-            fresh = self._not_stored(digests)
-            count = len(digests) // DIGEST_BYTES
-            by_epoch[namespace_id, epoch] += fresh
-            bytes_of[namespace_id, epoch] += size * len(fresh) // count
-        most = max(by_epoch, key=lambda key: bytes_of[key], default=None)
-        if most is None or not by_epoch[most]:
+        waiting = [
+            (size, namespace_id, epoch, digests)
+            for namespace_id, epoch, some, size in found
+            if (digests := self._not_void(some))
+        ]
+        if not waiting:
             self._waits_since = None
             return False
+        size, namespace_id, epoch, digests = max(waiting)
         now = time.monotonic()
         self._waits_since = self._waits_since or now
-        if bytes_of[most] < self._object_bytes and now - self._waits_since < LINGER_S:
+        if size < self._object_bytes and now - self._waits_since < LINGER_S:
             return False
         self._waits_since = None
-        return await self._write(*most, b"".join(by_epoch[most]))
-
-    def _not_stored(self, digests: bytes) -> list[bytes]:
-        stored = self._engine.stored_digests(digests)
-        there = {stored[at : at + DIGEST_BYTES] for at in range(0, len(stored), DIGEST_BYTES)}
-        there |= self._voids.digests
-        there.update(*self._puts.values())
-        each = (digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES))
-        return [digest for digest in each if digest not in there]
-
-    async def _write(self, namespace_id: bytes, epoch: int, digests: bytes) -> bool:
-        loop = asyncio.get_running_loop()
-        entries, payloads = await loop.run_in_executor(
-            None, self._engine.copy_pages, digests, OBJECT_BYTES_MAX
-        )
-        if not entries:
+        made = await self._make(namespace_id, epoch, digests)
+        if made is None:
             return False
+        self._puts[asyncio.ensure_future(self._put(*made))] = made[0].digests
+        return True
+
+    async def write_lost(self, disk_stays: bool, seconds: float) -> int:
+        """The process ends: writes pages of the pool that are lost then, the most recently used
+        first, for that time at most. Returns how many are in the store now. `disk_stays`: pages on
+        the disk are not lost."""
+        if not self._may_write:
+            return 0
+        before = self.pages
+        found = await self._call(
+            self._engine.leaving_at_end, self._uses_min, disk_stays, OBJECT_BYTES
+        )
+        parts = iter([(ns, epoch, self._not_void(some)) for ns, epoch, some, _ in found])
+        workers = [asyncio.ensure_future(self._write_each(parts)) for _ in range(WRITERS)]
+        # Only a complete object gets a manifest, so one that is cut off here is nowhere.
+        await asyncio.wait(workers, timeout=seconds)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        return self.pages - before
+
+    async def stop(self) -> None:
+        """Returns when no call of the data plane is under way."""
+        for task in self._puts:
+            task.cancel()
+        await asyncio.gather(*self._puts, *self._calls, return_exceptions=True)
+
+    async def _write_each(self, parts: Iterator[tuple[bytes, int, bytes]]) -> None:
+        for part in parts:
+            try:
+                if self._may_write and (made := await self._make(*part)) is not None:
+                    await self._put(*made)
+            except StoreError:
+                return
+
+    def _not_void(self, digests: bytes) -> bytes:
+        """A removed page stays out for good, also when it has been set anew."""
+        each = (digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES))
+        return b"".join(digest for digest in each if digest not in self._voids.digests)
+
+    async def _make(
+        self, namespace_id: bytes, epoch: int, digests: bytes
+    ) -> tuple[Index, bytes, bytes] | None:
+        """(index, the same packed, the whole object); None if no page is here any more."""
+        entries, payloads = await self._call(self._engine.copy_pages, digests, OBJECT_BYTES_MAX)
+        if not entries:
+            return None
         index = Index(namespace_id, epoch, len(payloads), entries)
         packed = index.pack()
-        body = payloads + packed + trailer_of(packed)
-        self._puts[asyncio.ensure_future(self._put(index, packed, body))] = index.digests
-        return True
+        return index, packed, payloads + packed + trailer_of(packed)
 
     async def _finish(self) -> None:
         """Waits until one more object may be in memory. Raises what those that are done raised."""
@@ -141,3 +181,11 @@ class Writer:
         self.same += 0 if is_new else 1
         self.pages += len(index.each)
         self.bytes += index.payload_bytes
+
+    async def _call(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """In a thread. Goes on by itself if nobody waits for it any more, see stop()."""
+        loop = asyncio.get_running_loop()
+        under_way: asyncio.Future[T] = loop.run_in_executor(None, lambda: call(*args, **kwargs))
+        self._calls.add(under_way)  # type: ignore[arg-type]
+        under_way.add_done_callback(self._calls.discard)
+        return await asyncio.shield(under_way)

@@ -449,8 +449,8 @@ class Config(BaseModel):
     cold_after_uses: Count = _key(
         1,
         _COLD,
-        "Pages that leave the pool go to the store if they were read so often from this pool.",
-        "0 writes all pages that leave the pool. Raise it if the store fills with pages that "
+        "Pages that leave this node go to the store if they were read so often from its pool.",
+        "0 writes all pages that leave. Raise it if the store fills with pages that "
         "nobody asks for.",
         ge=0,
         le=255,
@@ -742,9 +742,9 @@ class Config(BaseModel):
     stop_drain_s: Seconds = _key(
         10.0,
         _SERVICE,
-        "Time after SIGTERM to hand warm pages to peers, before the daemon leaves and stops. 0, "
-        "or with a `pool_file`: it leaves at once. SIGINT never waits, and a second signal ends "
-        "it at once.",
+        "Time after SIGTERM to hand warm pages to peers, and others to the object store, before "
+        "the daemon leaves and stops. 0, or with a `pool_file`: it leaves at once. SIGINT never "
+        "waits, and a second signal ends it at once.",
         "Raise it for large pools, together with the service manager's limit (`TimeoutStopSec`, "
         "`terminationGracePeriodSeconds`). Set 0 if nobody should get the pages.",
         unit="s",

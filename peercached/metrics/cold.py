@@ -16,6 +16,12 @@ _SINGLES = (
     Gauge("cold_removed_keys", "cold.removed_pages", "Pages that the store says are removed."),
     Counter("cold_read_pages", "cold.read_pages", "Pages that came from the store into the pool."),
     Counter("cold_read_page_bytes", "cold.read_page_bytes", "Bytes of these pages."),
+    Counter(
+        "cold_ahead_pages",
+        "cold.ahead_pages",
+        "Pages that came only because pages before them were wanted.",
+    ),
+    Counter("cold_ahead_used_pages", "cold.ahead_used_pages", "Of these, pages used since."),
     Counter("cold_read_bytes", "cold.bytes_read", "All bytes read from the store."),
     Counter("cold_written_pages", "cold.written_pages", "Pages written to the store."),
     Counter("cold_written_bytes", "cold.bytes_written", "All bytes written to the store."),

@@ -20,6 +20,7 @@ from harness.fixtures import (
     pytest_runtest_teardown,
 )
 from harness.netns import Network, reason_to_skip
+from harness.s3 import S3, s3_server
 from harness.versions import Versions
 from harness.warm_pools import TMPFS, PoolFiles, some_pool_files
 
@@ -36,6 +37,14 @@ def three_nodes() -> Iterator[Cluster]:
     with ExitStack() as stack:
         make = cluster_maker(stack, FAST, START_S)
         yield make(3, member_ttl_s=15, rpc_timeout_ms=5000)
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    with s3_server(tmp_path) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield server
 
 
 @pytest.fixture

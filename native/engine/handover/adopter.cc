@@ -112,8 +112,8 @@ void Adopter::Intake::publish(HeldSlots committing, std::span<const Digest> dige
   std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
   const auto moves = static_cast<uint8_t>(offered.moves + (offered.spilled ? 1 : 0));
   const bool replica = offered.replicas_bytes_max.has_value();
-  parts.cold.adopted(taking, digests, committing, rows, {offered.idle_ms, moves, replica},
-                     offered.valid_until);
+  parts.cold.adopted(taking, digests, committing, rows,
+                     {offered.idle_ms, moves, replica, offered.ahead}, offered.valid_until);
   OperationCounters& counters = parts.counters;
   for (const RecordRow& row : rows) {
     adopted.taken.push_back(row.digest);
@@ -197,13 +197,16 @@ Adopted Adopter::land(const Handover& part, std::span<const ReadOp> landed, Dead
     return adopted;
   }
   const Admitted admitted = admit(part, adopted);
-  if (admitted.missing.empty()) return adopted;
   std::vector<ReadOp> ops;
   std::vector<Digest> digests;
+  uint64_t free_bytes = part.ahead ? parts_.pool.room().free_bytes : UINT64_MAX;
   for (const size_t i : admitted.missing) {
+    if (landed[i].length > free_bytes) break;
+    free_bytes -= landed[i].length;
     ops.push_back(landed[i]);
     digests.push_back(landed[i].digest);
   }
+  if (ops.empty()) return adopted;
   // A removal that has begun here dooms them. `valid_until` covers removals that are over.
   const Running::Taking taking(parts_.running, digests);
   WriteGatePage gate_page{};  // nobody fences memory of our own

@@ -43,6 +43,8 @@ struct Handover {
   // Of pages of the object store: they are not committed from then on, because they may have been
   // removed.
   std::optional<TimePoint> valid_until = {};
+  // Of these: nobody has asked for them. Taken only while the pool has free room.
+  bool ahead = false;
 };
 
 // A part that is being filled with pages, up to the limits.

@@ -14,10 +14,6 @@ Handovers Offers::coldest(uint64_t bytes) const {
   return found;
 }
 
-Handovers Offers::coldest_read(uint64_t bytes, uint8_t reads_min) const {
-  return in_parts(pool.coldest_read(bytes, reads_min));
-}
-
 Handovers Offers::of(std::span<const Digest> digests) const {
   Handovers found = in_parts(pool.idle_pages(digests));
   for (Handover& part : found.parts) part.idle_ms = part.moves = 0;

@@ -22,9 +22,6 @@ struct Offers {
   Handovers warmest(uint64_t bytes_max) const;
   // The pages that are evicted while `bytes` more are set, and may be spilled.
   Handovers coldest(uint64_t bytes) const;
-  // The same, but those that workers and peers read at least `reads_min` times, also such that do
-  // not spill any more.
-  Handovers coldest_read(uint64_t bytes, uint8_t reads_min) const;
   // These pages, as far as they are in our pool. They count as used now, so that the node takes
   // them.
   Handovers of(std::span<const Digest> digests) const;

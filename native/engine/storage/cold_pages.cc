@@ -125,8 +125,10 @@ void ColdPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
   tell_({&row, 1});
 }
 
-void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages) {
+void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages,
+                         bool used) {
   std::vector<PinnedPage> committing;
+  std::vector<uint8_t> uses;
   HeldSlots aborting(pool_);
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -134,6 +136,7 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
     if (now && now->length == sources[i].length && now->checksum == sources[i].checksum) {
       pages[i].checksum = sources[i].checksum;
       committing.push_back(pages[i]);
+      uses.push_back(static_cast<uint8_t>(std::min(now->uses + (used ? 1 : 0), UINT8_MAX)));
     } else {
       aborting.take(pages[i]);
     }
@@ -141,6 +144,7 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
   if (committing.empty()) return;
   std::vector<RecordRow> rows(committing.size());
   pool_.commit(committing, rows);
+  pool_.set_uses(committing, uses);
   tell_(rows);
 }
 
@@ -163,6 +167,10 @@ void ColdPages::left_pool(std::span<const RecordRow> rows) {
   if (rows.empty()) return;
   std::vector<RecordRow> told(rows.begin(), rows.end());
   std::lock_guard lock(mutex_);
+  for (RecordRow& row : told) {
+    const uint8_t uses = std::exchange(row.uses, 0);
+    if (uses != 0 && tier_ && !ended_) tier_->set_uses(row.digest, uses);
+  }
   withdraw_of_disk(told);
 }
 

@@ -61,8 +61,8 @@ class ColdPages {
 
   // Commits reserved pages that were read from the disk as `sources`, and publishes their records.
   // They stay pinned. A page that was removed or replaced meanwhile is aborted, and its entry
-  // becomes empty.
-  void promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages);
+  // becomes empty. `used`: somebody reads them now.
+  void promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages, bool used);
 
   // Commits reserved pages that were READ from a peer, and fills `rows` with their records. Doomed
   // pages are aborted and leave `pages`, and so are all from `valid_until` on. digests[i] belongs
@@ -72,7 +72,7 @@ class ColdPages {
                std::optional<TimePoint> valid_until = {});
 
   // Takes withdrawals of pages that left the pool. A page on disk gets a non-resident record
-  // instead.
+  // instead, and keeps the count of its uses.
   void left_pool(std::span<const RecordRow> rows);
   // Another node has taken the pages of these records. We drop them from the pool soon, and tell
   // the owners now that they have left it, so that readers go to the other node.

@@ -27,10 +27,12 @@ bool ObjectIndex::add(const StoredObject& object, std::span<const ObjectEntry> p
   free_.pop_back();
   // Counted first: an object may name a page twice, and replaces its own entry then.
   objects_[number] = {object, static_cast<uint32_t>(pages.size()), false};
+  std::vector<Digest>& order = objects_[number].order;
   by_name_.emplace(object.name, number);
   for (const ObjectEntry& entry : pages) {
     if (const auto old = pages_.find(entry.digest); old != pages_.end()) erase(old);
-    pages_.emplace(entry.digest, Place{number, entry});
+    pages_.emplace(entry.digest, Place{number, static_cast<uint32_t>(order.size()), entry});
+    order.push_back(entry.digest);
     bytes_ += entry.length;
   }
   count();
@@ -82,6 +84,26 @@ std::optional<ObjectIndex::Place> ObjectIndex::find(const Digest& digest) const 
   const auto page = pages_.find(digest);
   if (page == pages_.end()) return std::nullopt;
   return page->second;
+}
+
+std::vector<ObjectEntry> ObjectIndex::behind(const Digest& digest, uint64_t bytes) const {
+  std::vector<ObjectEntry> entries;
+  std::lock_guard lock(mutex_);
+  const auto first = pages_.find(digest);
+  if (first == pages_.end()) return entries;
+  const Place& from = first->second;
+  const std::vector<Digest>& order = objects_[from.object].order;
+  for (size_t i = from.number + 1; i < order.size(); ++i) {
+    const auto page = pages_.find(order[i]);
+    if (page == pages_.end() || page->second.object != from.object || page->second.number != i)
+      continue;
+    const ObjectEntry& entry = page->second.entry;
+    if (entry.offset < from.entry.offset ||
+        uint64_t{entry.offset} + entry.length - from.entry.offset > bytes)
+      break;
+    entries.push_back(entry);
+  }
+  return entries;
 }
 
 void ObjectIndex::lengths(std::span<const Digest> digests, std::span<uint32_t> out) const {

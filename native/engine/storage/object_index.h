@@ -1,5 +1,5 @@
 // The pages in the object store (docs/cold-tier.md), and their places in its objects. The control
-// plane reads the objects and fills it. An entry takes about 100 bytes.
+// plane reads the objects and fills it. An entry takes about 120 bytes.
 //
 // A page here may have been removed since the control plane last looked. So exists() counts only
 // while the control plane vouches for the index, and land() of the adopter checks the same time.
@@ -46,6 +46,7 @@ class ObjectIndex {
   };
   struct Place {
     uint32_t object = 0;
+    uint32_t number = 0;  // of the page in its object
     ObjectEntry entry;
   };
 
@@ -59,6 +60,9 @@ class ObjectIndex {
 
   bool empty() const { return pages_here_.load(std::memory_order_relaxed) == 0; }
   std::optional<Place> find(const Digest& digest) const;
+  // The pages behind this one in its object that are here, from its begin on at most `bytes` of the
+  // object.
+  std::vector<ObjectEntry> behind(const Digest& digest, uint64_t bytes) const;
   // Sets out[i] to the length of the page where find() would find it. Other entries stay unchanged.
   void lengths(std::span<const Digest> digests, std::span<uint32_t> out) const;
   StoredObject object(uint32_t number) const;
@@ -73,6 +77,7 @@ class ObjectIndex {
     StoredObject is;
     uint32_t pages = 0;
     bool dropped = false;
+    std::vector<Digest> order{};  // its pages
   };
   // All require mutex_.
   void erase(std::unordered_map<Digest, Place, DigestHash>::iterator page);

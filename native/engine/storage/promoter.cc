@@ -183,7 +183,7 @@ void Promoter::Batch::read() {
                                                               : PromoteStatus::absent;
   }
   bad = HeldSlots(promoter.pool_);
-  promoter.cold_.promoted(sources, pages.pages());
+  promoter.cold_.promoted(sources, pages.pages(), urgency == Urgency::somebody_waits);
   uint64_t promoted = 0, bytes = 0;
   for (size_t g = 0; g < good.size(); ++g) {
     const PinnedPage page = std::exchange(pages.pages()[g], {});

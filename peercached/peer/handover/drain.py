@@ -7,7 +7,8 @@ once, a reader could find our stale record at an owner twice, and miss.
 
 A peer that already has a page is offered that page first. A peer that gives no answer is asked
 again after a rest, as long as it is a member and the drain has time. A page that nobody took,
-for any reason, stays here until this node leaves.
+for any reason, stays here until this node leaves. In the time that is left, such pages go to the
+object store, if there is one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from peercached.cold.tier import ColdTier
 from peercached.component import Component, Stats
 from peercached.directory.layout import ROW_BYTES, length_of
 from peercached.directory.placement import Node, Placement
@@ -63,6 +65,7 @@ class Limits:
     bytes_max: int  # bytes of pages that are handed over at most
     seconds: float
     stay: bool = False  # stay in the cluster afterwards
+    disk_stays: bool = False  # this host's disk is there at the next start
 
     def __post_init__(self) -> None:
         if self.bytes_max < 0:
@@ -82,8 +85,10 @@ class Drain(Component):
         own_records: OwnRecords,
         goodbye: Goodbye,
         debts: Debts,
+        cold: ColdTier,
     ) -> None:
         self._engine = engine
+        self._cold = cold
         self._placement = placement
         self._offers = offers
         self._own_records = own_records
@@ -150,9 +155,13 @@ class Drain(Component):
         if self._is_undoing:
             return
         if self._task is None or self._task.done():
-            if seconds <= 0 or self.progress.state == "left" or not self._takers():
+            if seconds <= 0 or self.progress.state == "left":
                 return
-            self.start(Limits(self._engine.stats()["pool"]["capacity_bytes"], seconds, stay=True))
+            if not self._takers():
+                await self._cold.write_lost(True, seconds)
+                return
+            pool_bytes = self._engine.stats()["pool"]["capacity_bytes"]
+            self.start(Limits(pool_bytes, seconds, stay=True, disk_stays=True))
         assert self._task is not None
         # A drain that an operator began may have more time than we have now.
         await asyncio.wait([self._task], timeout=seconds + 2 * READERS_DONE_S)
@@ -174,6 +183,7 @@ class Drain(Component):
 
     async def _run(self, limits: Limits) -> None:
         progress = self.progress
+        ends_at = time.monotonic() + limits.seconds
         try:
             await within(limits.seconds, self._hand_over(limits.bytes_max))
             progress.end(self._out | self._silent)
@@ -182,6 +192,8 @@ class Drain(Component):
         except Exception as error:
             log.exception("pages could not be handed over")
             progress.end_broken(error)
+        seconds = ends_at - time.monotonic()
+        progress.stored(await self._cold.write_lost(limits.disk_stays, seconds))
         log.warning("drain: %s", progress.outcome)
         await asyncio.sleep(READERS_DONE_S)
         await self._drop_withdrawn()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from peercached.cold.tier import ColdTier
 from peercached.component import Component
 from peercached.directory.placement import Placement
 from peercached.peer.directory.own_records import OwnRecords
@@ -35,8 +36,9 @@ class Handover:
         debts: Debts,
         settings: Settings,
         timeout_s: float,
+        cold: ColdTier,
     ) -> None:
-        self.drain = Drain(engine, placement, offers, own_records, goodbye, debts)
+        self.drain = Drain(engine, placement, offers, own_records, goodbye, debts, cold)
         self._giver = Giver(engine, placement, offers, own_records)
         self.move = Move(engine, placement, self._giver, debts)
         self._push = Push(engine, self._giver, self.drain, settings.config.write_policy)

@@ -23,6 +23,7 @@ class Progress:
     too_large: int = 0  # pages within the budget, but too large to be offered
     handed_pages: int = 0
     handed_bytes: int = 0
+    stored_pages: int = 0  # written to the object store
     complete: bool = False  # all pages within the budget were taken
     outcome: str = ""
     began: float = field(default_factory=time.monotonic)
@@ -52,6 +53,12 @@ class Progress:
         why = f" (no answer from {_each(silent)})" if silent else ""
         self.outcome = f"{self._handed()}; then the {seconds:g} s were over{why}"
 
+    def stored(self, pages: int) -> None:
+        """After the end."""
+        self.stored_pages = pages
+        if pages:
+            self.outcome += f"; {pages} pages were written to the object store"
+
     def end_broken(self, error: Exception) -> None:
         self.outcome = f"{self._handed()}; then it failed: {type(error).__name__}: {error}"
 
@@ -71,6 +78,7 @@ class Progress:
             "budget_bytes": self.budget_bytes,
             "handed_pages": self.handed_pages,
             "handed_bytes": self.handed_bytes,
+            "stored_pages": self.stored_pages,
             "complete": self.complete,
             "outcome": self.outcome,
             "refused_pages": refused_pages,

@@ -159,6 +159,39 @@ TEST_F(DiskStore, CarriesPagesThatAreUsedForwardWithinTheBudget) {
   EXPECT_EQ(read(3, 100'000), PageStatus::ok);
 }
 
+TEST_F(DiskStore, NamesPagesThatLeaveSoonInTheOrderOfTheirPuts) {
+  open();
+  std::vector<Digest> named;
+  for (uint64_t i = 0; i < 400; ++i) {
+    ASSERT_EQ(put(i, 100'000), PutOutcome::queued);
+    flush();
+    if (i % 2 == 0) tier->set_uses(digest_for(i), 2);
+    tier->set_uses(digest_for(i), 1);  // the count does not fall
+    if (i % 50 == 7) touch(i);
+    if (i == 50) {
+      EXPECT_TRUE(tier->leaving(0).empty()) << "there is much room";
+    }
+    for (const DiskPage& page : tier->leaving(2)) {
+      EXPECT_EQ(page.uses, 2u);
+      if (std::ranges::find(named, page.digest) == named.end()) named.push_back(page.digest);
+      std::vector<std::byte> dest(page.length);
+      DiskRead one{page.digest, dest.data(), page.length, PageStatus::pending, 0};
+      tier->read({&one, 1}, Deadline::after_ms(20'000), false, /*touches=*/false);
+      EXPECT_NE(one.status, PageStatus::error);
+    }
+  }
+  ASSERT_GT(named.size(), 100u);
+  std::vector<Digest> wanted;
+  for (uint64_t i = 0; wanted.size() < named.size(); i += 2) wanted.push_back(digest_for(i));
+  EXPECT_EQ(named, wanted);
+  const std::set<Digest> gone = evicted_digests();
+  for (uint64_t i = 0; i < 200; ++i) {
+    const bool named_before = std::ranges::find(named, digest_for(i)) != named.end();
+    EXPECT_TRUE(i % 2 != 0 || named_before || !gone.contains(digest_for(i))) << i;
+  }
+  EXPECT_LT(tier->stats().pages_carried, 10u) << "a read without touch is no use";
+}
+
 TEST_F(DiskStore, RemovedPagesAreNotCarriedForward) {
   open();
   store(3, 100'000);

@@ -36,9 +36,9 @@ class Node:
         for number in numbers:
             await self.requests.put(object_path(ID, number, NAME), bytes([number]) * PAGE)
 
-    def stored_pages(self, digests: bytes) -> list[tuple[bytes, bytes, int, bytes]]:
+    def stored_pages(self, digests: bytes, _: int) -> list[tuple[bytes, bytes, int, bytes, bytes]]:
         return [
-            (NAME, ID, digests[at], ENTRY.pack(digests[at : at + 16], 0, 0, PAGE))
+            (NAME, ID, digests[at], ENTRY.pack(digests[at : at + 16], 0, 0, PAGE), b"")
             for at in range(0, len(digests), 16)
         ]
 

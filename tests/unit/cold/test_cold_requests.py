@@ -140,10 +140,13 @@ def test_near_pages_of_an_object_come_with_one_request_of_bounded_size() -> None
     page = 1 << 20
     near = [entry(n, n * page, page) for n in range(9)]  # one page more than a request may have
     far = entry(9, 9 * page + GAP_BYTES + 1, 100)
-    parts = list(_ranges([(b"n" * 16, b"i" * 16, 3, b"".join([*near, far]))]))
+    behind = [entry(n, 9 * page + GAP_BYTES + 1 + n, 1) for n in range(200, 204)]
+    packed = (b"n" * 16, b"i" * 16, 3, b"".join([*near, far]), b"".join(behind))
+    parts = list(_ranges([packed], {behind[1][:16]}))
     assert [(p.start, p.end, len(p.entries)) for p in parts] == [
         (0, RANGE_BYTES, 8),
         (8 * page, 9 * page, 1),
-        (9 * page + GAP_BYTES + 1, 9 * page + GAP_BYTES + 101, 1),
+        (9 * page + GAP_BYTES + 1, 9 * page + GAP_BYTES + 205, 1),
     ]
+    assert [len(p.ahead) for p in parts] == [0, 0, 3]
     assert parts[0].path == f"pages/{(b'i' * 16).hex()}/3/{(b'n' * 16).hex()}"

@@ -53,7 +53,7 @@ class MemoryTier final : public ColdTier {
     if (here == pages_.end()) return std::nullopt;
     return here->second.page;
   }
-  void read(std::span<DiskRead> batch, Deadline deadline, bool) override {
+  void read(std::span<DiskRead> batch, Deadline deadline, bool, bool) override {
     if (before_read) before_read();
     for (DiskRead& one : batch) {
       std::unique_lock lock(mutex_);
@@ -74,6 +74,11 @@ class MemoryTier final : public ColdTier {
     }
   }
   void touch(std::span<const Digest>) override {}
+  void set_uses(const Digest& digest, uint8_t uses) override {
+    std::lock_guard lock(mutex_);
+    if (const auto here = pages_.find(digest); here != pages_.end()) here->second.page.uses = uses;
+  }
+  std::vector<DiskPage> leaving(uint8_t) override { return {}; }
   std::map<Digest, uint64_t> floors() const override { return {}; }
   void remove(std::span<const Digest> digests) override {
     std::lock_guard lock(mutex_);

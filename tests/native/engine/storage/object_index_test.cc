@@ -32,6 +32,27 @@ TEST(ObjectIndex, NewerObjectReplacesThePlaceOfAPage) {
   EXPECT_FALSE(index.find({1, 7}));
 }
 
+TEST(ObjectIndex, PagesBehindOneInItsObject) {
+  ObjectIndex index;
+  ObjectEntry first[6];
+  for (uint64_t n = 0; n < 6; ++n) first[n] = stored_page(n);
+  const ObjectEntry second[] = {stored_page(2)};
+  index.add(stored_object(1), first);
+  index.add(stored_object(2), second);
+  const Digest gone[] = {{4, 7}};
+  index.drop(gone);
+  const auto behind = [&](uint64_t number, uint64_t bytes) {
+    std::vector<uint64_t> numbers;
+    for (const ObjectEntry& entry : index.behind({number, 7}, bytes))
+      numbers.push_back(entry.digest.hi);
+    return numbers;
+  };
+  EXPECT_EQ(behind(0, 1000), (std::vector<uint64_t>{1, 3, 5}));
+  EXPECT_EQ(behind(0, 3 * 128 + 100), (std::vector<uint64_t>{1, 3}));
+  EXPECT_EQ(behind(2, 1000), std::vector<uint64_t>()) << "it is alone in the newer object";
+  EXPECT_EQ(behind(4, 1000), std::vector<uint64_t>());
+}
+
 TEST(ObjectIndex, PagesOfAVanishedObjectAndOfLowerEpochsLeave) {
   ObjectIndex index;
   const ObjectEntry one[] = {stored_page(1)}, two[] = {stored_page(2)}, three[] = {stored_page(3)},

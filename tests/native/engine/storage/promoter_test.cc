@@ -115,7 +115,7 @@ TEST_F(PromoterTest, PageRemovedDuringItsReadDoesNotComeBack) {
   pool_->reserve({&request, 1}, nullptr, ns_->current().pool_slot, {&reservation, 1});
   pages[0] = reservation.page;
   remove(digest);
-  cold_->promoted({&source, 1}, pages);
+  cold_->promoted({&source, 1}, pages, true);
   EXPECT_FALSE(pages[0]);
   EXPECT_FALSE(in_pool(digest));
   EXPECT_EQ(record(digest), '-');

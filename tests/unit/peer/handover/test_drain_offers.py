@@ -32,7 +32,7 @@ def test_a_slow_peer_gets_all_pages(reads: int, takes: int) -> None:
 
     nothing = cast(Any, None)
     offers = cast(Any, SimpleNamespace(offer=offer))
-    drain = Drain(nothing, nothing, offers, OWN_RECORDS, nothing, nothing)
+    drain = Drain(nothing, nothing, offers, OWN_RECORDS, nothing, nothing, nothing)
     left = dict(ROWS)
     part = Part(b"n" * 16, 0, 0, 0, ROWS)
     assert asyncio.run(drain._offer(PEER, part, ROWS, left))
@@ -48,7 +48,7 @@ def test_a_peer_that_takes_nothing_is_asked_a_few_times() -> None:
 
     nothing = cast(Any, None)
     offers = cast(Any, SimpleNamespace(offer=offer))
-    drain = Drain(nothing, nothing, offers, OWN_RECORDS, nothing, nothing)
+    drain = Drain(nothing, nothing, offers, OWN_RECORDS, nothing, nothing, nothing)
     left = dict(ROWS)
     assert asyncio.run(drain._offer(PEER, Part(b"n" * 16, 0, 0, 0, ROWS), ROWS, left))
     assert asked == [200, 100, 50, 25, 12, 6, 3, 1]
