@@ -27,6 +27,8 @@ PINNED_S = 5.0
 class ContestingWorker:
     """Uses a random node for each step, with a short deadline."""
 
+    removals = 0.15  # of all steps
+
     def __init__(
         self,
         cluster: Cluster,
@@ -71,7 +73,7 @@ class ContestingWorker:
             self.move(node_id, keys)
         elif chance < 0.35:
             self.set(node_id, keys)
-        elif chance < 0.5:
+        elif chance < 0.35 + self.removals:
             self.remove(node_id, keys)
         elif chance < 0.9:
             self.read(node_id, keys)

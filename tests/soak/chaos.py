@@ -48,6 +48,7 @@ ATTEMPTS = 5
 # many is in use for three turns.
 NEW_KEYS, TURN_S = 1500, 15.0
 REMOVAL_S = 4.0  # with a store it takes a second or more
+REMOVALS_WITH_STORE = 0.02  # of all steps: each listing of the store has those of ten minutes
 
 MakeCluster = Callable[..., Cluster]
 
@@ -193,6 +194,9 @@ class Chaos:
                 )
                 for n in range(WORKERS)
             ]
+            if self._store is not None:
+                for worker in workers:
+                    worker.removals = REMOVALS_WITH_STORE
             with ExitStack() as threads:
                 for worker in workers:
                     threads.enter_context(Background(worker.step, self._pause_s))
