@@ -270,26 +270,42 @@ class Engine:
         """The same of the pages that are evicted while so many more bytes are set, and may be
         spilled."""
     # --- the object store; entries are packed as ENTRY of peercached/cold/format.py
-    def add_object(self, name: bytes, namespace_id: bytes, epoch: int, entries: bytes) -> bool:
+    def add_object(
+        self,
+        name: bytes,
+        home: bytes,
+        namespace_id: bytes,
+        epoch: int,
+        generation: int,
+        entries: bytes,
+    ) -> bool:
         """Puts the pages of an object into the index. False: there is no room."""
     def stored_pages(
         self, digests: bytes, behind_bytes: int
-    ) -> list[tuple[bytes, bytes, int, bytes, bytes]]:
-        """(name, namespace id, epoch, entries, entries behind) of each object that has some of
-        these pages and is not in the pool; the entries in the order of their places. The last ones
-        are those that follow within so many bytes, while the pool has free room."""
+    ) -> list[tuple[bytes, bytes, bytes, int, int, bytes, bytes]]:
+        """(name, home, namespace id, epoch, generation, entries, entries behind) of each object
+        that has some of these pages and is not in the pool; the entries in the order of their
+        places. The last ones are those that follow within so many bytes, while the pool has free
+        room."""
+    def stored_objects(self) -> list[tuple[bytes, int]]:
+        """(name, bytes of its pages in the index) of each object."""
+    def stored_in(self, name: bytes, digests: bytes) -> bytes:
+        """The entries of these pages that readers find in that object."""
     def drop_stored(self, digests: bytes) -> None: ...
-    def drop_object(self, name: bytes) -> None: ...
-    def drop_stored_below(self, namespace_id: bytes, epoch: int) -> None: ...
+    def drop_objects(self, names: bytes) -> None: ...
+    def raise_generation(self, generation: int) -> None:
+        """Pages that are set from now on are born in that generation of the store, or a later."""
+    def drop_stored_below(self, namespace_id: bytes, epoch: int, generation: int) -> None: ...
     def vouch_until(self, until_s: float) -> None:
         """Until that time of time.monotonic(), exists() may rely on the index."""
-    def copy_pages(self, digests: bytes, bytes_max: int) -> tuple[bytes, bytes]:
-        """(entries, payloads) of the first ones that are in the pool or on the disk, up to so many
-        bytes."""
+    def copy_pages(self, digests: bytes, bytes_max: int) -> tuple[bytes, bytes, bytes]:
+        """(entries, payloads, the u32 generation that each page was born in) of the first ones that
+        are in the pool or on the disk, up to so many bytes."""
     def land_pages(
         self,
         namespace_id: bytes,
         epoch: int,
+        generation: int,
         entries: bytes,
         base: int,
         payloads: Any,

@@ -36,9 +36,11 @@ class ObjectBytes {
 
 ObjectIndex& objects_of(Engine& engine) { return engine.storage().objects(); }
 
-bool add_object(Engine& engine, const nb::bytes& name, const nb::bytes& namespace_id,
-                uint64_t epoch, const nb::bytes& entries) {
-  const StoredObject object{unpack_digest(name), unpack_digest(namespace_id), epoch};
+bool add_object(Engine& engine, const nb::bytes& name, const nb::bytes& home,
+                const nb::bytes& namespace_id, uint64_t epoch, uint32_t generation,
+                const nb::bytes& entries) {
+  const StoredObject object{unpack_digest(name), unpack_digest(namespace_id), epoch, generation,
+                            unpack_digest(home)};
   const InPlace<ObjectEntry> pages(entries, "entries");
   return unlocked([&] { return objects_of(engine).add(object, pages); });
 }
@@ -58,8 +60,8 @@ std::vector<ObjectEntry> behind(Engine& engine, std::span<const ObjectEntry> ent
   return behind;
 }
 
-// (name, namespace id, epoch, entries, entries behind) of each object that has some of these pages,
-// the entries in the order of their places. Pages in our pool are left out.
+// (name, home, namespace id, epoch, generation, entries, entries behind) of each object that has
+// some of these pages, the entries in the order of their places. Pages in our pool are left out.
 nb::list stored_pages(Engine& engine, const nb::bytes& packed, uint64_t behind_bytes) {
   struct Found {
     StoredObject object;
@@ -85,10 +87,34 @@ nb::list stored_pages(Engine& engine, const nb::bytes& packed, uint64_t behind_b
   nb::list list;
   for (const auto& [number, of_object] : found) {
     const StoredObject& object = of_object.object;
-    list.append(nb::make_tuple(pack(object.name), pack(object.namespace_id), object.epoch,
-                               pack(of_object.entries), pack(of_object.behind)));
+    list.append(nb::make_tuple(pack(object.name), pack(object.home), pack(object.namespace_id),
+                               object.epoch, object.generation, pack(of_object.entries),
+                               pack(of_object.behind)));
   }
   return list;
+}
+
+// The names of all objects, and the bytes of their pages that are in the index.
+nb::list stored_objects(Engine& engine) {
+  const auto objects = unlocked([&] { return objects_of(engine).objects(); });
+  nb::list list;
+  for (const auto& [name, bytes] : objects) list.append(nb::make_tuple(pack(name), bytes));
+  return list;
+}
+
+// Of these pages, the entries of those that are found in that object.
+nb::bytes stored_in(Engine& engine, const nb::bytes& name, const nb::bytes& packed) {
+  const Digest wanted = unpack_digest(name);
+  const InPlace<Digest> digests(packed, "digests");
+  std::vector<ObjectEntry> found;
+  unlocked([&] {
+    const ObjectIndex& objects = objects_of(engine);
+    for (const Digest& digest : std::span<const Digest>(digests)) {
+      const auto place = objects.find(digest);
+      if (place && objects.object(place->object).name == wanted) found.push_back(place->entry);
+    }
+  });
+  return pack(found);
 }
 
 // `until_s`: of the monotonic clock.
@@ -101,8 +127,9 @@ void vouch_until(Engine& engine, double until_s) {
   objects_of(engine).vouch_until(time_at(until_s));
 }
 
-// Copies pages of the pool or of the disk for an object: (entries, payloads). Leaves out those that
-// are not here any more. The first ones, at most `bytes_max` of payloads.
+// Copies pages of the pool or of the disk for an object: (entries, payloads, the generation that
+// each page was born in). Leaves out those that are not here any more. The first ones, at most
+// `bytes_max` of payloads.
 nb::tuple copy_pages(Engine& engine, const nb::bytes& packed, uint32_t bytes_max) {
   const InPlace<Digest> given(packed, "digests");
   std::optional<ObjectPages> pages;
@@ -116,27 +143,29 @@ nb::tuple copy_pages(Engine& engine, const nb::bytes& packed, uint32_t bytes_max
   const auto payloads = nb::steal<nb::bytes>(made);
   auto* to = reinterpret_cast<std::byte*>(PyBytes_AsString(made));
   std::vector<ObjectEntry> good;
+  std::vector<Born> born;
   unlocked([&] {
     uint64_t end = 0;
-    for (const auto& [entry, from] : pages->pages()) {
+    for (const auto& [entry, from, page_born] : pages->pages()) {
       std::memset(to + end, 0, entry.offset - end);
       end = uint64_t{entry.offset} + entry.length;
       // Bad memory: leave the page out.
-      if (copy_and_checksum(to + entry.offset, from, entry.length) == entry.checksum)
-        good.push_back(entry);
+      if (copy_and_checksum(to + entry.offset, from, entry.length) != entry.checksum) continue;
+      good.push_back(entry);
+      born.push_back(page_born);
     }
     std::memset(to + end, 0, bytes - end);
     pages.reset();
   });
-  return nb::make_tuple(pack(good), payloads);
+  return nb::make_tuple(pack(good), payloads, pack(born));
 }
 
 // Takes pages of an object into the pool. `payloads`: the object's bytes from `base` on. Returns
 // the digests that are in the pool now, those with other bytes than their checksums say, and why
 // others were not taken. `ahead`: nobody has asked for them, so they take only free room.
 nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epoch,
-                     const nb::bytes& packed, uint64_t base, nb::handle payloads,
-                     double valid_until_s, uint32_t timeout_ms, bool ahead) {
+                     uint32_t generation, const nb::bytes& packed, uint64_t base,
+                     nb::handle payloads, double valid_until_s, uint32_t timeout_ms, bool ahead) {
   const InPlace<ObjectEntry> given(packed, "entries");
   const ObjectBytes buffer(payloads);
   const std::span<const std::byte> bytes = buffer.bytes();
@@ -161,6 +190,7 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
     op.digest = entry.digest;
     op.length = entry.length;
     op.header.checksum = entry.checksum;
+    op.header.born = generation;
     // It is only read from here.
     op.dest = const_cast<std::byte*>(bytes.data()) + (entry.offset - base);
     landed.push_back(op);
@@ -215,18 +245,22 @@ nb::dict store_stats(Engine& engine) {
 
 void bind_store(nb::class_<Engine>& engine) {
   engine
-      .def("add_object", &add_object, nb::arg("name"), nb::arg("namespace_id"), nb::arg("epoch"),
-           nb::arg("entries"))
+      .def("add_object", &add_object, nb::arg("name"), nb::arg("home"), nb::arg("namespace_id"),
+           nb::arg("epoch"), nb::arg("generation"), nb::arg("entries"))
       .def("stored_pages", &stored_pages, nb::arg("digests"), nb::arg("behind_bytes"))
+      .def("stored_objects", &stored_objects)
+      .def("stored_in", &stored_in, nb::arg("name"), nb::arg("digests"))
       .def("drop_stored", call(objects_of, &ObjectIndex::drop), nb::arg("digests"))
-      .def("drop_object", call(objects_of, &ObjectIndex::drop_object), nb::arg("name"))
+      .def("drop_objects", call(objects_of, &ObjectIndex::drop_objects), nb::arg("names"))
+      .def("raise_generation", call(objects_of, &ObjectIndex::raise_generation),
+           nb::arg("generation"))
       .def("drop_stored_below", call(objects_of, &ObjectIndex::drop_below), nb::arg("namespace_id"),
-           nb::arg("epoch"))
+           nb::arg("epoch"), nb::arg("generation"))
       .def("vouch_until", &vouch_until, nb::arg("until_s"))
       .def("copy_pages", &copy_pages, nb::arg("digests"), nb::arg("bytes_max"))
-      .def("land_pages", &land_pages, nb::arg("namespace_id"), nb::arg("epoch"), nb::arg("entries"),
-           nb::arg("base"), nb::arg("payloads"), nb::arg("valid_until_s"), nb::arg("timeout_ms"),
-           nb::arg("ahead") = false)
+      .def("land_pages", &land_pages, nb::arg("namespace_id"), nb::arg("epoch"),
+           nb::arg("generation"), nb::arg("entries"), nb::arg("base"), nb::arg("payloads"),
+           nb::arg("valid_until_s"), nb::arg("timeout_ms"), nb::arg("ahead") = false)
       .def("leaving_next", &leaving_next, nb::arg("bytes"), nb::arg("uses_min"),
            nb::arg("part_bytes"), nb::arg("under_way"))
       .def("leaving_at_end", &leaving_at_end, nb::arg("uses_min"), nb::arg("disk_stays"),

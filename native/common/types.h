@@ -134,17 +134,24 @@ enum RecordFlags : uint8_t {
   kRecordWithdraw = 2,  // in updates only: the holder has lost the page
 };
 
+// The generation of the object store that the node knew when the page was set (docs/cold-tier.md).
+// It goes with the page to other pools, to disks and to the store. A lower one is always safe, 0
+// too.
+using Born = uint32_t;
+inline constexpr Born kBornMax = (1 << 24) - 1;
+
 // The header in front of every page, in the pool and on the wire. Unless its state is
 // kSlotCommitted, the slot has no content.
 struct SlotHeader {
   Digest digest;
   Incarnation incarnation = 0;
   Generation generation = 0;
-  uint64_t length = 0;    // payload bytes
-  uint64_t checksum = 0;  // XXH3-64 of the payload
-  uint32_t state = 0;     // kSlotInvalid or kSlotCommitted
-  uint32_t version = 0;   // kSlotVersion
-  uint64_t check = 0;     // XXH3-64 of the 56 bytes before
+  uint64_t length = 0;       // payload bytes
+  uint64_t checksum = 0;     // XXH3-64 of the payload
+  uint32_t state = 0;        // kSlotInvalid or kSlotCommitted
+  uint32_t version : 8 = 0;  // kSlotVersion
+  uint32_t born : 24 = 0;    // see Born
+  uint64_t check = 0;        // XXH3-64 of the 56 bytes before
 };
 static_assert(sizeof(SlotHeader) == 64);
 inline constexpr uint32_t kSlotInvalid = 0;

@@ -63,7 +63,8 @@ struct DiskPage {
   uint64_t checksum = 0;  // XXH3-64 of the payload
   uint32_t length = 0;    // payload bytes
   Position set_at = 0;    // the newest removal when it was put
-  uint8_t uses = 0;       // from pools of this process, see set_uses(); found only, not put
+  Born born = 0;
+  uint8_t uses = 0;  // from pools of this process, see set_uses(); found only, not put
 };
 
 enum class PutOutcome : uint8_t {

@@ -50,6 +50,7 @@ RecordHeader header_of(const FooterEntry& entry) {
   header.length = entry.length;
   header.unit = entry.unit;
   header.set_at = entry.set_at;
+  header.born = entry.born;
   return header;
 }
 
@@ -62,6 +63,7 @@ FooterEntry entry_of(const RecordHeader& header) {
   entry.sequence = header.sequence;
   entry.unit = header.unit;
   entry.set_at = header.set_at;
+  entry.born = header.born;
   entry.length = header.length;
   entry.kind = header.kind;
   return entry;

@@ -87,7 +87,8 @@ struct RecordHeader {
   uint32_t length = 0;    // of the payload, bytes
   uint32_t unit = 0;      // the payload begins at unit * kUnitBytes of the segment
   Position set_at = 0;    // the newest removal (removals/journal.h) when it was put
-  uint32_t reserved[10] = {};
+  Born born = 0;
+  uint32_t reserved[9] = {};
   uint64_t check = 0;                             // of the 120 bytes before, seeded with the salt
   static constexpr uint32_t kMagic = 0x44524350;  // "PCRD"
 };
@@ -120,7 +121,7 @@ struct FooterEntry {
   uint32_t unit = 0;  // the payload begins at unit * kUnitBytes
   uint32_t length = 0;
   RecordKind kind = RecordKind::page;
-  uint32_t reserved = 0;
+  Born born = 0;
 };
 static_assert(sizeof(FooterEntry) == 80);
 

@@ -75,13 +75,8 @@ bool Index::next_pages(uint64_t& at, std::vector<DiskPage>& pages) const {
 
 DiskPage Index::page_of(const IndexEntry& entry) const {
   const NamespaceNumbers::Name name = namespaces_.name(entry.namespace_number);
-  return {entry.digest,
-          name.id,
-          name.epoch,
-          entry.checksum,
-          entry.length,
-          entry.set_at,
-          static_cast<uint8_t>(entry.uses)};
+  return {entry.digest, name.id,      name.epoch, entry.checksum,
+          entry.length, entry.set_at, entry.born, static_cast<uint8_t>(entry.uses)};
 }
 
 Index::Totals Index::totals() const {
@@ -98,8 +93,10 @@ Index::Totals Index::totals() const {
 
 void Index::add(Shard& shard, const DiskPage& page, const RecordPlace& record) {
   const uint32_t number = namespaces_.acquire(page.namespace_id, page.epoch, page.length);
-  *shard.place_of(page.digest) = {page.digest, record.sequence, page.checksum, page.set_at, number,
-                                  page.length, record.segment,  record.unit,   0,           0};
+  *shard.place_of(page.digest) = {page.digest,    record.sequence, page.checksum,
+                                  page.set_at,    number,          page.length,
+                                  record.segment, record.unit,     0};
+  shard.place_of(page.digest)->born = page.born;
   ++shard.used;
   shard.payload_bytes += page.length;
 }

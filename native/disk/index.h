@@ -29,7 +29,8 @@ struct IndexEntry {
   uint32_t segment = 0;  // number; 0: queued, not on disk yet
   uint32_t unit = 0;     // the payload's place in the segment, in kUnitBytes
   uint32_t touched = 0;  // number of the head segment at its last use, or 0
-  uint32_t uses = 0;     // ColdTier::set_uses(); forgotten at a restart
+  uint32_t born : 24 = 0;
+  uint32_t uses : 8 = 0;  // ColdTier::set_uses(); forgotten at a restart
 
   bool on_disk() const { return segment != 0; }
 };

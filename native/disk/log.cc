@@ -6,8 +6,8 @@
 namespace peercached::disk {
 
 FooterEntry page_entry(const DiskPage& page, uint64_t sequence) {
-  return {page.digest, page.namespace_id, page.epoch, page.checksum, sequence, page.set_at, 0,
-          page.length, RecordKind::page,  0};
+  return {page.digest, page.namespace_id, page.epoch,       page.checksum, sequence, page.set_at,
+          0,           page.length,       RecordKind::page, page.born};
 }
 
 Log::Log(Io& io, const LogConfig& config, SegmentSet& segments, Index& index, Health& health,

@@ -69,7 +69,7 @@ class Recovery {
         continue;
       }
       index_.merge_newest({found.digest, found.namespace_id, found.epoch, found.checksum,
-                           found.length, found.set_at},
+                           found.length, found.set_at, found.born},
                           {found.sequence, number, found.unit});
     }
     MutexLock lock(mutex);

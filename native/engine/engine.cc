@@ -102,9 +102,9 @@ void Engine::make_paths() {
                                                transports_.engine(), transports_, counters_});
   prefixes_ = std::make_unique<Prefixes>(
       Prefixes{serving_, storage_.pool(), storage_.cold(), nodes_, directory_.records(), running_});
-  const SetPieces pieces{storage_.pool(), storage_.cold(),      running_, *publisher_,
-                         nodes_,          directory_.records(), fresh_,   crew_,
-                         counters_,       devices_.get()};
+  const SetPieces pieces{storage_.pool(),      storage_.cold(),    running_, *publisher_, nodes_,
+                         directory_.records(), storage_.objects(), fresh_,   crew_,       counters_,
+                         devices_.get()};
   set_path_ = std::make_unique<SetPath>(SetPath{
       serving_, pieces, janitor_, page_events_ ? &page_events_->picture() : nullptr, latencies_});
   const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_,

@@ -162,14 +162,14 @@ ReserveOutcome Pool::Impl::reserve_one(const PageRequest& request, uint32_t pare
   return ReserveOutcome::reserved;
 }
 
-void Pool::Impl::enter(uint32_t id, Generation page_generation, uint64_t checksum) {
+void Pool::Impl::enter(uint32_t id, Generation page_generation, const PinnedPage& page) {
   Slot& slot = slots[id];
   assert(slot.state == SlotState::reserved);
   slot.generation = page_generation;
-  slot.checksum = checksum;
+  slot.checksum = page.checksum;
   slot.offers = 0;
   slot.leaving = false;
-  write_header(slot);
+  write_header(slot, page.born);
   slot.state = SlotState::committed;
   --counters.reserved;
   ++counters.pins;
@@ -187,13 +187,14 @@ void Pool::Impl::use(uint32_t id, uint32_t before, uint32_t now_ms) {
   recency.used(id, before, now_ms);
 }
 
-void Pool::Impl::write_header(const Slot& slot) {
+void Pool::Impl::write_header(const Slot& slot, Born born) {
   SlotHeader header;
   header.digest = slot.digest;
   header.incarnation = incarnation;
   header.generation = slot.generation;
   header.length = slot.length;
   header.checksum = slot.checksum;
+  header.born = born;
   publish_header(header_of(slot), header);
 }
 
@@ -247,7 +248,7 @@ void Pool::commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
   uint32_t before = kNoSlot, duplicate_before = kNoSlot;
   for (size_t i = 0; i < pages.size(); ++i) {
     const uint32_t id = pages[i].slot;
-    impl_->enter(id, impl_->next_generation(), pages[i].checksum);
+    impl_->enter(id, impl_->next_generation(), pages[i]);
     Slot& slot = impl_->slots[id];
     slot.moves = adoption ? adoption->moves : 0;
     if (!adoption) impl_->counters.set_bytes += slot.length;

@@ -23,6 +23,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -68,7 +69,14 @@ struct PinnedPage {
   uint32_t slot = UINT32_MAX;   // handle for unpin; UINT32_MAX: no page
   uint32_t length = 0;
   uint64_t checksum = 0;
+  Born born = 0;  // of a reserved page only, for commit()
   std::byte* payload() const { return header + sizeof(SlotHeader); }
+  // Of a committed page.
+  Born born_of() const {
+    SlotHeader copy;
+    std::memcpy(&copy, header, sizeof copy);
+    return copy.born;
+  }
   explicit operator bool() const { return slot != UINT32_MAX; }
 };
 
@@ -215,11 +223,11 @@ class Pool {
   // gets the withdrawals of all pages that were evicted or dropped.
   void reserve(std::span<const PageRequest> requests, const Digest* parent, const PageNamespace& ns,
                std::span<Reservation> out, Replace replace = Replace::yes);
-  // `checksum` must be set. Writes the header last, in release order, and fills rows[i] with the
-  // record to publish. The slots stay pinned for the caller, so that no withdrawal can overtake the
-  // publication. Give `idle_ms` if the pages were last used elsewhere, that long ago; without it
-  // they count as used now. `elsewhere` may be empty; elsewhere[i] is 1 if another pool has the
-  // page, too. Then our copy goes soon, unless it is used here.
+  // `checksum` and `born` must be set. Writes the header last, in release order, and fills rows[i]
+  // with the record to publish. The slots stay pinned for the caller, so that no withdrawal can
+  // overtake the publication. Give `idle_ms` if the pages were last used elsewhere, that long ago;
+  // without it they count as used now. `elsewhere` may be empty; elsewhere[i] is 1 if another pool
+  // has the page, too. Then our copy goes soon, unless it is used here.
   void commit(std::span<const PinnedPage> pages, std::span<RecordRow> rows,
               const std::optional<Adoption>& adoption = {},
               std::span<const uint8_t> elsewhere = {});

@@ -62,9 +62,9 @@ struct Pool::Impl {
   // behind them. False: those were the last.
   template <typename Visit>
   bool visit_committed(uint32_t& next, const Visit& visit) const;
-  void write_header(const Slot& slot) REQUIRES(mutex);
+  void write_header(const Slot& slot, Born born) REQUIRES(mutex);
 
-  void enter(uint32_t id, Generation generation, uint64_t checksum) REQUIRES(mutex);
+  void enter(uint32_t id, Generation generation, const PinnedPage& page) REQUIRES(mutex);
   void settled() REQUIRES(mutex);
   // Whether somebody has pinned it. Keeps do not count.
   bool is_in_use(const Slot& slot) const { return slot.pins > (slot.kept ? 1u : 0u); }

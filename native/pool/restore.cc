@@ -120,7 +120,7 @@ void Pool::Impl::bring_back(const RecoveredPage& page, uint32_t id, uint32_t nam
   slot.pins = 0;
   slot.parent = kNoSlot;
   ++slot.uses;
-  write_header(slot);
+  write_header(slot, page.header.born);
   slots.insert(id);
   slot.state = SlotState::committed;
   space.let_go(slot);

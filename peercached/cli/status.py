@@ -97,6 +97,34 @@ def _disk(document: Status) -> list[str]:
     ]
 
 
+def _cold(document: Status) -> list[str]:
+    cold = document.cold
+    if not cold.store:
+        return []
+    requests = ", ".join(f"{count(n)} {kind}" for kind, n in sorted(cold.requests.items()))
+    sweeper = "this node" if cold.is_sweeper else cold.sweeper.partition(" ")[0]
+    cost = cold.monthly_cost
+    return [
+        _line(
+            "store",
+            cold.store,
+            f"{size(cold.stored_bytes)} of {size(cold.size_bytes)}",
+            f"{plural(cold.pages, 'page')} in {plural(cold.objects, 'object')}",
+            f"{count(cold.removed_pages)} removed" if cold.removed_pages else "",
+            f"swept by {sweeper}" if sweeper else "",
+        ),
+        _line(
+            "",
+            f"{count(cold.read_pages)} pages read, {count(cold.written_pages)} written",
+            f"requests: {requests}" if requests else "",
+            f"a month costs about {cost['bytes']:.2f} for the bytes and {cost['requests']:.2f} for "
+            "the requests of this node"
+            if cost
+            else "",
+        ),
+    ]
+
+
 def _summary(document: Status) -> list[str]:
     node, pool, shard = document.node, document.pool, document.shard
     copies = document.copies
@@ -129,6 +157,7 @@ def _summary(document: Status) -> list[str]:
         *_pins(document),
         *_recovery(document),
         *_disk(document),
+        *_cold(document),
         _line(
             "directory",
             f"{count(shard.entries)} of {count(shard.capacity_entries)} records here "

@@ -1,8 +1,9 @@
 """The objects of the cold tier, byte by byte (docs/cold-tier.md). Numbers are little-endian.
 
     pages/NAMESPACE/EPOCH/NAME   payloads, each at a multiple of 64 bytes | index | trailer
-    manifests/MS-NAME            the same index alone
-    voids/MS-NAME                a record of removed pages, or of a cleared namespace
+    manifests/MS-NAME            the same index alone; or one of pages in an older object, its home
+    voids/MS-NAME                a record of removed pages, or a floor: what is below it is void
+    sweeper/NUMBER               who sweeps (lease.py)
 
 NAME is a hash of the index, or of the record, in hex. So it is also its check, and two writers of
 the same content write one object. MS is the writer's time in milliseconds since 1970.
@@ -25,19 +26,23 @@ ALIGN_BYTES = 64
 
 _INDEX_MAGIC = b"PCCOLDIX"
 _VOID_MAGIC = b"PCCOLDVO"
-_VERSION = 1
-# Magic, version, number of entries, namespace id, epoch, bytes of all payloads.
-_INDEX_HEAD = struct.Struct("<8sII16sQQ")
+_VERSION = 2
+# Magic, version, number of entries, namespace id, epoch, bytes of all payloads, generation,
+# milliseconds, home.
+_INDEX_HEAD = struct.Struct("<8sII16sQQIQ16s")
 ENTRY = struct.Struct("<16sQII")  # digest, checksum (XXH3-64), offset, length
-# Magic, version, number of digests, namespace id, epoch.
-_VOID_HEAD = struct.Struct("<8sII16sQ")
+# Magic, version, number of digests, namespace id, epoch, generation.
+_VOID_HEAD = struct.Struct("<8sII16sQI")
 _TRAILER = struct.Struct("<Q8s")  # bytes of the index, magic
 
 INDEX_BYTES_MAX = _INDEX_HEAD.size + PAGES_MAX * ENTRY.size
 RECORD_BYTES_MAX = _VOID_HEAD.size + DIGESTS_MAX * DIGEST_BYTES
 
 EPOCH_LIMIT = 1 << 62
+GENERATION_LIMIT = (1 << 24) - 2  # the data plane has 24 bits
+OWN_HOME = bytes(DIGEST_BYTES)
 _LOG_NAME = re.compile(r"(\d{13})-([0-9a-f]{32})")
+_OBJECT = re.compile(r"pages/[0-9a-f]{32}/\d{1,19}/([0-9a-f]{32})")
 
 
 class Mangled(ValueError):
@@ -46,12 +51,21 @@ class Mangled(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The pages of one object. `entries`: packed as ENTRY, in the order of the prefix."""
+    """The pages of one object. `entries`: packed as ENTRY, in the order of the prefix. `home`: the
+    name of the object with the payloads; OWN_HOME: this one. `made_ms`: when that one was made; 0:
+    the time in the manifest's name."""
 
     namespace_id: bytes
     epoch: int
     payload_bytes: int
     entries: bytes
+    generation: int = 0
+    made_ms: int = 0
+    home: bytes = OWN_HOME
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.epoch, self.generation
 
     @property
     def each(self) -> list[bytes]:
@@ -65,21 +79,40 @@ class Index:
     def pack(self) -> bytes:
         count = len(self.entries) // ENTRY.size
         head = (_INDEX_MAGIC, _VERSION, count, self.namespace_id, self.epoch, self.payload_bytes)
-        return _INDEX_HEAD.pack(*head) + self.entries
+        more = (self.generation, self.made_ms, self.home)
+        return _INDEX_HEAD.pack(*head, *more) + self.entries
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """These pages are removed, and all pages of lower epochs of the namespace are void."""
+    """These pages are removed: they are void in objects up to the generation behind this one.
+    Without digests it is a floor: all objects of the namespace below this position are void."""
 
     namespace_id: bytes
     epoch: int
     digests: bytes = b""
+    generation: int = 0
+
+    @property
+    def floor(self) -> tuple[int, int]:
+        """Objects below are void. A removal of an epoch says that this epoch has begun."""
+        return self.epoch, 0 if self.digests else self.generation
+
+    @property
+    def upto(self) -> int:
+        """Its pages are void in objects up to this generation."""
+        return self.generation + 1
+
+    @property
+    def each(self) -> list[bytes]:
+        return [
+            self.digests[at : at + DIGEST_BYTES] for at in range(0, len(self.digests), DIGEST_BYTES)
+        ]
 
     def pack(self) -> bytes:
         count = len(self.digests) // DIGEST_BYTES
-        head = _VOID_HEAD.pack(_VOID_MAGIC, _VERSION, count, self.namespace_id, self.epoch)
-        return head + self.digests
+        head = (_VOID_MAGIC, _VERSION, count, self.namespace_id, self.epoch, self.generation)
+        return _VOID_HEAD.pack(*head) + self.digests
 
 
 def split(entries: bytes) -> list[bytes]:
@@ -92,6 +125,12 @@ def name_of(packed: bytes) -> bytes:
 
 def object_path(namespace_id: bytes, epoch: int, name: bytes) -> str:
     return f"pages/{namespace_id.hex()}/{epoch}/{name.hex()}"
+
+
+def of_object_path(path: str) -> bytes | None:
+    """The name; None: it is a foreign object."""
+    found = _OBJECT.fullmatch(path)
+    return None if found is None else bytes.fromhex(found[1])
 
 
 def log_path(folder: str, time_ms: int, name: bytes) -> str:
@@ -113,26 +152,32 @@ def trailer_of(index: bytes) -> bytes:
 def parse_index(packed: bytes, name: bytes) -> Index:
     """Raises Mangled."""
     head = _head_of(packed, name, _INDEX_HEAD, _INDEX_MAGIC)
-    _, _, count, namespace_id, epoch, payload_bytes = head
+    _, _, count, namespace_id, epoch, payload_bytes, generation, made_ms, home = head
     entries = packed[_INDEX_HEAD.size :]
     if not 0 < count <= PAGES_MAX or len(entries) != count * ENTRY.size:
         raise Mangled(f"an index of {count} pages has {len(packed)} bytes")
-    if payload_bytes > OBJECT_BYTES_MAX or epoch >= EPOCH_LIMIT:
-        raise Mangled(f"an index of {payload_bytes} bytes of payload and epoch {epoch}")
+    if payload_bytes > OBJECT_BYTES_MAX or not _is_position(epoch, generation):
+        raise Mangled(f"an index of {payload_bytes} bytes of payload and position {head[4:7]}")
     for _, _, offset, length in ENTRY.iter_unpack(entries):
         if length == 0 or offset + length > payload_bytes:
             raise Mangled(f"a page of {length} bytes at {offset} of {payload_bytes}")
-    return Index(namespace_id, epoch, payload_bytes, entries)
+    return Index(namespace_id, epoch, payload_bytes, entries, generation, made_ms, home)
 
 
 def parse_record(packed: bytes, name: bytes) -> Record:
     """Raises Mangled."""
     head = _head_of(packed, name, _VOID_HEAD, _VOID_MAGIC)
-    _, _, count, namespace_id, epoch = head
+    _, _, count, namespace_id, epoch, generation = head
     digests = packed[_VOID_HEAD.size :]
-    if count > DIGESTS_MAX or len(digests) != count * DIGEST_BYTES or epoch >= EPOCH_LIMIT:
-        raise Mangled(f"a record of {count} pages and epoch {epoch} has {len(packed)} bytes")
-    return Record(namespace_id, epoch, digests)
+    if count > DIGESTS_MAX or len(digests) != count * DIGEST_BYTES:
+        raise Mangled(f"a record of {count} pages has {len(packed)} bytes")
+    if not _is_position(epoch, generation):
+        raise Mangled(f"a record of position {epoch}, {generation}")
+    return Record(namespace_id, epoch, digests, generation)
+
+
+def _is_position(epoch: int, generation: int) -> bool:
+    return epoch < EPOCH_LIMIT and generation < GENERATION_LIMIT
 
 
 def _head_of(packed: bytes, name: bytes, layout: struct.Struct, magic: bytes) -> tuple[Any, ...]:

@@ -42,8 +42,10 @@ class Range:
     """Pages of one object that one request reads."""
 
     name: bytes
+    home: bytes
     namespace_id: bytes
     epoch: int
+    generation: int
     start: int
     end: int
     entries: tuple[bytes, ...]
@@ -51,7 +53,7 @@ class Range:
 
     @property
     def path(self) -> str:
-        return object_path(self.namespace_id, self.epoch, self.name)
+        return object_path(self.namespace_id, self.epoch, self.home)
 
 
 class Reader:
@@ -135,7 +137,7 @@ class Reader:
         except StoreError as error:
             if error.kind == "missing":
                 self.vanished += len(part.entries)
-                self._engine.drop_object(part.name)
+                self._engine.drop_objects(part.name)
         except Exception:
             log.exception("pages of the object store could not be read")
         finally:
@@ -163,7 +165,9 @@ class Reader:
         entries = [
             entry
             for entry in wanted
-            if not self._voids.is_void(entry[:DIGEST_BYTES], part.namespace_id, part.epoch)
+            if not self._voids.is_void(
+                entry[:DIGEST_BYTES], part.namespace_id, part.epoch, part.generation
+            )
         ]
         self.void += len(wanted) - len(entries)
         if not entries or self._why_not():
@@ -175,6 +179,7 @@ class Reader:
             self._engine.land_pages,
             part.namespace_id,
             part.epoch,
+            part.generation,
             b"".join(entries),
             part.start,
             payloads,
@@ -198,18 +203,18 @@ class Reader:
 
 
 def _ranges(
-    objects: list[tuple[bytes, bytes, int, bytes, bytes]], coming: Container[bytes]
+    objects: list[tuple[bytes, bytes, bytes, int, int, bytes, bytes]], coming: Container[bytes]
 ) -> Iterator[Range]:
     """`objects`: as Engine.stored_pages() has them. The last range of an object also gets the pages
     behind it that fit, unless they are coming."""
-    for name, namespace_id, epoch, packed, behind in objects:
+    for *of, packed, behind in objects:
         some: list[bytes] = []
         start = end = 0
         for entry in split(packed):
             _, _, offset, length = ENTRY.unpack(entry)
             near = offset - end <= GAP_BYTES and offset + length - start <= RANGE_BYTES
             if some and not near:
-                yield Range(name, namespace_id, epoch, start, end, tuple(some))
+                yield Range(*of, start, end, tuple(some))
                 some = []
             if not some:
                 start = offset
@@ -224,7 +229,7 @@ def _ranges(
                 ahead.append(entry)
                 end = offset + length
         if some:
-            yield Range(name, namespace_id, epoch, start, end, tuple(some), tuple(ahead))
+            yield Range(*of, start, end, tuple(some), tuple(ahead))
 
 
 def _digests(packed: bytes) -> list[bytes]:

@@ -11,12 +11,14 @@ URLs, and URLs may have signatures.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
@@ -32,6 +34,9 @@ BUDGET_WAIT_S = 2.0
 BACKOFF_MIN_S = 1.0
 BACKOFF_MAX_S = 60.0
 LIST_PAGE = 1000  # names in one answer of a store
+# The sweeper's share of the budget. It also leaves the others this share of what is saved up.
+SPARE_SHARE = 0.25
+SPARE_LEAVES = 0.5
 
 Kind = Literal["missing", "denied", "throttled", "unreachable", "budget", "backoff", "other"]
 
@@ -65,11 +70,13 @@ class Requests:
         self._per_s = per_s
         self._left = per_s
         self._counted_at = time.monotonic()
+        self.began_at = time.monotonic()
+        self._spare_at = 0.0  # no spare request before that time
         self._again_at = float("-inf")
         self._pause_s = 0.0
         self._failure = ""  # of the last request, if it failed
         self._failure_kind = ""
-        self.requests: Counter[str] = Counter()  # by kind: put, get, list
+        self.requests: Counter[str] = Counter()  # by kind: put, get, list, delete
         self.errors: Counter[str] = Counter()  # by Kind
         self.bytes_read = self.bytes_written = 0
         self._library, self._stores = _open(url)
@@ -85,6 +92,11 @@ class Requests:
             pool.shutdown(wait=False, cancel_futures=True)
 
     @property
+    def lists_in_order(self) -> bool:
+        """Whether a listing goes through the names in their order. A folder's does not."""
+        return not self.url.startswith("file:")
+
+    @property
     def failure(self) -> tuple[str, str]:
         """(why the last request failed, the remedy); empty if it did not."""
         return self._failure, _REMEDIES.get(self._failure_kind, "")
@@ -96,9 +108,11 @@ class Requests:
 
     # --- requests. They raise StoreError.
 
-    async def put(self, path: str, payload: bytes, *, urgent: bool = False) -> bool:
+    async def put(
+        self, path: str, payload: bytes, *, urgent: bool = False, spare: bool = False
+    ) -> bool:
         """Writes a new object. False: there is one of that name already. `urgent`: goes ahead of
-        the budget and in spite of a backoff."""
+        the budget and in spite of a backoff. `spare`: waits until the others leave room."""
         store = self._stores["write"]
 
         def call() -> bool:
@@ -109,11 +123,13 @@ class Requests:
             return True
 
         pool = "control" if urgent else "write"
-        is_new = await self._run(pool, "put", call, f"writing {_shown(path)}", urgent)
+        is_new = await self._run(pool, "put", call, f"writing {_shown(path)}", urgent, spare)
         self.bytes_written += len(payload) if is_new else 0
         return is_new
 
-    async def get(self, path: str, bytes_max: int, *, urgent: bool = False) -> bytes:
+    async def get(
+        self, path: str, bytes_max: int, *, urgent: bool = False, spare: bool = False
+    ) -> bytes:
         """Reads a whole small object."""
         store = self._stores["read"]
 
@@ -124,82 +140,131 @@ class Requests:
                 return b""
             return bytes(found.bytes())
 
-        got = await self._run("control", "get", call, f"reading {_shown(path)}", urgent)
+        got = await self._run("control", "get", call, f"reading {_shown(path)}", urgent, spare)
         self.bytes_read += len(got)
         return got
 
-    async def get_range(self, path: str, start: int, end: int) -> Any:
+    async def get_range(self, path: str, start: int, end: int, *, spare: bool = False) -> Any:
         """A buffer, of the library. May return fewer bytes if the object is shorter."""
         store = self._stores["read"]
 
         def call() -> Any:
             return store.get_range(path, start=start, end=end)
 
-        got = await self._run("read", "get", call, f"reading {_shown(path)}", False)
+        got = await self._run("read", "get", call, f"reading {_shown(path)}", False, spare)
         self.bytes_read += memoryview(got).nbytes
         return got
 
     async def names(
-        self, folder: str, after: str, names_max: int, *, urgent: bool = False
+        self,
+        folder: str,
+        after: str,
+        names_max: int,
+        *,
+        urgent: bool = False,
+        spare: bool = False,
     ) -> list[str]:
         """All names in that folder that sort behind `after`, in order. Complete as of the call's
         begin."""
+        return [path for path, _ in await self.dated(folder, after, names_max, urgent, spare)]
+
+    async def dated(
+        self, folder: str, after: str, names_max: int, urgent: bool = False, spare: bool = False
+    ) -> list[tuple[str, datetime]]:
+        """The same, with the store's times."""
         store = self._stores["read"]
 
-        def call() -> list[str]:
-            names: list[str] = []
+        def call() -> list[tuple[str, datetime]]:
+            found: list[tuple[str, datetime]] = []
             for part in store.list(f"{folder}/", offset=after or None, chunk_size=LIST_PAGE):
-                names += (meta["path"] for meta in part)
-                if len(names) > names_max:
+                found += ((meta["path"], meta["last_modified"]) for meta in part)
+                if len(found) > names_max:
                     raise _TooMany
-            names.sort()
-            return names
+            found.sort()
+            return found
 
         try:
-            names = await self._run("control", "list", call, f"listing {folder}", urgent)
+            found = await self._run("control", "list", call, f"listing {folder}", urgent, spare)
         except _TooMany:
             raise StoreError("other", f"{folder} has more than {names_max} names") from None
-        self.requests["list"] += len(names) // LIST_PAGE
-        return names
+        self.requests["list"] += len(found) // LIST_PAGE
+        return found
+
+    async def delete(self, path: str) -> None:
+        """A spare request. No error if there is no such object."""
+        store = self._stores["write"]
+
+        def call() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                store.delete(path)
+
+        await self._run("control", "delete", call, f"deleting {_shown(path)}", False, spare=True)
 
     # --- the ways of all requests
 
-    async def _run(self, pool: str, kind: str, call: Callable[[], T], what: str, urgent: bool) -> T:
-        await self._take_turn(urgent)
+    async def _run(
+        self,
+        pool: str,
+        kind: str,
+        call: Callable[[], T],
+        what: str,
+        urgent: bool,
+        spare: bool = False,
+    ) -> T:
+        await (self._take_spare_turn() if spare else self._take_turn(urgent))
         self.requests[kind] += 1
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._pools[pool], call)
         except _TooMany:
             raise
         except Exception as error:
-            raise self._failed(error, what) from None
+            raise self._failed(error, what, kind) from None
         self._failure = self._failure_kind = ""
         self._pause_s = 0.0
         return result
 
+    async def _take_spare_turn(self) -> None:
+        """Nobody waits for these requests, so they wait as long as it takes."""
+        begins_at = max(self._spare_at, time.monotonic())
+        self._spare_at = begins_at + 1 / (SPARE_SHARE * self._per_s)
+        await asyncio.sleep(begins_at - time.monotonic())
+        leaves = min(SPARE_LEAVES * self._per_s, self._per_s - 1)
+        while True:
+            self._fill()
+            if self.rests:
+                raise StoreError("backoff", self._failure or "the store failed a moment ago")
+            if self._left >= leaves + 1:
+                self._left -= 1
+                return
+            await asyncio.sleep((leaves + 1 - self._left) / self._per_s)
+
+    def _fill(self) -> None:
+        now = time.monotonic()
+        self._left = min(self._left + (now - self._counted_at) * self._per_s, self._per_s)
+        self._counted_at = now
+
     async def _take_turn(self, urgent: bool) -> None:
         give_up_at = time.monotonic() + BUDGET_WAIT_S
         while True:
-            now = time.monotonic()
-            self._left = min(self._left + (now - self._counted_at) * self._per_s, self._per_s)
-            self._counted_at = now
+            self._fill()
             if self.rests and not urgent:
                 self.errors["backoff"] += 1
                 raise StoreError("backoff", self._failure or "the store failed a moment ago")
             if self._left >= 1 or urgent:
                 self._left -= 1
                 return
-            if now >= give_up_at:
+            if time.monotonic() >= give_up_at:
                 self.errors["budget"] += 1
                 raise StoreError("budget", "cold_requests_per_s is used up")
             await asyncio.sleep(min((1 - self._left) / self._per_s, BUDGET_WAIT_S))
 
-    def _failed(self, error: Exception, what: str) -> StoreError:
+    def _failed(self, error: Exception, what: str, request: str) -> StoreError:
         kind = _kind_of(error)
         text = f"{what} failed: {_cause_of(error, kind)}"
         self.errors[kind] += 1
-        # An object may vanish at any time. A bucket does not.
-        if kind != "missing" or "NoSuchBucket" in str(error):
+        # An object may vanish at any time. A bucket does not. Reads need no right to delete.
+        is_of_all = kind != "missing" and (kind, request) != ("denied", "delete")
+        if is_of_all or "NoSuchBucket" in str(error):
             self._failure, self._failure_kind = text, kind
             self._pause_s = min(max(2 * self._pause_s, BACKOFF_MIN_S), BACKOFF_MAX_S)
             self._again_at = time.monotonic() + self._pause_s

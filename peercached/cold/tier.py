@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from peercached.admin.status import Cold
+from peercached.cold.compaction import Compaction
 from peercached.cold.format import DIGESTS_MAX, Record
+from peercached.cold.lease import Lease
 from peercached.cold.manifests import Manifests
 from peercached.cold.reader import Reader
 from peercached.cold.requests import Requests, StoreError
+from peercached.cold.sweeper import DAY_S, Sweeper
 from peercached.cold.voids import Epochs, Voids
 from peercached.cold.writer import Writer
 from peercached.component import Component, Stats
 from peercached.config import Config
+from peercached.config.prices import Prices
 from peercached.directory.layout import DIGEST_BYTES
 from peercached.health import Say, kinds
 from peercached.timeout import within
@@ -41,6 +46,9 @@ PAUSE_MAX_S = 30.0
 CLEAR_S = 5.0
 # Clears that the store does not know of are written down after so long: their driver may do it.
 OWED_S = 10.0
+# The sweeper's lease, and how often its holder sweeps. Others look at it less often.
+LEASE_TTLS = 6
+LOOKS_PER_LEASE = 6
 # A failure is told for so long.
 TOLD_S = 600.0
 
@@ -116,7 +124,21 @@ class ColdTier(Component):
         self._failure = ("", "")
         self._ended = False
         if store.is_on:
-            self._manifests = Manifests(engine, store.requests, store.voids)
+            self._manifests = known = Manifests(engine, store.requests, store.voids)
+            lease_s = LEASE_TTLS * config.member_ttl_s
+            self._compaction = Compaction(store.requests, store.voids, known, 2 * MANIFESTS_S)
+            self._sweeper = Sweeper(
+                store.requests,
+                store.voids,
+                known,
+                self._compaction,
+                Lease(store.requests, f"{config.node_id} {secrets.token_hex(8)}", lease_s),
+                lease_s,
+                config.cold_size,
+                config.cold_age_d * DAY_S,
+            )
+            self._look_s, self._sweep_s = lease_s, lease_s / LOOKS_PER_LEASE
+            self._prices = Prices.parse(config.cold_prices)
             self._reader = Reader(engine, store.requests, store.voids, config.pool_size, why_not)
             self._writer = Writer(
                 engine,
@@ -200,6 +222,8 @@ class ColdTier(Component):
         if not self._ended:
             self._begin("write", self._write(), now, WRITE_S)
         self._begin("owed", self._tell_owed(now), now, OWED_S)
+        is_ours = self._sweeper.lease.is_held
+        self._begin("sweep", self._sweeper.run(), now, self._sweep_s if is_ours else self._look_s)
 
     def _begin(
         self, what: str, work: Coroutine[Any, Any, None], now: float, pause_s: float
@@ -232,7 +256,7 @@ class ColdTier(Component):
         was not in use then."""
         voids = self._store.voids
         await voids.fresh()
-        owed = {n: e for n, e in self._own_epochs().items() if e > voids.floors.get(n, 0)}
+        owed = {n: e for n, e in self._own_epochs().items() if e > voids.floors.get(n, (0, 0))[0]}
         if not owed:
             self._owed_since = None
         elif self._owed_since is None:
@@ -254,7 +278,20 @@ class ColdTier(Component):
                 **self._engine.store_stats(),
                 "stored_bytes": found.bytes,
                 "size_bytes": self._config.cold_size,
-                "removed_pages": len(self._store.voids.digests),
+                "removed_pages": self._store.voids.removed_pages,
+                "generation": self._store.voids.generation,
+                "crowded_namespaces": self._store.voids.crowded,
+                "sweeper": self._sweeper.lease.holder,
+                "is_sweeper": self._sweeper.lease.is_held,
+                "sweep_problem": self._sweeper.problem,
+                "deleted_objects": self._sweeper.deleted_objects,
+                "deleted_object_bytes": self._sweeper.deleted_bytes,
+                "deleted_records": self._sweeper.deleted_records,
+                "compactions": self._compaction.compactions,
+                "rewritten_objects": self._compaction.rewritten_objects,
+                "monthly_cost": self._prices.per_month(
+                    requests.requests, time.monotonic() - requests.began_at, found.bytes
+                ),
                 "requests": dict(requests.requests),
                 "errors": dict(requests.errors),
                 "bytes_read": requests.bytes_read,
@@ -299,18 +336,22 @@ class ColdTier(Component):
                 "If that object is foreign, delete it. If there are too many removals, stop all "
                 "daemons, and use another cold_store or delete everything below this one.",
             )
+        if self._sweeper.problem and not self._is_failing:
+            say(
+                kinds.COLD_SWEEP_FAILS,
+                f"Old objects of {url} cannot be swept: {self._sweeper.problem}.",
+                "Give the daemon credentials that may delete below cold_store (docs/cold-tier.md).",
+            )
         if self._writer.is_full:
             say(
                 kinds.COLD_STORE_FULL,
                 f"The object store {url} has {self._manifests.bytes} bytes of pages, and cold_size "
-                f"is {self._config.cold_size}. This node writes no more.",
-                "Raise cold_size, or let the bucket's lifecycle rules delete old objects below "
-                "pages/ and manifests/.",
+                f"is {self._config.cold_size}. This node writes no more until some are deleted.",
+                "Wait for the sweeper. If `peercachectl status` names none, look at its problem.",
             )
         if self._manifests.left_out:
             say(
                 kinds.COLD_INDEX_FULL,
                 f"The index of {url} is full: {self._manifests.left_out} objects were left out.",
-                "Delete old objects below pages/ and manifests/ in the store, and restart the "
-                "daemons.",
+                "Lower cold_size or cold_age_d.",
             )

@@ -10,6 +10,13 @@ Pages in objects outlive their removal, so the removal is written down beside th
 So whoever uses a page after the answer has listed the record. Both times are lengths on a process's
 own monotonic clock; no clocks are compared.
 
+**Generations** let records end. The store has one counter, the highest generation of any record. A
+page is born in the generation that its node knows when a worker sets it, and keeps that wherever it
+goes. An object has the lowest one of its pages. A removal has the generation that its remover finds
+in a listing that began after its put, so no older copy is born later. It voids its pages in objects
+up to the generation behind. Compaction copies what is not void into that one (compaction.py),
+raises the floor of the namespace to it, and the records below are of no use any more.
+
 Records have a time in their names so that a listing need not begin at the first one. It begins
 SLACK_MS before the newest name that the listing before the last one found. If a record is more than
 SLACK_MS newer than its own, a writer puts its record once more, under a later name. So
@@ -22,10 +29,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from peercached.cold.format import (
     RECORD_BYTES_MAX,
+    Index,
     Mangled,
     Record,
     log_path,
@@ -46,12 +55,17 @@ VALID_S = 1.0
 # What a user of the store wants to have left of that.
 MARGIN_S = 0.25
 SLACK_MS = 600_000
-# Bounds of what a node remembers. Beyond them it uses no page of the store.
+# Bounds of the removed pages that a node remembers, of one namespace and of all. Beyond them it
+# takes all older objects of the largest namespace for void.
+NAMESPACE_DIGESTS_MAX = 1 << 18
 DIGESTS_MAX = 1 << 20
-RECORDS_MAX = 1 << 16
+RECORDS_MAX = 1 << 17
 # Records read at a time.
 READ_AT_ONCE = 64
 PUT_AGAIN_MAX = 8
+LIST_AGAIN_MAX = 4
+# Removals whose namespace is not known.
+ANY_NAMESPACE = bytes(DIGEST_BYTES)
 
 
 class Epochs(Protocol):
@@ -67,15 +81,18 @@ class Voids:
         self._engine = engine
         self._requests = requests
         self._epochs = epochs
-        self.digests: set[bytes] = set()  # removed
-        self.floors: dict[bytes, int] = {}  # namespace id -> pages below that epoch are void
+        # (namespace id, epoch) -> removed page -> it is void up to that generation
+        self._removed: dict[tuple[bytes, int], dict[bytes, int]] = {}
+        # namespace id -> (epoch, generation): objects below are void
+        self.floors: dict[bytes, tuple[int, int]] = {}
+        self.generation = 0  # the highest of any record
         self._valid_until = float("-inf")  # monotonic seconds
         self._known: dict[str, int] = {}  # records read: path -> milliseconds in its name
         self._newest_ms = self._newest_before_ms = 0
         self._listing: asyncio.Task[None] | None = None
         self.problem = ""  # why no listing is complete; empty: the last one was
-        self.records = 0
-        self._is_full = False
+        self.floors_raised = 0  # how often, by a compaction
+        self.crowded = 0  # namespaces with too many removed pages
 
     # --- readers
 
@@ -97,8 +114,36 @@ class Voids:
                 )
         return self._valid_until
 
-    def is_void(self, digest: bytes, namespace_id: bytes, epoch: int) -> bool:
-        return digest in self.digests or epoch < self.floors.get(namespace_id, 0)
+    def is_below(self, namespace_id: bytes, epoch: int, generation: int) -> bool:
+        """Whether all objects of this position are void."""
+        return (epoch, generation) < self.floors.get(namespace_id, (0, 0))
+
+    def is_void(self, digest: bytes, namespace_id: bytes, epoch: int, generation: int) -> bool:
+        return self.is_below(namespace_id, epoch, generation) or generation <= max(
+            removed.get(digest, -1) for removed in self._removed_of(namespace_id, epoch)
+        )
+
+    def is_removed(self, digest: bytes, namespace_id: bytes, epoch: int) -> bool:
+        """Whether a record has this page."""
+        return any(digest in removed for removed in self._removed_of(namespace_id, epoch))
+
+    def live(self, index: Index) -> bytes:
+        """The entries of an object's index that are not void."""
+        where = (index.namespace_id, *index.position)
+        if self.is_below(*where):
+            return b""
+        if not any(self._removed_of(*where[:2])):
+            return index.entries
+        each = index.each
+        return b"".join(entry for entry in each if not self.is_void(entry[:DIGEST_BYTES], *where))
+
+    def _removed_of(self, namespace_id: bytes, epoch: int) -> tuple[dict[bytes, int], ...]:
+        of_any = self._removed.get((ANY_NAMESPACE, 0), {})
+        return self._removed.get((namespace_id, epoch), {}), of_any
+
+    @property
+    def removed_pages(self) -> int:
+        return sum(map(len, self._removed.values()))
 
     async def look(self) -> None:
         """Joins the listing that is under way, or begins one. StoreError if it is not complete."""
@@ -113,8 +158,14 @@ class Voids:
             self.problem = str(error)
 
     async def _list(self) -> None:
-        if self._is_full:
-            raise self._too_many()
+        for _ in range(LIST_AGAIN_MAX):
+            if await self._list_once():
+                return
+        raise StoreError("other", f"objects of {FOLDER} vanish while they are read")
+
+    async def _list_once(self) -> bool:
+        """False: a record has vanished since it was listed, or may have been missed (sweeper.py).
+        Records that made it useless may have been missed, too, so list again."""
         begun = time.monotonic()
         after_ms = max(self._newest_before_ms - SLACK_MS, 0)
         after = log_path(FOLDER, after_ms, bytes(DIGEST_BYTES)) if after_ms else ""
@@ -123,16 +174,14 @@ class Voids:
         new = [
             (path, of) for path, of in times.items() if of is not None and path not in self._known
         ]
-        records: list[Record] = []
-        bytes_left = (DIGESTS_MAX - len(self.digests)) * DIGEST_BYTES
         for at in range(0, len(new), READ_AT_ONCE):
             some = new[at : at + READ_AT_ONCE]
             read = await asyncio.gather(*(self._read(path, of[1]) for path, of in some))
-            records += filter(None, read)
-            if sum(len(record.digests) for record in records) > bytes_left:
-                self._is_full = True
-                raise self._too_many()
-        self._take(records)
+            self._take([record for record in read if record is not None])
+            if None in read:
+                return False
+        if not self._requests.lists_in_order and time.monotonic() - begun > VALID_S:
+            return False
         self._known |= {path: of[0] for path, of in new}
         for path in [path for path, ms in self._known.items() if ms < after_ms]:
             del self._known[path]
@@ -141,16 +190,14 @@ class Voids:
         self.problem = ""
         self._valid_until = begun + VALID_S
         self._engine.vouch_until(self._valid_until)
-
-    def _too_many(self) -> StoreError:
-        return StoreError("other", f"{FOLDER} has more than {DIGESTS_MAX} removed pages")
+        return True
 
     async def _read(self, path: str, name: bytes) -> Record | None:
         try:
             packed = await self._requests.get(path, RECORD_BYTES_MAX, urgent=True)
             return parse_record(packed, name)
         except StoreError as error:
-            if error.kind == "missing":  # deleted since it was listed
+            if error.kind == "missing":
                 return None
             raise
         except Mangled as error:
@@ -161,43 +208,107 @@ class Voids:
 
     def _take(self, records: list[Record]) -> None:
         """Without a pause: whoever is vouched for the index finds none of these pages in it."""
-        digests = b"".join(record.digests for record in records)
-        self.digests.update(
-            digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)
-        )
-        if digests:
-            self._engine.drop_stored(digests)
-        self.records += len(records)
-        risen = {}
         for record in records:
-            if record.epoch > self.floors.get(record.namespace_id, 0):
-                risen[record.namespace_id] = self.floors[record.namespace_id] = record.epoch
-        for namespace_id, epoch in risen.items():
-            self._engine.drop_stored_below(namespace_id, epoch)
-        if risen:
-            self._epochs.learn(risen.items())
+            self.generation = max(self.generation, record.generation)
+            self._raise_floor(record.namespace_id, record.floor)
+        dropped = []
+        for record in records:
+            removed = self._removed.setdefault((record.namespace_id, record.epoch), {})
+            if not record.digests or self._is_over(record):
+                continue
+            for digest in record.each:
+                removed[digest] = max(removed.get(digest, 0), record.upto)
+            dropped.append(record.digests)
+        if dropped:
+            self._engine.drop_stored(b"".join(dropped))
+        self._engine.raise_generation(self.generation)
+        self._bound()
+
+    def _is_over(self, record: Record) -> bool:
+        """Whether a floor voids all objects that this record is about."""
+        return self.is_below(record.namespace_id, record.epoch, record.upto)
+
+    def _raise_floor(self, namespace_id: bytes, floor: tuple[int, int]) -> None:
+        known = self.floors.get(namespace_id, (0, 0))
+        if floor <= known or namespace_id == ANY_NAMESPACE:
+            return
+        self.floors[namespace_id] = floor
+        self._engine.drop_stored_below(namespace_id, *floor)
+        for of, removed in list(self._removed.items()):
+            if of[0] == namespace_id and of[1] <= floor[0]:
+                left = {d: upto for d, upto in removed.items() if (of[1], upto) >= floor}
+                if left:
+                    self._removed[of] = left
+                else:
+                    del self._removed[of]
+        if floor[0] > known[0]:
+            self._epochs.learn([(namespace_id, floor[0])])
+        if floor[1]:
+            self.floors_raised += 1
+
+    def _bound(self) -> None:
+        """Forgets the removed pages of namespaces that have too many. Then their objects are void,
+        as if a compaction had copied nothing. Only this node raises the floor."""
+        while True:
+            largest = max(self._removed, key=lambda of: len(self._removed[of]), default=None)
+            if largest is None:
+                return
+            count = len(self._removed[largest])
+            if count <= NAMESPACE_DIGESTS_MAX and self.removed_pages <= DIGESTS_MAX:
+                return
+            if largest[0] == ANY_NAMESPACE:
+                raise StoreError(
+                    "other", f"{FOLDER} has {count} removed pages of unknown namespaces"
+                )
+            self.crowded += 1
+            upto = max(self._removed[largest].values())
+            self._raise_floor(largest[0], (largest[1], upto + 1))
 
     # --- writers
 
     async def put(self, record: Record) -> None:
         """Returns when no process uses these pages of the store any more. StoreError if that is not
-        sure."""
-        packed = record.pack()
-        name = name_of(packed)
-        time_ms = max(time.time_ns() // 1_000_000, self._newest_ms)
+        sure. A removal, and a floor without a generation, get the highest one that is known."""
+        is_stamped = bool(record.digests) or not record.generation
+        time_ms = max(time.time_ns() // 1_000_000, self._newest_ms + 1)
         for _ in range(PUT_AGAIN_MAX):
-            path = log_path(FOLDER, time_ms, name)
+            if is_stamped:
+                record = replace(record, generation=max(record.generation, self.generation))
+            packed = record.pack()
+            path = log_path(FOLDER, time_ms, name_of(packed))
             await self._requests.put(path, packed, urgent=True)
             put_at = time.monotonic()
             await self._list_from(put_at)
             if self._newest_ms >= time_ms + SLACK_MS:
                 time_ms = self._newest_ms
                 continue
-            if path not in self._known:
+            if record.generation < self.generation and record.digests:
+                continue  # a page may be born in the later one
+            if not self._has(record):
                 raise StoreError("other", f"the store does not list {path}, which is there")
             await asyncio.sleep(max(put_at + VALID_S - time.monotonic(), 0.0))
             return
         raise StoreError("other", f"clocks of the writers of {FOLDER} run away from each other")
+
+    def _has(self, record: Record) -> bool:
+        """Whether this record, or one that says at least as much, has been read."""
+        if self.generation < record.generation:
+            return False
+        if not record.digests:
+            floor = self.floors.get(record.namespace_id, (0, 0))
+            return record.namespace_id == ANY_NAMESPACE or floor >= record.floor
+        removed = self._removed.get((record.namespace_id, record.epoch), {})
+        return self._is_over(record) or all(
+            removed.get(digest, -1) >= record.upto for digest in record.each
+        )
+
+    async def look_anew(self) -> int:
+        """Reads all records. Returns the highest generation, which was known before that."""
+        while True:
+            before = self.generation
+            await self._list_from(time.monotonic())
+            if self.generation == before:
+                return before
 
     async def _list_from(self, at: float) -> None:
         """Returns when a listing that began after `at` is complete."""

@@ -2,6 +2,9 @@
 
 A few objects at a time are in memory, each until its manifest is written. A set never waits for
 them: pages that are evicted before their turn are not written.
+
+An object has the lowest of the generations that its pages were born in. So it is never taken for
+newer than one of its pages (voids.py).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from peercached.cold.format import (
     log_path,
     name_of,
     object_path,
+    split,
     trailer_of,
 )
 from peercached.cold.manifests import Manifests
@@ -39,6 +43,10 @@ POOL_SHARE = 16
 AHEAD_SHARE = 8
 # Smaller objects are written when pages have waited for so long.
 LINGER_S = 5.0
+# More than cold_size, while the sweeper deletes old objects.
+SIZE_SLACK = 1 / 16
+# Pages that were void in the store are looked at again after so long.
+VOID_S = 60.0
 
 
 class Writer:
@@ -68,15 +76,18 @@ class Writer:
         self._waits_since: float | None = None
         self._puts: dict[asyncio.Task[None], list[bytes]] = {}  # objects under way, their pages
         self._calls: set[asyncio.Future[object]] = set()  # of the data plane, under way
+        self._void: set[bytes] = set()
+        self._void_since = 0.0
         self.pages = self.bytes = self.objects = self.same = 0
 
     @property
     def is_full(self) -> bool:
-        return self._known.bytes >= self._size_max
+        return self._known.bytes >= self._size_max * (1 + SIZE_SLACK)
 
     @property
     def _may_write(self) -> bool:
-        return not (self.is_full or self._requests.rests or self._why_not())
+        is_ready = self._voids.has_looked  # floors are known
+        return is_ready and not (self.is_full or self._requests.rests or self._why_not())
 
     async def write(self) -> bool:
         """Begins to write one object if there are pages for it. Returns whether it did. StoreError
@@ -84,18 +95,17 @@ class Writer:
         await self._finish()
         if not self._may_write:
             return False
-        under_way = b"".join(itertools.chain.from_iterable(self._puts.values()))
         found = await self._call(
             self._engine.leaving_next,
             self._ahead_bytes,
             self._uses_min,
             OBJECT_BYTES_MAX,
-            under_way,
+            self._left_out(),
         )
         waiting = [
             (size, namespace_id, epoch, digests)
             for namespace_id, epoch, some, size in found
-            if (digests := self._not_void(some))
+            if (digests := self._not_removed(namespace_id, epoch, some))
         ]
         if not waiting:
             self._waits_since = None
@@ -122,7 +132,9 @@ class Writer:
         found = await self._call(
             self._engine.leaving_at_end, self._uses_min, disk_stays, OBJECT_BYTES
         )
-        parts = iter([(ns, epoch, self._not_void(some)) for ns, epoch, some, _ in found])
+        parts = iter(
+            [(ns, epoch, self._not_removed(ns, epoch, some)) for ns, epoch, some, _ in found]
+        )
         workers = [asyncio.ensure_future(self._write_each(parts)) for _ in range(WRITERS)]
         # Only a complete object gets a manifest, so one that is cut off here is nowhere.
         await asyncio.wait(workers, timeout=seconds)
@@ -145,19 +157,39 @@ class Writer:
             except StoreError:
                 return
 
-    def _not_void(self, digests: bytes) -> bytes:
-        """A removed page stays out for good, also when it has been set anew."""
+    def _left_out(self) -> bytes:
+        """Pages that are under way, or void for a while."""
+        if time.monotonic() - self._void_since > VOID_S:
+            self._void.clear()
+            self._void_since = time.monotonic()
+        return b"".join(itertools.chain(self._void, *self._puts.values()))
+
+    def _not_removed(self, namespace_id: bytes, epoch: int, digests: bytes) -> bytes:
+        """While a record has a page, it waits, also if it has been set anew."""
         each = (digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES))
-        return b"".join(digest for digest in each if digest not in self._voids.digests)
+        is_removed = self._voids.is_removed
+        return b"".join(one for one in each if not is_removed(one, namespace_id, epoch))
 
     async def _make(
         self, namespace_id: bytes, epoch: int, digests: bytes
     ) -> tuple[Index, bytes, bytes] | None:
-        """(index, the same packed, the whole object); None if no page is here any more."""
-        entries, payloads = await self._call(self._engine.copy_pages, digests, OBJECT_BYTES_MAX)
-        if not entries:
+        """(index, the same packed, the whole object); None if there is nothing to write."""
+        entries, payloads, packed_born = await self._call(
+            self._engine.copy_pages, digests, OBJECT_BYTES_MAX
+        )
+        pages = list(zip(split(entries), memoryview(packed_born).cast("I"), strict=True))
+        live = [
+            (entry, born)
+            for entry, born in pages
+            if not self._voids.is_void(entry[:DIGEST_BYTES], namespace_id, epoch, born)
+        ]
+        if len(live) < len(pages):
+            self._void |= {entry[:DIGEST_BYTES] for entry, _ in set(pages) - set(live)}
+        if not live:
             return None
-        index = Index(namespace_id, epoch, len(payloads), entries)
+        generation = min(born for _, born in live)
+        entries = b"".join(entry for entry, _ in live)
+        index = Index(namespace_id, epoch, len(payloads), entries, generation)
         packed = index.pack()
         return index, packed, payloads + packed + trailer_of(packed)
 
@@ -175,8 +207,9 @@ class Writer:
         is_new = await self._requests.put(path, body)
         # Only now can it be found. Without its manifest an object is nowhere.
         time_ms = time.time_ns() // 1_000_000
-        await self._requests.put(log_path(manifests.FOLDER, time_ms, name), packed)
-        self._known.take(name, index)
+        manifest = log_path(manifests.FOLDER, time_ms, name)
+        await self._requests.put(manifest, packed)
+        self._known.take(manifest, name, index)
         self.objects += 1
         self.same += 0 if is_new else 1
         self.pages += len(index.each)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from peercached.config import quotas, values
+from peercached.config.prices import check_prices
 
 Size = Annotated[int, BeforeValidator(values.parse_size)]
 Flag = Annotated[bool, Strict()]
@@ -24,6 +25,7 @@ Host = Annotated[str, AfterValidator(values.check_host)]
 Listen = Annotated[str, AfterValidator(values.check_listen)]
 Url = Annotated[str, AfterValidator(values.check_url)]
 Store = Annotated[str, AfterValidator(values.check_store)]
+PriceList = Annotated[str, AfterValidator(check_prices)]
 Account = Annotated[str, BeforeValidator(values.account)]
 Accounts = Annotated[
     list[str], BeforeValidator(values.split_list), AfterValidator(values.check_accounts)
@@ -458,11 +460,29 @@ class Config(BaseModel):
     cold_size: Size = _key(
         1 << 40,
         _COLD,
-        "When the store has so many bytes of pages, nodes write no more.",
-        "Set it to what the store may cost.",
+        "Bytes of pages in the store. One node deletes the oldest objects beyond it. While it does "
+        "not, nodes write no more.",
+        "Set it to what the store may cost. The same on all nodes of the store.",
         unit="bytes",
         ge=16 << 20,
         le=1 << 60,
+    )
+    cold_age_d: Count = _key(
+        30,
+        _COLD,
+        "Objects of the store are deleted after so many days. 0: they have no such limit.",
+        "Lower it if nobody reads old pages. The same on all nodes of the store.",
+        unit="d",
+        ge=0,
+        le=36_500,
+    )
+    cold_prices: PriceList = _key(
+        "",
+        _COLD,
+        "Prices of the store: of 1000 requests (`put`, also for listings; `get`; `delete`), and of "
+        "10^9 bytes for a month (`gb_month`), such as `put 0.005, get 0.0004, gb_month 0.023`. "
+        "Empty: not known.",
+        "Set it, and `peercachectl status` estimates what a month costs.",
     )
     cold_requests_per_s: Count = _key(
         200,

@@ -154,6 +154,10 @@ COLD_REMOVALS_UNKNOWN = _COLD.error(
 COLD_STORE_FULL = _COLD.info(
     "cold_store_full", "The store of `cold_store` has `cold_size` bytes. Nodes write no more."
 )
+COLD_SWEEP_FAILS = _COLD.warning(
+    "cold_sweep_fails",
+    "The node that sweeps the store of `cold_store` fails. Old objects stay there.",
+)
 COLD_INDEX_FULL = _COLD.warning(
     "cold_index_full", "The store has more objects or pages than a node remembers."
 )

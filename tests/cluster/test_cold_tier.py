@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from harness.clock import seconds
-from harness.cold import cold_of, fill_and_read, options, wait_known, wipe
+from harness.cold import PAGES, STORED, cold_of, fill_and_read, options, wait_known, wipe
 from harness.disks import found
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
@@ -16,10 +16,6 @@ from harness.store_proxy import StoreProxy
 from harness.waiting import eventually
 
 from peercache_client import Status
-
-IN_POOL = 240  # pages of 64 KiB, at most
-PAGES = 440
-STORED = PAGES - IN_POOL
 
 
 @pytest.fixture(params=["file", "s3"])

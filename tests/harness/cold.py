@@ -7,7 +7,10 @@ from harness.disks import found
 from harness.pages import Pages
 from harness.waiting import eventually
 
-POOL = "16MiB"  # 240 pages of 64 KiB, at most
+POOL = "16MiB"
+IN_POOL = 240  # pages of 64 KiB, at most
+PAGES = 440
+STORED = PAGES - IN_POOL
 
 
 def options(store: str, **more: Any) -> dict[str, Any]:

@@ -97,6 +97,7 @@ void Adopter::Intake::commit(std::span<const ReadOp> landed, WriteGate& gate) {
         continue;
       }
       page.checksum = copy.checksum;
+      page.born = landed[i].header.born;
       committing.take(page);
       digests.push_back(landed[i].digest);
     }

@@ -160,6 +160,7 @@ void SetPieces::commit(SetPages& set, Piece& piece) const {
   kept.insert(kept.end(), piece.committing.begin(), piece.committing.end());
   piece.held.keep(std::move(kept), piece.aborting);
   const std::vector<uint8_t> elsewhere = present_elsewhere(set, piece);
+  for (PinnedPage& page : piece.committing) page.born = objects.generation();
   const UnderWay::Work work(publisher.commits());
   std::vector<RecordRow> records_told(piece.committing.size());
   pool.commit(piece.committing, records_told, {}, elsewhere);

@@ -16,6 +16,7 @@
 #include "engine/records/publisher.h"
 #include "engine/storage/cold_pages.h"
 #include "engine/storage/namespaces.h"
+#include "engine/storage/object_index.h"
 #include "ipc/handler.h"
 #include "pool/held_slots.h"
 #include "pool/pool.h"
@@ -39,6 +40,7 @@ struct SetPieces {
   Publisher& publisher;
   const NodeTable& nodes;
   const RecordTable& records;
+  const ObjectIndex& objects;
   PartQueue& fresh;  // gets the pages while it is on
   CopyCrew& crew;
   OperationCounters& counters;

@@ -82,6 +82,7 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlo
       on_disk.epoch = epoch;
       on_disk.checksum = page.checksum;
       on_disk.length = page.length;
+      on_disk.born = page.born_of();
       // The key has new content: as if the page on the disk had been removed.
       const auto older = gone ? std::nullopt : tier_->find(on_disk.digest);
       if (older && !same_content(*older, rows[i])) {
@@ -135,6 +136,7 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
     const auto now = find(sources[i].digest);
     if (now && now->length == sources[i].length && now->checksum == sources[i].checksum) {
       pages[i].checksum = sources[i].checksum;
+      pages[i].born = std::min(sources[i].born, now->born);
       committing.push_back(pages[i]);
       uses.push_back(static_cast<uint8_t>(std::min(now->uses + (used ? 1 : 0), UINT8_MAX)));
     } else {

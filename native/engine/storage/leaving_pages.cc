@@ -95,8 +95,8 @@ std::vector<LeavingPart> LeavingPages::at_end(uint8_t uses_min, bool disk_stays,
 ObjectPages::ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Digest> digests,
                          uint64_t bytes_max, uint32_t align, Deadline deadline)
     : held_(pool) {
-  const auto take = [&](const Digest& digest, uint64_t checksum, uint32_t length) {
-    pages_.push_back({{digest, checksum, static_cast<uint32_t>(bytes_), length}});
+  const auto take = [&](const Digest& digest, uint64_t checksum, uint32_t length, Born born) {
+    pages_.push_back({{digest, checksum, static_cast<uint32_t>(bytes_), length}, nullptr, born});
     bytes_ = (bytes_ + length + align - 1) / align * align;
   };
   while (!digests.empty()) {
@@ -115,7 +115,8 @@ ObjectPages::ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Dige
         digests = {};
         break;
       }
-      take(some[i], pin ? pin.checksum : on_disk->checksum, length);
+      take(some[i], pin ? pin.checksum : on_disk->checksum, length,
+           pin ? pin.born_of() : on_disk->born);
       if (!pin) continue;
       pages_.back().payload = pin.payload();
       held_.take(pin);

@@ -57,6 +57,7 @@ class ObjectPages {
   struct Page {
     ObjectEntry entry;  // with the place in an object of these pages
     const std::byte* payload = nullptr;
+    Born born = 0;
   };
 
   // The first of these pages, up to `bytes_max` with their padding to `align` bytes. Pages that are

@@ -5,6 +5,7 @@ namespace peercached {
 void ObjectIndex::erase(std::unordered_map<Digest, Place, DigestHash>::iterator page) {
   Object& object = objects_[page->second.object];
   bytes_ -= page->second.entry.length;
+  object.bytes -= page->second.entry.length;
   if (--object.pages == 0) {
     if (!object.dropped) by_name_.erase(object.is.name);
     object = {};
@@ -26,9 +27,10 @@ bool ObjectIndex::add(const StoredObject& object, std::span<const ObjectEntry> p
   const uint32_t number = free_.back();
   free_.pop_back();
   // Counted first: an object may name a page twice, and replaces its own entry then.
-  objects_[number] = {object, static_cast<uint32_t>(pages.size()), false};
+  objects_[number] = {object, static_cast<uint32_t>(pages.size())};
   std::vector<Digest>& order = objects_[number].order;
   by_name_.emplace(object.name, number);
+  for (const ObjectEntry& entry : pages) objects_[number].bytes += entry.length;
   for (const ObjectEntry& entry : pages) {
     if (const auto old = pages_.find(entry.digest); old != pages_.end()) erase(old);
     pages_.emplace(entry.digest, Place{number, static_cast<uint32_t>(order.size()), entry});
@@ -46,21 +48,24 @@ void ObjectIndex::drop(std::span<const Digest> digests) {
   count();
 }
 
-void ObjectIndex::drop_object(const Digest& name) {
+void ObjectIndex::drop_objects(std::span<const Digest> names) {
   std::lock_guard lock(mutex_);
-  const auto found = by_name_.find(name);
-  if (found == by_name_.end()) return;
-  objects_[found->second].dropped = true;
-  by_name_.erase(found);
-  drop_pages_of_dropped();
+  bool any = false;
+  for (const Digest& name : names) {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) continue;
+    objects_[found->second].dropped = any = true;
+    by_name_.erase(found);
+  }
+  if (any) drop_pages_of_dropped();
 }
 
-void ObjectIndex::drop_below(const Digest& namespace_id, uint64_t epoch) {
+void ObjectIndex::drop_below(const Digest& namespace_id, uint64_t epoch, Born generation) {
   std::lock_guard lock(mutex_);
   bool any = false;
   for (Object& object : objects_) {
     if (object.pages == 0 || object.dropped || object.is.namespace_id != namespace_id ||
-        object.is.epoch >= epoch)
+        std::pair(object.is.epoch, object.is.generation) >= std::pair(epoch, generation))
       continue;
     object.dropped = any = true;
     by_name_.erase(object.is.name);
@@ -117,6 +122,19 @@ void ObjectIndex::lengths(std::span<const Digest> digests, std::span<uint32_t> o
 StoredObject ObjectIndex::object(uint32_t number) const {
   std::lock_guard lock(mutex_);
   return number < objects_.size() ? objects_[number].is : StoredObject{};
+}
+
+std::vector<std::pair<Digest, uint64_t>> ObjectIndex::objects() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::pair<Digest, uint64_t>> found;
+  for (const auto& [name, number] : by_name_) found.emplace_back(name, objects_[number].bytes);
+  return found;
+}
+
+void ObjectIndex::raise_generation(Born generation) {
+  Born known = generation_.load(std::memory_order_acquire);
+  while (known < generation && !generation_.compare_exchange_weak(known, generation)) {
+  }
 }
 
 ObjectIndex::Stats ObjectIndex::stats() const {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -29,11 +30,13 @@ struct ObjectEntry {
 };
 static_assert(sizeof(ObjectEntry) == 32);
 
-// The name of an object is a hash of its content. All its pages have one namespace and epoch.
+// All pages of an object have one namespace, epoch and generation (docs/cold-tier.md).
 struct StoredObject {
-  Digest name;
+  Digest name;  // a hash of the object's index
   Digest namespace_id;
   uint64_t epoch = 0;
+  Born generation = 0;
+  Digest home = {};  // the object under pages/ that has the payloads
 };
 
 class ObjectIndex {
@@ -53,10 +56,10 @@ class ObjectIndex {
   // False: there is no room. A page that is here already gets the new place.
   bool add(const StoredObject& object, std::span<const ObjectEntry> pages);
   void drop(std::span<const Digest> digests);
-  // The object is gone, or is not what it should be.
-  void drop_object(const Digest& name);
-  // Pages of lower epochs of that namespace.
-  void drop_below(const Digest& namespace_id, uint64_t epoch);
+  // These objects are gone, or are not what they should be.
+  void drop_objects(std::span<const Digest> names);
+  // Pages of lower epochs of that namespace, and those of lower generations of that epoch.
+  void drop_below(const Digest& namespace_id, uint64_t epoch, Born generation);
 
   bool empty() const { return pages_here_.load(std::memory_order_relaxed) == 0; }
   std::optional<Place> find(const Digest& digest) const;
@@ -66,16 +69,23 @@ class ObjectIndex {
   // Sets out[i] to the length of the page where find() would find it. Other entries stay unchanged.
   void lengths(std::span<const Digest> digests, std::span<uint32_t> out) const;
   StoredObject object(uint32_t number) const;
+  // The names of all objects, and the bytes of their pages that are here.
+  std::vector<std::pair<Digest, uint64_t>> objects() const;
   Stats stats() const;
 
   // Until then no page here has been removed, as far as an answered removal is concerned.
   void vouch_until(TimePoint until) { vouched_until_.store(until, std::memory_order_release); }
   bool vouched() const { return Clock::now() < vouched_until_.load(std::memory_order_acquire); }
 
+  // The highest generation that this node has read of. Pages set from now on are born in it.
+  Born generation() const { return generation_.load(std::memory_order_acquire); }
+  void raise_generation(Born generation);
+
  private:
   struct Object {
     StoredObject is;
     uint32_t pages = 0;
+    uint64_t bytes = 0;
     bool dropped = false;
     std::vector<Digest> order{};  // its pages
   };
@@ -92,6 +102,7 @@ class ObjectIndex {
   uint64_t bytes_ = 0;
   std::atomic<uint64_t> pages_here_{0};
   std::atomic<TimePoint> vouched_until_{TimePoint::min()};
+  std::atomic<Born> generation_{0};
 };
 
 }  // namespace peercached

@@ -63,6 +63,7 @@ inline DiskPage page_for(uint64_t number, std::span<const std::byte> payload, ui
   page.epoch = epoch;
   page.checksum = checksum(payload.data(), payload.size());
   page.length = static_cast<uint32_t>(payload.size());
+  page.born = static_cast<Born>(number + 1);
   return page;
 }
 
@@ -115,7 +116,13 @@ class DiskFixture : public ::testing::Test {
     return results.contains(number) && results[number];
   }
 
-  bool holds(uint64_t number) { return tier->find(digest_for(number)).has_value(); }
+  bool holds(uint64_t number) {
+    const auto page = tier->find(digest_for(number));
+    if (page) {
+      EXPECT_EQ(page->born, number + 1);
+    }
+    return page.has_value();
+  }
   // ok: the bytes are right, too.
   PageStatus read(uint64_t number, uint32_t length, uint32_t version = 0) {
     std::vector<std::byte> dest(length);

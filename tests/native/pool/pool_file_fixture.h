@@ -52,6 +52,7 @@ class PoolFileFixture : public PageFixture {
     pool->reserve({&request, 1}, nullptr,
                   {static_cast<uint32_t>(kSlotOf + epoch), kNamespace, epoch}, {&reservation, 1});
     EXPECT_EQ(reservation.outcome, ReserveOutcome::reserved) << "page " << number;
+    reservation.page.born = static_cast<Born>(number + 1);
     const RecordRow row = commit(reservation, number);
     pool->unpin({&reservation.page, 1});
     return row;

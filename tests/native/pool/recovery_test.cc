@@ -44,6 +44,7 @@ TEST_F(Recovery, RecoveredPageIsSealedWithTheNewIncarnation) {
   std::memcpy(&header, pool->base() + now.offset, sizeof header);
   EXPECT_EQ(header.incarnation, config.incarnation);
   EXPECT_EQ(header.generation, now.generation);
+  EXPECT_EQ(header.born, 2u);
   EXPECT_EQ(now.offset, before.offset);
   EXPECT_EQ(now.check, before.check);
 }

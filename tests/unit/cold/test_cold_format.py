@@ -1,6 +1,7 @@
 """The objects of the cold tier: what is not as it was written is refused."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,10 +23,11 @@ def index_of(*pages: tuple[int, int], payload_bytes: int = 4096) -> Index:
 
 def test_index_and_record_come_back_as_they_were() -> None:
     index = index_of((0, 100), (128, 200))
+    index = replace(index, generation=5, made_ms=9, home=b"h" * 16)
     packed = index.pack()
     assert form.parse_index(packed, form.name_of(packed)) == index
     assert index.digests == [b"\0" * 16, b"\1" * 16]
-    record = Record(NAMESPACE, 7, bytes(32))
+    record = Record(NAMESPACE, 7, bytes(32), 5)
     packed = record.pack()
     assert form.parse_record(packed, form.name_of(packed)) == record
 
@@ -69,6 +71,7 @@ def test_foreign_bytes_are_mangled_even_under_their_own_name(foreign: bytes) -> 
         index_of((4000, 100)),
         index_of((0, 100), payload_bytes=form.OBJECT_BYTES_MAX + 1),
         Index(NAMESPACE, form.EPOCH_LIMIT, 4096, index_of((0, 100)).entries),
+        replace(index_of((0, 100)), generation=form.GENERATION_LIMIT),
     ],
 )
 def test_index_with_impossible_pages_is_mangled(index: Index) -> None:

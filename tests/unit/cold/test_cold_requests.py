@@ -141,7 +141,8 @@ def test_near_pages_of_an_object_come_with_one_request_of_bounded_size() -> None
     near = [entry(n, n * page, page) for n in range(9)]  # one page more than a request may have
     far = entry(9, 9 * page + GAP_BYTES + 1, 100)
     behind = [entry(n, 9 * page + GAP_BYTES + 1 + n, 1) for n in range(200, 204)]
-    packed = (b"n" * 16, b"i" * 16, 3, b"".join([*near, far]), b"".join(behind))
+    of = (b"m" * 16, b"n" * 16, b"i" * 16, 3, 0)
+    packed = (*of, b"".join([*near, far]), b"".join(behind))
     parts = list(_ranges([packed], {behind[1][:16]}))
     assert [(p.start, p.end, len(p.entries)) for p in parts] == [
         (0, RANGE_BYTES, 8),

@@ -29,7 +29,8 @@ class Node:
         self.requests = Requests(f"file://{folder}", 1000)
         self.vouched_until = 0.0
         self.dropped: set[bytes] = set()
-        self.below: dict[bytes, int] = {}
+        self.below: dict[bytes, tuple[int, int]] = {}
+        self.generation = 0
         self.learnt: dict[bytes, int] = {}
         self.voids = Voids(cast(Any, self), self.requests, self)
 
@@ -40,8 +41,11 @@ class Node:
         assert self.vouched_until < time.monotonic() + VALID_S, "drop first, then vouch"
         self.dropped |= {digests[at : at + 16] for at in range(0, len(digests), 16)}
 
-    def drop_stored_below(self, namespace_id: bytes, epoch: int) -> None:
-        self.below[namespace_id] = epoch
+    def drop_stored_below(self, namespace_id: bytes, epoch: int, generation: int) -> None:
+        self.below[namespace_id] = epoch, generation
+
+    def raise_generation(self, generation: int) -> None:
+        self.generation = generation
 
     def learn(self, epochs: Iterable[tuple[bytes, int]], asked: bool = False, by: str = "") -> None:
         self.learnt |= dict(epochs)
@@ -53,10 +57,10 @@ async def test_removal_is_over_only_when_no_earlier_listing_counts(tmp_path: Pat
     valid_until = reader.voids.valid_until
     await writer.voids.put(Record(ID, 0, digest(1)))
     assert time.monotonic() >= valid_until, "the reader may still have used its old listing"
-    assert not reader.voids.is_void(digest(1), ID, 0), "it has not looked since"
+    assert not reader.voids.is_void(digest(1), ID, 0, 0), "it has not looked since"
     assert await reader.voids.fresh() >= time.monotonic()
-    assert reader.voids.is_void(digest(1), ID, 0) and reader.dropped == {digest(1)}
-    assert not reader.voids.is_void(digest(2), ID, 0)
+    assert reader.voids.is_void(digest(1), ID, 0, 0) and reader.dropped == {digest(1)}
+    assert not reader.voids.is_void(digest(2), ID, 0, 0)
     assert reader.vouched_until == reader.voids.valid_until
 
 
@@ -64,8 +68,47 @@ async def test_clear_voids_all_lower_epochs_and_is_learnt(tmp_path: Path) -> Non
     writer, reader = Node(tmp_path), Node(tmp_path)
     await writer.voids.put(Record(ID, 9))
     await reader.voids.fresh()
-    assert reader.voids.is_void(digest(1), ID, 8) and not reader.voids.is_void(digest(1), ID, 9)
-    assert reader.below == reader.learnt == {ID: 9}
+    assert reader.voids.is_below(ID, 8, 5) and not reader.voids.is_below(ID, 9, 0)
+    assert reader.below == {ID: (9, 0)} and reader.learnt == {ID: 9}
+
+
+async def test_removal_voids_one_generation_more_and_a_floor_ends_it(tmp_path: Path) -> None:
+    """A remover that knows no generation finds it in its listing, and puts its record again."""
+    other, writer, reader = Node(tmp_path), Node(tmp_path), Node(tmp_path)
+    await other.voids.put(Record(rules.ANY_NAMESPACE, 0, generation=3))
+    await writer.voids.put(Record(ID, 0, digest(1)))
+    assert len(list((tmp_path / FOLDER).iterdir())) == 3 and writer.generation == 3
+    await reader.voids.look()
+    assert [reader.voids.is_void(digest(1), ID, 0, g) for g in (0, 4, 5)] == [True, True, False]
+    assert not reader.voids.is_void(digest(2), ID, 0, 0)
+    for generation, is_kept in ((4, True), (5, False)):
+        await other.voids.put(Record(ID, 0, generation=generation))
+        await reader.voids.look()
+        assert reader.voids.is_below(ID, 0, generation - 1) and reader.below[ID] == (0, generation)
+        assert reader.voids.is_removed(digest(1), ID, 0) == is_kept
+    assert not reader.learnt, "it is no clear"
+
+
+async def test_record_that_vanishes_while_it_is_read_means_another_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A floor made it useless, and came too late for the listing."""
+    other, reader = Node(tmp_path), Node(tmp_path)
+    await other.voids.put(Record(ID, 0, digest(1)))
+    (record,) = (tmp_path / FOLDER).iterdir()
+    get = reader.requests.get
+    floor = Record(ID, 0, generation=2).pack()
+
+    async def vanishes(path: str, bytes_max: int, **how: bool) -> bytes:
+        if path.endswith(record.name):
+            later = log_path(FOLDER, int(record.name[:13]) + 1, name_of(floor))
+            await other.requests.put(later, floor)
+            record.unlink()
+        return await get(path, bytes_max, **how)
+
+    monkeypatch.setattr(reader.requests, "get", vanishes)
+    await reader.voids.look()
+    assert reader.voids.is_void(digest(1), ID, 0, 1) and reader.requests.requests["list"] == 2
 
 
 async def test_fresh_looks_only_when_the_last_look_is_too_old(tmp_path: Path) -> None:
@@ -150,19 +193,18 @@ async def test_foreign_names_do_not_count(tmp_path: Path) -> None:
     node = Node(tmp_path)
     await node.requests.put(f"{FOLDER}/.keep", b"foreign")
     await node.voids.fresh()
-    assert not node.voids.digests
+    assert not node.voids.removed_pages
 
 
-async def test_too_many_removed_pages_make_the_store_unusable(
+async def test_too_many_removed_pages_of_a_namespace_void_its_objects_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "DIGESTS_MAX", 2)
-    node = Node(tmp_path)
-    await node.requests.put(
-        log_path(FOLDER, 5, name_of(packed := Record(ID, 0, bytes(48)).pack())), packed
-    )
-    with pytest.raises(StoreError, match="more than 2"):
-        await node.voids.fresh()
-    with pytest.raises(StoreError, match="more than 2"):
-        await node.voids.look()
-    assert node.requests.requests["get"] == 1, "it does not read them again and again"
+    monkeypatch.setattr(rules, "NAMESPACE_DIGESTS_MAX", 2)
+    node, other_id = Node(tmp_path), bytes(reversed(ID))
+    digests = digest(1) + digest(2) + digest(3)
+    await node.voids.put(Record(other_id, 0, digest(1)))
+    await node.voids.put(Record(ID, 0, digests))
+    assert node.voids.is_below(ID, 0, 1) and not node.voids.is_below(ID, 0, 2)
+    assert node.voids.is_void(digest(3), ID, 0, 1) and node.below == {ID: (0, 2)}
+    assert node.voids.is_void(digest(1), other_id, 0, 0)
+    assert not node.voids.is_below(other_id, 0, 0) and node.voids.removed_pages == 1

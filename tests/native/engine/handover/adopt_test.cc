@@ -34,6 +34,8 @@ TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
   open(64 << 20);
   Pages out("k", 40, 700'001);  // several parts, and a length that is no multiple of any block size
   out.fill();
+  a_->engine.storage().objects().raise_generation(5);
+  b_->engine.storage().objects().raise_generation(9);
   a_->set(out);
   const auto parts = offered();
   ASSERT_GT(parts.size(), 2u);
@@ -54,6 +56,12 @@ TEST_F(Adopt, PagesGoOverByteForByteAndAreFoundThere) {
   EXPECT_EQ(in.memory, out.memory);
   for (const PageStatus status : a_->get(in)) EXPECT_EQ(status, PageStatus::ok);
   EXPECT_EQ(in.memory, out.memory);
+  PinnedPage page;
+  Pool& pool = b_->engine.storage().pool();
+  pool.pin(std::span(&parts[0].rows[0].digest, 1), nullptr, false, {&page, 1});
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page.born_of(), 5u) << "its node did not know more when it was set";
+  pool.unpin({&page, 1});
 }
 
 TEST_F(Adopt, CorruptPageIsNotAdopted) {

@@ -39,6 +39,7 @@ class GetStore : public EnginePair {
       op.length = kLength;
       op.dest = payload;
       op.header.checksum = sum;
+      op.header.born = 3;
       landed_.push_back(op);
     }
     index().add({{1, 2}, part_.namespace_id, 0}, entries);
@@ -79,7 +80,14 @@ class GetStore : public EnginePair {
 };
 
 TEST_F(GetStore, PageComesIntoThePoolAndIsPublished) {
+  index().raise_generation(9);
   EXPECT_EQ(got(), all(PageStatus::ok));
+  PinnedPage page;
+  Pool& pool = a_->engine.storage().pool();
+  pool.pin(std::span(&landed_[0].digest, 1), nullptr, false, {&page, 1});
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page.born_of(), 3u) << "its generation is that of the object";
+  pool.unpin({&page, 1});
   EXPECT_EQ(a_->counter("get_store"), 3u);
   EXPECT_EQ(got(), all(PageStatus::ok));
   EXPECT_EQ(asked_, 3u) << "they are in the pool now";

@@ -48,6 +48,9 @@ class ColdTest : public ::testing::Test {
   static Digest digest_of_page(uint64_t number) {
     return {number * 0x9e3779b97f4a7c15 + 1, number ^ 0x5555};
   }
+  static Born born_of(const Digest& digest) {
+    return static_cast<Born>((digest.lo ^ 0x5555) + 1) & kBornMax;
+  }
   static std::vector<std::byte> content_of(const Digest& digest) {
     std::vector<std::byte> bytes(kColdPageBytes);
     std::mt19937_64 random(digest.hi ^ digest.lo);
@@ -76,6 +79,7 @@ class ColdTest : public ::testing::Test {
     PinnedPage page = reservation.page;
     if (reservation.outcome == ReserveOutcome::reserved) {
       page.checksum = copy_and_checksum(page.payload(), content_of(digest).data(), bytes);
+      page.born = born_of(digest);
       RecordRow row;
       pool_->commit({&page, 1}, {&row, 1});
       tell({&row, 1});

@@ -79,12 +79,13 @@ TEST_F(LeavingPagesTest, BytesComeFromPoolAndDiskInOrder) {
   {
     const ObjectPages pages(*pool_, *cold_, digests, 4 * kColdPageBytes, 64,
                             Deadline::after_ms(10'000));
-    for (const auto& [entry, payload] : pages.pages()) {
+    for (const auto& [entry, payload, born] : pages.pages()) {
       EXPECT_EQ(entry.offset, seen.size() * kColdPageBytes);
       seen.push_back(entry.digest);
       ASSERT_EQ(entry.length, kColdPageBytes);
       const auto bytes = content_of(entry.digest);
       EXPECT_EQ(std::memcmp(payload, bytes.data(), bytes.size()), 0);
+      EXPECT_EQ(born, born_of(entry.digest)) << "also of a page on the disk";
       EXPECT_EQ(entry.checksum, checksum(payload, entry.length));
     }
     EXPECT_EQ(pool_->stats().pins, 2u);

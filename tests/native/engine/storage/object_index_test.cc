@@ -10,8 +10,9 @@ namespace {
 ObjectEntry stored_page(uint64_t number, uint32_t length = 100) {
   return {{number, 7}, number, static_cast<uint32_t>(number * 128), length};
 }
-StoredObject stored_object(uint64_t name, uint64_t namespace_id = 1, uint64_t epoch = 5) {
-  return {{name, 9}, {namespace_id, 3}, epoch};
+StoredObject stored_object(uint64_t name, uint64_t namespace_id = 1, uint64_t epoch = 5,
+                           Born generation = 0) {
+  return {{name, 9}, {namespace_id, 3}, epoch, generation};
 }
 
 TEST(ObjectIndex, NewerObjectReplacesThePlaceOfAPage) {
@@ -26,6 +27,8 @@ TEST(ObjectIndex, NewerObjectReplacesThePlaceOfAPage) {
   EXPECT_EQ(index.object(index.find({1, 7})->object).name, stored_object(1).name);
   EXPECT_EQ(index.stats().pages, 3u);
   EXPECT_EQ(index.stats().bytes, 400u);
+  for (const auto& [name, bytes] : index.objects())
+    EXPECT_EQ(bytes, name == stored_object(1).name ? 100u : 300u);
   const Digest gone[] = {{1, 7}, {4, 7}};
   index.drop(gone);
   EXPECT_EQ(index.stats().objects, 1u) << "no page of the first object is left";
@@ -53,21 +56,26 @@ TEST(ObjectIndex, PagesBehindOneInItsObject) {
   EXPECT_EQ(behind(4, 1000), std::vector<uint64_t>());
 }
 
-TEST(ObjectIndex, PagesOfAVanishedObjectAndOfLowerEpochsLeave) {
+TEST(ObjectIndex, PagesOfVanishedObjectsAndOfLowerEpochsAndGenerationsLeave) {
   ObjectIndex index;
   const ObjectEntry one[] = {stored_page(1)}, two[] = {stored_page(2)}, three[] = {stored_page(3)},
-                    four[] = {stored_page(4)};
+                    four[] = {stored_page(4)}, five[] = {stored_page(5)};
   index.add(stored_object(1, 1, 5), one);
   index.add(stored_object(2, 1, 6), two);
   index.add(stored_object(3, 2, 5), three);
   index.add(stored_object(4, 2, 5), four);
-  index.drop_below({1, 3}, 6);
-  index.drop_object(stored_object(4).name);
+  index.add(stored_object(5, 1, 6, 7), five);
+  index.drop_below({1, 3}, 6, 0);
+  const Digest vanished[] = {stored_object(4).name, stored_object(99).name};
+  index.drop_objects(vanished);
   EXPECT_FALSE(index.find({1, 7}));
   EXPECT_TRUE(index.find({2, 7}));
   EXPECT_TRUE(index.find({3, 7}));
   EXPECT_FALSE(index.find({4, 7}));
-  EXPECT_EQ(index.stats().objects, 2u);
+  EXPECT_EQ(index.stats().objects, 3u);
+  index.drop_below({1, 3}, 6, 7);
+  EXPECT_FALSE(index.find({2, 7}));
+  EXPECT_TRUE(index.find({5, 7}));
   EXPECT_TRUE(index.add(stored_object(4), four)) << "it may come back";
   EXPECT_TRUE(index.find({4, 7}));
 }

@@ -1,0 +1,57 @@
+"""Estimates the cost of the object store by the key cold_prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+KINDS = ("put", "get", "delete", "gb_month")
+MONTH_S = 30 * 86400
+# A listing costs as much as a put.
+_PRICE_OF = {"put": "put", "list": "put", "get": "get", "delete": "delete"}
+# Costs per month are told only after so long.
+COUNT_MIN_S = 60.0
+
+
+def check_prices(value: str) -> str:
+    Prices.parse(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Of 1000 requests of a kind, and of 10^9 bytes for a month. Empty: no list was given."""
+
+    of: Mapping[str, float]
+
+    @staticmethod
+    def parse(text: str) -> Prices:
+        """`text`: "put 0.005, get 0.0004, gb_month 0.023". ValueError with the remedy."""
+        of: dict[str, float] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            kind, _, price = part.partition(" ")
+            try:
+                number = float(price)
+            except ValueError:
+                number = -1.0
+            if kind not in KINDS or kind in of or not 0 <= number < 1e6:
+                raise ValueError(
+                    f"has {part!r}; give prices such as put 0.005, get 0.0004, gb_month 0.023 "
+                    f"(once each: {', '.join(KINDS)})"
+                )
+            of[kind] = number
+        return Prices(of)
+
+    def per_month(
+        self, requests: Mapping[str, int], seconds: float, stored_bytes: int
+    ) -> dict[str, float]:
+        """Of requests at the rate of these `seconds`, and of the store's bytes. Empty without
+        prices."""
+        if not self.of:
+            return {}
+        counted = sum(n * self.of.get(_PRICE_OF[kind], 0.0) / 1000 for kind, n in requests.items())
+        rate = MONTH_S / max(seconds, COUNT_MIN_S)
+        return {
+            "requests": counted * rate,
+            "bytes": stored_bytes / 1e9 * self.of.get("gb_month", 0.0),
+        }
