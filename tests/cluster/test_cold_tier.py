@@ -79,8 +79,8 @@ def test_removed_page_is_absent_in_its_cluster_and_in_a_new_one(
     assert all(writer.set(gone[:1])) and found(other, gone[:1]) == 1
     wipe(cluster)
     new = make_cluster(2, **options(store))
-    wait_known(new[0], STORED - 32)
     for daemon in new.daemons:
+        wait_known(daemon, STORED - 32)
         worker = daemon.attach()
         assert found(worker, gone) == 0 and worker.client.batch_exists(gone) == 0
         assert found(worker, kept) == 32
