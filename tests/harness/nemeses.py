@@ -110,6 +110,8 @@ class Nemeses:
         self.wiping()
         for one in self._cluster.daemons:
             one.lose_removal_state()
+            for file in one.state_dir.glob(f"*-{one.node_id}.key"):
+                file.unlink()
             shutil.rmtree(_disk(one))
             Path(str(one.options["pool-file"])).unlink()
         shutil.rmtree(self._backups, ignore_errors=True)
