@@ -40,7 +40,7 @@ def test_an_older_daemon_is_asked_for_presence_without_a_forecast(
 ) -> None:
     assert client.set("a", b"page")
     for every in (False, True):
-        assert client.forecast(["a", "b"], every=every) == ([True, False], [], [])
+        assert client.forecast(["a", "b"], every=every) == ([True, False], [], [], ())
     assert not any(request.flags & Flag.forecast for request in daemon.requests)
     assert daemon.connections == 1
 
