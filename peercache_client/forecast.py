@@ -64,10 +64,10 @@ class Forecast(NamedTuple):
 
     def joined(self, ends: Sequence[int]) -> Forecast:
         """Of groups of keys, each present if one of its keys is. `ends`: of the groups."""
-        begins = [0, *ends][:-1]
-        present = [any(self.present[a:b]) for a, b in zip(begins, ends, strict=True)]
-        times = ([each[b - 1] for b in ends] if each else [] for each in self[1:])
-        return Forecast(present, *times)
+        groups = list(zip([0, *ends], ends, strict=False))
+        present, cold = ([any(each[a:b]) for a, b in groups] for each in (self.present, self.cold))
+        p50_s, p90_s = ([s[b - 1] for b in ends] if s else [] for s in (self.p50_s, self.p90_s))
+        return Forecast(present, p50_s, p90_s, cold)
 
 
 def forecast_loads(

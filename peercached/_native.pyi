@@ -298,9 +298,12 @@ class Engine:
     def drop_stored_below(self, namespace_id: bytes, epoch: int, generation: int) -> None: ...
     def vouch_until(self, until_s: float) -> None:
         """Until that time of time.monotonic(), exists() may rely on the index."""
-    def copy_pages(self, digests: bytes, bytes_max: int) -> tuple[bytes, bytes, bytes]:
+    def copy_pages(
+        self, digests: bytes, bytes_max: int, sealed_with: bytes
+    ) -> tuple[bytes, bytes, bytes]:
         """(entries, payloads, the u32 generation that each page was born in) of the first ones that
-        are in the pool or on the disk, up to so many bytes."""
+        are in the pool or on the disk, up to so many bytes. `sealed_with`: as of cold/sealing.py;
+        empty: they are not sealed."""
     def land_pages(
         self,
         namespace_id: bytes,
@@ -311,12 +314,14 @@ class Engine:
         payloads: Any,
         valid_until_s: float,
         timeout_ms: int,
-        ahead: bool = False,
+        ahead: bool,
+        sealed_with: bytes,
     ) -> tuple[bytes, bytes, str]:
         """Takes pages of an object into the pool, until that time of time.monotonic(). `payloads`:
         a buffer, the object's bytes from `base` on. `ahead`: nobody has asked for them, so they
-        take only free room. Returns (digests in the pool, digests whose
-        bytes are not those of their checksum, why others were not taken)."""
+        take only free room. `sealed_with`: as of cold/sealing.py; empty: they are not sealed.
+        Returns (digests in the pool, digests whose bytes are not those of their checksum or seal,
+        why others were not taken)."""
     def leaving_next(
         self, bytes: int, uses_min: int, part_bytes: int, under_way: bytes
     ) -> list[tuple[bytes, int, bytes, int]]:

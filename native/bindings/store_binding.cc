@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "bindings/calls.h"
 #include "common/copy.h"
 #include "engine/storage/leaving_pages.h"
+#include "engine/storage/page_seal.h"
 
 namespace peercached {
 
@@ -33,6 +35,10 @@ class ObjectBytes {
  private:
   Py_buffer view_;
 };
+
+std::span<const std::byte> bytes_of(const nb::bytes& object) {
+  return {reinterpret_cast<const std::byte*>(object.c_str()), object.size()};
+}
 
 ObjectIndex& objects_of(Engine& engine) { return engine.storage().objects(); }
 
@@ -129,13 +135,16 @@ void vouch_until(Engine& engine, double until_s) {
 
 // Copies pages of the pool or of the disk for an object: (entries, payloads, the generation that
 // each page was born in). Leaves out those that are not here any more. The first ones, at most
-// `bytes_max` of payloads.
-nb::tuple copy_pages(Engine& engine, const nb::bytes& packed, uint32_t bytes_max) {
+// `bytes_max` of payloads. `sealed_with`: as PageSeal takes it; empty: the pages are not sealed.
+nb::tuple copy_pages(Engine& engine, const nb::bytes& packed, uint32_t bytes_max,
+                     const nb::bytes& sealed_with) {
   const InPlace<Digest> given(packed, "digests");
+  std::optional<PageSeal> seal;
+  if (sealed_with.size() != 0) seal.emplace(bytes_of(sealed_with));
   std::optional<ObjectPages> pages;
   unlocked([&] {
-    pages.emplace(engine.storage().pool(), engine.storage().cold(), given, bytes_max, kPayloadAlign,
-                  Deadline::after_ms(kDiskMs));
+    pages.emplace(engine.storage().pool(), engine.storage().cold(), given, bytes_max,
+                  seal ? PageSeal::kBytes : 0, kPayloadAlign, Deadline::after_ms(kDiskMs));
   });
   const uint64_t bytes = pages->bytes();
   PyObject* made = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes));
@@ -148,9 +157,10 @@ nb::tuple copy_pages(Engine& engine, const nb::bytes& packed, uint32_t bytes_max
     uint64_t end = 0;
     for (const auto& [entry, from, page_born] : pages->pages()) {
       std::memset(to + end, 0, entry.offset - end);
-      end = uint64_t{entry.offset} + entry.length;
-      // Bad memory: leave the page out.
-      if (copy_and_checksum(to + entry.offset, from, entry.length) != entry.checksum) continue;
+      end = uint64_t{entry.offset} + entry.length + (seal ? PageSeal::kBytes : 0);
+      const uint64_t sum = seal ? seal->seal(entry, from, to + entry.offset)
+                                : copy_and_checksum(to + entry.offset, from, entry.length);
+      if (sum != entry.checksum) continue;  // bad memory
       good.push_back(entry);
       born.push_back(page_born);
     }
@@ -163,9 +173,11 @@ nb::tuple copy_pages(Engine& engine, const nb::bytes& packed, uint32_t bytes_max
 // Takes pages of an object into the pool. `payloads`: the object's bytes from `base` on. Returns
 // the digests that are in the pool now, those with other bytes than their checksums say, and why
 // others were not taken. `ahead`: nobody has asked for them, so they take only free room.
+// `sealed_with`: as PageSeal takes it; empty: the pages are not sealed.
 nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epoch,
                      uint32_t generation, const nb::bytes& packed, uint64_t base,
-                     nb::handle payloads, double valid_until_s, uint32_t timeout_ms, bool ahead) {
+                     nb::handle payloads, double valid_until_s, uint32_t timeout_ms, bool ahead,
+                     const nb::bytes& sealed_with) {
   const InPlace<ObjectEntry> given(packed, "entries");
   const ObjectBytes buffer(payloads);
   const std::span<const std::byte> bytes = buffer.bytes();
@@ -174,11 +186,14 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
   part.epoch = epoch;
   part.valid_until = time_at(valid_until_s);
   part.ahead = ahead;
+  std::optional<PageSeal> seal;
+  if (sealed_with.size() != 0) seal.emplace(bytes_of(sealed_with));
   std::vector<ReadOp> landed;
   std::vector<Digest> cut;
   for (const ObjectEntry& entry : std::span<const ObjectEntry>(given)) {
+    const uint64_t stored = uint64_t{entry.length} + (seal ? PageSeal::kBytes : 0);
     if (entry.length == 0 || entry.offset < base || entry.offset - base > bytes.size() ||
-        entry.length > bytes.size() - (entry.offset - base)) {
+        stored > bytes.size() - (entry.offset - base)) {
       cut.push_back(entry.digest);
       continue;
     }
@@ -188,6 +203,7 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
     part.rows.push_back(row);
     ReadOp op;
     op.digest = entry.digest;
+    op.offset = entry.offset;
     op.length = entry.length;
     op.header.checksum = entry.checksum;
     op.header.born = generation;
@@ -197,8 +213,10 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
   }
   Adopted adopted;
   if (!landed.empty())
-    adopted = unlocked(
-        [&] { return engine.adopter().land(part, landed, Deadline::after_ms(timeout_ms)); });
+    adopted = unlocked([&] {
+      return engine.adopter().land(part, landed, Deadline::after_ms(timeout_ms),
+                                   seal ? &*seal : nullptr);
+    });
   adopted.corrupt.insert(adopted.corrupt.end(), cut.begin(), cut.end());
   return nb::make_tuple(pack(adopted.taken), pack(adopted.corrupt), adopted.why_not);
 }
@@ -257,10 +275,12 @@ void bind_store(nb::class_<Engine>& engine) {
       .def("drop_stored_below", call(objects_of, &ObjectIndex::drop_below), nb::arg("namespace_id"),
            nb::arg("epoch"), nb::arg("generation"))
       .def("vouch_until", &vouch_until, nb::arg("until_s"))
-      .def("copy_pages", &copy_pages, nb::arg("digests"), nb::arg("bytes_max"))
+      .def("copy_pages", &copy_pages, nb::arg("digests"), nb::arg("bytes_max"),
+           nb::arg("sealed_with"))
       .def("land_pages", &land_pages, nb::arg("namespace_id"), nb::arg("epoch"),
            nb::arg("generation"), nb::arg("entries"), nb::arg("base"), nb::arg("payloads"),
-           nb::arg("valid_until_s"), nb::arg("timeout_ms"), nb::arg("ahead") = false)
+           nb::arg("valid_until_s"), nb::arg("timeout_ms"), nb::arg("ahead"),
+           nb::arg("sealed_with"))
       .def("leaving_next", &leaving_next, nb::arg("bytes"), nb::arg("uses_min"),
            nb::arg("part_bytes"), nb::arg("under_way"))
       .def("leaving_at_end", &leaving_at_end, nb::arg("uses_min"), nb::arg("disk_stays"),

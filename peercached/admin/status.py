@@ -241,6 +241,7 @@ class Cold(Part):
     """The object store; counters since the start of the daemon. An empty `store`: none."""
 
     store: str = ""
+    sealed: bool = False  # objects are written and read under the key of cold_key_file
     pages: int = 0  # that this node knows there
     objects: int = 0
     bytes: int = 0  # of these pages
@@ -275,6 +276,7 @@ class Cold(Part):
     crowded_pages: int = 0  # not read: too many requests were under way
     mangled_objects: int = 0
     foreign_objects: int = 0
+    other_key_objects: int = 0  # whose seal is not that of cold_key_file
     left_out_objects: int = 0  # no room in the index
     failure: str = ""  # why the last request failed
 

@@ -1,6 +1,7 @@
 """The cold tier: pages in an object store, which outlive the cluster (docs/cold-tier.md).
 
 format.py     the objects, byte by byte
+sealing.py    seals of objects, and their keys
 requests.py   requests to the store: threads, budget, backoff
 voids.py      the store's log of removals and clears
 manifests.py  fills the data plane's index from the store's manifests

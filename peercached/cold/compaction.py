@@ -25,12 +25,12 @@ from peercached.cold.format import (
     ALIGN_BYTES,
     ENTRY,
     INDEX_BYTES_MAX,
+    NO_SEAL,
     OWN_HOME,
     Index,
     Mangled,
     Record,
     log_path,
-    name_of,
     object_path,
     parse_index,
     split,
@@ -38,6 +38,7 @@ from peercached.cold.format import (
 )
 from peercached.cold.manifests import Manifests, Stored
 from peercached.cold.requests import Requests, StoreError
+from peercached.cold.sealing import NoSeal
 from peercached.cold.voids import ANY_NAMESPACE, Voids
 
 # An object is written anew if so much of it is dead.
@@ -49,11 +50,19 @@ GoOn = Callable[[], Awaitable[None]]
 class Compaction:
     """On the event loop's thread. `seen_s`: after that time all nodes have listed a manifest."""
 
-    def __init__(self, requests: Requests, voids: Voids, known: Manifests, seen_s: float) -> None:
+    def __init__(
+        self,
+        requests: Requests,
+        voids: Voids,
+        known: Manifests,
+        seen_s: float,
+        seal: NoSeal = NO_SEAL,
+    ) -> None:
         self._requests = requests
         self._voids = voids
         self._known = known
         self._seen_s = seen_s
+        self._seal = seal
         self.compactions = self.rewritten_objects = self.kept_objects = self.dropped_objects = 0
 
     async def run(self, namespace_id: bytes, go_on: GoOn) -> None:
@@ -89,7 +98,7 @@ class Compaction:
     async def _copy(self, name: bytes, one: Stored, generation: int) -> None:
         try:
             packed = await self._requests.get(one.path, INDEX_BYTES_MAX, spare=True)
-            index = parse_index(packed, name)
+            index = parse_index(packed, name, self._seal)
             entries = self._known.live(name, index)
             if not entries:
                 self.dropped_objects += 1
@@ -115,10 +124,10 @@ class Compaction:
             if error.kind == "missing":
                 return
             raise
-        packed = copy.pack()
-        path = log_path(manifests.FOLDER, time.time_ns() // 1_000_000, name_of(packed))
+        name, packed = copy.sealed(self._seal)
+        path = log_path(manifests.FOLDER, time.time_ns() // 1_000_000, name)
         await self._requests.put(path, packed, spare=True)
-        self._known.take(path, name_of(packed), copy)
+        self._known.take(path, name, copy)
 
     async def _rewritten(self, one: Stored, entries: bytes, generation: int) -> Index:
         """Puts these pages into an object of their own, and returns its index."""
@@ -132,14 +141,13 @@ class Compaction:
             one.made_ms,
             OWN_HOME,
         )
-        packed = made.pack()
-        path = object_path(one.namespace_id, one.epoch, name_of(packed))
+        name, packed = made.sealed(self._seal)
+        path = object_path(one.namespace_id, one.epoch, name)
         await self._requests.put(path, payloads + packed + trailer_of(packed), spare=True)
         return made
 
     async def _copied(self, one: Stored, entries: list[bytes]) -> tuple[bytes, bytes]:
-        """Reads these pages: (payloads, entries with their new places). The only place where
-        compaction touches payloads."""
+        """Reads these pages: (payloads, entries with their new places). Sealed ones stay so."""
         whole = memoryview(
             await self._requests.get_range(one.home_path, 0, one.payload_bytes, spare=True)
         )
@@ -148,6 +156,6 @@ class Compaction:
         for entry in entries:
             digest, checksum, offset, length = ENTRY.unpack(entry)
             placed.append(ENTRY.pack(digest, checksum, len(payloads), length))
-            payloads += whole[offset : offset + length]
+            payloads += whole[offset : offset + length + self._seal.extra_bytes]
             payloads += bytes(-len(payloads) % ALIGN_BYTES)
         return bytes(payloads), b"".join(placed)

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 from peercached.cold.format import (
     ENTRY,
     INDEX_BYTES_MAX,
+    NO_SEAL,
     OWN_HOME,
     Index,
     Mangled,
+    OtherKey,
     log_path,
     object_path,
     of_log_path,
@@ -27,6 +29,7 @@ from peercached.cold.format import (
     split,
 )
 from peercached.cold.requests import Requests, StoreError
+from peercached.cold.sealing import NoSeal
 from peercached.cold.voids import Voids
 from peercached.directory.layout import DIGEST_BYTES
 
@@ -65,18 +68,27 @@ class Stored:
 class Manifests:
     """On the event loop's thread."""
 
-    def __init__(self, engine: Engine, requests: Requests, voids: Voids) -> None:
+    def __init__(
+        self, engine: Engine, requests: Requests, voids: Voids, seal: NoSeal = NO_SEAL
+    ) -> None:
         self._engine = engine
+        self._seal = seal
         self._requests = requests
         self._voids = voids
         self._known: dict[str, int] = {}  # names of manifests, and their times
         self.objects: dict[bytes, Stored] = {}  # by name
         self._homes: Counter[bytes] = Counter()  # name under pages/ -> manifests
+        self._of_other_keys: set[bytes] = set()  # names of others
         self._newest_ms = 0
         self._complete_at = float("-inf")
         self._floors_raised = 0
         self.bytes = 0  # of the payloads of these objects
         self.foreign = self.mangled = self.left_out = 0
+
+    @property
+    def other_keys(self) -> int:
+        """Objects with the seal of another key, or without one, or with one that we do not want."""
+        return len(self._of_other_keys)
 
     async def read_new(self) -> None:
         """StoreError if the store does not answer. After a compaction the listing is complete: its
@@ -111,7 +123,11 @@ class Manifests:
         try:
             if name not in self.objects:
                 packed = await self._requests.get(path, INDEX_BYTES_MAX)
-                self.take(path, name, parse_index(packed, name))
+                self.take(path, name, parse_index(packed, name, self._seal))
+        except OtherKey as error:
+            if name not in self._of_other_keys and self.other_keys < NAMES_MAX:
+                self._of_other_keys.add(name)
+                self.bytes += error.payload_bytes
         except Mangled:
             self.mangled += 1
         except StoreError as error:

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from peercached.cold.format import ENTRY, object_path, split
+from peercached.cold.format import ENTRY, NO_SEAL, object_path, split
 from peercached.cold.requests import READERS, Requests, StoreError
+from peercached.cold.sealing import NoSeal
 from peercached.cold.voids import Voids
 from peercached.directory.layout import DIGEST_BYTES
 
@@ -67,8 +68,10 @@ class Reader:
         voids: Voids,
         pool_bytes: int,
         why_not: Callable[[], str],
+        seal: NoSeal = NO_SEAL,
     ) -> None:
         self._engine = engine
+        self._seal = seal
         self._requests = requests
         self._voids = voids
         self._why_not = why_not
@@ -114,7 +117,7 @@ class Reader:
             else:
                 missing.append(digest)
         found = self._engine.stored_pages(b"".join(missing), RANGE_BYTES) if missing else []
-        for part in _ranges(found, self._coming):
+        for part in _ranges(found, self._coming, self._seal.extra_bytes):
             size = part.end - part.start
             is_crowded = bytes_max is not None and self._coming_bytes + size > bytes_max
             if is_crowded or len(self._tasks) >= RANGES_MAX:
@@ -186,6 +189,7 @@ class Reader:
             valid_until,
             LAND_MS,
             is_ahead,
+            self._seal.of_pages(part.namespace_id, part.epoch),
         )
         landed = set(_digests(taken))
         self.pages += len(landed)
@@ -203,15 +207,19 @@ class Reader:
 
 
 def _ranges(
-    objects: list[tuple[bytes, bytes, bytes, int, int, bytes, bytes]], coming: Container[bytes]
+    objects: list[tuple[bytes, bytes, bytes, int, int, bytes, bytes]],
+    coming: Container[bytes],
+    extra_bytes: int = 0,
 ) -> Iterator[Range]:
     """`objects`: as Engine.stored_pages() has them. The last range of an object also gets the pages
-    behind it that fit, unless they are coming."""
-    for *of, packed, behind in objects:
+    behind it that fit, unless they are coming. `extra_bytes`: of the seal of a page."""
+    for name, home, namespace_id, epoch, generation, packed, behind in objects:
+        of = name, home, namespace_id, epoch, generation
         some: list[bytes] = []
         start = end = 0
         for entry in split(packed):
             _, _, offset, length = ENTRY.unpack(entry)
+            length += extra_bytes
             near = offset - end <= GAP_BYTES and offset + length - start <= RANGE_BYTES
             if some and not near:
                 yield Range(*of, start, end, tuple(some))

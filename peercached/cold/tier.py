@@ -8,20 +8,24 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from peercached.admin.status import Cold
 from peercached.cold.compaction import Compaction
-from peercached.cold.format import DIGESTS_MAX, Record
+from peercached.cold.format import DIGESTS_MAX, NO_SEAL, Record
 from peercached.cold.lease import Lease
 from peercached.cold.manifests import Manifests
 from peercached.cold.reader import Reader
 from peercached.cold.requests import Requests, StoreError
+from peercached.cold.sealing import NoSeal, Sealing
 from peercached.cold.sweeper import DAY_S, Sweeper
 from peercached.cold.voids import Epochs, Voids
 from peercached.cold.writer import Writer
 from peercached.component import Component, Stats
 from peercached.config import Config
+from peercached.config.cluster_secret import SecretProblem
+from peercached.config.cold_key import read_cold_key
 from peercached.config.prices import Prices
 from peercached.directory.layout import DIGEST_BYTES
 from peercached.health import Say, kinds
@@ -60,6 +64,7 @@ class ColdStore:
         """RuntimeError with the remedy if the store cannot be used as configured."""
         self.is_on = bool(config.cold_store)
         if self.is_on:
+            self.seal = _seal_of(config.cold_key_file)
             self.requests = Requests(config.cold_store, config.cold_requests_per_s)
             self.voids = Voids(engine, self.requests, epochs)
 
@@ -100,6 +105,15 @@ class ColdStore:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
 
+def _seal_of(key_file: str) -> NoSeal:
+    if not key_file:
+        return NO_SEAL
+    try:
+        return Sealing(read_cold_key(Path(key_file)))
+    except SecretProblem as problem:
+        raise RuntimeError(f"cold_key_file: {key_file} {problem}: {problem.remedy}") from problem
+
+
 class ColdTier(Component):
     """On the event loop's thread. `why_not`: why this node may not use or write pages of the store
     now; empty if it may."""
@@ -124,9 +138,11 @@ class ColdTier(Component):
         self._failure = ("", "")
         self._ended = False
         if store.is_on:
-            self._manifests = known = Manifests(engine, store.requests, store.voids)
+            self._manifests = known = Manifests(engine, store.requests, store.voids, store.seal)
             lease_s = LEASE_TTLS * config.member_ttl_s
-            self._compaction = Compaction(store.requests, store.voids, known, 2 * MANIFESTS_S)
+            self._compaction = Compaction(
+                store.requests, store.voids, known, 2 * MANIFESTS_S, store.seal
+            )
             self._sweeper = Sweeper(
                 store.requests,
                 store.voids,
@@ -139,7 +155,9 @@ class ColdTier(Component):
             )
             self._look_s, self._sweep_s = lease_s, lease_s / LOOKS_PER_LEASE
             self._prices = Prices.parse(config.cold_prices)
-            self._reader = Reader(engine, store.requests, store.voids, config.pool_size, why_not)
+            self._reader = Reader(
+                engine, store.requests, store.voids, config.pool_size, why_not, store.seal
+            )
             self._writer = Writer(
                 engine,
                 store.requests,
@@ -149,6 +167,7 @@ class ColdTier(Component):
                 config.cold_size,
                 config.cold_after_uses,
                 why_not,
+                store.seal,
             )
             self._why_not = why_not
 
@@ -275,6 +294,7 @@ class ColdTier(Component):
         return {
             "cold": {
                 "store": requests.url,
+                "sealed": bool(self._config.cold_key_file),
                 **self._engine.store_stats(),
                 "stored_bytes": found.bytes,
                 "size_bytes": self._config.cold_size,
@@ -307,6 +327,7 @@ class ColdTier(Component):
                 "crowded_pages": reader.crowded,
                 "mangled_objects": found.mangled,
                 "foreign_objects": found.foreign,
+                "other_key_objects": found.other_keys,
                 "left_out_objects": found.left_out,
                 "failure": self._failure[0] if self._is_failing else "",
             }
@@ -354,4 +375,17 @@ class ColdTier(Component):
                 kinds.COLD_INDEX_FULL,
                 f"The index of {url} is full: {self._manifests.left_out} objects were left out.",
                 "Lower cold_size or cold_age_d.",
+            )
+        if count := self._manifests.other_keys:
+            why = (
+                "not sealed with the key of cold_key_file"
+                if self._config.cold_key_file
+                else "sealed, and this node has no cold_key_file"
+            )
+            say(
+                kinds.COLD_OTHER_KEY,
+                f"{count} objects of {url} are {why}. Their pages are misses.",
+                "Give all nodes of all clusters of the store the same cold_key_file. If they have "
+                "it, delete these older objects below pages/ and manifests/, and restart the "
+                "daemons.",
             )

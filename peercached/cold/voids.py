@@ -100,6 +100,11 @@ class Voids:
     def valid_until(self) -> float:
         return self._valid_until
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether a listing has been complete. Before that, floors are not known."""
+        return self._valid_until > float("-inf")
+
     async def fresh(self) -> float:
         """Looks again if the last look counts for less than MARGIN_S. Returns the end of that time
         in monotonic seconds. StoreError if the store does not say."""

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from peercached.cold import manifests
 from peercached.cold.format import (
+    NO_SEAL,
     Index,
     log_path,
-    name_of,
     object_path,
     split,
     trailer_of,
 )
 from peercached.cold.manifests import Manifests
 from peercached.cold.requests import WRITERS, Requests, StoreError
+from peercached.cold.sealing import NoSeal
 from peercached.cold.voids import Voids
 from peercached.directory.layout import DIGEST_BYTES
 
@@ -63,8 +64,10 @@ class Writer:
         size_max: int,
         uses_min: int,
         why_not: Callable[[], str],
+        seal: NoSeal = NO_SEAL,
     ) -> None:
         self._engine = engine
+        self._seal = seal
         self._requests = requests
         self._voids = voids
         self._known = known
@@ -172,10 +175,13 @@ class Writer:
 
     async def _make(
         self, namespace_id: bytes, epoch: int, digests: bytes
-    ) -> tuple[Index, bytes, bytes] | None:
-        """(index, the same packed, the whole object); None if there is nothing to write."""
+    ) -> tuple[Index, bytes, bytes, bytes] | None:
+        """(index, name, index as it is stored, whole object); None if there is nothing to write."""
         entries, payloads, packed_born = await self._call(
-            self._engine.copy_pages, digests, OBJECT_BYTES_MAX
+            self._engine.copy_pages,
+            digests,
+            OBJECT_BYTES_MAX,
+            self._seal.of_pages(namespace_id, epoch),
         )
         pages = list(zip(split(entries), memoryview(packed_born).cast("I"), strict=True))
         live = [
@@ -190,8 +196,8 @@ class Writer:
         generation = min(born for _, born in live)
         entries = b"".join(entry for entry, _ in live)
         index = Index(namespace_id, epoch, len(payloads), entries, generation)
-        packed = index.pack()
-        return index, packed, payloads + packed + trailer_of(packed)
+        name, packed = index.sealed(self._seal)
+        return index, name, packed, payloads + packed + trailer_of(packed)
 
     async def _finish(self) -> None:
         """Waits until one more object may be in memory. Raises what those that are done raised."""
@@ -201,8 +207,7 @@ class Writer:
             del self._puts[task]
             task.result()
 
-    async def _put(self, index: Index, packed: bytes, body: bytes) -> None:
-        name = name_of(packed)
+    async def _put(self, index: Index, name: bytes, packed: bytes, body: bytes) -> None:
         path = object_path(index.namespace_id, index.epoch, name)
         is_new = await self._requests.put(path, body)
         # Only now can it be found. Without its manifest an object is nowhere.

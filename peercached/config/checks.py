@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from peercached.config.cluster_secret import SecretProblem, read_secret
+from peercached.config.cold_key import read_cold_key
 from peercached.config.memory import besides_bytes
 from peercached.config.paths import SOCKET_PATH_BYTES_MAX
 from peercached.config.private import open_to_others, remedy
@@ -207,11 +208,12 @@ def _check_files(config: Config, bad: _Bad) -> None:
             "is curve. Its keys come from the cluster secret, and there is none",
             'set cluster_secret_file, or kv_events_auth = "none"',
         )
-    if config.cluster_secret_file:
-        try:
-            read_secret(Path(config.cluster_secret_file))
-        except SecretProblem as problem:
-            bad("cluster_secret_file", str(problem), problem.remedy)
+    for key, read in (("cluster_secret_file", read_secret), ("cold_key_file", read_cold_key)):
+        if path := getattr(config, key):
+            try:
+                read(Path(path))
+            except SecretProblem as problem:
+                bad(key, str(problem), problem.remedy)
 
 
 def _check_pool_file(config: Config, bad: _Bad) -> None:

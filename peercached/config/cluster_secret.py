@@ -165,8 +165,9 @@ class ClusterSecret:
         return content
 
 
-def read_secret(path: Path) -> ClusterSecret:
-    """SecretProblem if the daemon cannot use the file."""
+def private_content(path: Path, how: str) -> bytes:
+    """The content of a file with a secret. SecretProblem if the daemon cannot use it; `how`: the
+    remedy for a file that is too large."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -183,7 +184,13 @@ def read_secret(path: Path) -> ClusterSecret:
         mode = status.st_mode & 0o777
         raise SecretProblem(f"is open to every user (mode {mode:04o})", remedy(path))
     if len(content) > FILE_BYTES_MAX:
-        raise SecretProblem(f"has more than {FILE_BYTES_MAX} bytes", _remedy(path))
+        raise SecretProblem(f"has more than {FILE_BYTES_MAX} bytes", how)
+    return content
+
+
+def read_secret(path: Path) -> ClusterSecret:
+    """SecretProblem if the daemon cannot use the file."""
+    content = private_content(path, _remedy(path))
     try:
         return ClusterSecret.parse(content)
     except SecretProblem as problem:

@@ -14,8 +14,12 @@ from peercached.config.values import group_number
 # in the other one, which opens the workers' socket and nothing else.
 DAEMON_GROUP = "peercached"
 WORKERS_GROUP = "peercached-workers"
-# The keys that name private files: with them a process can be a member of the cluster.
-PRIVATE_KEYS = ("cluster_secret_file", "tls_key")
+# The keys that name private files, and what other users can do with them.
+PRIVATE_KEYS = {
+    "cluster_secret_file": "join as members",
+    "tls_key": "join as members",
+    "cold_key_file": "read and plant pages of the object store",
+}
 
 
 def remedy(path: Path) -> str:

@@ -448,6 +448,15 @@ class Config(BaseModel):
         "one store need the same `cluster_secret_file`. Read [cold-tier.md](cold-tier.md) first.",
         shared=True,
     )
+    cold_key_file: str = _key(
+        "",
+        _COLD,
+        "File with the key that seals pages before they go to the store, the same on all nodes of "
+        "all clusters of the store: at least 32 bytes, readable by the daemon's user only. Objects "
+        "of another key, and objects without a seal, are not read. Empty: pages are not sealed.",
+        "Set it if the store's operator must not read pages. Make it with `openssl rand -hex 32`. "
+        "Without the key, the pages in the store are lost.",
+    )
     cold_after_uses: Count = _key(
         1,
         _COLD,

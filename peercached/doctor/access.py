@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from peercached.config.private import DAEMON_GROUP, WORKERS_GROUP
+from peercached.config.private import DAEMON_GROUP, PRIVATE_KEYS, WORKERS_GROUP
 from peercached.doctor.finding import Finding
 
 
@@ -39,7 +39,7 @@ def check_readers(readers: Mapping[str, str]) -> list[Finding]:
         Finding(
             "access",
             "warning",
-            f"{key} can be read by {who}: with it they can join as members",
+            f"{key} can be read by {who}: with it they can {PRIVATE_KEYS[key]}",
             "Give the file to the daemon's user (chown), and chmod 600 it.",
         )
         for key, who in readers.items()

@@ -161,6 +161,11 @@ COLD_SWEEP_FAILS = _COLD.warning(
 COLD_INDEX_FULL = _COLD.warning(
     "cold_index_full", "The store has more objects or pages than a node remembers."
 )
+COLD_OTHER_KEY = _COLD.warning(
+    "cold_other_key",
+    "The store has objects that are sealed with another key than that of `cold_key_file`, or not "
+    "sealed.",
+)
 
 _DISK = Section("Disk tier")
 DISK_READ_ONLY = _DISK.error(
@@ -223,7 +228,8 @@ SECRET_FILE_UNUSABLE = _TLS.warning(
 )
 PRIVATE_FILE_OPEN = _TLS.warning(
     "private_file_open",
-    "Other users in the file's group can read the cluster secret or the TLS key.",
+    "Other users in the file's group can read the cluster secret, the TLS key or the key of the "
+    "object store.",
 )
 SECRET_REPLACED = _TLS.info(
     "secret_replaced", "The cluster secret is being replaced. This node accepts both."

@@ -36,6 +36,9 @@ _SINGLES = (
     Counter("cold_deleted_records", "cold.deleted_records", "Records of removals deleted."),
     Counter("cold_compactions", "cold.compactions", "Compactions of a namespace."),
     Counter("cold_rewritten_objects", "cold.rewritten_objects", "Objects rewritten by them."),
+    Gauge(
+        "cold_other_key_objects", "cold.other_key_objects", "Objects with the seal of another key."
+    ),
     Counter("cold_vanished_pages", "cold.vanished_pages", "Pages that had no object any more."),
     Counter(
         "cold_crowded_pages",

@@ -1,6 +1,5 @@
 """One daemon sweeps the object store. Its compactions bring no removed page back."""
 
-
 from harness.cluster import Cluster, Daemon
 from harness.cold import PAGES, STORED, cold_of, fill_and_read, options, wait_known, wipe
 from harness.disks import found

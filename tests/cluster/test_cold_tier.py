@@ -1,21 +1,34 @@
 """Pages in an object store outlive the cluster, and no removed page comes back from there."""
 
+import base64
+import json
+import mmap
 import random
+import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from harness.clock import seconds
+from harness.cluster import Daemon
 from harness.cold import PAGES, STORED, cold_of, fill_and_read, options, wait_known, wipe
+from harness.content import Content
+from harness.ctl import ctl
 from harness.disks import found
 from harness.fixtures import MakeCluster
 from harness.pages import keys_of
 from harness.s3 import BUCKET, S3
+from harness.secret_file import secret_file
 from harness.store_proxy import StoreProxy
 from harness.waiting import eventually
+from harness.warm_pools import PoolFiles
+from obstore.store import from_url
 
 from peercache_client import Status
+from peercached.cold.format import of_log_path, parse_index
+from peercached.cold.sealing import Sealing
 
 
 @pytest.fixture(params=["file", "s3"])
@@ -238,6 +251,110 @@ def test_vanished_cut_and_damaged_objects_are_misses(
     counted = cold_of(new[0])
     assert counted["vanished_pages"] and counted["corrupt_pages"], counted
     assert found(reader, keys) == got
+
+
+def damage(pool: Path, key: bytes) -> None:
+    """Flips a bit of that page in the pool's file, as bad memory does."""
+    with pool.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        at = memory.find(Content().page(key, 65_536))
+        assert at > 0
+        memory[at + 1000] ^= 1
+
+
+def objects_in(store: str) -> dict[str, bytes]:
+    bucket = from_url(store, client_options={"allow_http": True})
+    paths = [meta["path"] for part in bucket.list() for meta in part]
+    return {path: bytes(bucket.get(path).bytes()) for path in paths}
+
+
+def other_keys(daemon: Daemon) -> int:
+    return int(cold_of(daemon)["other_key_objects"])
+
+
+def test_sealed_pages_are_for_clusters_with_the_key_and_the_store_shows_nothing_of_them(
+    make_cluster: MakeCluster, s3: S3, tmp_path: Path, pool_files: PoolFiles
+) -> None:
+    store = f"s3://{BUCKET}/sealed"
+    master = b"the key of the cold tier, beyond guessing"
+    for folder in ("ours", "theirs"):
+        (tmp_path / folder).mkdir()
+    ours = secret_file(tmp_path / "ours", master)
+    theirs = secret_file(tmp_path / "theirs", master[::-1])
+
+    pool = pool_files[0]
+    first = make_cluster(1, cold_key_file=ours, pool_file=str(pool), **options(store))
+    keys = keys_of("kept", PAGES)
+    writer = first[0].attach()
+    fill_and_read(first[0], writer, keys[:100])
+    damage(pool, keys[20])
+    fill_and_read(first[0], writer, keys[100:])
+    wipe(first)
+
+    # Nothing in the store tells of pages, but with the key their digests come out.
+    sealed = objects_in(store)
+    seal = Sealing(master)
+    digests, namespaces = set(), set()
+    for path, packed in sealed.items():
+        if (of := of_log_path("manifests", path)) is not None:
+            index = parse_index(packed, of[1], seal)
+            digests |= set(index.digests)
+            namespaces.add((index.namespace_id, index.epoch))
+    assert len(digests) >= STORED - 1
+    pages = Content()
+    page_pieces = {
+        bytes(pages.page(key, 65_536)[at : at + 16]) for key in keys for at in (0, 40_000)
+    }
+
+    def shown(objects: dict[str, bytes], pieces: set[bytes]) -> int:
+        everything = b"|".join(objects.values())
+        return sum(piece in everything for piece in pieces)
+
+    assert shown(sealed, page_pieces) == 0 and shown(sealed, digests) == 0
+
+    # The three at once: with the key, with another key, without one.
+    again = make_cluster(1, cold_key_file=ours, **options(store))[0]
+    strangers = [
+        make_cluster(1, cold_key_file=theirs, **options(store))[0],
+        make_cluster(1, **options(store))[0],
+    ]
+    wait_known(again, STORED - 1)
+    reader = again.attach()
+    assert found(reader, keys[:20]) == 20 and found(reader, keys[20:21]) == 0
+    known = cold_of(again)["pages"]
+    assert 20 + found(reader, keys[21:]) == known == len(digests)
+    assert cold_of(again)["corrupt_pages"] == 0
+    for stranger in strangers:
+        eventually(partial(other_keys, stranger), 30, "manifests are read")
+        assert found(stranger.attach(), keys[:STORED]) == 0 == cold_of(stranger)["pages"]
+        told = {one["code"]: one["remedy"] for one in stranger.status()["health"]}
+        assert "the same cold_key_file" in told["cold_other_key"]
+
+    # A node without the key writes its pages in the clear, and one with the key does not read them.
+    plain_keys = keys_of("plain", PAGES)
+    fill_and_read(strangers[1], strangers[1].attach(), plain_keys)
+    assert shown(objects_in(store), {bytes(pages.page(plain_keys[5], 65_536)[:16])}) == 1
+    eventually(partial(other_keys, again), 30, "the reader lists them")
+    assert found(reader, plain_keys) == 0
+
+    # Keys are nowhere to be seen.
+    bundle = tmp_path / "bundle.tar.gz"
+    done = ctl(again, "support-bundle", "-o", str(bundle), "--log", str(again.log_path))
+    assert done.exit_code == 0, done.output
+    with tarfile.open(bundle) as archive:
+        said = [archive.extractfile(part).read() for part in archive]  # type: ignore[union-attr]
+    said += [json.dumps(again.status()).encode(), again.log_path.read_bytes()]
+    secrets = {master, seal.id} | {
+        seal.of_pages(namespace_id, epoch)[:32] for namespace_id, epoch in namespaces
+    }
+    for secret in secrets:
+        for shape in (
+            secret,
+            secret.hex().encode(),
+            base64.b64encode(secret),
+            repr(secret).encode(),
+        ):
+            assert not any(shape in text for text in said)
+            assert secret == seal.id or shown(sealed, {shape}) == 0
 
 
 def test_daemon_whose_store_cannot_be_used_does_not_start(

@@ -47,10 +47,14 @@ struct Adopter::Intake {
   Adopted& adopted;
   const Running::Taking& taking;
   const bool of_worker;  // a worker waits for us; or the pages landed in its region
+  PageSeal* const seal = nullptr;
 
   void read_and_commit(HolderIndex holder, std::span<const RecordRow> rows, Landing& landing);
   // `gate`: of the memory that they have landed in.
   void commit(std::span<const ReadOp> landed, WriteGate& gate);
+  // Copies one of them into its slot. Late: there was no time, or the worker took its memory away.
+  enum class Came { whole, damaged, late };
+  Came copy(const ReadOp& landed, PinnedPage& page, WriteGate& gate);
   // `pinned`: pages that were here before; digests[i] belongs to page i of `committing`.
   void publish(HeldSlots committing, std::span<const Digest> digests, HeldSlots pinned);
 };
@@ -87,16 +91,13 @@ void Adopter::Intake::commit(std::span<const ReadOp> landed, WriteGate& gate) {
     if (reservations[i].outcome == ReserveOutcome::present) {
       pinned.take(page);  // set meanwhile; the other node keeps its page, too
     } else if (reservations[i].outcome == ReserveOutcome::reserved) {
-      const GatedCopy copy = copy_gated(page.payload(), landed[i].dest, landed[i].length,
-                                        landed[i].dest, gate, deadline);
-      // Checked with verify = header, too: we publish these bytes as our own.
-      if (copy.status != PageStatus::ok || copy.checksum != landed[i].header.checksum) {
+      const Came came = copy(landed[i], page, gate);
+      if (came != Came::whole) {
         // A worker may have written to its own memory meanwhile.
-        if (copy.status == PageStatus::ok && !of_worker) parts.counters.corrupt_remote.add();
-        if (copy.status == PageStatus::ok) adopted.corrupt.push_back(landed[i].digest);
+        if (came == Came::damaged && !of_worker) parts.counters.corrupt_remote.add();
+        if (came == Came::damaged) adopted.corrupt.push_back(landed[i].digest);
         continue;
       }
-      page.checksum = copy.checksum;
       page.born = landed[i].header.born;
       committing.take(page);
       digests.push_back(landed[i].digest);
@@ -104,6 +105,25 @@ void Adopter::Intake::commit(std::span<const ReadOp> landed, WriteGate& gate) {
   }
   held = HeldSlots(parts.pool);  // nobody waits for the others
   publish(std::move(committing), digests, std::move(pinned));
+}
+
+Adopter::Intake::Came Adopter::Intake::copy(const ReadOp& landed, PinnedPage& page,
+                                            WriteGate& gate) {
+  if (seal != nullptr) {
+    const ObjectEntry entry{landed.digest, landed.header.checksum,
+                            static_cast<uint32_t>(landed.offset), landed.length};
+    const auto sum = seal->open(entry, landed.dest, page.payload());
+    if (!sum || *sum != entry.checksum) return Came::damaged;
+    page.checksum = *sum;
+    return Came::whole;
+  }
+  const GatedCopy copied =
+      copy_gated(page.payload(), landed.dest, landed.length, landed.dest, gate, deadline);
+  if (copied.status != PageStatus::ok) return Came::late;
+  // Checked with verify = header, too: we publish these bytes as our own.
+  if (copied.checksum != landed.header.checksum) return Came::damaged;
+  page.checksum = copied.checksum;
+  return Came::whole;
 }
 
 void Adopter::Intake::publish(HeldSlots committing, std::span<const Digest> digests,
@@ -191,7 +211,8 @@ void Adopter::commit_landed(HolderIndex holder, Handover part, std::span<const R
   intake.commit(ops, gate);
 }
 
-Adopted Adopter::land(const Handover& part, std::span<const ReadOp> landed, Deadline deadline) {
+Adopted Adopter::land(const Handover& part, std::span<const ReadOp> landed, Deadline deadline,
+                      PageSeal* seal) {
   Adopted adopted;
   if (!parts_.serving.on()) {
     adopted.why_not = "it may have missed removals";
@@ -212,7 +233,8 @@ Adopted Adopter::land(const Handover& part, std::span<const ReadOp> landed, Dead
   const Running::Taking taking(parts_.running, digests);
   WriteGatePage gate_page{};  // nobody fences memory of our own
   WriteGate gate(&gate_page);
-  Intake intake{parts_, part, admitted.pool_slot, deadline, adopted, taking, /*of_worker=*/true};
+  Intake intake{parts_,  part,   admitted.pool_slot, deadline,
+                adopted, taking, /*of_worker=*/true, seal};
   intake.commit(ops, gate);
   return adopted;
 }

@@ -20,6 +20,7 @@
 #include "engine/storage/cold_pages.h"
 #include "engine/storage/janitor.h"
 #include "engine/storage/namespaces.h"
+#include "engine/storage/page_seal.h"
 #include "pool/pool.h"
 #include "removals/running.h"
 #include "transfer/verify.h"
@@ -60,8 +61,10 @@ class Adopter {
                      WriteGate& gate, Deadline deadline);
   // Takes pages that the object store gave: `landed` has the payload at `dest` and the checksum in
   // `header`. `part.valid_until` must be set, and `part.rows` are their digests and lengths. Their
-  // new records are on their way when it returns.
-  Adopted land(const Handover& part, std::span<const ReadOp> landed, Deadline deadline);
+  // new records are on their way when it returns. `seal`: the pages are sealed with it, and
+  // `offset` is their place in the object; null: they are not.
+  Adopted land(const Handover& part, std::span<const ReadOp> landed, Deadline deadline,
+               PageSeal* seal = nullptr);
 
  private:
   struct Intake;

@@ -93,11 +93,12 @@ std::vector<LeavingPart> LeavingPages::at_end(uint8_t uses_min, bool disk_stays,
 }
 
 ObjectPages::ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Digest> digests,
-                         uint64_t bytes_max, uint32_t align, Deadline deadline)
+                         uint64_t bytes_max, uint64_t extra_bytes, uint32_t align,
+                         Deadline deadline)
     : held_(pool) {
   const auto take = [&](const Digest& digest, uint64_t checksum, uint32_t length, Born born) {
     pages_.push_back({{digest, checksum, static_cast<uint32_t>(bytes_), length}, nullptr, born});
-    bytes_ = (bytes_ + length + align - 1) / align * align;
+    bytes_ = (bytes_ + length + extra_bytes + align - 1) / align * align;
   };
   while (!digests.empty()) {
     const auto some = digests.first(std::min(digests.size(), kPinnedAtOnce));
@@ -111,7 +112,7 @@ ObjectPages::ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Dige
       const auto on_disk = pin || !cold.readable() ? std::nullopt : cold.find(some[i]);
       const uint32_t length = pin ? pin.length : on_disk ? on_disk->length : 0;
       if (length == 0) continue;
-      if (bytes_ + length > bytes_max) {
+      if (bytes_ + length + extra_bytes > bytes_max) {
         digests = {};
         break;
       }

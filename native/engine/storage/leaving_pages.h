@@ -60,10 +60,10 @@ class ObjectPages {
     Born born = 0;
   };
 
-  // The first of these pages, up to `bytes_max` with their padding to `align` bytes. Pages that are
-  // not here any more are left out.
+  // The first of these pages, up to `bytes_max` with `extra_bytes` behind each and their padding to
+  // `align` bytes. Pages that are not here any more are left out.
   ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Digest> digests,
-              uint64_t bytes_max, uint32_t align, Deadline deadline);
+              uint64_t bytes_max, uint64_t extra_bytes, uint32_t align, Deadline deadline);
 
   std::span<const Page> pages() const { return pages_; }
   uint64_t bytes() const { return bytes_; }  // of all payloads, with padding

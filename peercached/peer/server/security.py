@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from peercached.component import Component, Stats
 from peercached.config import Config
-from peercached.config.private import WORKERS_GROUP, Readers, remedy
+from peercached.config.private import PRIVATE_KEYS, WORKERS_GROUP, Readers, remedy
 from peercached.directory.placement import Placement
 from peercached.health import Say, kinds
 from peercached.health.recent_growth import Lately
@@ -185,7 +185,7 @@ class SecurityStatus(Component):
         for key, who in self._readers.now().items():
             say(
                 kinds.PRIVATE_FILE_OPEN,
-                f"{key} can be read by {who}. With it they can join as members.",
+                f"{key} can be read by {who}. With it they can {PRIVATE_KEYS[key]}.",
                 f"As root: {remedy(Path(getattr(self._config, key)))}. Put engines' users into "
                 f"{WORKERS_GROUP} alone.",
             )

@@ -204,22 +204,25 @@ def test_tls_is_all_or_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "said"),
+    ("key", "content", "mode", "said"),
     [
-        (b"x" * 32, 0o644, "chmod 600"),
-        (b"x" * 15, 0o600, "16 are the least"),
-        (b"x" * 4097, 0o600, "more than 4096"),
-        (b"\n" * 20, 0o600, "0 bytes without the white space"),
-        (b"fifteen letters     \n", 0o600, "15 bytes without the white space"),
+        ("cluster_secret_file", b"x" * 32, 0o644, "chmod 600"),
+        ("cluster_secret_file", b"x" * 15, 0o600, "16 are the least"),
+        ("cluster_secret_file", b"x" * 4097, 0o600, "more than 4096"),
+        ("cluster_secret_file", b"\n" * 20, 0o600, "0 bytes without the white space"),
+        ("cluster_secret_file", b"fifteen letters   \n", 0o600, "15 bytes without the white space"),
+        ("cold_key_file", b"x" * 32, 0o604, "chmod 600"),
+        ("cold_key_file", b"x" * 31 + b"\n", 0o600, "32 are the least"),
+        ("cold_key_file", b"x" * 40 + b"\nnext " + b"y" * 40, 0o600, "several lines"),
     ],
 )
 def test_a_weak_or_open_secret_is_refused(
-    tmp_path: Path, content: bytes, mode: int, said: str
+    tmp_path: Path, key: str, content: bytes, mode: int, said: str
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(content)
     secret.chmod(mode)
-    assert said in complaints(cluster_secret_file=str(secret))["cluster_secret_file"]
+    assert said in complaints(**{key: str(secret)})[key]
 
 
 def test_a_good_secret_passes_and_is_not_in_the_configuration(tmp_path: Path) -> None:

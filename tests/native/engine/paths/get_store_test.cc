@@ -2,6 +2,7 @@
 
 #include "common/copy.h"
 #include "engine/engine_fixture.h"
+#include "engine/storage/page_seal.h"
 
 namespace peercached {
 namespace {
@@ -49,7 +50,22 @@ class GetStore : public EnginePair {
     Handover part = part_;
     part.rows = {part_.rows[i]};
     last_ = a_->engine.adopter().land(part, std::span(landed_).subspan(i, 1),
-                                      Deadline::after_ms(kPatienceMs));
+                                      Deadline::after_ms(kPatienceMs), seal_.get());
+  }
+  // The object has sealed pages from now on.
+  void seal_pages() {
+    seal_ = std::make_unique<PageSeal>(std::vector<std::byte>(40, std::byte{7}));
+    constexpr size_t kSealed = kLength + PageSeal::kBytes;
+    sealed_.resize(3 * kSealed);
+    for (size_t i = 0; i < 3; ++i) {
+      ReadOp& op = landed_[i];
+      op.offset = i * kSealed;
+      const ObjectEntry entry{op.digest, op.header.checksum, static_cast<uint32_t>(op.offset),
+                              kLength};
+      std::byte* to = sealed_.data() + op.offset;
+      seal_->seal(entry, op.dest, to);
+      op.dest = to;
+    }
   }
   void vouch() {
     if (vouches_) index().vouch_until(Clock::now() + std::chrono::hours(1));
@@ -77,6 +93,8 @@ class GetStore : public EnginePair {
   std::atomic<size_t> asked_{0};
   std::atomic<bool> vouches_{true};
   Adopted last_;
+  std::unique_ptr<PageSeal> seal_;
+  std::vector<std::byte> sealed_;
 };
 
 TEST_F(GetStore, PageComesIntoThePoolAndIsPublished) {
@@ -110,6 +128,13 @@ TEST_F(GetStore, PageThatIsBeingRemovedIsNotCommitted) {
 
 TEST_F(GetStore, DamagedPageIsNotCommittedAndNamed) {
   stored_.memory[2 * kLength + 5] ^= std::byte{1};
+  EXPECT_EQ(got(), (std::vector{PageStatus::ok, PageStatus::ok, PageStatus::absent}));
+  EXPECT_EQ(last_.corrupt, (std::vector{landed_[2].digest}));
+}
+
+TEST_F(GetStore, SealedPageIsOpenedAndABrokenSealIsDamage) {
+  seal_pages();
+  sealed_.back() ^= std::byte{1};  // of the tag: the bytes would fit their checksum
   EXPECT_EQ(got(), (std::vector{PageStatus::ok, PageStatus::ok, PageStatus::absent}));
   EXPECT_EQ(last_.corrupt, (std::vector{landed_[2].digest}));
 }

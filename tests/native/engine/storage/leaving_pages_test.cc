@@ -77,7 +77,7 @@ TEST_F(LeavingPagesTest, BytesComeFromPoolAndDiskInOrder) {
   remove(digests[2]);
   std::vector<Digest> seen;
   {
-    const ObjectPages pages(*pool_, *cold_, digests, 4 * kColdPageBytes, 64,
+    const ObjectPages pages(*pool_, *cold_, digests, 4 * kColdPageBytes, 0, 64,
                             Deadline::after_ms(10'000));
     for (const auto& [entry, payload, born] : pages.pages()) {
       EXPECT_EQ(entry.offset, seen.size() * kColdPageBytes);
@@ -93,7 +93,7 @@ TEST_F(LeavingPagesTest, BytesComeFromPoolAndDiskInOrder) {
   EXPECT_EQ(seen, (std::vector{digests[0], digests[1], digests[3], digests[4]})) << "a removed one";
   EXPECT_EQ(pool_->stats().pins, 0u);
   tier_->hang(true);
-  const ObjectPages pages(*pool_, *cold_, digests, 1 << 20, 64, Deadline::after_ms(10'000));
+  const ObjectPages pages(*pool_, *cold_, digests, 1 << 20, 0, 64, Deadline::after_ms(10'000));
   EXPECT_EQ(pages.pages().size(), 3u) << "the disk does not answer";
   tier_->hang(false);
 }
