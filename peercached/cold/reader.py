@@ -231,6 +231,7 @@ def _ranges(
         ahead: list[bytes] = []
         for entry in split(behind):
             _, _, offset, length = ENTRY.unpack(entry)
+            length += extra_bytes
             if offset - end > GAP_BYTES or offset + length - start > RANGE_BYTES:
                 break
             if entry[:DIGEST_BYTES] not in coming:

@@ -10,6 +10,7 @@ newer than one of its pages (voids.py).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from peercached.cold.requests import WRITERS, Requests, StoreError
 from peercached.cold.sealing import NoSeal
 from peercached.cold.voids import Voids
 from peercached.directory.layout import DIGEST_BYTES
+from peercached.timeout import within
 
 if TYPE_CHECKING:
     from peercached._native import Engine
@@ -129,6 +131,10 @@ class Writer:
         """The process ends: writes pages of the pool that are lost then, the most recently used
         first, for that time at most. Returns how many are in the store now. `disk_stays`: pages on
         the disk are not lost."""
+        until = time.monotonic() + seconds
+        if not self._voids.has_looked:
+            with contextlib.suppress(StoreError, asyncio.TimeoutError):
+                await within(seconds, self._voids.fresh())
         if not self._may_write:
             return 0
         before = self.pages
@@ -140,7 +146,7 @@ class Writer:
         )
         workers = [asyncio.ensure_future(self._write_each(parts)) for _ in range(WRITERS)]
         # Only a complete object gets a manifest, so one that is cut off here is nowhere.
-        await asyncio.wait(workers, timeout=seconds)
+        await asyncio.wait(workers, timeout=max(until - time.monotonic(), 0.0))
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)

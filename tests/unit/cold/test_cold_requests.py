@@ -150,4 +150,6 @@ def test_near_pages_of_an_object_come_with_one_request_of_bounded_size() -> None
         (9 * page + GAP_BYTES + 1, 9 * page + GAP_BYTES + 205, 1),
     ]
     assert [len(p.ahead) for p in parts] == [0, 0, 3]
+    *_, last = _ranges([packed], set(), extra_bytes=28)
+    assert last.end == parts[-1].end + 28, "the seal of the last page is in the range"
     assert parts[0].path == f"pages/{(b'i' * 16).hex()}/3/{(b'n' * 16).hex()}"
