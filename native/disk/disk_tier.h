@@ -161,6 +161,8 @@ class ColdTier {
   // The pages that are evicted soon, those of each segment in the order of their puts. Without
   // those that would be carried forward, or that have fewer uses.
   virtual std::vector<DiskPage> leaving(uint8_t uses_min) = 0;
+  // All pages with so many uses, in the order of their puts.
+  virtual std::vector<DiskPage> used(uint8_t uses_min) = 0;
 
   // find() and read() no longer return the page once this has returned. A restart may find it again
   // unless DiskConfig::is_void says that it was removed.

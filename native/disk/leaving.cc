@@ -80,4 +80,19 @@ std::vector<DiskPage> Leaving::pages(uint8_t uses_min) {
   return leaving;
 }
 
+std::vector<DiskPage> Leaving::all(uint8_t uses_min) {
+  std::vector<Listed> listed;
+  index_.scan([&](const IndexEntry& entry) {
+    if (entry.on_disk() && entry.uses >= uses_min) listed.push_back({entry.sequence, entry.digest});
+    return Index::Verdict::keep;
+  });
+  std::ranges::sort(listed, {}, &Listed::sequence);
+  std::vector<DiskPage> pages;
+  for (const Listed& one : listed) {
+    if (const auto found = index_.find(one.digest); found && found->entry.sequence == one.sequence)
+      pages.push_back(found->page);
+  }
+  return pages;
+}
+
 }  // namespace peercached::disk

@@ -1,5 +1,5 @@
 // The pages that the tier is about to evict: those of its oldest segments, but none that would be
-// carried forward. Somebody else may want them before (docs/cold-tier.md).
+// carried forward. Somebody else may want them before, or all of them (docs/cold-tier.md).
 //
 // The index is scanned once for each segment that becomes one of the oldest. It takes no new pages
 // any more, so its list only gets shorter.
@@ -30,6 +30,8 @@ class Leaving {
 
   // See ColdTier::leaving().
   std::vector<DiskPage> pages(uint8_t uses_min);
+  // See ColdTier::used().
+  std::vector<DiskPage> all(uint8_t uses_min);
 
  private:
   struct Listed {

@@ -139,6 +139,7 @@ class SegmentStore final : public ColdTier {
   }
 
   std::vector<DiskPage> leaving(uint8_t uses_min) override { return leaving_.pages(uses_min); }
+  std::vector<DiskPage> used(uint8_t uses_min) override { return leaving_.all(uses_min); }
 
   void remove(std::span<const Digest> digests) override {
     for (const Digest& digest : digests) write_behind_.remove(digest);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <unordered_set>
 #include <utility>
 
@@ -56,21 +57,22 @@ std::vector<IdlePage> LeavingPages::not_on_disk(std::vector<IdlePage> pages) con
   return pages;
 }
 
+void LeavingPages::add_not_in_pool(std::span<const DiskPage> pages, Parts& parts) const {
+  std::vector<Digest> digests;
+  for (const DiskPage& page : pages) digests.push_back(page.digest);
+  std::vector<uint32_t> in_pool(digests.size());
+  pool.lengths(digests, in_pool);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const DiskPage& page = pages[i];
+    if (in_pool[i] == 0 && cold.find(page.digest))
+      parts.add(page.namespace_id, page.epoch, page.digest, page.length);
+  }
+}
+
 std::vector<LeavingPart> LeavingPages::next(uint64_t bytes, uint8_t uses_min, uint64_t part_bytes,
                                             std::span<const Digest> under_way) const {
   Parts parts(objects, part_bytes, /*many=*/false, under_way);
-  if (cold.enabled()) {
-    const std::vector<DiskPage> leaving = cold.tier().leaving(uses_min);
-    std::vector<Digest> digests;
-    for (const DiskPage& page : leaving) digests.push_back(page.digest);
-    std::vector<uint32_t> in_pool(digests.size());
-    pool.lengths(digests, in_pool);
-    for (size_t i = 0; i < leaving.size(); ++i) {
-      const DiskPage& page = leaving[i];
-      if (in_pool[i] == 0 && cold.find(page.digest))
-        parts.add(page.namespace_id, page.epoch, page.digest, page.length);
-    }
-  }
+  if (cold.enabled()) add_not_in_pool(cold.tier().leaving(uses_min), parts);
   const auto by_slot = namespaces.by_pool_slot();
   for (const IdlePage& page : not_on_disk(pool.coldest_read(bytes, uses_min))) {
     if (const auto of = by_slot.find(page.namespace_slot); of != by_slot.end())
@@ -89,7 +91,12 @@ std::vector<LeavingPart> LeavingPages::at_end(uint8_t uses_min, bool disk_stays,
     if (const auto of = by_slot.find(page.namespace_slot); of != by_slot.end())
       parts.add(of->second.id, of->second.epoch, page.row.digest, page.row.length);
   }
-  return parts.take();
+  std::vector<LeavingPart> lost = parts.take();
+  if (disk_stays || !cold.enabled()) return lost;
+  Parts of_disk(objects, part_bytes, /*many=*/true);
+  add_not_in_pool(cold.tier().used(uses_min), of_disk);
+  for (LeavingPart& part : std::views::reverse(of_disk.take())) lost.push_back(std::move(part));
+  return lost;
 }
 
 ObjectPages::ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Digest> digests,

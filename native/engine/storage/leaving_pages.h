@@ -41,13 +41,15 @@ struct LeavingPages {
   // at most `part_bytes`. `under_way`: they are being written.
   std::vector<LeavingPart> next(uint64_t bytes, uint8_t uses_min, uint64_t part_bytes,
                                 std::span<const Digest> under_way = {}) const;
-  // Pages of the pool with so many uses that are lost when this process ends, most recently used
-  // first. `disk_stays`: pages on the disk are not lost. Many parts of about `part_bytes`.
+  // Pages with so many uses that are lost when this process ends: those of the pool, the most
+  // recently used first, and then those of the disk, the newest parts first. `disk_stays`: pages on
+  // the disk are not lost. Many parts of about `part_bytes`.
   std::vector<LeavingPart> at_end(uint8_t uses_min, bool disk_stays, uint64_t part_bytes) const;
 
  private:
   class Parts;
   std::vector<IdlePage> not_on_disk(std::vector<IdlePage> pages) const;
+  void add_not_in_pool(std::span<const DiskPage> pages, Parts& parts) const;
 };
 
 // Pages in memory until the end of this object: pinned in the pool, or read from the disk. Their

@@ -185,6 +185,11 @@ TEST_F(DiskStore, NamesPagesThatLeaveSoonInTheOrderOfTheirPuts) {
   for (uint64_t i = 0; wanted.size() < named.size(); i += 2) wanted.push_back(digest_for(i));
   EXPECT_EQ(named, wanted);
   const std::set<Digest> gone = evicted_digests();
+  std::vector<Digest> all, used;
+  for (uint64_t i = 0; i < 400; i += 2)
+    if (tier->find(digest_for(i))) all.push_back(digest_for(i));
+  for (const DiskPage& page : tier->used(2)) used.push_back(page.digest);
+  EXPECT_EQ(used, all) << "in the order of their puts";
   for (uint64_t i = 0; i < 200; ++i) {
     const bool named_before = std::ranges::find(named, digest_for(i)) != named.end();
     EXPECT_TRUE(i % 2 != 0 || named_before || !gone.contains(digest_for(i))) << i;

@@ -48,6 +48,9 @@ TEST_F(LeavingPagesTest, PagesOnTheDiskDoNotLeaveWithThePool) {
   EXPECT_EQ(next(1), std::vector{skipped});
   EXPECT_EQ(at_end(true), std::vector{skipped});
   EXPECT_EQ(at_end(false).size(), 2u) << "the disk does not stay";
+  leave_pool(written);
+  EXPECT_EQ(at_end(true), std::vector{skipped});
+  EXPECT_EQ(at_end(false), (std::vector{skipped, written})) << "it is on the disk only";
   remove(skipped);
   EXPECT_EQ(next(1), std::vector<Digest>());
 }

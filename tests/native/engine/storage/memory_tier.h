@@ -79,6 +79,13 @@ class MemoryTier final : public ColdTier {
     if (const auto here = pages_.find(digest); here != pages_.end()) here->second.page.uses = uses;
   }
   std::vector<DiskPage> leaving(uint8_t) override { return {}; }
+  std::vector<DiskPage> used(uint8_t uses_min) override {
+    std::lock_guard lock(mutex_);
+    std::vector<DiskPage> used;
+    for (const auto& [digest, stored] : pages_)
+      if (stored.page.uses >= uses_min) used.push_back(stored.page);
+    return used;
+  }
   std::map<Digest, uint64_t> floors() const override { return {}; }
   void remove(std::span<const Digest> digests) override {
     std::lock_guard lock(mutex_);
