@@ -85,9 +85,9 @@ def takes(handler: type[socketserver.BaseRequestHandler]) -> Taker:
 @pytest.mark.parametrize(
     "taker",
     [
-        pytest.param(takes(BaseHTTPRequestHandler), id="web server"),
+        pytest.param(takes(BaseHTTPRequestHandler), id="web server", marks=pytest.mark.slow),
         pytest.param(takes(Greets), id="ssh"),
-        pytest.param(takes(Echoes), id="echo"),
+        pytest.param(takes(Echoes), id="echo", marks=pytest.mark.slow),
         pytest.param(daemon_of_another_cluster, id="daemon"),
     ],
 )

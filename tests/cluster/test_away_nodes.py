@@ -106,7 +106,7 @@ def test_a_node_behind_a_firewall_that_refused_drops_what_was_removed(
     nobody_finds_a_removed_page(hosts, worker)
 
 
-@pytest.mark.parametrize("store", ["disk", "pool file"])
+@pytest.mark.parametrize("store", ["disk", pytest.param("pool file", marks=pytest.mark.slow)])
 def test_two_backups_restored_one_after_the_other_bring_no_removed_page_back(
     make_cluster: MakeCluster, worker: Worker, pool_files: PoolFiles, tmp_path: Path, store: str
 ) -> None:

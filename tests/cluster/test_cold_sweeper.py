@@ -1,5 +1,6 @@
 """One daemon sweeps the object store. Its compactions bring no removed page back."""
 
+import pytest
 from harness.cluster import Cluster, Daemon
 from harness.cold import PAGES, STORED, cold_of, fill_and_read, options, wait_known, wipe
 from harness.disks import found
@@ -26,6 +27,7 @@ def sweeper_of(cluster: Cluster, but: Daemon | None = None) -> Daemon:
     return found[0]
 
 
+@pytest.mark.slow
 def test_compactions_keep_live_pages_and_no_removed_one_and_the_store_stays_within_its_size(
     make_cluster: MakeCluster, s3: S3
 ) -> None:

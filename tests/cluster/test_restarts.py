@@ -86,7 +86,11 @@ def swap_places(one: Daemon, other: Daemon) -> None:
         setattr(other, name, mine)
 
 
-@pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "end",
+    [pytest.param(Daemon.stop, marks=pytest.mark.slow), Daemon.kill],
+    ids=["stopped", "killed"],
+)
 def test_nodes_restarted_with_swapped_addresses_keep_their_identity(
     make_cluster: MakeCluster, end: object
 ) -> None:

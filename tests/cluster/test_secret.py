@@ -180,6 +180,7 @@ def test_member_that_missed_the_new_file_is_out_until_it_has_it(
     eventually(lambda: a.attach().has(its_own), 20)
 
 
+@pytest.mark.slow
 def test_with_etcd_a_member_that_missed_the_new_file_is_suspected_until_it_has_it(
     nodes_in_etcd: Cluster, files: list[Path]
 ) -> None:

@@ -281,5 +281,5 @@ def test_a_client_of_before_spans_gets_the_answer_that_it_knows(make_cluster: Ma
     with RawWorker(cluster[0].socket_path, hello=False) as new:
         answer = new.hello(features=1).body
         assert answer.endswith(
-            __version__.encode() + (1 | 2 | 4 | 8 | 16 | 32 | 128 | 256).to_bytes(4, "little")
+            __version__.encode() + (1 | 2 | 4 | 8 | 16 | 32 | 128 | 256 | 512).to_bytes(4, "little")
         )
