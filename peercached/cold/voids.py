@@ -88,6 +88,7 @@ class Voids:
         self.generation = 0  # the highest of any record
         self._valid_until = float("-inf")  # monotonic seconds
         self._known: dict[str, int] = {}  # records read: path -> milliseconds in its name
+        self._damaged: set[str] = set()  # records of ours that the store has damaged
         self._newest_ms = self._newest_before_ms = 0
         self._listing: asyncio.Task[None] | None = None
         self.problem = ""  # why no listing is complete; empty: the last one was
@@ -274,6 +275,7 @@ class Voids:
     async def put(self, record: Record) -> None:
         """Returns when no process uses these pages of the store any more. StoreError if that is not
         sure. A removal, and a floor without a generation, get the highest one that is known."""
+        await self._delete_damaged()
         is_stamped = bool(record.digests) or not record.generation
         time_ms = max(time.time_ns() // 1_000_000, self._newest_ms + 1)
         for _ in range(PUT_AGAIN_MAX):
@@ -281,9 +283,14 @@ class Voids:
                 record = replace(record, generation=max(record.generation, self.generation))
             packed = record.pack()
             path = log_path(FOLDER, time_ms, name_of(packed))
-            await self._requests.put(path, packed, urgent=True)
+            is_new = await self._requests.put(path, packed, urgent=True)
             put_at = time.monotonic()
-            await self._list_from(put_at)
+            try:
+                await self._list_from(put_at)
+            except StoreError:
+                if is_new and await self._is_damaged(path, packed):
+                    self._damaged.add(path)
+                raise
             if self._newest_ms >= time_ms + SLACK_MS:
                 time_ms = self._newest_ms
                 continue
@@ -294,6 +301,23 @@ class Voids:
             await asyncio.sleep(max(put_at + VALID_S - time.monotonic(), 0.0))
             return
         raise StoreError("other", f"clocks of the writers of {FOLDER} run away from each other")
+
+    async def _is_damaged(self, path: str, packed: bytes) -> bool:
+        """Whether the store really has something else than we have put. Nobody relies on that
+        record: its removal is not answered."""
+        for _ in range(2):
+            try:
+                if await self._requests.get(path, RECORD_BYTES_MAX, urgent=True) == packed:
+                    return False
+            except StoreError:
+                return False
+        return True
+
+    async def _delete_damaged(self) -> None:
+        """While one is there, nobody uses the store, and no removal is complete."""
+        for path in list(self._damaged):
+            await self._requests.delete(path)
+            self._damaged.discard(path)
 
     def _has(self, record: Record) -> bool:
         """Whether this record, or one that says at least as much, has been read."""

@@ -109,8 +109,7 @@ class Nemeses:
             one.kill()
         self.wiping()
         for one in self._cluster.daemons:
-            one.lose_removal_state()
-            for file in one.state_dir.glob(f"*-{one.node_id}.key"):
+            for file in one.state_dir.glob(f"*-{one.node_id}.*"):
                 file.unlink()
             shutil.rmtree(_disk(one))
             Path(str(one.options["pool-file"])).unlink()

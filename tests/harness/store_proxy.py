@@ -28,7 +28,7 @@ from peercache_bench.process import die_with_parent, free_port
 
 PART_BYTES = 1 << 20
 Change = Callable[[bytes], bytes]
-PAYLOADS = ("pages/", "manifests/")
+RECORDS = "/voids/"
 SLOW_DOWN = (
     b"HTTP/1.1 503 Slow Down\r\nContent-Length: 36\r\nConnection: close\r\n\r\n"
     b"<Error><Code>SlowDown</Code></Error>"
@@ -109,7 +109,7 @@ class _Proxy:
             raise _Gone
         if self._befalls("cut"):
             raise _Gone
-        is_payload = any(f"/{folder}".encode() in name for folder in PAYLOADS)
+        is_record = RECORDS.encode() in name
         is_listing = b"list-type=" in name
         with socket.create_connection(self._target) as server:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -117,7 +117,7 @@ class _Proxy:
             answer = _Stream(server)
             if b"expect: 100-continue" in head.lower():
                 client.sendall(answer.head()[0])
-            flips = is_payload and name.startswith(b"PUT") and self._befalls("flip")
+            flips = not is_record and name.startswith(b"PUT") and self._befalls("flip")
             request.forward(_length(head), server.sendall, self._flipped if flips else None)
             head, _ = answer.head()
             length = 0 if name.startswith(b"HEAD") else _length(head)

@@ -264,7 +264,11 @@ class Chaos:
                 removals = daemon.status()["removals"]
                 return not removals["owes"] and not (removals["running"] or removals["unsure"])
 
-            eventually(is_told_all, 60, f"{daemon.node_id} is told all")
+            def state(daemon: Daemon = daemon) -> str:
+                status = daemon.status()
+                return f"{daemon.node_id}: {status['removals']}, {status['cold']}"
+
+            eventually(is_told_all, 60, state)
             eventually(lambda: self._is_quiet(daemon), 60, f"{daemon.node_id} is quiet")  # noqa: B023
 
     @staticmethod

@@ -208,3 +208,22 @@ async def test_too_many_removed_pages_of_a_namespace_void_its_objects_alone(
     assert node.voids.is_void(digest(3), ID, 0, 1) and node.below == {ID: (0, 2)}
     assert node.voids.is_void(digest(1), other_id, 0, 0)
     assert not node.voids.is_below(other_id, 0, 0) and node.voids.removed_pages == 1
+
+
+async def test_record_that_the_store_damages_is_put_once_more(tmp_path: Path) -> None:
+    """Or nobody could use the store any more."""
+    writer, reader = Node(tmp_path), Node(tmp_path)
+    put = writer.requests.put
+
+    async def damaging(path: str, packed: bytes, **how: Any) -> bool:
+        return await put(path, packed[:-1] + b"?", **how)
+
+    writer.requests.put = damaging  # type: ignore[assignment]
+    with pytest.raises(StoreError, match="cannot be read as a record"):
+        await writer.voids.put(Record(ID, 0, digest(1)))
+    with pytest.raises(StoreError):
+        await reader.voids.look()
+    writer.requests.put = put
+    await writer.voids.put(Record(ID, 0, digest(1)))
+    await reader.voids.fresh()
+    assert reader.voids.is_void(digest(1), ID, 0, 0)
