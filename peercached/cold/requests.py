@@ -44,12 +44,13 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,40})</Code>")
 
 _REMEDIES: dict[str, str] = {
-    "missing": "Make the bucket or folder that cold_store names.",
+    "missing": "Make the bucket or folder that cold_store names, or correct its name.",
     "denied": "Give the daemon credentials that may list, read and write below cold_store "
     "(docs/cold-tier.md).",
     "throttled": "Lower cold_requests_per_s, or ask the store's operator for more.",
     "unreachable": "Look at the network, the endpoint and the time limits of the store.",
-    "other": "Look at the store, and at cold_store and the environment of the daemon.",
+    "other": "Look at the store, at cold_store, and at the environment of the daemon. A server "
+    "without TLS needs AWS_ALLOW_HTTP=true there.",
 }
 
 

@@ -361,7 +361,8 @@ class ColdTier(Component):
             say(
                 kinds.COLD_SWEEP_FAILS,
                 f"Old objects of {url} cannot be swept: {self._sweeper.problem}.",
-                "Give the daemon credentials that may delete below cold_store (docs/cold-tier.md).",
+                "Look at the store. The daemon needs credentials that may delete below cold_store "
+                "(docs/cold-tier.md).",
             )
         if self._writer.is_full:
             say(
