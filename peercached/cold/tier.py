@@ -83,16 +83,17 @@ class ColdStore:
         for at in range(0, len(digests), step):
             await self._put(Record(namespace_id, number, digests[at : at + step]), failed)
 
-    async def clear(self, namespace_id: bytes, epoch: int) -> str:
-        """Writes the clear down. Returns why that is not sure; empty if it is."""
+    async def clear(self, namespace_id: bytes, epoch: int) -> tuple[int, str]:
+        """Writes the clear down. Returns the epoch that is in force in the store then, and why that
+        is not sure; empty if it is."""
         if not self.is_on:
-            return ""
+            return epoch, ""
         why = ["it does not answer"]
         try:
             await within(CLEAR_S, self._put(Record(namespace_id, epoch), why.append))
         except asyncio.TimeoutError:
-            return why[-1]
-        return ""
+            return epoch, why[-1]
+        return max(epoch, self.voids.floors.get(namespace_id, (0, 0))[0]), ""
 
     async def _put(self, record: Record, failed: Callable[[str], None]) -> None:
         pause_s = PAUSE_MIN_S

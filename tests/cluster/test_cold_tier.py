@@ -27,7 +27,8 @@ from harness.warm_pools import PoolFiles
 from obstore.store import from_url
 
 from peercache_client import Status
-from peercached.cold.format import of_log_path, parse_index
+from peercached.admin.client import AdminClient
+from peercached.cold.format import Record, log_path, name_of, of_log_path, parse_index
 from peercached.cold.sealing import Sealing
 
 
@@ -356,6 +357,25 @@ def test_sealed_pages_are_for_clusters_with_the_key_and_the_store_shows_nothing_
         ):
             assert not any(shape in text for text in said)
             assert secret == seal.id or shown(sealed, {shape}) == 0
+
+
+def test_clear_outbids_that_of_another_cluster_whose_clock_is_ahead(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """Or it would take over the other one's epoch, and find the pages of before."""
+    cluster = make_cluster(1, **options(f"file://{tmp_path}/store"))
+    worker = cluster[0].attach()
+    [key] = keys_of("ahead", 1)
+    assert all(worker.set([key]))
+    with AdminClient(str(cluster[0].admin_path)) as admin:
+        before = admin.locate("test", key)
+        theirs = time.time_ns() // 1000 + 3600 * 10**6
+        packed = Record(bytes.fromhex(before.namespace_id), theirs).pack()
+        record = tmp_path / "store" / log_path("voids", time.time_ns() // 10**6, name_of(packed))
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_bytes(packed)
+        assert worker.client.clear()
+        assert admin.locate("test", key).epoch > theirs
 
 
 def test_daemon_whose_store_cannot_be_used_does_not_start(

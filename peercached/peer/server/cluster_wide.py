@@ -56,16 +56,17 @@ class ClusterWide:
             epoch = self._epochs.raise_to(namespace_id, epoch, by=by)
             highest, unreached = await self._raise_everywhere(namespace_id, epoch)
             if highest <= epoch:
+                highest, why = await self._cold.clear(namespace_id, epoch)
+                unreached += [f"the object store ({why})"] if why else []
+            if highest <= epoch:
                 break
-            # A member knew a later clear. Outbid it: pages set since then have its epoch.
+            # A member, or another cluster on the store, knew a later clear. Outbid it: pages set
+            # since then have its epoch.
             epoch = highest + 1
         try:
             await self._epochs.persisted()
         except NotPersisted as error:
             unreached.append(f"{self._placement.own.address.node_id} ({error})")
-        # Later: the record has the epoch that is in force in the end.
-        if why := await self._cold.clear(namespace_id, epoch):
-            unreached.append(f"the object store ({why})")
         return unreached
 
     async def _raise_everywhere(self, namespace_id: bytes, epoch: int) -> tuple[int, list[str]]:

@@ -36,8 +36,8 @@ class Cleared:
         self.epoch = 5
 
         async def persisted() -> None: ...
-        async def store_knows(namespace_id: bytes, epoch: int) -> str:
-            return ""
+        async def store_knows(namespace_id: bytes, epoch: int) -> tuple[int, str]:
+            return epoch, ""
 
         async def still_silent(told: Any) -> list[str]:
             return []
