@@ -78,7 +78,7 @@ class Manifests:
         self._known: dict[str, int] = {}  # names of manifests, and their times
         self.objects: dict[bytes, Stored] = {}  # by name
         self._homes: Counter[bytes] = Counter()  # name under pages/ -> manifests
-        self._of_other_keys: set[bytes] = set()  # names of others
+        self._of_other_keys: dict[str, int] = {}  # paths of others, bytes of their payloads
         self._newest_ms = 0
         self._complete_at = float("-inf")
         self._floors_raised = 0
@@ -89,6 +89,10 @@ class Manifests:
     def other_keys(self) -> int:
         """Objects with the seal of another key, or without one, or with one that we do not want."""
         return len(self._of_other_keys)
+
+    @property
+    def other_keys_bytes(self) -> int:
+        return sum(self._of_other_keys.values())
 
     async def read_new(self) -> None:
         """StoreError if the store does not answer. After a compaction the listing is complete: its
@@ -105,6 +109,8 @@ class Manifests:
             there = set(paths)
             self.forget([name for name in before if self.objects[name].path not in there])
             self._known = {path: ms for path, ms in self._known.items() if path in there}
+            for path in [path for path in self._of_other_keys if path not in there]:
+                self.bytes -= self._of_other_keys.pop(path)
         new = [path for path in paths if path not in self._known]
         for at in range(0, len(new), READ_AT_ONCE):
             await asyncio.gather(*(self._read(path) for path in new[at : at + READ_AT_ONCE]))
@@ -125,8 +131,8 @@ class Manifests:
                 packed = await self._requests.get(path, INDEX_BYTES_MAX)
                 self.take(path, name, parse_index(packed, name, self._seal))
         except OtherKey as error:
-            if name not in self._of_other_keys and self.other_keys < NAMES_MAX:
-                self._of_other_keys.add(name)
+            if path not in self._of_other_keys and self.other_keys < NAMES_MAX:
+                self._of_other_keys[path] = error.payload_bytes
                 self.bytes += error.payload_bytes
         except Mangled:
             self.mangled += 1

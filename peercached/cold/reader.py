@@ -138,7 +138,7 @@ class Reader:
             async with self._slots:
                 await self._read(part)
         except StoreError as error:
-            if error.kind == "missing":
+            if error.kind in ("missing", "cut"):
                 self.vanished += len(part.entries)
                 self._engine.drop_objects(part.name)
         except Exception:

@@ -38,7 +38,7 @@ LIST_PAGE = 1000  # names in one answer of a store
 SPARE_SHARE = 0.25
 SPARE_LEAVES = 0.5
 
-Kind = Literal["missing", "denied", "throttled", "unreachable", "budget", "backoff", "other"]
+Kind = Literal["missing", "cut", "denied", "throttled", "unreachable", "budget", "backoff", "other"]
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,40})</Code>")
@@ -263,8 +263,9 @@ class Requests:
         kind = _kind_of(error)
         text = f"{what} failed: {_cause_of(error, kind)}"
         self.errors[kind] += 1
-        # An object may vanish at any time. A bucket does not. Reads need no right to delete.
-        is_of_all = kind != "missing" and (kind, request) != ("denied", "delete")
+        # An object may vanish or be cut at any time, a bucket does not. Reads need no right to
+        # delete.
+        is_of_all = kind not in ("missing", "cut") and (kind, request) != ("denied", "delete")
         if is_of_all or "NoSuchBucket" in str(error):
             self._failure, self._failure_kind = text, kind
             self._pause_s = min(max(2 * self._pause_s, BACKOFF_MIN_S), BACKOFF_MAX_S)
@@ -320,6 +321,8 @@ def _kind_of(error: Exception) -> Kind:
     text = str(error)
     if isinstance(error, FileNotFoundError):
         return "missing"
+    if _status_of(text) == "416" or "InvalidRange" in text:
+        return "cut"
     name = type(error).__name__
     status = _status_of(text)
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):

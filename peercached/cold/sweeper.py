@@ -130,8 +130,8 @@ class Sweeper:
         return [n for n, one in self._known.objects.items() if one.made_ms < oldest_ms]
 
     def _objects_beyond_the_size(self) -> list[bytes]:
-        """The oldest."""
-        beyond = self._known.bytes - self._size_max
+        """The oldest. Objects of other keys are not ours to choose from."""
+        beyond = self._known.bytes - self._known.other_keys_bytes - self._size_max
         chosen: list[bytes] = []
         for name in self._by_age() if beyond > 0 else ():
             if beyond <= 0:
