@@ -95,6 +95,7 @@ class Bench:
     def run(self) -> None:
         self._daemon_writes()
         self._library_writes()
+        self._find_stored()
         self._daemon_reads("exists", self._warm)
         self._daemon_reads("gets of four workers", lambda daemon: self._get(daemon, 4))
         self._daemon_reads("gets of one worker", lambda daemon: self._get(daemon, 1))
@@ -146,6 +147,19 @@ class Bench:
 
     # --- reading
 
+    def _find_stored(self) -> None:
+        """Asks a daemon that is not measured: asking brings pages to its pool."""
+        with self._reader() as daemon:
+            client = Client(str(daemon.socket_path), "bench", timeout_s=CALL_S)
+
+            def are_found() -> bool:  # the first question may be too early for a look at removals
+                there = client.contains(self._keys)
+                self._stored = [key for key, one in zip(self._keys, there, strict=True) if one]
+                return bool(self._stored)
+
+            eventually(are_found, 20, "pages are found")
+            client.close()
+
     def _daemon_reads(self, name: str, read: Callable[[Daemon], int]) -> None:
         with self._reader() as daemon:
             began, cpu_s = time.monotonic(), _cpu_s(daemon)
@@ -154,7 +168,14 @@ class Bench:
 
     def _warm(self, daemon: Daemon) -> int:
         client = Client(str(daemon.socket_path), "bench", timeout_s=CALL_S)
-        found = client.batch_exists(self._stored)
+        found = 0
+
+        def is_known() -> bool:  # the first question may be too early for a look at the removals
+            nonlocal found
+            found = client.batch_exists(self._stored)
+            return found > 0
+
+        eventually(is_known, 20, "the pages are found")
 
         def came() -> bool:
             return bool(daemon.status()["cold"]["read_pages"] >= found)
@@ -228,8 +249,6 @@ class Bench:
                 60,
                 lambda: str(daemon.status()["cold"]),
             )
-            if not self._stored:
-                self._stored = self._keys[: daemon.status()["cold"]["pages"]]
             yield daemon
 
     def _bare(
