@@ -328,7 +328,8 @@ class Chaos:
                 for daemon in self.cluster.daemons:
                     worker.keep(daemon.node_id, self._rng.sample(KEYS, 20))
                     worker.move(daemon.node_id, self._rng.sample(KEYS, 20))
-            worker.pages()[0].client.unpin(KEYS)
+            # Workers' pins of the last seconds, too: with a store they have other keys.
+            worker.pages()[0].client.unpin(list({*KEYS, *self.keys()}))
         for daemon in self.cluster.daemons:
             self.figures.left_pinned += daemon.status()["pins"]["pages"]
 
