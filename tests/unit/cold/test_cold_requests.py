@@ -153,3 +153,14 @@ def test_near_pages_of_an_object_come_with_one_request_of_bounded_size() -> None
     *_, last = _ranges([packed], set(), extra_bytes=28)
     assert last.end == parts[-1].end + 28, "the seal of the last page is in the range"
     assert parts[0].path == f"pages/{(b'i' * 16).hex()}/3/{(b'n' * 16).hex()}"
+
+
+async def test_object_that_is_cut_is_no_reason_to_rest(tmp_path: Path, endpoint: Refusing) -> None:
+    folder = Requests(f"file://{tmp_path}", 1000)
+    await folder.put("pages/cut", b"short")
+    endpoint.status = 416
+    for requests in (folder, Requests("s3://bucket/prefix", 1000)):
+        with pytest.raises(StoreError) as raised:
+            await requests.get_range("pages/cut", 1000, 2000)
+        assert raised.value.kind == "cut"
+        assert not requests.rests

@@ -27,6 +27,7 @@ from peercached.cold.format import (
 from peercached.cold.lease import Lease
 from peercached.cold.manifests import Manifests
 from peercached.cold.requests import Requests, StoreError
+from peercached.cold.sealing import Sealing
 from peercached.cold.sweeper import Sweeper
 from peercached.cold.voids import Voids
 
@@ -288,3 +289,18 @@ async def test_many_small_records_become_one(
     monkeypatch.setattr(sweeper, "DEAD_SHARE", 1.0)
     await node.sweep()
     assert node.count("voids") == 2 and await reader.pages() == {5}
+
+
+async def test_objects_of_another_key_are_forgotten_when_they_have_gone(tmp_path: Path) -> None:
+    node = Node(tmp_path, size_max=8 * PAGE)
+    await node.write(1, 2)
+    index = Index(ID, 0, 100 * PAGE, ENTRY.pack(digest(3), 0, 0, PAGE))
+    name, packed = index.sealed(Sealing(b"k" * 32))
+    path = log_path(manifests.FOLDER, 1, name)
+    await node.requests.put(path, packed)
+    await node.sweep()
+    assert await node.pages() == {1, 2}, "the sweeper makes no room for others"
+    assert (node.known.other_keys, node.known.bytes) == (1, 102 * PAGE)
+    (tmp_path / path).unlink()
+    await node.known.read(is_complete=True)
+    assert (node.known.other_keys, node.known.bytes) == (0, 2 * PAGE)
