@@ -14,8 +14,8 @@ own monotonic clock; no clocks are compared.
 page is born in the generation that its node knows when a worker sets it, and keeps that wherever it
 goes. An object has the lowest one of its pages. A removal has the generation that its remover finds
 in a listing that began after its put, so no older copy is born later. It voids its pages in objects
-up to the generation behind. Compaction copies what is not void into that one (compaction.py),
-raises the floor of the namespace to it, and the records below are of no use any more.
+up to the generation behind. Compaction (compaction.py) copies what is not void into that one, and
+raises the floor of the namespace to it. Then the older records say nothing any more.
 
 Records have a time in their names so that a listing need not begin at the first one. It begins
 SLACK_MS before the newest name that the listing before the last one found. If a record is more than

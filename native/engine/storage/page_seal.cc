@@ -30,6 +30,18 @@ void update(EVP_CIPHER_CTX* context, std::byte* to, const std::byte* from, size_
   require(EVP_CipherUpdate(context, raw(to), &n, raw(from), static_cast<int>(bytes)), "encrypt");
 }
 
+// Returns the checksum of `plain`, which is one of the two.
+uint64_t crypt(EVP_CIPHER_CTX* context, std::byte* to, const std::byte* from,
+               const std::byte* plain, size_t length) {
+  RunningCopy sum(nullptr, plain);
+  for (size_t at = 0; at < length; at += kTurnBytes) {
+    const size_t bytes = std::min(kTurnBytes, length - at);
+    update(context, to + at, from + at, bytes);
+    sum.advance(at + bytes);
+  }
+  return sum.finish(length);
+}
+
 }  // namespace
 
 PageSeal::PageSeal(std::span<const std::byte> given) : context_(EVP_CIPHER_CTX_new()) {
@@ -56,34 +68,24 @@ uint64_t PageSeal::seal(const ObjectEntry& entry, const std::byte* from, std::by
   require(RAND_bytes(raw(to), kNonceBytes), "make a nonce");
   begin(entry, to, true);
   to += kNonceBytes;
-  RunningCopy sum(nullptr, from);
-  for (size_t at = 0; at < entry.length; at += kTurnBytes) {
-    const size_t bytes = std::min<size_t>(kTurnBytes, entry.length - at);
-    update(context_.get(), to + at, from + at, bytes);
-    sum.advance(at + bytes);
-  }
+  const uint64_t sum = crypt(context_.get(), to, from, from, entry.length);
   to += entry.length;
   int none = 0;
   require(EVP_CipherFinal_ex(context_.get(), raw(to), &none), "encrypt");
   require(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes, to), "make a tag");
-  return sum.finish(entry.length);
+  return sum;
 }
 
 std::optional<uint64_t> PageSeal::open(const ObjectEntry& entry, const std::byte* from,
                                        std::byte* to) {
   begin(entry, from, false);
   from += kNonceBytes;
-  RunningCopy sum(nullptr, to);
-  for (size_t at = 0; at < entry.length; at += kTurnBytes) {
-    const size_t bytes = std::min<size_t>(kTurnBytes, entry.length - at);
-    update(context_.get(), to + at, from + at, bytes);
-    sum.advance(at + bytes);
-  }
+  const uint64_t sum = crypt(context_.get(), to, from, to, entry.length);
   auto* tag = const_cast<std::byte*>(from + entry.length);  // only read
   require(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_SET_TAG, kTagBytes, tag), "take a tag");
   int none = 0;
   if (EVP_CipherFinal_ex(context_.get(), raw(to) + entry.length, &none) != 1) return std::nullopt;
-  return sum.finish(entry.length);
+  return sum;
 }
 
 }  // namespace peercached
