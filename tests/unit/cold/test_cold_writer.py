@@ -1,4 +1,4 @@
-"""What the writer puts into an object, and when. The store is a folder."""
+"""The writer chooses the pages of an object and the time. The store is a folder."""
 
 from __future__ import annotations
 
