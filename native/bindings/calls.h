@@ -63,7 +63,7 @@ auto call(GetPart part, Result (Part::*method)(Arguments...) const) {
 
 // Parts of parts.
 inline Pool& pool_of(Engine& engine) { return engine.storage().pool(); }
-inline ColdPages& cold_of(Engine& engine) { return engine.storage().cold(); }
+inline DiskPages& disk_of(Engine& engine) { return engine.storage().disk(); }
 inline NamespaceTable& namespaces_of(Engine& engine) { return engine.storage().namespaces(); }
 
 }  // namespace peercached

@@ -100,7 +100,7 @@ void bind_pages(nb::class_<Engine>& engine) {
   engine.def("local_rows", call(&Engine::local_pages, &LocalPages::records), nb::arg("digests"))
       .def("begin_offer", call(pool_of, &Pool::begin_offer), nb::arg("records"))
       .def("end_offer", call(pool_of, &Pool::end_offer), nb::arg("records"))
-      .def("give_away", call(cold_of, &ColdPages::give_away), nb::arg("records"),
+      .def("give_away", call(disk_of, &DiskPages::give_away), nb::arg("records"),
            nb::arg("unless_pinned"))
       .def("drop_moved", call(&Engine::removals, &Removals::drop_moved), nb::arg("records"))
       .def("location_cached", &location_cached, nb::arg("digest"))

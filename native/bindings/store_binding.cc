@@ -143,7 +143,7 @@ nb::tuple copy_pages(Engine& engine, const nb::bytes& packed, uint32_t bytes_max
   if (sealed_with.size() != 0) seal.emplace(bytes_of(sealed_with));
   std::optional<ObjectPages> pages;
   unlocked([&] {
-    pages.emplace(engine.storage().pool(), engine.storage().cold(), given, bytes_max,
+    pages.emplace(engine.storage().pool(), engine.storage().disk(), given, bytes_max,
                   seal ? PageSeal::kBytes : 0, kPayloadAlign, Deadline::after_ms(kDiskMs));
   });
   const uint64_t bytes = pages->bytes();
@@ -223,7 +223,7 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
 
 LeavingPages leaving_of(Engine& engine) {
   Storage& storage = engine.storage();
-  return {storage.pool(), storage.cold(), storage.namespaces(), storage.objects()};
+  return {storage.pool(), storage.disk(), storage.namespaces(), storage.objects()};
 }
 
 nb::list listed(const std::vector<LeavingPart>& parts) {

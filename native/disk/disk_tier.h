@@ -1,6 +1,6 @@
 // The disk tier: pages that outlive both the pool and the process.
 //
-// The engine sees ColdTier, the interface of any tier below the pool, for example an object store.
+// The engine sees DiskTier, the interface of any tier below the pool, for example an object store.
 // open_disk_tier() makes the only one so far: an append-only log of segment files
 // (docs/storage.md).
 //
@@ -135,9 +135,9 @@ struct DiskNamespaceUse {
   uint64_t skipped_pages = 0;         // because of the quota
 };
 
-class ColdTier {
+class DiskTier {
  public:
-  virtual ~ColdTier() = default;
+  virtual ~DiskTier() = default;
 
   // Takes a page. Its payload must stay in place until `done`. If the outcome is `queued`, a thread
   // of the tier calls `done` exactly once; otherwise nobody calls it. `written`: the page is on
@@ -208,6 +208,6 @@ class DiskError : public std::runtime_error {
 
 // Locks the directory and recovers its content; throws DiskError. The destructor writes queued
 // pages for at most two seconds and calls `done` for all.
-std::unique_ptr<ColdTier> open_disk_tier(const DiskConfig& config, DiskEvicted on_evicted);
+std::unique_ptr<DiskTier> open_disk_tier(const DiskConfig& config, DiskEvicted on_evicted);
 
 }  // namespace peercached

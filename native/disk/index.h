@@ -30,7 +30,7 @@ struct IndexEntry {
   uint32_t unit = 0;     // the payload's place in the segment, in kUnitBytes
   uint32_t touched = 0;  // number of the head segment at its last use, or 0
   uint32_t born : 24 = 0;
-  uint32_t uses : 8 = 0;  // ColdTier::set_uses(); forgotten at a restart
+  uint32_t uses : 8 = 0;  // DiskTier::set_uses(); forgotten at a restart
 
   bool on_disk() const { return segment != 0; }
 };
@@ -72,7 +72,7 @@ class Index {
   // others are erased.
   template <typename Visit>
   void scan(Visit&& visit);
-  // ColdTier::scan(). `at` is a shard's number, and below it the hash in the shard to go on at.
+  // DiskTier::scan(). `at` is a shard's number, and below it the hash in the shard to go on at.
   // Places would not do: pages change theirs when others come or go.
   bool next_pages(uint64_t& at, std::vector<DiskPage>& pages) const;
 

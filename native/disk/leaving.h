@@ -28,9 +28,9 @@ class Leaving {
   Leaving(const Log& log, const SegmentSet& segments, Index& index, uint64_t carry_bytes_max)
       : log_(log), segments_(segments), index_(index), carry_bytes_max_(carry_bytes_max) {}
 
-  // See ColdTier::leaving().
+  // See DiskTier::leaving().
   std::vector<DiskPage> pages(uint8_t uses_min);
-  // See ColdTier::used().
+  // See DiskTier::used().
   std::vector<DiskPage> all(uint8_t uses_min);
 
  private:

@@ -45,7 +45,7 @@ std::unique_ptr<Io> faulty(Io& io, const std::string& plan) {
   }
 }
 
-class SegmentStore final : public ColdTier {
+class SegmentStore final : public DiskTier {
  public:
   SegmentStore(const DiskConfig& config, DiskEvicted on_evicted, Io& plain_io, HealthTimes times)
       : faulty_io_(faulty(plain_io, config.faults)),
@@ -247,14 +247,14 @@ DiskStats SegmentStore::stats() const {
 
 }  // namespace
 
-std::unique_ptr<ColdTier> open_segment_store(const DiskConfig& config, DiskEvicted on_evicted,
+std::unique_ptr<DiskTier> open_segment_store(const DiskConfig& config, DiskEvicted on_evicted,
                                              Io& io, HealthTimes times) {
   return std::make_unique<SegmentStore>(config, std::move(on_evicted), io, times);
 }
 
 }  // namespace disk
 
-std::unique_ptr<ColdTier> open_disk_tier(const DiskConfig& config, DiskEvicted on_evicted) {
+std::unique_ptr<DiskTier> open_disk_tier(const DiskConfig& config, DiskEvicted on_evicted) {
   return disk::open_segment_store(config, std::move(on_evicted), disk::posix_io());
 }
 

@@ -13,7 +13,7 @@
 namespace peercached::disk {
 
 // Like open_disk_tier, with a test's I/O and times. `io` must outlive the tier.
-std::unique_ptr<ColdTier> open_segment_store(const DiskConfig& config, DiskEvicted on_evicted,
+std::unique_ptr<DiskTier> open_segment_store(const DiskConfig& config, DiskEvicted on_evicted,
                                              Io& io, HealthTimes times = {});
 
 }  // namespace peercached::disk

@@ -25,7 +25,7 @@ class WriteBehind {
   WriteBehind(Log& log, Index& index, NamespaceNumbers& namespaces, Health& health,
               const DiskConfig& config, uint64_t segment_bytes, uint64_t last_sequence);
 
-  // See ColdTier.
+  // See DiskTier.
   PutOutcome put(const DiskPage& page, const std::byte* payload, std::function<void(bool)> done);
   void remove(const Digest& digest);
   void clear(const Digest& namespace_id, uint64_t below_epoch);

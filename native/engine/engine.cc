@@ -52,16 +52,16 @@ Engine::Engine(const EngineConfig& config)
         config.kv_events_of == EventsOf::all);
   storage_.begin_withdrawing();
   local_pages_ =
-      std::make_unique<LocalPages>(LocalPages{storage_.pool(), storage_.cold(), storage_.promoter(),
+      std::make_unique<LocalPages>(LocalPages{storage_.pool(), storage_.disk(), storage_.promoter(),
                                               storage_.holds(), janitor_, counters_, latencies_});
   hinted_pages_ = std::make_unique<HintedPages>(HintedPages{
-      storage_.pool(), storage_.cold(), storage_.namespaces(), storage_.retains(), janitor_});
+      storage_.pool(), storage_.disk(), storage_.namespaces(), storage_.retains(), janitor_});
   directory_.set_own_records(
       [this](std::span<const Digest> digests) { return own_records(digests); });
   removals_ = std::make_unique<Removals>(
-      Removals{running_, storage_.pool(), storage_.cold(), locations_, *publisher_, janitor_});
+      Removals{running_, storage_.pool(), storage_.disk(), locations_, *publisher_, janitor_});
   adopter_ = std::make_unique<Adopter>(Adopter::Parts{
-      serving_, storage_.pool(), storage_.cold(), storage_.namespaces(), hot_reads_.hot(), running_,
+      serving_, storage_.pool(), storage_.disk(), storage_.namespaces(), hot_reads_.hot(), running_,
       nodes_, transports_, verifier_, *publisher_, janitor_, counters_});
   make_devices();
   make_paths();
@@ -71,7 +71,7 @@ Engine::Engine(const EngineConfig& config)
   operator_view_ = std::make_unique<OperatorView>(
       OperatorView::Parts{config_, storage_, transports_, directory_, locations_, nodes_, workers_,
                           readers_, control_, counters_, latencies_, devices_.get(), notices_});
-  janitor_.start({storage_.pool(), storage_.cold(), storage_.holds(), storage_.retains(),
+  janitor_.start({storage_.pool(), storage_.disk(), storage_.holds(), storage_.retains(),
                   directory_.records()});
 }
 
@@ -101,13 +101,13 @@ void Engine::make_paths() {
   locator_ = std::make_unique<Locator>(Locator{nodes_, directory_, locations_, speeds_, running_,
                                                transports_.engine(), transports_, counters_});
   prefixes_ = std::make_unique<Prefixes>(
-      Prefixes{serving_, storage_.pool(), storage_.cold(), nodes_, directory_.records(), running_});
-  const SetPieces pieces{storage_.pool(),      storage_.cold(),    running_, *publisher_, nodes_,
+      Prefixes{serving_, storage_.pool(), storage_.disk(), nodes_, directory_.records(), running_});
+  const SetPieces pieces{storage_.pool(),      storage_.disk(),    running_, *publisher_, nodes_,
                          directory_.records(), storage_.objects(), fresh_,   crew_,       counters_,
                          devices_.get()};
   set_path_ = std::make_unique<SetPath>(SetPath{
       serving_, pieces, janitor_, page_events_ ? &page_events_->picture() : nullptr, latencies_});
-  const GetHere here{storage_.pool(), storage_.cold(), storage_.promoter(), *local_pages_,
+  const GetHere here{storage_.pool(), storage_.disk(), storage_.promoter(), *local_pages_,
                      crew_,           load_times_,     devices_.get()};
   const PeerReads reads{nodes_,     transports_.engine(), verifier_, speeds_,       load_times_,
                         hot_reads_, used_pages_,          *adopter_, devices_.get()};
@@ -120,7 +120,7 @@ void Engine::make_paths() {
                                                 *bounce_,
                                                 counters_,
                                                 latencies_});
-  const ExistsLook look{storage_.pool(), storage_.cold(),    *locator_,
+  const ExistsLook look{storage_.pool(), storage_.disk(),    *locator_,
                         nodes_,          storage_.objects(), control_};
   const ExistsWarm warm{storage_.promoter(), control_, warm_wishes_};
   const ExistsHold hold{*local_pages_, locations_, nodes_, transports_.engine()};
@@ -148,7 +148,7 @@ void Engine::listen() {
   answers.lookup = std::bind_front(&Directory::lookup, &directory_);
   answers.push = std::bind_front(&Directory::take, &directory_);
   answers.follow = std::make_shared<FollowAnswers>(
-      FollowAnswers::Parts{publisher_->feed(), peers_->signs(), storage_.cold(), directory_});
+      FollowAnswers::Parts{publisher_->feed(), peers_->signs(), storage_.disk(), directory_});
   readers_.listen(server, storage_.pool(), answers);
 }
 

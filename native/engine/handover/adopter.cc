@@ -133,7 +133,7 @@ void Adopter::Intake::publish(HeldSlots committing, std::span<const Digest> dige
   std::optional<UnderWay::Work> commit(std::in_place, parts.publisher.commits());
   const auto moves = static_cast<uint8_t>(offered.moves + (offered.spilled ? 1 : 0));
   const bool replica = offered.replicas_bytes_max.has_value();
-  parts.cold.adopted(taking, digests, committing, rows,
+  parts.disk.adopted(taking, digests, committing, rows,
                      {offered.idle_ms, moves, replica, offered.ahead}, offered.valid_until);
   OperationCounters& counters = parts.counters;
   for (const RecordRow& row : rows) {
@@ -152,13 +152,13 @@ void Adopter::Intake::publish(HeldSlots committing, std::span<const Digest> dige
   for (PinnedPage& page : committing.pages()) pinned.take(page);
   std::vector<RecordRow> withdrawals;
   parts.pool.withdrawals_of(pinned.pages(), withdrawals);
-  parts.cold.left_pool(withdrawals);
+  parts.disk.left_pool(withdrawals);
   commit.reset();
   // The holder of a replica's page has written it to its disk.
   if (replica)
     pinned = HeldSlots(parts.pool);
   else
-    parts.cold.write_behind(offered.namespace_id, offered.epoch, std::move(pinned));
+    parts.disk.write_behind(offered.namespace_id, offered.epoch, std::move(pinned));
   std::vector<Digest> told;
   for (const RecordRow& row : rows) told.push_back(row.digest);
   if (!rows.empty() && !of_worker && !parts.publisher.wait_told(told, deadline)) {

@@ -17,7 +17,7 @@
 #include "engine/peers/transports.h"
 #include "engine/records/nodes.h"
 #include "engine/records/publisher.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/janitor.h"
 #include "engine/storage/namespaces.h"
 #include "engine/storage/page_seal.h"
@@ -32,7 +32,7 @@ class Adopter {
   struct Parts {
     const Serving& serving;  // while it takes no pages, nothing is adopted
     Pool& pool;
-    ColdPages& cold;
+    DiskPages& disk;
     NamespaceTable& namespaces;
     PartQueue& hot;  // read often from other nodes
     Running& running;

@@ -220,8 +220,8 @@ void write_namespaces(JsonWriter& json, Storage& storage) {
     json.open('{').field("name", ns->name()).field("epoch", ns->current().epoch);
     json.field("pool_pages", use.keys).field("pool_bytes", use.bytes);
     if (use.quota_bytes != UINT64_MAX) json.field("quota_bytes", use.quota_bytes);
-    if (storage.cold().enabled()) {
-      json.field("disk_bytes", storage.cold().tier().use_of(id).room_bytes);
+    if (storage.disk().enabled()) {
+      json.field("disk_bytes", storage.disk().tier().use_of(id).room_bytes);
     }
     json.field("keys_compared", ns->same_keys().compared.load());
     json.field("keys_differed", ns->same_keys().differed.load());
@@ -298,8 +298,8 @@ void OperatorView::write_sections(JsonWriter& json) const {
   write_pool(json, storage.pool().stats());
   write_recovery(json, storage.pool().recovery());
   write_removals(json, storage.journal().stats());
-  if (storage.cold().enabled())
-    write_disk(json, storage.cold().tier().stats(), storage.promoter().stats());
+  if (storage.disk().enabled())
+    write_disk(json, storage.disk().tier().stats(), storage.promoter().stats());
   write_handover(json, parts_.counters);
   write_holds(json, storage.holds().stats());
   write_shard(json, parts_.directory.records().shard_stats());
@@ -351,8 +351,8 @@ std::vector<NamedLatency> OperatorView::latencies() const {
 
 std::vector<std::string> OperatorView::take_notices() {
   parts_.storage.quotas().notify(parts_.notices);
-  const ColdPages& cold = parts_.storage.cold();
-  if (cold.enabled() && disk_watch_.due()) disk_watch_.notify(cold.tier().stats(), parts_.notices);
+  const DiskPages& disk = parts_.storage.disk();
+  if (disk.enabled() && disk_watch_.due()) disk_watch_.notify(disk.tier().stats(), parts_.notices);
   parts_.transports.notify(parts_.notices);
   return parts_.notices.take();
 }

@@ -41,7 +41,7 @@ void PageEvents::identify(std::span<const Digest> digests,
   for (size_t i = 0; i < digests.size(); ++i) {
     if (const auto page = in_pool.find(digests[i]); page != in_pool.end()) {
       found[i] = {page->second.id, page->second.epoch, {}};
-    } else if (const auto on_disk = parts_.storage.cold().find(digests[i])) {
+    } else if (const auto on_disk = parts_.storage.disk().find(digests[i])) {
       found[i] = {on_disk->namespace_id, on_disk->epoch, {}};
     } else {
       continue;
@@ -55,10 +55,10 @@ void PageEvents::scan_own() {
   picture_.begin_scan();
   parts_.publisher.forget_told();
   std::vector<RecordRow> rows;
-  auto scan = parts_.storage.cold().begin_scan();
+  auto scan = parts_.storage.disk().begin_scan();
   for (bool more = true; more;) {
     rows.clear();
-    more = parts_.storage.cold().scan(scan, rows);
+    more = parts_.storage.disk().scan(scan, rows);
     picture_.changed(kSelfHolder, rows);
   }
   picture_.end_scan();

@@ -113,9 +113,9 @@ void ExistsLook::in_our_pool_and_disk(ExistsKeys& asked) const {
   // Pages on our disk only are hits, but slow ones. Those reported to the caller are promoted now.
   asked.on_disk.assign(asked.keys.size(), 0);
   const bool all_here = std::ranges::find(asked.present, 0) == asked.present.end();
-  if (all_here || !cold.readable()) return;
+  if (all_here || !disk.readable()) return;
   std::vector<uint8_t> here = asked.present;
-  cold.find_all(asked.digests, here);
+  disk.find_all(asked.digests, here);
   for (size_t i = 0; i < asked.keys.size(); ++i) asked.on_disk[i] = here[i] != asked.present[i];
   asked.present = std::move(here);
 }
@@ -186,7 +186,7 @@ void ExistsLook::add_lengths(ExistsKeys& asked) const {
   for (size_t i = 0; i < asked.keys.size(); ++i) {
     if (asked.in_store[i] != 0) asked.lengths[i] = asked.stored[i];
     if (asked.on_disk[i] == 0 || asked.lengths[i] != 0) continue;
-    if (const auto page = cold.find(asked.digests[i])) asked.lengths[i] = page->length;
+    if (const auto page = disk.find(asked.digests[i])) asked.lengths[i] = page->length;
   }
   for (size_t k = 0; k < asked.index.size(); ++k) {
     if (asked.lengths[asked.index[k]] == 0) asked.lengths[asked.index[k]] = asked.rows[k].length;

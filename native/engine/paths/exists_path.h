@@ -17,7 +17,7 @@
 #include "engine/records/locations.h"
 #include "engine/records/locator.h"
 #include "engine/records/nodes.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/local_pages.h"
 #include "engine/storage/object_index.h"
 #include "engine/storage/promoter.h"
@@ -63,7 +63,7 @@ struct ExistsKeys {
 
 struct ExistsLook {
   Pool& pool;
-  const ColdPages& cold;
+  const DiskPages& disk;
   const Locator& locator;
   const NodeTable& nodes;
   const ObjectIndex& objects;

@@ -95,7 +95,7 @@ void GetHere::copy_out(GetPages& get, std::span<const PinnedPage> pins,
       get.counters.corrupt_local.add();
       std::vector<RecordRow> rows;
       pool.remove({&get.digests[index[k]], 1}, rows);
-      cold.left_pool(rows);
+      disk.left_pool(rows);
       page.status = PageStatus::pending;  // our disk or another holder may have it
     }
   }
@@ -123,12 +123,12 @@ void GetHere::copy_to_device(GetPages& get, std::span<const PinnedPage> pins,
 }
 
 void GetHere::from_disk(GetPages& get) const {
-  if (!cold.enabled()) return;
+  if (!disk.enabled()) return;
   std::vector<size_t> batch;
   uint64_t bytes = 0;
   for (size_t i = 0; i < get.pages.size() && !get.context.deadline.passed(); ++i) {
     if (get.pages[i].status != PageStatus::pending || get.pages[i].of_device) continue;
-    const auto page = cold.find(get.digests[i]);
+    const auto page = disk.find(get.digests[i]);
     if (!page) continue;
     if (page->length != get.pages[i].length) {
       get.pages[i].status = PageStatus::length_mismatch;

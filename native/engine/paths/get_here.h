@@ -7,7 +7,7 @@
 #include "device/device.h"
 #include "engine/measures/load_times.h"
 #include "engine/paths/get_pages.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/local_pages.h"
 #include "engine/storage/promoter.h"
 #include "pool/pool.h"
@@ -16,7 +16,7 @@ namespace peercached {
 
 struct GetHere {
   Pool& pool;
-  ColdPages& cold;
+  DiskPages& disk;
   const Promoter& promoter;
   LocalPages& local;
   CopyCrew& crew;

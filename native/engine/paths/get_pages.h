@@ -23,7 +23,7 @@ struct FoundPage {
 };
 using ByHolder = std::map<HolderIndex, std::vector<FoundPage>>;
 struct FoundPages {
-  ByHolder resident, cold;  // in pools of peers; on their disks only
+  ByHolder resident, on_disk;  // in pools of peers; on their disks only
 };
 
 struct GetPages {

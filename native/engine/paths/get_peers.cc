@@ -35,7 +35,7 @@ struct GetPeers::Apart {
       : context(whole.get.context), get(whole.get.part(context)), attempts{whole.places, get} {
     if (context.trace != nullptr) context.trace = &trace;
     add(whole.get, all.resident[holder], found.resident);
-    add(whole.get, all.cold[holder], found.cold);
+    add(whole.get, all.on_disk[holder], found.on_disk);
     get.pages = pages;
     get.digests = digests;
     get.failed.assign(pages.size(), kNoHolder);
@@ -123,13 +123,13 @@ void GetPeers::Attempts::look_up_and_read() {
 
 void GetPeers::Attempts::set_apart(FoundPages& found) {
   std::set<HolderIndex> left;
-  for (const ByHolder* some : {&found.resident, &found.cold})
+  for (const ByHolder* some : {&found.resident, &found.on_disk})
     for (const auto& [holder, pages] : *some) left.insert(holder);
   const std::set<HolderIndex> holders = left;
   for (const HolderIndex holder : holders) {
     if (left.size() == 1) return;  // nobody else would wait for it
-    const bool in_steps =
-        found.cold.contains(holder) || turns.slices.turn_bytes(holder, found.resident[holder]) != 0;
+    const bool in_steps = found.on_disk.contains(holder) ||
+                          turns.slices.turn_bytes(holder, found.resident[holder]) != 0;
     if (!in_steps) continue;
     if (get.shared.threads_left.fetch_sub(1) <= 0) return;
     Apart& one = apart.emplace_back(*this, holder, found);
@@ -139,7 +139,7 @@ void GetPeers::Attempts::set_apart(FoundPages& found) {
       apart.pop_back();  // no thread available: the others wait for it
       return;
     }
-    for (ByHolder* some : {&found.resident, &found.cold}) {
+    for (ByHolder* some : {&found.resident, &found.on_disk}) {
       // Its thread decides on the final status.
       for (const FoundPage& page : (*some)[holder])
         get.pages[page.page].status = PageStatus::deadline;

@@ -29,7 +29,7 @@ std::vector<FoundPage> take_some(std::vector<FoundPage>& left) {
 }  // namespace
 
 void PeerPromotions::ask() {
-  for (auto& [holder, left] : cold_) {
+  for (auto& [holder, left] : disk_) {
     if (left.empty()) continue;
     std::vector<FoundPage> some = take_some(left);
     std::vector<Digest> wanted;
@@ -83,7 +83,7 @@ void PeerPromotions::take_answer(Asked& asked, ByHolder& promoted) {
       there.push_back({found.page, *row});
     }
   }
-  std::vector<FoundPage>& left = cold_[asked.holder];
+  std::vector<FoundPage>& left = disk_[asked.holder];
   if (there.empty()) {
     // The holder had no room and made none, so more questions would be in vain.
     for (const FoundPage& found : not_now) get_.missed(found, PageStatus::stale);

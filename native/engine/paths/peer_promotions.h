@@ -18,8 +18,8 @@ namespace peercached {
 class PeerPromotions {
  public:
   // Asks each holder for the first of these pages.
-  PeerPromotions(ControlQueue& control, const Running& running, GetPages& get, ByHolder& cold)
-      : control_(control), running_(running), get_(get), cold_(cold) {
+  PeerPromotions(ControlQueue& control, const Running& running, GetPages& get, ByHolder& disk)
+      : control_(control), running_(running), get_(get), disk_(disk) {
     ask();
   }
 
@@ -37,14 +37,14 @@ class PeerPromotions {
     ControlQueue::Question question;
   };
   void ask();
-  // Pages that cannot be promoted now are cold again. If none could, they are misses, because more
-  // questions would not help.
+  // Pages that cannot be promoted now are on the disk only, as before. If none could, they are
+  // misses, because more questions would not help.
   void take_answer(Asked& asked, ByHolder& promoted);
 
   ControlQueue& control_;
   const Running& running_;
   GetPages& get_;
-  ByHolder& cold_;
+  ByHolder& disk_;
   std::vector<std::unique_ptr<Asked>> asked_;
 };
 

@@ -168,8 +168,8 @@ void SetPieces::commit(SetPages& set, Piece& piece) const {
   drop_removed(set, piece);
   std::vector<RecordRow> withdrawals;
   pool.withdrawals_of(piece.held.pages(), withdrawals);
-  cold.left_pool(withdrawals);
-  cold.write_behind(set.context.ns->id(), set.ns.epoch, std::move(piece.held));
+  disk.left_pool(withdrawals);
+  disk.write_behind(set.context.ns->id(), set.ns.epoch, std::move(piece.held));
   // Only now: a withdrawal must not overtake the record.
   if (fresh.on()) fresh.add(set.context.ns->id(), set.ns.epoch, records_told);
 }
@@ -184,7 +184,7 @@ void SetPieces::drop_removed(SetPages& set, const Piece& piece) const {
     set.pages[i].status = PageStatus::removing;
     removed.push_back(set.digests[i]);
   }
-  if (!removed.empty()) cold.drop(removed);
+  if (!removed.empty()) disk.drop(removed);
 }
 
 }  // namespace peercached

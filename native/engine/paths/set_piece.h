@@ -14,7 +14,7 @@
 #include "engine/measures/counters.h"
 #include "engine/records/nodes.h"
 #include "engine/records/publisher.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/namespaces.h"
 #include "engine/storage/object_index.h"
 #include "ipc/handler.h"
@@ -35,7 +35,7 @@ struct SetPages {
 
 struct SetPieces {
   Pool& pool;
-  ColdPages& cold;
+  DiskPages& disk;
   const Running& running;
   Publisher& publisher;
   const NodeTable& nodes;

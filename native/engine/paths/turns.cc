@@ -29,7 +29,7 @@ void Turns::sort_in(const FoundPage& found, FoundPages& into) {
     const auto left = get.gone.find(found.page);
     const bool is_gone = left != get.gone.end() && left->second == row.generation &&
                          get.failed[found.page] == row.holder;
-    ByHolder& there = row.flags & kRecordResident && !is_gone ? into.resident : into.cold;
+    ByHolder& there = row.flags & kRecordResident && !is_gone ? into.resident : into.on_disk;
     there[row.holder].push_back(found);
   } else {
     get.missed(found, PageStatus::error);
@@ -37,17 +37,17 @@ void Turns::sort_in(const FoundPage& found, FoundPages& into) {
 }
 
 void Turns::read(FoundPages& found) {
-  const ByHolder cold = found.cold;
+  const ByHolder on_disk = found.on_disk;
   for (const auto& [holder, pages] : found.resident)
     loads.begin({Source::peer, holder}, bytes_of(pages));
-  for (const auto& [holder, pages] : cold)
+  for (const auto& [holder, pages] : on_disk)
     loads.begin({Source::peer_disk, holder}, bytes_of(pages));
   std::vector<FoundPage> left = turn(found);
   while (!left.empty()) {
     FoundPages anew = look_up_anew(left);
     left = turn(anew);
   }
-  for (const auto& [holder, pages] : cold) {
+  for (const auto& [holder, pages] : on_disk) {
     uint64_t bytes = 0;
     for (const FoundPage& one : pages)
       bytes += get.pages[one.page].status == PageStatus::ok ? one.row.length : 0;
@@ -93,7 +93,7 @@ FoundPages Turns::look_up_anew(std::span<const FoundPage> left) {
 }
 
 void Turns::promote_and_read(FoundPages& found) {
-  PeerPromotions promotions(peers.control, peers.running, get, found.cold);
+  PeerPromotions promotions(peers.control, peers.running, get, found.on_disk);
   peers.reads.read(get, slices, loads, found.resident, Source::peer);
   while (promotions.any()) {
     peers.reads.read(get, slices, loads, promotions.next(), Source::peer_disk);

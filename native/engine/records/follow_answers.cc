@@ -28,7 +28,7 @@ class FollowAnswer final : public tcp::FollowSource::Answer {
       if (has_time && !parts_.feed.has_news(follower_, question_)) return Next::wait;
       last_ = parts_.feed.answer(follower_, question_, changes_, wanted_);
       if (!last_) return Next::none;
-      if (last_->anew || question_.scans != 0) scan_ = parts_.cold.begin_scan();
+      if (last_->anew || question_.scans != 0) scan_ = parts_.disk.begin_scan();
     }
     if (scan_ || told_ < rows_.size()) {
       if (told_ == rows_.size()) scan_on();
@@ -50,7 +50,7 @@ class FollowAnswer final : public tcp::FollowSource::Answer {
     told_ = 0;
     for (unsigned step = 0; scan_ && step < kStepsPerPart && rows_.size() < kRowsPerPart; ++step) {
       const auto before = static_cast<ptrdiff_t>(rows_.size());
-      if (!parts_.cold.scan(*scan_, rows_)) scan_.reset();
+      if (!parts_.disk.scan(*scan_, rows_)) scan_.reset();
       if (!wanted_) continue;
       rows_.erase(std::remove_if(rows_.begin() + before, rows_.end(),
                                  [&](const RecordRow& row) { return !wanted_(row.digest); }),
@@ -64,7 +64,7 @@ class FollowAnswer final : public tcp::FollowSource::Answer {
   const Feed::Wanted wanted_;
   std::optional<FeedPart> last_;  // the last part
   std::vector<RecordRow> changes_;
-  std::optional<ColdPages::Scan> scan_;
+  std::optional<DiskPages::Scan> scan_;
   std::vector<RecordRow> rows_;  // of the scan
   size_t told_ = 0;              // of rows_
 };

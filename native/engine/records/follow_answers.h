@@ -6,7 +6,7 @@
 #include "common/types.h"
 #include "engine/records/directory.h"
 #include "engine/records/record_feed.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "transfer/tcp/follow_server.h"
 #include "transfer/tcp/frames.h"
 #include "transfer/tcp/life_signs.h"
@@ -18,7 +18,7 @@ class FollowAnswers final : public tcp::FollowSource {
   struct Parts {
     RecordFeed& feed;
     tcp::LifeSigns& signs;
-    const ColdPages& cold;
+    const DiskPages& disk;
     const Directory& directory;
   };
 

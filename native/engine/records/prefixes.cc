@@ -62,7 +62,7 @@ void Prefixes::add_own(std::span<const Digest> digests, std::vector<RecordRow>& 
   std::vector<uint8_t> in_pool(digests.size()), here;
   pool.contains(digests, false, in_pool);
   here = in_pool;
-  cold.find_all(digests, here);
+  disk.find_all(digests, here);
   for (size_t i = 0; i < digests.size(); ++i) {
     if (here[i] == 0) continue;
     RecordRow& row = rows.emplace_back();

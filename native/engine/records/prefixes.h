@@ -16,7 +16,7 @@
 #include "directory/record_table.h"
 #include "engine/control/serving.h"
 #include "engine/records/nodes.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "pool/pool.h"
 #include "removals/running.h"
 
@@ -40,7 +40,7 @@ ClusterPrefix prefix_of(std::span<const Digest> digests, std::span<const RecordR
 struct Prefixes {
   const Serving& serving;  // while false, nothing is here
   Pool& pool;
-  const ColdPages& cold;
+  const DiskPages& disk;
   const NodeTable& nodes;
   const RecordTable& records;
   const Running& running;

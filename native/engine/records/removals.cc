@@ -19,7 +19,7 @@ void Removals::end(std::span<const Digest> digests) {
 
 bool Removals::remove(std::span<const Removed> removed, std::vector<RecordRow>& rows) {
   for (const Removed& one : removed) locations.forget(one.digest);
-  const bool in_journal = cold.remove(removed, rows);
+  const bool in_journal = disk.remove(removed, rows);
   // Records of pages set just before may be in flight. They must not arrive behind the withdrawals.
   publisher.commits().wait();
   publisher.append(rows);
@@ -28,7 +28,7 @@ bool Removals::remove(std::span<const Removed> removed, std::vector<RecordRow>& 
 }
 
 bool Removals::drop_all() {
-  const bool in_journal = cold.drop_all();
+  const bool in_journal = disk.drop_all();
   if (!in_journal) janitor.write_removals();
   return in_journal;
 }
@@ -36,19 +36,19 @@ bool Removals::drop_all() {
 void Removals::drop_moved(std::span<const RecordRow> records) {
   std::vector<RecordRow> rows;
   pool.drop_given(records, rows);
-  cold.left_pool(rows);
+  disk.left_pool(rows);
 }
 
 void Removals::hide_older() {
   std::vector<RecordRow> rows;
-  if (!cold.hide_older(rows)) janitor.write_removals();
+  if (!disk.hide_older(rows)) janitor.write_removals();
   publisher.append(rows);
   // Followers may have records of pages that are on the disk only.
   publisher.forget();
 }
 
 void Removals::show_older() {
-  cold.release();
+  disk.release();
   publisher.forget();
 }
 

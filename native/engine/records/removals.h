@@ -11,7 +11,7 @@
 #include "common/types.h"
 #include "engine/records/locations.h"
 #include "engine/records/publisher.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/janitor.h"
 #include "pool/pool.h"
 #include "removals/running.h"
@@ -21,7 +21,7 @@ namespace peercached {
 struct Removals {
   Running& running;
   Pool& pool;
-  ColdPages& cold;
+  DiskPages& disk;
   LocationCache& locations;
   Publisher& publisher;
   Janitor& janitor;

@@ -1,4 +1,4 @@
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -50,7 +50,7 @@ RecordRow record_of(const DiskPage& page, Generation generation) {
   return row;
 }
 
-void ColdPages::end() {
+void DiskPages::end() {
   {
     std::lock_guard lock(mutex_);
     ended_ = true;
@@ -58,7 +58,7 @@ void ColdPages::end() {
   tier_.reset();  // outside the mutex, because its threads may still report to us
 }
 
-void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots held,
+void DiskPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots held,
                              bool again) {
   if (!tier_ || !namespaces_.in_force(namespace_id, epoch)) return;
   const std::span<PinnedPage> pages = held.pages();
@@ -106,7 +106,7 @@ void ColdPages::write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlo
   write_behind(namespace_id, epoch, std::move(replacing), true);
 }
 
-void ColdPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
+void DiskPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
   std::vector<RecordRow> dropped;
   pool_.withdrawals_of({&page, 1}, dropped);
   pool_.unpin({&page, 1});
@@ -126,7 +126,7 @@ void ColdPages::written(const PinnedPage& page, bool on_disk, uint64_t drops) {
   tell_({&row, 1});
 }
 
-void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages,
+void DiskPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage> pages,
                          bool used) {
   std::vector<PinnedPage> committing;
   std::vector<uint8_t> uses;
@@ -150,7 +150,7 @@ void ColdPages::promoted(std::span<const DiskPage> sources, std::span<PinnedPage
   tell_(rows);
 }
 
-void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> digests,
+void DiskPages::adopted(const Running::Taking& taking, std::span<const Digest> digests,
                         HeldSlots& pages, std::vector<RecordRow>& rows, const Adoption& adoption,
                         std::optional<TimePoint> valid_until) {
   HeldSlots committing(pool_), aborting(pool_);
@@ -165,7 +165,7 @@ void ColdPages::adopted(const Running::Taking& taking, std::span<const Digest> d
   pages = std::move(committing);
 }
 
-void ColdPages::left_pool(std::span<const RecordRow> rows) {
+void DiskPages::left_pool(std::span<const RecordRow> rows) {
   if (rows.empty()) return;
   std::vector<RecordRow> told(rows.begin(), rows.end());
   std::lock_guard lock(mutex_);
@@ -176,7 +176,7 @@ void ColdPages::left_pool(std::span<const RecordRow> rows) {
   withdraw_of_disk(told);
 }
 
-size_t ColdPages::give_away(std::span<const RecordRow> records, bool unless_kept) {
+size_t DiskPages::give_away(std::span<const RecordRow> records, bool unless_kept) {
   std::vector<RecordRow> rows;
   std::lock_guard lock(mutex_);
   pool_.give_away(records, unless_kept, rows);
@@ -184,7 +184,7 @@ size_t ColdPages::give_away(std::span<const RecordRow> records, bool unless_kept
   return rows.size();
 }
 
-void ColdPages::withdraw_of_disk(std::span<RecordRow> withdrawals) {
+void DiskPages::withdraw_of_disk(std::span<RecordRow> withdrawals) {
   if (withdrawals.empty()) return;
   for (RecordRow& row : withdrawals) {
     const auto page = ended_ ? std::nullopt : find(row.digest);
@@ -195,12 +195,12 @@ void ColdPages::withdraw_of_disk(std::span<RecordRow> withdrawals) {
   tell_(withdrawals);
 }
 
-void ColdPages::left_disk(std::span<const DiskPage> pages) {
+void DiskPages::left_disk(std::span<const DiskPage> pages) {
   std::vector<RecordRow> rows;
   not_here(digests_of(pages), rows);
 }
 
-void ColdPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+void DiskPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   if (digests.empty()) return;
   std::vector<RecordRow> gone;
   std::lock_guard lock(mutex_);
@@ -220,7 +220,7 @@ void ColdPages::not_here(std::span<const Digest> digests, std::vector<RecordRow>
   rows.insert(rows.end(), gone.begin(), gone.end());
 }
 
-std::map<Digest, uint64_t> ColdPages::epochs() const {
+std::map<Digest, uint64_t> DiskPages::epochs() const {
   // A namespace that was cleared and has no page since is known by its floor alone.
   std::map<Digest, uint64_t> epochs = tier_->floors();
   uint64_t at = 0;
@@ -235,7 +235,7 @@ std::map<Digest, uint64_t> ColdPages::epochs() const {
   return epochs;
 }
 
-std::optional<DiskPage> ColdPages::find(const Digest& digest) const {
+std::optional<DiskPage> DiskPages::find(const Digest& digest) const {
   if (!tier_) return std::nullopt;
   auto page = tier_->find(digest);
   if (page && (hidden(*page) || !namespaces_.in_force(page->namespace_id, page->epoch)))
@@ -243,32 +243,32 @@ std::optional<DiskPage> ColdPages::find(const Digest& digest) const {
   return page;
 }
 
-void ColdPages::find_all(std::span<const Digest> digests, std::span<uint8_t> out) const {
+void DiskPages::find_all(std::span<const Digest> digests, std::span<uint8_t> out) const {
   if (!tier_) return;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (out[i] == 0 && find(digests[i])) out[i] = 1;
   }
 }
 
-bool ColdPages::write_waiting() {
+bool DiskPages::write_waiting() {
   const bool written = journal_.write_waiting();
   note_removals();
   return written;
 }
 
-void ColdPages::note_removals() {
+void DiskPages::note_removals() {
   const TierNote note = journal_.note();
   pool_.note_removals(note);
   if (tier_) tier_->note_removals(note);
 }
 
-bool ColdPages::write_down(std::span<const Removed> removed) {
+bool DiskPages::write_down(std::span<const Removed> removed) {
   const bool written = journal_.append(removed);
   note_removals();
   return written;
 }
 
-bool ColdPages::remove(std::span<const Removed> removed, std::vector<RecordRow>& rows) {
+bool DiskPages::remove(std::span<const Removed> removed, std::vector<RecordRow>& rows) {
   {
     std::lock_guard lock(mutex_);
     remove_both(digests_of(removed), rows);
@@ -276,14 +276,14 @@ bool ColdPages::remove(std::span<const Removed> removed, std::vector<RecordRow>&
   return write_down(removed) && journal_.sync();
 }
 
-void ColdPages::drop(std::span<const Digest> digests) {
+void DiskPages::drop(std::span<const Digest> digests) {
   std::vector<RecordRow> rows;
   std::lock_guard lock(mutex_);
   remove_both(digests, rows);
   if (!rows.empty()) tell_(rows);
 }
 
-bool ColdPages::drop_all() {
+bool DiskPages::drop_all() {
   const auto drop_those = [&](const auto& some) { drop(digests_of(some)); };
   const auto drop_pool = [&] {
     uint32_t slot = 0;
@@ -305,7 +305,7 @@ bool ColdPages::drop_all() {
   return written && journal_.sync();
 }
 
-bool ColdPages::hide_older(std::vector<RecordRow>& rows) {
+bool DiskPages::hide_older(std::vector<RecordRow>& rows) {
   {
     // First: no page comes from the disk, or goes there to be seen, behind the scan of the pool.
     std::lock_guard lock(mutex_);
@@ -324,7 +324,7 @@ bool ColdPages::hide_older(std::vector<RecordRow>& rows) {
   return write_down({&none, 1});
 }
 
-void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
+void DiskPages::remove_both(std::span<const Digest> digests, std::vector<RecordRow>& rows) {
   if (!tier_) {
     pool_.remove(digests, rows);
     return;
@@ -333,20 +333,20 @@ void ColdPages::remove_both(std::span<const Digest> digests, std::vector<RecordR
   find_all(digests, on_disk);
   tier_->remove(digests);
   // As in not_here: drawn after the removal, before the look into the pool.
-  std::vector<RecordRow> cold;
+  std::vector<RecordRow> disk;
   for (size_t i = 0; i < digests.size(); ++i) {
-    if (on_disk[i] != 0) cold.push_back(withdrawal_of(digests[i], pool_.next_generation()));
+    if (on_disk[i] != 0) disk.push_back(withdrawal_of(digests[i], pool_.next_generation()));
   }
   const size_t before = rows.size();
   pool_.remove(digests, rows);
   std::unordered_set<Digest, DigestHash> told;
   for (size_t i = before; i < rows.size(); ++i) told.insert(rows[i].digest);
-  for (const RecordRow& row : cold) {
+  for (const RecordRow& row : disk) {
     if (told.insert(row.digest).second) rows.push_back(row);
   }
 }
 
-void ColdPages::drop_below(const std::map<Digest, uint64_t>& epochs) {
+void DiskPages::drop_below(const std::map<Digest, uint64_t>& epochs) {
   if (!tier_) return;
   // The disk has nothing below an epoch that it knows already, as after most starts.
   const std::map<Digest, uint64_t> known = tier_->floors();
@@ -373,7 +373,7 @@ void ColdPages::drop_below(const std::map<Digest, uint64_t>& epochs) {
   for (const auto& [id, epoch] : below) tier_->drop_namespace(id, epoch);
 }
 
-bool ColdPages::scan(Scan& at, std::vector<RecordRow>& rows) const {
+bool DiskPages::scan(Scan& at, std::vector<RecordRow>& rows) const {
   if (at.in_pool) {
     at.in_pool = pool_.scan(at.slot, rows);
     return at.in_pool || tier_;

@@ -37,22 +37,22 @@ namespace peercached {
 // The record of a page that is on disk only.
 RecordRow record_of(const DiskPage& page, Generation generation);
 
-class ColdPages {
+class DiskPages {
  public:
   // Sends records and withdrawals to followers, in order.
   using Tell = std::function<void(std::span<const RecordRow>)>;
 
-  ColdPages(Pool& pool, const NamespaceTable& namespaces, Journal& journal, Tell tell)
+  DiskPages(Pool& pool, const NamespaceTable& namespaces, Journal& journal, Tell tell)
       : pool_(pool), namespaces_(namespaces), journal_(journal), tell_(std::move(tell)) {}
 
   // Call once, before anything is set. The tier may call left_disk() (its DiskEvicted) even
   // earlier.
-  void start(std::unique_ptr<ColdTier> tier) { tier_ = std::move(tier); }
+  void start(std::unique_ptr<DiskTier> tier) { tier_ = std::move(tier); }
   // Ends the tier, which writes its queue out within a time limit. Call when nobody reads or sets
   // any more. Pages that leave the pool later are withdrawn.
   void end();
   bool enabled() const { return tier_ != nullptr; }
-  ColdTier& tier() const { return *tier_; }
+  DiskTier& tier() const { return *tier_; }
 
   // Holds the pages until they are written or skipped. `checksum` must be set.
   void write_behind(const Digest& namespace_id, uint64_t epoch, HeldSlots pages) {
@@ -154,7 +154,7 @@ class ColdPages {
   std::mutex mutex_;
   uint64_t drops_ = 0;  // calls of drop_all()
   bool ended_ = false;
-  std::unique_ptr<ColdTier> tier_;
+  std::unique_ptr<DiskTier> tier_;
 };
 
 }  // namespace peercached

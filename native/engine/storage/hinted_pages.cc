@@ -45,7 +45,7 @@ void HintedPages::to_disk(const Digest& namespace_id, uint64_t epoch,
   first_to_go(namespace_id, epoch, digests, statuses);
   std::vector<Digest> on_disk, not_written;
   for (size_t i = 0; i < digests.size(); ++i) {
-    const auto written = cold.find(digests[i]);
+    const auto written = disk.find(digests[i]);
     const bool is_own = written && written->namespace_id == namespace_id;
     if (statuses[i] == PageStatus::absent) {
       if (is_own) statuses[i] = PageStatus::ok;  // it was evicted
@@ -63,7 +63,7 @@ void HintedPages::to_disk(const Digest& namespace_id, uint64_t epoch,
   HeldSlots pages(pool);
   for (PinnedPage& page : pinned)
     if (page) pages.take(page);
-  cold.write_behind(namespace_id, epoch, std::move(pages));
+  disk.write_behind(namespace_id, epoch, std::move(pages));
 }
 
 }  // namespace peercached

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/types.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/janitor.h"
 #include "engine/storage/namespaces.h"
 #include "engine/storage/retains.h"
@@ -19,7 +19,7 @@ namespace peercached {
 
 struct HintedPages {
   Pool& pool;
-  ColdPages& cold;
+  DiskPages& disk;
   NamespaceTable& namespaces;
   RetainTable& retains;
   Janitor& janitor;

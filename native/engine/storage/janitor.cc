@@ -63,10 +63,10 @@ void Janitor::run(const Parts& parts) {
     const TimePoint now = Clock::now();
     holds_due = std::min(parts.holds.expire(now), parts.retains.expire(now));
     if (take(write_removals_) || removals_due <= Clock::now()) {
-      removals_due = parts.cold.write_waiting() ? TimePoint::max() : Clock::now() + kRetryRemovals;
+      removals_due = parts.disk.write_waiting() ? TimePoint::max() : Clock::now() + kRetryRemovals;
     }
     // One piece of the long work at a time, so that holds do not wait for all of it.
-    if (!drop_stale_from_disk(parts.cold) && !sweep_a_namespace(parts.pool, parts.cold))
+    if (!drop_stale_from_disk(parts.disk) && !sweep_a_namespace(parts.pool, parts.disk))
       sweep_some_records(parts.records);
   }
 }
@@ -85,18 +85,18 @@ bool Janitor::wait(TimePoint due) {
   return !stopping_;
 }
 
-bool Janitor::drop_stale_from_disk(ColdPages& cold) {
+bool Janitor::drop_stale_from_disk(DiskPages& disk) {
   std::map<Digest, uint64_t> stale;
   {
     std::lock_guard lock(mutex_);
     stale = std::exchange(stale_on_disk_, {});
   }
   if (stale.empty()) return false;
-  cold.drop_below(stale);
+  disk.drop_below(stale);
   return true;
 }
 
-bool Janitor::sweep_a_namespace(Pool& pool, ColdPages& cold) {
+bool Janitor::sweep_a_namespace(Pool& pool, DiskPages& disk) {
   uint32_t slot = 0;
   {
     std::lock_guard lock(mutex_);
@@ -106,7 +106,7 @@ bool Janitor::sweep_a_namespace(Pool& pool, ColdPages& cold) {
   }
   std::vector<RecordRow> rows;
   const size_t dropped = pool.sweep_namespace(slot, kSweepPages, rows);
-  cold.left_pool(rows);
+  disk.left_pool(rows);
   if (dropped != 0) sweep_namespace(slot);
   return true;
 }

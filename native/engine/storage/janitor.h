@@ -14,7 +14,7 @@
 #include "common/clock.h"
 #include "common/types.h"
 #include "directory/record_table.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/holds.h"
 #include "engine/storage/retains.h"
 #include "pool/pool.h"
@@ -26,7 +26,7 @@ class Janitor {
   // The thread works on these from start() until stop().
   struct Parts {
     Pool& pool;
-    ColdPages& cold;
+    DiskPages& disk;
     HoldTable& holds;
     RetainTable& retains;
     RecordTable& records;
@@ -59,8 +59,8 @@ class Janitor {
   bool wait(TimePoint due);  // for work, or until `due`; false: stopping
   void run(const Parts& parts);
   // Each does one piece of its work. False: there was none of it.
-  bool drop_stale_from_disk(ColdPages& cold);
-  bool sweep_a_namespace(Pool& pool, ColdPages& cold);
+  bool drop_stale_from_disk(DiskPages& disk);
+  bool sweep_a_namespace(Pool& pool, DiskPages& disk);
   void sweep_some_records(RecordTable& records);
   bool take(bool& asked);  // whether it was asked for; resets it
 

@@ -52,8 +52,8 @@ class LeavingPages::Parts {
 };
 
 std::vector<IdlePage> LeavingPages::not_on_disk(std::vector<IdlePage> pages) const {
-  if (cold.enabled())
-    std::erase_if(pages, [&](const IdlePage& page) { return cold.find(page.row.digest); });
+  if (disk.enabled())
+    std::erase_if(pages, [&](const IdlePage& page) { return disk.find(page.row.digest); });
   return pages;
 }
 
@@ -64,7 +64,7 @@ void LeavingPages::add_not_in_pool(std::span<const DiskPage> pages, Parts& parts
   pool.lengths(digests, in_pool);
   for (size_t i = 0; i < pages.size(); ++i) {
     const DiskPage& page = pages[i];
-    if (in_pool[i] == 0 && cold.find(page.digest))
+    if (in_pool[i] == 0 && disk.find(page.digest))
       parts.add(page.namespace_id, page.epoch, page.digest, page.length);
   }
 }
@@ -72,7 +72,7 @@ void LeavingPages::add_not_in_pool(std::span<const DiskPage> pages, Parts& parts
 std::vector<LeavingPart> LeavingPages::next(uint64_t bytes, uint8_t uses_min, uint64_t part_bytes,
                                             std::span<const Digest> under_way) const {
   Parts parts(objects, part_bytes, /*many=*/false, under_way);
-  if (cold.enabled()) add_not_in_pool(cold.tier().leaving(uses_min), parts);
+  if (disk.enabled()) add_not_in_pool(disk.tier().leaving(uses_min), parts);
   const auto by_slot = namespaces.by_pool_slot();
   for (const IdlePage& page : not_on_disk(pool.coldest_read(bytes, uses_min))) {
     if (const auto of = by_slot.find(page.namespace_slot); of != by_slot.end())
@@ -92,14 +92,14 @@ std::vector<LeavingPart> LeavingPages::at_end(uint8_t uses_min, bool disk_stays,
       parts.add(of->second.id, of->second.epoch, page.row.digest, page.row.length);
   }
   std::vector<LeavingPart> lost = parts.take();
-  if (disk_stays || !cold.enabled()) return lost;
+  if (disk_stays || !disk.enabled()) return lost;
   Parts of_disk(objects, part_bytes, /*many=*/true);
-  add_not_in_pool(cold.tier().used(uses_min), of_disk);
+  add_not_in_pool(disk.tier().used(uses_min), of_disk);
   for (LeavingPart& part : std::views::reverse(of_disk.take())) lost.push_back(std::move(part));
   return lost;
 }
 
-ObjectPages::ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Digest> digests,
+ObjectPages::ObjectPages(Pool& pool, const DiskPages& disk, std::span<const Digest> digests,
                          uint64_t bytes_max, uint64_t extra_bytes, uint32_t align,
                          Deadline deadline)
     : held_(pool) {
@@ -116,7 +116,7 @@ ObjectPages::ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Dige
     for (PinnedPage& pin : pins) here.take(pin);
     for (size_t i = 0; i < some.size(); ++i) {
       PinnedPage& pin = here.pages()[i];
-      const auto on_disk = pin || !cold.readable() ? std::nullopt : cold.find(some[i]);
+      const auto on_disk = pin || !disk.readable() ? std::nullopt : disk.find(some[i]);
       const uint32_t length = pin ? pin.length : on_disk ? on_disk->length : 0;
       if (length == 0) continue;
       if (bytes_ + length + extra_bytes > bytes_max) {
@@ -130,10 +130,10 @@ ObjectPages::ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Dige
       held_.take(pin);
     }
   }
-  read(cold, deadline);
+  read(disk, deadline);
 }
 
-void ObjectPages::read(const ColdPages& cold, Deadline deadline) {
+void ObjectPages::read(const DiskPages& disk, Deadline deadline) {
   uint64_t bytes = 0;
   for (const Page& page : pages_) bytes += page.payload == nullptr ? page.entry.length : 0;
   if (bytes == 0) return;
@@ -149,7 +149,7 @@ void ObjectPages::read(const ColdPages& cold, Deadline deadline) {
     page.payload = to;
     to += page.entry.length;
   }
-  cold.tier().read(reads, deadline, /*urgent=*/false, /*touches=*/false);
+  disk.tier().read(reads, deadline, /*urgent=*/false, /*touches=*/false);
   auto read = reads.begin();
   std::erase_if(pages_, [&](const Page& page) {
     if (read == reads.end() || read->dest != page.payload) return false;

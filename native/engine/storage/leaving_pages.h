@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/types.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/namespaces.h"
 #include "engine/storage/object_index.h"
 #include "pool/held_slots.h"
@@ -29,7 +29,7 @@ struct LeavingPart {
 
 struct LeavingPages {
   const Pool& pool;
-  const ColdPages& cold;
+  const DiskPages& disk;
   const NamespaceTable& namespaces;
   const ObjectIndex& objects;  // its pages are in the store, so they are left out
 
@@ -64,14 +64,14 @@ class ObjectPages {
 
   // The first of these pages, up to `bytes_max` with `extra_bytes` behind each and their padding to
   // `align` bytes. Pages that are not here any more are left out.
-  ObjectPages(Pool& pool, const ColdPages& cold, std::span<const Digest> digests,
+  ObjectPages(Pool& pool, const DiskPages& disk, std::span<const Digest> digests,
               uint64_t bytes_max, uint64_t extra_bytes, uint32_t align, Deadline deadline);
 
   std::span<const Page> pages() const { return pages_; }
   uint64_t bytes() const { return bytes_; }  // of all payloads, with padding
 
  private:
-  void read(const ColdPages& cold, Deadline deadline);
+  void read(const DiskPages& disk, Deadline deadline);
 
   HeldSlots held_;
   std::vector<Page> pages_;

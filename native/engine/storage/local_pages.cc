@@ -28,11 +28,11 @@ std::vector<RecordRow> LocalPages::rows(std::span<const Digest> digests) const {
 
 std::vector<RecordRow> LocalPages::records(std::span<const Digest> digests) const {
   std::vector<RecordRow> rows = this->rows(digests);
-  if (!cold.enabled() || rows.size() == digests.size()) return rows;
+  if (!disk.enabled() || rows.size() == digests.size()) return rows;
   std::vector<uint8_t> in_pool(digests.size());
   pool.contains(digests, false, in_pool);
   for (size_t i = 0; i < digests.size(); ++i) {
-    const auto page = in_pool[i] == 0 ? cold.find(digests[i]) : std::nullopt;
+    const auto page = in_pool[i] == 0 ? disk.find(digests[i]) : std::nullopt;
     if (page) rows.push_back(record_of(*page, pool.next_generation()));
   }
   return rows;
@@ -74,7 +74,7 @@ std::vector<RecordRow> LocalPages::promote(std::span<const Digest> digests, Dead
   pool.rows_of(here, rows);
   std::vector<uint8_t> held(kept.size());  // a page that is not held may be gone before its READ
   hold(kept, kPromotedHoldMs, held);
-  cold.not_here(absent, rows);
+  disk.not_here(absent, rows);
   for (const Digest& digest : unread) {
     RecordRow& row = rows.emplace_back();  // neither resident nor withdrawn
     row.digest = digest;

@@ -14,7 +14,7 @@
 #include "common/types.h"
 #include "engine/measures/counters.h"
 #include "engine/measures/latencies.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/holds.h"
 #include "engine/storage/janitor.h"
 #include "engine/storage/promoter.h"
@@ -24,7 +24,7 @@ namespace peercached {
 
 struct LocalPages {
   Pool& pool;
-  ColdPages& cold;
+  DiskPages& disk;
   Promoter& promoter;
   HoldTable& holds;
   Janitor& janitor;

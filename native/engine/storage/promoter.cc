@@ -27,13 +27,13 @@ Promotions::~Promotions() {
   promoter_.give_budget(budget_bytes_);
 }
 
-Promoter::Promoter(Pool& pool, NamespaceTable& namespaces, ColdPages& cold)
+Promoter::Promoter(Pool& pool, NamespaceTable& namespaces, DiskPages& disk)
     : pool_(pool),
       namespaces_(namespaces),
-      cold_(cold),
+      disk_(disk),
       budget_bytes_max_(pool.size_bytes() / kBudgetShare),
       batch_bytes_max_(std::min(pool.size_bytes() / kBatchShare, kBatchBytesMax)) {
-  if (cold_.enabled())
+  if (disk_.enabled())
     warmer_ = std::thread([this] {
       name_thread("warm up");
       warm_in_background();
@@ -82,7 +82,7 @@ void Promoter::Batch::pin_what_is_here() {
 void Promoter::Batch::find() {
   for (size_t i = 0; i < digests.size(); ++i) {
     if (out.statuses[i] != PromoteStatus::pending) continue;
-    const auto page = promoter.cold_.find(digests[i]);
+    const auto page = promoter.disk_.find(digests[i]);
     if (!page) {
       out.statuses[i] = PromoteStatus::absent;
       continue;
@@ -164,7 +164,7 @@ void Promoter::Batch::read() {
     reads[r].dest = out.pages[missing[k]].payload();
     reads[r].length = on_disk[k].length;
   }
-  promoter.cold_.tier().read(reads, deadline, urgency == Urgency::somebody_waits);
+  promoter.disk_.tier().read(reads, deadline, urgency == Urgency::somebody_waits);
 
   std::vector<size_t> good;
   std::vector<DiskPage> sources;
@@ -183,7 +183,7 @@ void Promoter::Batch::read() {
                                                               : PromoteStatus::absent;
   }
   bad = HeldSlots(promoter.pool_);
-  promoter.cold_.promoted(sources, pages.pages(), urgency == Urgency::somebody_waits);
+  promoter.disk_.promoted(sources, pages.pages(), urgency == Urgency::somebody_waits);
   uint64_t promoted = 0, bytes = 0;
   for (size_t g = 0; g < good.size(); ++g) {
     const PinnedPage page = std::exchange(pages.pages()[g], {});
@@ -272,10 +272,10 @@ void Promoter::give_budget(uint64_t bytes) {
 }
 
 void Promoter::warm(std::span<const Digest> digests) {
-  if (!cold_.enabled()) return;
+  if (!disk_.enabled()) return;
   std::vector<PageRequest> wanted;
   for (const Digest& digest : digests) {
-    if (const auto page = cold_.find(digest)) wanted.push_back({digest, page->length});
+    if (const auto page = disk_.find(digest)) wanted.push_back({digest, page->length});
   }
   if (wanted.empty()) return;
   {

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/namespaces.h"
 #include "pool/pool.h"
 
@@ -77,7 +77,7 @@ class Promotions {
 
 class Promoter {
  public:
-  Promoter(Pool& pool, NamespaceTable& namespaces, ColdPages& cold);
+  Promoter(Pool& pool, NamespaceTable& namespaces, DiskPages& disk);
   ~Promoter();  // ends the warming; no promote() may be running
 
   Promotions promote(std::span<const Digest> digests, Urgency urgency, Deadline deadline);
@@ -99,7 +99,7 @@ class Promoter {
 
   Pool& pool_;
   NamespaceTable& namespaces_;
-  ColdPages& cold_;
+  DiskPages& disk_;
   const uint64_t budget_bytes_max_, batch_bytes_max_;
 
   mutable std::mutex mutex_;

@@ -29,9 +29,9 @@ void Quotas::apply(uint32_t pool_slot, const Open& open) {
     pool_.drop_quota(pool_slot);
   }
   // The disk knows namespaces by id, also those that were open under other rules.
-  if (cold_.enabled()) {
+  if (disk_.enabled()) {
     const auto disk_bytes = has_rule ? rule->disk_bytes : std::nullopt;
-    cold_.tier().set_quota(open.id, disk_bytes.value_or(UINT64_MAX));
+    disk_.tier().set_quota(open.id, disk_bytes.value_or(UINT64_MAX));
   }
 }
 
@@ -52,8 +52,8 @@ void Quotas::write(JsonWriter& json) const {
     json.open('{').field("namespace", holder.name).field("bytes", use.bytes);
     json.field("quota_bytes", use.quota_bytes).field("evictions", use.evictions);
     json.field("refused", use.refused);
-    if (cold_.enabled()) {
-      const DiskNamespaceUse disk = cold_.tier().use_of(holder.id);
+    if (disk_.enabled()) {
+      const DiskNamespaceUse disk = disk_.tier().use_of(holder.id);
       json.field("disk_bytes", disk.room_bytes).field("disk_skipped", disk.skipped_pages);
       if (disk.quota_bytes != UINT64_MAX) json.field("disk_quota_bytes", disk.quota_bytes);
     }

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/notices.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/namespaces.h"
 #include "pool/pool.h"
 
@@ -29,7 +29,7 @@ class Quotas {
   static constexpr size_t kShownMax = 256;  // in the status document
   static constexpr std::chrono::seconds kTellEvery{1};
 
-  Quotas(Pool& pool, ColdPages& cold) : pool_(pool), cold_(cold) {}
+  Quotas(Pool& pool, DiskPages& disk) : pool_(pool), disk_(disk) {}
 
   // They hold for open namespaces at once. A namespace above a lower quota stays there until it
   // sets its next page.
@@ -49,7 +49,7 @@ class Quotas {
   };
   void apply(uint32_t pool_slot, const Open& open);  // with mutex_
   Pool& pool_;
-  ColdPages& cold_;
+  DiskPages& disk_;
   mutable std::mutex mutex_;
   std::vector<QuotaRule> rules_;
   std::map<uint32_t, Open> open_;  // by pool slot

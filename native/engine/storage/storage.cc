@@ -25,34 +25,34 @@ JournalConfig journal_of(const EngineConfig& config) {
 
 }  // namespace
 
-Storage::Storage(const EngineConfig& config, Janitor& janitor, ColdPages::Tell tell)
+Storage::Storage(const EngineConfig& config, Janitor& janitor, DiskPages::Tell tell)
     : janitor_(janitor),
       has_disk_(!config.disk.path.empty()),
       namespaces_(config.cluster_key),
       journal_(journal_of(config)) {
   const Judges judges = judge_by_journal(config);
   // Recovers the disk while the pool's memory is being touched.
-  std::future<std::unique_ptr<ColdTier>> disk;
+  std::future<std::unique_ptr<DiskTier>> disk;
   if (has_disk_) disk = std::async(std::launch::async, [&] { return open_disk(config, judges); });
   for (const auto& [id, epoch] : config.epochs) raise_epoch(id, epoch);
   pool_ = open_pool(config, judges);
-  cold_ = std::make_unique<ColdPages>(*pool_, namespaces_, journal_, std::move(tell));
+  disk_ = std::make_unique<DiskPages>(*pool_, namespaces_, journal_, std::move(tell));
   // Quotas first: the disk's epochs may void pages from the pool's file.
-  quotas_ = std::make_unique<Quotas>(*pool_, *cold_);
+  quotas_ = std::make_unique<Quotas>(*pool_, *disk_);
   namespaces_.on_slot([this](const Namespace& ns, uint32_t slot) { quotas_->opened(ns, slot); });
   namespaces_.forget_unused([this](uint32_t slot) { return pool_->use_of(slot).bytes != 0; },
                             [this](uint32_t slot) { quotas_->void_slot(slot); });
   if (has_disk_) {
-    cold_->start(disk.get());
+    disk_->start(disk.get());
     // An epoch above ours is believed: this node was told of it when it wrote those pages.
-    for (const auto& [id, epoch] : cold_->epochs()) raise_epoch(id, epoch);
+    for (const auto& [id, epoch] : disk_->epochs()) raise_epoch(id, epoch);
   }
   // A tier that was further than the journal is empty now. A later copy of it may still come back.
   if (state_is_old()) journal_.forget();
-  if (!config.removals_path.empty()) cold_->note_removals();
+  if (!config.removals_path.empty()) disk_->note_removals();
   holds_ = std::make_unique<HoldTable>(*pool_, kHoldsMax, pool_->size_bytes() / kHoldsShare);
   retains_ = std::make_unique<RetainTable>(*pool_, kRetainsMax);
-  promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
+  promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *disk_);
 }
 
 Storage::Judges Storage::judge_by_journal(const EngineConfig& config) {
@@ -69,7 +69,7 @@ Storage::Judges Storage::judge_by_journal(const EngineConfig& config) {
   return {why_not, is_void};
 }
 
-std::unique_ptr<ColdTier> Storage::open_disk(const EngineConfig& config, const Judges& judges) {
+std::unique_ptr<DiskTier> Storage::open_disk(const EngineConfig& config, const Judges& judges) {
   DiskConfig disk = config.disk;
   disk.why_not = judges.why_not;
   disk.is_void = judges.is_void;
@@ -77,7 +77,7 @@ std::unique_ptr<ColdTier> Storage::open_disk(const EngineConfig& config, const J
   disk.faults = config.faults;
   disk.queue_bytes = std::min(config.pool_bytes / kWriteBehindShare, kWriteBehindBytesMax);
   return open_disk_tier(disk, [this](std::span<const DiskPage> pages) {
-    if (ColdPages* cold = withdraws_by_.load(std::memory_order_acquire)) cold->left_disk(pages);
+    if (DiskPages* ours = withdraws_by_.load(std::memory_order_acquire)) ours->left_disk(pages);
   });
 }
 
@@ -93,19 +93,19 @@ std::unique_ptr<Pool> Storage::open_pool(const EngineConfig& config, const Judge
   return std::make_unique<Pool>(
       pool,
       [this](std::span<const RecordRow> rows) {
-        if (ColdPages* cold = withdraws_by_.load(std::memory_order_acquire)) cold->left_pool(rows);
+        if (DiskPages* disk = withdraws_by_.load(std::memory_order_acquire)) disk->left_pool(rows);
       },
       [this](std::span<PageNamespace> found) { namespaces_.judge(found); });
 }
 
 void Storage::flush() {
   pool_->remember_order();
-  if (cold_->enabled()) cold_->tier().flush(Deadline::after_ms(kFlushMs));
+  if (disk_->enabled()) disk_->tier().flush(Deadline::after_ms(kFlushMs));
 }
 
 void Storage::end() {
   promoter_.reset();
-  cold_->end();  // writes its queue out, and may report lost pages
+  disk_->end();  // writes its queue out, and may report lost pages
   withdraws_by_.store(nullptr, std::memory_order_release);
 }
 

@@ -13,7 +13,7 @@
 
 #include "common/types.h"
 #include "engine/control/config.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/holds.h"
 #include "engine/storage/janitor.h"
 #include "engine/storage/namespaces.h"
@@ -30,21 +30,21 @@ class Storage {
  public:
   // `tell` sends records to the owners. It is not called before begin_withdrawing(). Throws
   // std::runtime_error, DiskError and the like, with the remedy.
-  Storage(const EngineConfig& config, Janitor& janitor, ColdPages::Tell tell);
+  Storage(const EngineConfig& config, Janitor& janitor, DiskPages::Tell tell);
   ~Storage() { end(); }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   // From now on owners are told of pages that leave the pool or the disk. They were told of none
   // before.
-  void begin_withdrawing() { withdraws_by_.store(cold_.get(), std::memory_order_release); }
+  void begin_withdrawing() { withdraws_by_.store(disk_.get(), std::memory_order_release); }
   // Writes down what a restart needs: the order of the pool, and the disk's queue.
   void flush();
   // Ends promotions and the disk tier. Call when nobody reads or sets any more.
   void end();
 
   Pool& pool() { return *pool_; }
-  ColdPages& cold() { return *cold_; }
+  DiskPages& disk() { return *disk_; }
   Promoter& promoter() { return *promoter_; }
   HoldTable& holds() { return *holds_; }
   RetainTable& retains() { return *retains_; }
@@ -69,7 +69,7 @@ class Storage {
     RemovalJudge is_void;
   };
   Judges judge_by_journal(const EngineConfig& config);
-  std::unique_ptr<ColdTier> open_disk(const EngineConfig& config, const Judges& judges);
+  std::unique_ptr<DiskTier> open_disk(const EngineConfig& config, const Judges& judges);
   std::unique_ptr<Pool> open_pool(const EngineConfig& config, const Judges& judges);
 
   Janitor& janitor_;
@@ -79,8 +79,8 @@ class Storage {
   ObjectIndex objects_;
   std::atomic<bool> state_is_old_{false};
   std::function<void(const Digest&, uint64_t)> on_epoch_;
-  std::atomic<ColdPages*> withdraws_by_{nullptr};
-  std::unique_ptr<ColdPages> cold_;  // outlives pool_, which may evict until its end
+  std::atomic<DiskPages*> withdraws_by_{nullptr};
+  std::unique_ptr<DiskPages> disk_;  // outlives pool_, which may evict until its end
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Quotas> quotas_;
   std::unique_ptr<HoldTable> holds_;

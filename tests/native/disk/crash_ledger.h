@@ -42,7 +42,7 @@ struct CrashLedger {
 };
 
 // Puts, removes and reads until the disk fails.
-inline void crash_workload(ColdTier& tier, CrashLedger& ledger, uint64_t seed, unsigned steps) {
+inline void crash_workload(DiskTier& tier, CrashLedger& ledger, uint64_t seed, unsigned steps) {
   std::mt19937_64 random(seed);
   for (unsigned step = 0; step < steps && tier.stats().state == DiskState::on; ++step) {
     const uint64_t number = random() % CrashLedger::kKeys;
@@ -75,7 +75,7 @@ inline void crash_workload(ColdTier& tier, CrashLedger& ledger, uint64_t seed, u
 
 // `retained_bytes`: this much of the latest puts must still be there. 0: nothing was promised, so a
 // page in the index may turn out to be damaged.
-inline void check_ledger(ColdTier& tier, CrashLedger& ledger, uint64_t retained_bytes) {
+inline void check_ledger(DiskTier& tier, CrashLedger& ledger, uint64_t retained_bytes) {
   for (uint64_t number = 0; number < CrashLedger::kKeys; ++number) {
     CrashLedger::Key& key = ledger.keys[number];
     const uint32_t put = key.put, written = key.written, removing = key.removing;

@@ -180,7 +180,7 @@ class Bench {
   const std::string folder_;
   const uint64_t bytes_;
   AlignedBuffer source_;
-  std::unique_ptr<ColdTier> tier_;
+  std::unique_ptr<DiskTier> tier_;
 };
 
 void compare(Bench& bench, uint32_t page_bytes, uint64_t bytes, int rounds) {

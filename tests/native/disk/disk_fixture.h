@@ -163,7 +163,7 @@ class DiskFixture : public ::testing::Test {
   std::mutex mutex;
   std::map<uint64_t, bool> results;
   std::vector<Digest> evicted;
-  std::unique_ptr<ColdTier> tier;  // last: its threads may call back until its destructor ends
+  std::unique_ptr<DiskTier> tier;  // last: its threads may call back until its destructor ends
 };
 
 }  // namespace peercached::disk

@@ -103,10 +103,10 @@ TEST_F(Adopt, OversizedPageIsCountedButNotOffered) {
 
 TEST_F(Adopt, TheMostRecentlyUsedComeFirstWithinTheBudget) {
   open(64 << 20);
-  Pages cold("cold", 4, 70'000), warm("warm", 4, 70'000);
+  Pages disk("cold", 4, 70'000), warm("warm", 4, 70'000);
   warm.fill();
   a_->set(warm);
-  a_->set(cold);
+  a_->set(disk);
   a_->get(warm);
   const auto parts = offered(4 * 70'000);
   ASSERT_EQ(parts.size(), 1u);

@@ -1,12 +1,12 @@
 // Answers to a follower: a scan in parts, while pages come and go.
 #include "engine/records/follow_answers.h"
 
-#include "engine/storage/cold_fixture.h"
+#include "engine/storage/disk_pages_fixture.h"
 
 namespace peercached {
 namespace {
 
-class FollowAnswersTest : public ColdTest {
+class FollowAnswersTest : public DiskPagesFixture {
  protected:
   using Next = tcp::FollowSource::Answer::Next;
   static constexpr Incarnation kAsker = 'f';
@@ -16,7 +16,7 @@ class FollowAnswersTest : public ColdTest {
     open(64 << 20);
     feed_.set_view(1, {});
     feed_.open();
-    answers_.emplace(FollowAnswers::Parts{feed_, signs_, *cold_, directory_});
+    answers_.emplace(FollowAnswers::Parts{feed_, signs_, *disk_, directory_});
   }
   // Puts what the pages have told so far into the log.
   void log() {
@@ -43,7 +43,7 @@ class FollowAnswersTest : public ColdTest {
     has_lease_ = part.lease_view != 0;
     return true;
   }
-  // The follower's record of the page, as ColdTest::record().
+  // The follower's record of the page, as DiskPagesFixture::record().
   char followed(const Digest& digest) {
     std::vector<RecordRow> rows;
     table_.find({&digest, 1}, rows);

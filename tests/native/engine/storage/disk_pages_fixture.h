@@ -9,18 +9,18 @@
 #include <stdexcept>
 
 #include "common/copy.h"
-#include "engine/storage/cold_pages.h"
+#include "engine/storage/disk_pages.h"
 #include "engine/storage/memory_tier.h"
 #include "engine/storage/promoter.h"
 #include "shard/shard.h"
 
 namespace peercached {
 
-inline constexpr uint32_t kColdPageBytes = 16 << 10;
+inline constexpr uint32_t kDiskPageBytes = 16 << 10;
 
-class ColdTest : public ::testing::Test {
+class DiskPagesFixture : public ::testing::Test {
  protected:
-  explicit ColdTest(const JournalConfig& journal = {}) : journal_(journal) {}
+  explicit DiskPagesFixture(const JournalConfig& journal = {}) : journal_(journal) {}
 
   void open(uint64_t pool_bytes, bool automatic = true) {
     shard_.add_holder(kSelfHolder);
@@ -28,21 +28,21 @@ class ColdTest : public ::testing::Test {
     config.size_bytes = pool_bytes;
     config.incarnation = 7;
     pool_ = std::make_unique<Pool>(config,
-                                   [this](std::span<const RecordRow> r) { cold_->left_pool(r); });
-    cold_ = std::make_unique<ColdPages>(*pool_, namespaces_, journal_,
+                                   [this](std::span<const RecordRow> r) { disk_->left_pool(r); });
+    disk_ = std::make_unique<DiskPages>(*pool_, namespaces_, journal_,
                                         [this](std::span<const RecordRow> r) { tell(r); });
     auto tier = std::make_unique<MemoryTier>(
-        [this](std::span<const DiskPage> pages) { cold_->left_disk(pages); }, automatic);
+        [this](std::span<const DiskPage> pages) { disk_->left_disk(pages); }, automatic);
     tier_ = tier.get();
-    cold_->start(std::move(tier));
-    promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *cold_);
+    disk_->start(std::move(tier));
+    promoter_ = std::make_unique<Promoter>(*pool_, namespaces_, *disk_);
     ns_ = namespaces_.open("ns", 0).get();
   }
   void TearDown() override {
     promoter_.reset();
-    cold_->end();
+    disk_->end();
     pool_.reset();
-    cold_.reset();
+    disk_.reset();
   }
 
   static Digest digest_of_page(uint64_t number) {
@@ -52,7 +52,7 @@ class ColdTest : public ::testing::Test {
     return static_cast<Born>((digest.lo ^ 0x5555) + 1) & kBornMax;
   }
   static std::vector<std::byte> content_of(const Digest& digest) {
-    std::vector<std::byte> bytes(kColdPageBytes);
+    std::vector<std::byte> bytes(kDiskPageBytes);
     std::mt19937_64 random(digest.hi ^ digest.lo);
     for (size_t at = 0; at < bytes.size(); at += 8) {
       const uint64_t word = random();
@@ -67,8 +67,8 @@ class ColdTest : public ::testing::Test {
     shard_.apply(kSelfHolder, rows);
   }
 
-  // Sets the page, at most kColdPageBytes, like a worker; false if there was no room.
-  bool set(const Digest& digest, uint32_t bytes = kColdPageBytes) {
+  // Sets the page, at most kDiskPageBytes, like a worker; false if there was no room.
+  bool set(const Digest& digest, uint32_t bytes = kDiskPageBytes) {
     const PageRequest request{digest, bytes};
     Reservation reservation;
     pool_->reserve({&request, 1}, nullptr, ns_->current().pool_slot, {&reservation, 1});
@@ -86,14 +86,14 @@ class ColdTest : public ::testing::Test {
     }
     std::vector<RecordRow> withdrawals;
     pool_->withdrawals_of({&page, 1}, withdrawals);
-    cold_->left_pool(withdrawals);
+    disk_->left_pool(withdrawals);
     write_behind(page);
     return true;
   }
   void write_behind(PinnedPage page) {
     HeldSlots held(*pool_);
     held.take(page);
-    cold_->write_behind(ns_->id(), ns_->current().epoch, std::move(held));
+    disk_->write_behind(ns_->id(), ns_->current().epoch, std::move(held));
   }
   // Sets page 1, so that it waits for its write to disk.
   Digest set_one() {
@@ -104,7 +104,7 @@ class ColdTest : public ::testing::Test {
   void remove(const Digest& digest) {
     std::vector<RecordRow> rows;
     const Removed removed{digest, 1};
-    cold_->remove({&removed, 1}, rows);
+    disk_->remove({&removed, 1}, rows);
     tell(rows);
   }
   bool in_pool(const Digest& digest) {
@@ -116,7 +116,7 @@ class ColdTest : public ::testing::Test {
   void evict(const Digest& digest) {
     std::vector<RecordRow> rows;
     pool_->remove({&digest, 1}, rows);
-    cold_->left_pool(rows);
+    disk_->left_pool(rows);
   }
   // The owner's record of the page: none ('-'), resident ('r') or not ('n').
   char record(const Digest& digest) {
@@ -141,12 +141,12 @@ class ColdTest : public ::testing::Test {
   std::vector<RecordRow> told_;
   std::unique_ptr<Pool> pool_;
   Journal journal_;
-  std::unique_ptr<ColdPages> cold_;
+  std::unique_ptr<DiskPages> disk_;
   std::unique_ptr<Promoter> promoter_;
   MemoryTier* tier_ = nullptr;
 };
 
-// The configuration of a journal in a folder of its own. Derive from it before ColdTest.
+// The configuration of a journal in a folder of its own. Derive from it before DiskPagesFixture.
 class JournalOnDisk {
  protected:
   JournalOnDisk() {

@@ -3,16 +3,16 @@
 #include <functional>
 #include <future>
 
-#include "engine/storage/cold_fixture.h"
+#include "engine/storage/disk_pages_fixture.h"
 #include "eventually.h"
 #include "no_room.h"
 
 namespace peercached {
 namespace {
 
-using ColdPagesTest = ColdTest;
+using DiskPagesTest = DiskPagesFixture;
 
-TEST_F(ColdPagesTest, EvictedPageOnDiskBecomesNonResidentOtherwiseWithdrawn) {
+TEST_F(DiskPagesTest, EvictedPageOnDiskBecomesNonResidentOtherwiseWithdrawn) {
   open(4 << 20, false);
   const Digest written = digest_of_page(1), skipped = digest_of_page(2);
   ASSERT_TRUE(set(written));
@@ -26,7 +26,7 @@ TEST_F(ColdPagesTest, EvictedPageOnDiskBecomesNonResidentOtherwiseWithdrawn) {
   EXPECT_EQ(record(skipped), '-');
 }
 
-TEST_F(ColdPagesTest, OfAPageGivenAwayOnlyTheRecordOfItsCopyOnDiskStays) {
+TEST_F(DiskPagesTest, OfAPageGivenAwayOnlyTheRecordOfItsCopyOnDiskStays) {
   open(4 << 20, false);
   const Digest written = digest_of_page(1), skipped = digest_of_page(2), anew = digest_of_page(3);
   ASSERT_TRUE(set(written));
@@ -42,14 +42,14 @@ TEST_F(ColdPagesTest, OfAPageGivenAwayOnlyTheRecordOfItsCopyOnDiskStays) {
   pool_->unpin(pages);
   remove(anew);
   ASSERT_TRUE(set(anew));
-  cold_->give_away(rows);
+  disk_->give_away(rows);
   EXPECT_EQ(record(written), 'n');
   EXPECT_EQ(record(skipped), '-');
   EXPECT_EQ(record(anew), 'r');
   EXPECT_TRUE(in_pool(written)) << "for readers that know the former record";
 }
 
-TEST_F(ColdPagesTest, APageThatWaitsForItsWriteIsNotEvicted) {
+TEST_F(DiskPagesTest, APageThatWaitsForItsWriteIsNotEvicted) {
   open(1 << 20, false);
   const Digest waiting = set_one();
   tier_->queue_max = 1;
@@ -61,7 +61,7 @@ TEST_F(ColdPagesTest, APageThatWaitsForItsWriteIsNotEvicted) {
   EXPECT_EQ(record(waiting), 'n');
 }
 
-TEST_F(ColdPagesTest, LateWriteLeavesAPageSetAgainResident) {
+TEST_F(DiskPagesTest, LateWriteLeavesAPageSetAgainResident) {
   open(4 << 20, false);
   const Digest digest = set_one();
   evict(digest);
@@ -73,7 +73,7 @@ TEST_F(ColdPagesTest, LateWriteLeavesAPageSetAgainResident) {
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, PageRemovedBeforeItsWriteIsNotWritten) {
+TEST_F(DiskPagesTest, PageRemovedBeforeItsWriteIsNotWritten) {
   open(4 << 20, false);
   const Digest digest = set_one();
   tier_->write_all();
@@ -87,7 +87,7 @@ TEST_F(ColdPagesTest, PageRemovedBeforeItsWriteIsNotWritten) {
   EXPECT_FALSE(tier_->find(digest));
 }
 
-TEST_F(ColdPagesTest, PageEvictedBeforeItsWriteBecomesNonResidentOnceWritten) {
+TEST_F(DiskPagesTest, PageEvictedBeforeItsWriteBecomesNonResidentOnceWritten) {
   open(4 << 20, false);
   const Digest digest = set_one();
   evict(digest);
@@ -95,34 +95,34 @@ TEST_F(ColdPagesTest, PageEvictedBeforeItsWriteBecomesNonResidentOnceWritten) {
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, PageOnDiskIsNotWithdrawnAfterAnEarlierMiss) {
+TEST_F(DiskPagesTest, PageOnDiskIsNotWithdrawnAfterAnEarlierMiss) {
   open(4 << 20, false);
   const Digest digest = set_one();
   tier_->write_all();
   evict(digest);
   std::vector<RecordRow> rows;
-  cold_->not_here({&digest, 1}, rows);
+  disk_->not_here({&digest, 1}, rows);
   EXPECT_TRUE(rows.empty());
   EXPECT_EQ(record(digest), 'n');
 }
 
-TEST_F(ColdPagesTest, PageLostByTheDiskIsWithdrawnUnlessInPool) {
+TEST_F(DiskPagesTest, PageLostByTheDiskIsWithdrawnUnlessInPool) {
   open(4 << 20);
-  const Digest cold = digest_of_page(1), warm = digest_of_page(2);
-  ASSERT_TRUE(set(cold));
+  const Digest disk = digest_of_page(1), warm = digest_of_page(2);
+  ASSERT_TRUE(set(disk));
   ASSERT_TRUE(set(warm));
   tier_->flush(Deadline::after_ms(0));
-  while (!tier_->find(cold) || !tier_->find(warm)) std::this_thread::yield();
-  evict(cold);
-  tier_->lose(cold);
+  while (!tier_->find(disk) || !tier_->find(warm)) std::this_thread::yield();
+  evict(disk);
+  tier_->lose(disk);
   tier_->lose(warm);
-  EXPECT_EQ(record(cold), '-');
+  EXPECT_EQ(record(disk), '-');
   EXPECT_EQ(record(warm), 'r');
   evict(warm);
   EXPECT_EQ(record(warm), '-');
 }
 
-TEST_F(ColdPagesTest, RemovedPageIsGoneEvenWithItsWritePending) {
+TEST_F(DiskPagesTest, RemovedPageIsGoneEvenWithItsWritePending) {
   open(4 << 20, false);
   const Digest digest = set_one();
   remove(digest);
@@ -132,9 +132,9 @@ TEST_F(ColdPagesTest, RemovedPageIsGoneEvenWithItsWritePending) {
   // All pages are dropped while it is neither in the pool nor on the disk yet.
   ASSERT_TRUE(set(digest));
   evict(digest);
-  cold_->drop_all();
+  disk_->drop_all();
   tier_->write_all();
-  EXPECT_FALSE(cold_->find(digest));
+  EXPECT_FALSE(disk_->find(digest));
   EXPECT_EQ(record(digest), '-');
   ASSERT_TRUE(set(digest));
   tier_->write_all();
@@ -144,37 +144,37 @@ TEST_F(ColdPagesTest, RemovedPageIsGoneEvenWithItsWritePending) {
   EXPECT_EQ(promote(digest), PromoteStatus::absent);
 }
 
-TEST_F(ColdPagesTest, PageOfAClearedNamespaceIsNeitherFoundNorPublished) {
+TEST_F(DiskPagesTest, PageOfAClearedNamespaceIsNeitherFoundNorPublished) {
   open(4 << 20, false);
   const Digest digest = set_one();
   tier_->write_all();
   uint32_t stale = 0;
   ASSERT_TRUE(namespaces_.raise(ns_->id(), 1, stale));
-  EXPECT_FALSE(cold_->find(digest));
+  EXPECT_FALSE(disk_->find(digest));
   evict(digest);
   EXPECT_EQ(record(digest), '-');
   EXPECT_EQ(promote(digest), PromoteStatus::absent);
-  cold_->drop_below({{ns_->id(), 1}});
+  disk_->drop_below({{ns_->id(), 1}});
   EXPECT_FALSE(tier_->find(digest));
 }
 
-TEST_F(ColdPagesTest, ScanReportsPoolPagesResidentAndDiskPagesNonResident) {
+TEST_F(DiskPagesTest, ScanReportsPoolPagesResidentAndDiskPagesNonResident) {
   open(4 << 20, false);
   for (uint64_t n = 0; n < 8; ++n) ASSERT_TRUE(set(digest_of_page(n)));
   tier_->write_all();
   for (uint64_t n = 0; n < 4; ++n) evict(digest_of_page(n));
   std::map<Digest, int> seen;
-  ColdPages::Scan scan = cold_->begin_scan();
+  DiskPages::Scan scan = disk_->begin_scan();
   std::vector<RecordRow> rows;
-  while (cold_->scan(scan, rows)) {
+  while (disk_->scan(scan, rows)) {
   }
   for (const RecordRow& row : rows) seen[row.digest] += row.flags & kRecordResident ? 100 : 1;
   for (uint64_t n = 0; n < 8; ++n) EXPECT_EQ(seen[digest_of_page(n)], n < 4 ? 1 : 100) << n;
 }
 
-TEST_F(ColdPagesTest, WithoutADiskAnEvictedPageIsWithdrawn) {
+TEST_F(DiskPagesTest, WithoutADiskAnEvictedPageIsWithdrawn) {
   open(4 << 20);
-  ColdPages none(*pool_, namespaces_, journal_,
+  DiskPages none(*pool_, namespaces_, journal_,
                  [this](std::span<const RecordRow> rows) { tell(rows); });
   const Digest digest = set_one();
   std::vector<RecordRow> rows;
@@ -186,7 +186,7 @@ TEST_F(ColdPagesTest, WithoutADiskAnEvictedPageIsWithdrawn) {
 
 // All operations at once on few pages. Once they stop, the owner's records must match. A ghost (a
 // record without a page) or a lost page would stay until a resync.
-TEST_F(ColdPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
+TEST_F(DiskPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
   open(1 << 20);
   constexpr uint64_t kPages = 96;
   constexpr int kRounds = 4'000;
@@ -228,9 +228,9 @@ TEST_F(ColdPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
   };
   const auto look = [&] {
     truth.clear();
-    ColdPages::Scan scan = cold_->begin_scan();
+    DiskPages::Scan scan = disk_->begin_scan();
     std::vector<RecordRow> rows;
-    while (cold_->scan(scan, rows)) {
+    while (disk_->scan(scan, rows)) {
     }
     for (const RecordRow& row : rows) EXPECT_TRUE(truth.emplace(row.digest, row).second);
   };
@@ -262,16 +262,16 @@ TEST_F(ColdPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
   }
 }
 
-class ColdPagesWithAJournal : private JournalOnDisk, public ColdTest {
+class ColdPagesWithAJournal : private JournalOnDisk, public DiskPagesFixture {
  protected:
-  ColdPagesWithAJournal() : ColdTest(config_) {}
+  ColdPagesWithAJournal() : DiskPagesFixture(config_) {}
 };
 
 TEST_F(ColdPagesWithAJournal, OtherPagesDoNotWaitForAStateDirThatHangs) {
   const Digest replaced = digest_of_page(1), other = digest_of_page(2);
   std::vector<RecordRow> rows;
   const std::function<void()> writers[] = {[&] { set(replaced, 4096); },
-                                           [&] { cold_->hide_older(rows); }};
+                                           [&] { disk_->hide_older(rows); }};
   open(4 << 20, false);
   ASSERT_TRUE(set(replaced));
   tier_->write_all();
@@ -300,15 +300,15 @@ TEST_F(ColdPagesWithAJournal, PageThatTwoSetsReplaceIsBehindTheEntryOfTheFirst) 
     ASSERT_TRUE(eventually([&] { return state_dir.hangs(); }));
     auto first = std::async(std::launch::async, [&] { return set(replaced, 4096); });
     // It has let go of the old page, and waits for the journal.
-    ASSERT_TRUE(eventually([&] { return !cold_->find(replaced); }));
+    ASSERT_TRUE(eventually([&] { return !disk_->find(replaced); }));
     ASSERT_TRUE(set(replaced, 4096));
     tier_->write_all();
-    ASSERT_TRUE(cold_->find(replaced));
+    ASSERT_TRUE(disk_->find(replaced));
     state_dir.release();
     ASSERT_TRUE(first.get());
   }
   tier_->write_all();
-  const auto found = cold_->find(replaced);
+  const auto found = disk_->find(replaced);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->length, 4096u);
   EXPECT_EQ(found->set_at, journal_.last());
@@ -323,28 +323,28 @@ TEST_F(ColdPagesWithAJournal, PageWhoseSetHangsIsHiddenWithAllOlderOnes) {
   Hanging state_dir(4096);
   auto setting = std::async(std::launch::async, [&] { return set(replaced, 4096); });
   ASSERT_TRUE(eventually([&] { return state_dir.hangs(); }));
-  auto hiding = std::async(std::launch::async, [&] { return cold_->hide_older(rows); });
+  auto hiding = std::async(std::launch::async, [&] { return disk_->hide_older(rows); });
   EXPECT_TRUE(eventually([&] { return !in_pool(replaced); })) << "it may be removed elsewhere";
   state_dir.release();
   EXPECT_TRUE(setting.get());
   hiding.get();
   tier_->write_all();
-  EXPECT_FALSE(cold_->find(replaced));
+  EXPECT_FALSE(disk_->find(replaced));
 }
 
 TEST_F(ColdPagesWithAJournal, HeldBackPagesAreHiddenEvenIfTheJournalHasNoRoom) {
   open(4 << 20, false);
   const Digest digest = set_one();
   tier_->write_all();
-  ASSERT_TRUE(cold_->find(digest));
+  ASSERT_TRUE(disk_->find(digest));
   {
     const NoRoom full(4096);
     std::vector<RecordRow> rows;
-    EXPECT_FALSE(cold_->hide_older(rows));
+    EXPECT_FALSE(disk_->hide_older(rows));
   }
-  EXPECT_FALSE(cold_->find(digest)) << "it may have been removed elsewhere";
-  cold_->release();
-  EXPECT_TRUE(cold_->find(digest));
+  EXPECT_FALSE(disk_->find(digest)) << "it may have been removed elsewhere";
+  disk_->release();
+  EXPECT_TRUE(disk_->find(digest));
 }
 
 }  // namespace

@@ -4,16 +4,16 @@
 
 #include <functional>
 
-#include "engine/storage/cold_fixture.h"
+#include "engine/storage/disk_pages_fixture.h"
 #include "eventually.h"
 #include "no_room.h"
 
 namespace peercached {
 namespace {
 
-class JanitorTest : private JournalOnDisk, public ColdTest {
+class JanitorTest : private JournalOnDisk, public DiskPagesFixture {
  protected:
-  JanitorTest() : ColdTest(config_) {}
+  JanitorTest() : DiskPagesFixture(config_) {}
   void SetUp() override {
     open(4 << 20, false);
     holds_ = std::make_unique<HoldTable>(*pool_, 100, 1 << 20);
@@ -23,10 +23,10 @@ class JanitorTest : private JournalOnDisk, public ColdTest {
     janitor_.stop();
     retains_.reset();
     holds_.reset();
-    ColdTest::TearDown();
+    DiskPagesFixture::TearDown();
   }
 
-  void start() { janitor_.start({*pool_, *cold_, *holds_, *retains_, records_}); }
+  void start() { janitor_.start({*pool_, *disk_, *holds_, *retains_, records_}); }
 
   std::unique_ptr<HoldTable> holds_;
   std::unique_ptr<RetainTable> retains_;
@@ -91,7 +91,7 @@ TEST_F(JanitorTest, WaitingJournalEntriesAreWrittenOnceThereIsRoom) {
     const NoRoom full(4096);
     std::vector<RecordRow> rows;
     const Removed removed{digest, 1};
-    ASSERT_FALSE(cold_->remove({&removed, 1}, rows));
+    ASSERT_FALSE(disk_->remove({&removed, 1}, rows));
     start();
     janitor_.write_removals();
   }

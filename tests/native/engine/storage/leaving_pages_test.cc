@@ -2,12 +2,12 @@
 
 #include "engine/storage/leaving_pages.h"
 
-#include "engine/storage/cold_fixture.h"
+#include "engine/storage/disk_pages_fixture.h"
 
 namespace peercached {
 namespace {
 
-class LeavingPagesTest : public ColdTest {
+class LeavingPagesTest : public DiskPagesFixture {
  protected:
   void use(const Digest& digest) {
     PinnedPage page;
@@ -28,7 +28,7 @@ class LeavingPagesTest : public ColdTest {
       all.insert(all.end(), part.digests.begin(), part.digests.end());
     return all;
   }
-  LeavingPages leaving() const { return {*pool_, *cold_, namespaces_, objects_}; }
+  LeavingPages leaving() const { return {*pool_, *disk_, namespaces_, objects_}; }
 
   ObjectIndex objects_;
 };
@@ -42,7 +42,7 @@ TEST_F(LeavingPagesTest, PagesOnTheDiskDoNotLeaveWithThePool) {
   tier_->queue_max = 0;
   for (const Digest& digest : {skipped, unused, stored}) ASSERT_TRUE(set(digest));
   for (const Digest& digest : {written, skipped, stored}) use(digest);
-  const ObjectEntry entry{stored, 0, 0, kColdPageBytes};
+  const ObjectEntry entry{stored, 0, 0, kDiskPageBytes};
   objects_.add({{9, 9}, ns_->id(), 0}, {&entry, 1});
 
   EXPECT_EQ(next(1), std::vector{skipped});
@@ -80,12 +80,12 @@ TEST_F(LeavingPagesTest, BytesComeFromPoolAndDiskInOrder) {
   remove(digests[2]);
   std::vector<Digest> seen;
   {
-    const ObjectPages pages(*pool_, *cold_, digests, 4 * kColdPageBytes, 0, 64,
+    const ObjectPages pages(*pool_, *disk_, digests, 4 * kDiskPageBytes, 0, 64,
                             Deadline::after_ms(10'000));
     for (const auto& [entry, payload, born] : pages.pages()) {
-      EXPECT_EQ(entry.offset, seen.size() * kColdPageBytes);
+      EXPECT_EQ(entry.offset, seen.size() * kDiskPageBytes);
       seen.push_back(entry.digest);
-      ASSERT_EQ(entry.length, kColdPageBytes);
+      ASSERT_EQ(entry.length, kDiskPageBytes);
       const auto bytes = content_of(entry.digest);
       EXPECT_EQ(std::memcmp(payload, bytes.data(), bytes.size()), 0);
       EXPECT_EQ(born, born_of(entry.digest)) << "also of a page on the disk";
@@ -96,7 +96,7 @@ TEST_F(LeavingPagesTest, BytesComeFromPoolAndDiskInOrder) {
   EXPECT_EQ(seen, (std::vector{digests[0], digests[1], digests[3], digests[4]})) << "a removed one";
   EXPECT_EQ(pool_->stats().pins, 0u);
   tier_->hang(true);
-  const ObjectPages pages(*pool_, *cold_, digests, 1 << 20, 0, 64, Deadline::after_ms(10'000));
+  const ObjectPages pages(*pool_, *disk_, digests, 1 << 20, 0, 64, Deadline::after_ms(10'000));
   EXPECT_EQ(pages.pages().size(), 3u) << "the disk does not answer";
   tier_->hang(false);
 }

@@ -15,7 +15,7 @@
 
 namespace peercached {
 
-class MemoryTier final : public ColdTier {
+class MemoryTier final : public DiskTier {
  public:
   // `automatic`: a thread writes queued pages as soon as it can.
   explicit MemoryTier(DiskEvicted lost, bool automatic = true) : lost_(std::move(lost)) {

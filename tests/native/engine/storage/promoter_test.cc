@@ -1,11 +1,11 @@
 // Promotion from disk to pool: once per page, bounded, waiting callers first, right bytes only.
 
-#include "engine/storage/cold_fixture.h"
+#include "engine/storage/disk_pages_fixture.h"
 
 namespace peercached {
 namespace {
 
-class PromoterTest : public ColdTest {
+class PromoterTest : public DiskPagesFixture {
  protected:
   // Opens with these pages on disk only.
   void open_with(uint64_t pages, uint64_t pool_bytes = 4 << 20) {
@@ -72,7 +72,7 @@ TEST_F(PromoterTest, TheLaterPagesOfABatchNeverEvictItsEarlierOnes) {
       promoter_->promote(all, Urgency::somebody_waits, Deadline::after_ms(1'000));
   size_t promoted = 0;
   while (promoted < all.size() && some.statuses[promoted] == PromoteStatus::in_pool) ++promoted;
-  EXPECT_EQ(promoted, promoter_->batch_bytes_max() / kColdPageBytes);
+  EXPECT_EQ(promoted, promoter_->batch_bytes_max() / kDiskPageBytes);
   for (size_t i = promoted; i < all.size(); ++i)
     EXPECT_EQ(some.statuses[i], PromoteStatus::not_now);
   for (size_t i = 0; i < promoted; ++i) EXPECT_TRUE(in_pool(all[i]));
@@ -109,28 +109,28 @@ TEST_F(PromoterTest, PageRemovedDuringItsReadDoesNotComeBack) {
   tier_->before_read = nullptr;
   store(0, 1);
   std::vector<PinnedPage> pages(1);
-  const DiskPage source = *cold_->find(digest);
-  const PageRequest request{digest, kColdPageBytes};
+  const DiskPage source = *disk_->find(digest);
+  const PageRequest request{digest, kDiskPageBytes};
   Reservation reservation;
   pool_->reserve({&request, 1}, nullptr, ns_->current().pool_slot, {&reservation, 1});
   pages[0] = reservation.page;
   remove(digest);
-  cold_->promoted({&source, 1}, pages, true);
+  disk_->promoted({&source, 1}, pages, true);
   EXPECT_FALSE(pages[0]);
   EXPECT_FALSE(in_pool(digest));
   EXPECT_EQ(record(digest), '-');
   // All pages are dropped, and one comes from the disk when the pool's are gone.
   store(0, 1);
   tier_->before_scan = [&] { EXPECT_EQ(promote(digest), PromoteStatus::in_pool); };
-  cold_->drop_all();
+  disk_->drop_all();
   EXPECT_FALSE(in_pool(digest));
-  EXPECT_FALSE(cold_->find(digest));
+  EXPECT_FALSE(disk_->find(digest));
   // Pages that may have been removed elsewhere stay hidden until they are dropped.
   store(0, 1);
   std::vector<RecordRow> rows;
-  cold_->hide_older(rows);
+  disk_->hide_older(rows);
   tier_->before_scan = [&] { EXPECT_EQ(promote(digest), PromoteStatus::absent); };
-  cold_->drop_all();
+  disk_->drop_all();
   EXPECT_FALSE(in_pool(digest));
 }
 
@@ -145,7 +145,7 @@ TEST_F(PromoterTest, WarmingStartsAtTheFirstPageAndIsBounded) {
     std::this_thread::yield();
   }
   EXPECT_TRUE(in_pool(all[0]));
-  EXPECT_LE(promoter_->stats().warmed, 2 * (1u << 20) / 4 / kColdPageBytes);
+  EXPECT_LE(promoter_->stats().warmed, 2 * (1u << 20) / 4 / kDiskPageBytes);
 }
 
 TEST_F(PromoterTest, WarmingWaitsWhileReadersHaveMuchOfTheRoom) {
@@ -175,11 +175,11 @@ TEST_F(PromoterTest, RecordOfAMissingPageIsWithdrawn) {
   open(4 << 20, false);
   RecordRow ghost;
   ghost.digest = digest_of_page(5);
-  ghost.length = kColdPageBytes;
+  ghost.length = kDiskPageBytes;
   tell({&ghost, 1});
   EXPECT_EQ(record(ghost.digest), 'n');
   std::vector<RecordRow> rows;
-  cold_->not_here({&ghost.digest, 1}, rows);
+  disk_->not_here({&ghost.digest, 1}, rows);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_TRUE(rows[0].flags & kRecordWithdraw);
   EXPECT_EQ(record(ghost.digest), '-');
