@@ -1,6 +1,7 @@
 """`peercachectl drain` with real daemons: sets stop, warm pages move, and readers miss nothing."""
 
 import pytest
+from harness.background import Background
 from harness.cluster import Cluster
 from harness.ctl import ctl_process
 from harness.fixtures import MakeCluster
@@ -78,14 +79,14 @@ def test_drain_without_a_peer_reports_it_and_undrain_fails_after_leaving(
 
 
 def test_drain_reports_a_peer_full_of_warmer_pages(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(2, each=({"pool-size": "4MiB"}, {"pool-size": "64MiB"}))
-    old = keys_of("old", 32)
-    assert all(cluster[1].attach().set(old))
+    sizes = ({"pool-size": "4MiB"}, {"pool-size": "64MiB"})
+    cluster = make_cluster(2, spill_bytes_per_s=0, each=sizes)  # or the full pool makes room
+    assert all(cluster[1].attach().set(keys_of("old", 32)))
     pages = cluster[0].attach()
-    eventually(  # filled until it evicts, so that all its pages are newer
-        lambda: pages.set(keys_of("new", 64)) and cluster[0].status()["pool"]["evictions"] > 0, 20
-    )
-    result = cluster[1].drain(stay=False)
+    # Until an offer arrives, a page that nobody uses grows older, too.
+    with Background(lambda: pages.set(keys_of("new", 64))) as using:
+        using.wait_rounds(10)
+        result = cluster[1].drain(stay=False)
     assert not result["complete"]
     assert "its pool is full of pages that were used more recently" in result["outcome"]
     assert result["state"] == "left"
