@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,12 @@ class Range:
     start: int
     end: int
     entries: tuple[bytes, ...]
-    ahead: tuple[bytes, ...] = ()  # nobody has asked for these; they are behind the others
+    ahead: bool = False  # nobody has asked for these
+    behind: Range | None = None  # is read after this one, and ahead
+
+    @property
+    def digests(self) -> list[bytes]:
+        return [entry[:DIGEST_BYTES] for entry in self.entries]
 
     @property
     def path(self) -> str:
@@ -117,26 +122,36 @@ class Reader:
             else:
                 missing.append(digest)
         found = self._engine.stored_pages(b"".join(missing), RANGE_BYTES) if missing else []
-        for part in _ranges(found, self._coming, self._seal.extra_bytes):
+        for part in _ranges(found, self._seal.extra_bytes):
             size = part.end - part.start
             is_crowded = bytes_max is not None and self._coming_bytes + size > bytes_max
             if is_crowded or len(self._tasks) >= RANGES_MAX:
                 self.crowded += len(part.entries)
-                continue
-            task = asyncio.ensure_future(self._bring(part))
-            tasks.add(task)
-            self._tasks.add(task)
-            self._coming_bytes += size
-            task.add_done_callback(self._tasks.discard)
-            for entry in part.entries + part.ahead:
-                self._coming[entry[:DIGEST_BYTES]] = task
-            self._ahead.update(entry[:DIGEST_BYTES] for entry in part.ahead)
+            else:
+                tasks.add(self._start(part))
         return tasks
+
+    def _start(self, part: Range) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self._bring(part))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._coming_bytes += part.end - part.start
+        self._coming |= dict.fromkeys(part.digests, task)
+        if part.ahead:
+            self._ahead.update(part.digests)
+        return task
+
+    def _start_behind(self, part: Range) -> None:
+        """Does nothing if some of them are coming already: a get has asked for them meanwhile."""
+        if self._coming.keys().isdisjoint(part.digests) and len(self._tasks) < RANGES_MAX:
+            self._start(part)
 
     async def _bring(self, part: Range) -> None:
         try:
             async with self._slots:
                 await self._read(part)
+            if part.behind:
+                self._start_behind(part.behind)
         except StoreError as error:
             if error.kind in ("missing", "cut"):
                 self.vanished += len(part.entries)
@@ -145,9 +160,9 @@ class Reader:
             log.exception("pages of the object store could not be read")
         finally:
             self._coming_bytes -= part.end - part.start
-            for entry in part.entries + part.ahead:
-                self._coming.pop(entry[:DIGEST_BYTES], None)
-                self._ahead.discard(entry[:DIGEST_BYTES])
+            for digest in part.digests:
+                self._coming.pop(digest, None)
+                self._ahead.discard(digest)
 
     async def _look(self) -> None:
         with contextlib.suppress(StoreError):  # the reader asks once more
@@ -158,24 +173,19 @@ class Reader:
         payloads, _ = await asyncio.gather(
             self._requests.get_range(part.path, part.start, part.end), self._look()
         )
-        valid_until = await self._voids.fresh()
-        for wanted in (part.entries, part.ahead):
-            await self._land(part, wanted, payloads, valid_until)
+        await self._land(part, payloads, await self._voids.fresh())
 
-    async def _land(
-        self, part: Range, wanted: tuple[bytes, ...], payloads: Any, valid_until: float
-    ) -> None:
+    async def _land(self, part: Range, payloads: Any, valid_until: float) -> None:
         entries = [
             entry
-            for entry in wanted
+            for entry in part.entries
             if not self._voids.is_void(
                 entry[:DIGEST_BYTES], part.namespace_id, part.epoch, part.generation
             )
         ]
-        self.void += len(wanted) - len(entries)
+        self.void += len(part.entries) - len(entries)
         if not entries or self._why_not():
             return
-        is_ahead = wanted is part.ahead
         # The data plane looks at the time once more when it commits the pages.
         taken, corrupt, why_not = await asyncio.get_running_loop().run_in_executor(
             self._copies,
@@ -188,7 +198,7 @@ class Reader:
             payloads,
             valid_until,
             LAND_MS,
-            is_ahead,
+            part.ahead,
             self._seal.of_pages(part.namespace_id, part.epoch),
         )
         landed = set(_digests(taken))
@@ -198,7 +208,7 @@ class Reader:
             self.corrupt += len(corrupt) // DIGEST_BYTES
             self._engine.drop_stored(corrupt)
         left = len(entries) - len(landed) - len(corrupt) // DIGEST_BYTES
-        if is_ahead:
+        if part.ahead:
             return
         if why_not:
             self.no_room += left
@@ -207,38 +217,37 @@ class Reader:
 
 
 def _ranges(
-    objects: list[tuple[bytes, bytes, bytes, int, int, bytes, bytes]],
-    coming: Container[bytes],
-    extra_bytes: int = 0,
+    objects: list[tuple[bytes, bytes, bytes, int, int, bytes, bytes]], extra_bytes: int = 0
 ) -> Iterator[Range]:
-    """`objects`: as Engine.stored_pages() has them. The last range of an object also gets the pages
-    behind it that fit, unless they are coming. `extra_bytes`: of the seal of a page."""
+    """`objects`: as Engine.stored_pages() has them. `extra_bytes`: of the seal of a page."""
     for name, home, namespace_id, epoch, generation, packed, behind in objects:
         of = name, home, namespace_id, epoch, generation
-        some: list[bytes] = []
-        start = end = 0
-        for entry in split(packed):
-            _, _, offset, length = ENTRY.unpack(entry)
-            length += extra_bytes
-            near = offset - end <= GAP_BYTES and offset + length - start <= RANGE_BYTES
-            if some and not near:
-                yield Range(*of, start, end, tuple(some))
-                some = []
-            if not some:
-                start = offset
-            some.append(entry)
-            end = offset + length
-        ahead: list[bytes] = []
-        for entry in split(behind):
-            _, _, offset, length = ENTRY.unpack(entry)
-            length += extra_bytes
-            if offset - end > GAP_BYTES or offset + length - start > RANGE_BYTES:
-                break
-            if entry[:DIGEST_BYTES] not in coming:
-                ahead.append(entry)
-                end = offset + length
-        if some:
-            yield Range(*of, start, end, tuple(some), tuple(ahead))
+        *others, last = _near(split(packed), extra_bytes)
+        for entries in others:
+            yield Range(*of, *_extent(entries, extra_bytes), entries)
+        ahead = _near([*last, *split(behind)], extra_bytes)[0][len(last) :]
+        then = Range(*of, *_extent(ahead, extra_bytes), ahead, ahead=True) if ahead else None
+        yield Range(*of, *_extent(last, extra_bytes), last, behind=then)
+
+
+def _near(entries: list[bytes], extra_bytes: int) -> list[tuple[bytes, ...]]:
+    """Groups of entries, one for each request."""
+    parts: list[list[bytes]] = []
+    for entry in entries:
+        start, end = _extent((entry,), extra_bytes)
+        if parts:
+            first, last = _extent(parts[-1], extra_bytes)
+            if start - last <= GAP_BYTES and end - first <= RANGE_BYTES:
+                parts[-1].append(entry)
+                continue
+        parts.append([entry])
+    return [tuple(part) for part in parts]
+
+
+def _extent(entries: Sequence[bytes], extra_bytes: int) -> tuple[int, int]:
+    """The first byte, and the one behind the last."""
+    _, _, offset, length = ENTRY.unpack(entries[-1])
+    return ENTRY.unpack(entries[0])[2], offset + length + extra_bytes
 
 
 def _digests(packed: bytes) -> list[bytes]:

@@ -8,7 +8,8 @@ In each round, one after the other:
 
 - a daemon writes the pages that its pool is about to evict; the library puts objects of these sizes
 - a new daemon reads all pages because of `exists`; another one for gets of 32 MiB, of four workers
-  and of one; the library gets the same objects in ranges of the same size
+  and of one; the library gets the same objects in ranges of the same size, all in one go and 32 MiB
+  at a time
 - gets of a single page, and the library's; the daemon's first one also lists the removals
 
 The bare loops have as many threads as the daemon has. Prints medians of the rounds, and stores them
@@ -96,9 +97,9 @@ class Bench:
         self._daemon_writes()
         self._library_writes()
         self._find_stored()
-        self._daemon_reads("exists", self._warm)
-        self._daemon_reads("gets of four workers", lambda daemon: self._get(daemon, 4))
-        self._daemon_reads("gets of one worker", lambda daemon: self._get(daemon, 1))
+        self._daemon_reads("read: exists", self._warm)
+        self._daemon_reads("read: gets of four workers", lambda daemon: self._get(daemon, 4))
+        self._daemon_reads("read one by one: gets of a worker", lambda daemon: self._get(daemon, 1))
         self._library_reads()
         self._single_pages()
 
@@ -117,7 +118,7 @@ class Bench:
                 seen.append(self._written(daemon))
             ended = self._last_change(seen)
             worker.client.close()
-        self._note("write", "daemon", ended[1] - begun[1], ended[0] - begun[0], ended[2] - begun[2])
+        self._note("write: daemon", ended[1] - begun[1], ended[0] - begun[0], ended[2] - begun[2])
         listed = [meta for part in self._library.list("pages/") for meta in part]
         self._objects = sorted((meta["path"], meta["size"]) for meta in listed)
 
@@ -164,7 +165,7 @@ class Bench:
         with self._reader() as daemon:
             began, cpu_s = time.monotonic(), _cpu_s(daemon)
             size = read(daemon) * PAGE_BYTES
-            self._note("read", name, size, time.monotonic() - began, _cpu_s(daemon) - cpu_s)
+            self._note(name, size, time.monotonic() - began, _cpu_s(daemon) - cpu_s)
 
     def _warm(self, daemon: Daemon) -> int:
         client = Client(str(daemon.socket_path), "bench", timeout_s=CALL_S)
@@ -205,6 +206,9 @@ class Bench:
             obstore.get_range(self._library, path, start=start, end=end)
 
         self._bare("read", READERS, get, ranges)
+        # As the gets of one worker: the next 32 MiB begin when these have come.
+        each = BATCH * PAGE_BYTES // RANGE_BYTES
+        self._bare("read one by one", each, get, ranges, each)
 
     def _single_pages(self) -> None:
         with self._reader() as daemon:
@@ -252,18 +256,24 @@ class Bench:
             yield daemon
 
     def _bare(
-        self, kind: str, threads: int, call: Callable[..., None], jobs: Sequence[Any]
+        self,
+        kind: str,
+        threads: int,
+        call: Callable[..., None],
+        jobs: Sequence[Any],
+        at_once: int = 1 << 30,
     ) -> None:
         sizes = sum(job[-1] - (job[1] if len(job) == 3 else 0) for job in jobs)
         with ThreadPoolExecutor(threads) as pool:
             began, cpu_s = time.monotonic(), time.process_time()
-            for done in [pool.submit(call, *job) for job in jobs]:
-                done.result()
+            for at in range(0, len(jobs), at_once):
+                for done in [pool.submit(call, *job) for job in jobs[at : at + at_once]]:
+                    done.result()
             took_s = time.monotonic() - began
-        self._note(kind, "bare loop", sizes, took_s, time.process_time() - cpu_s)
+        self._note(f"{kind}: bare loop", sizes, took_s, time.process_time() - cpu_s)
 
-    def _note(self, kind: str, name: str, size: float, took_s: float, cpu_s: float) -> None:
-        self.figures[f"{kind}: {name}"] = {
+    def _note(self, name: str, size: float, took_s: float, cpu_s: float) -> None:
+        self.figures[name] = {
             "gb_s": size / 1e9 / took_s,
             "cpu_s_per_gb": cpu_s / (size / 1e9),
         }
@@ -318,7 +328,7 @@ def main(rounds: int) -> None:
     for what, values in figures.items():
         bare = figures.get(f"{what.partition(':')[0]}: bare loop", {})
         share = f"{values['gb_s'] / bare['gb_s']:8.0%} of it" if bare else ""
-        print(f"{what:<28}" + "".join(f"{name} {n:<10g}" for name, n in values.items()) + share)
+        print(f"{what:<34}" + "".join(f"{name} {n:<10g}" for name, n in values.items()) + share)
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
 
 

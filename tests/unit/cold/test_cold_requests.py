@@ -143,14 +143,22 @@ def test_near_pages_of_an_object_come_with_one_request_of_bounded_size() -> None
     behind = [entry(n, 9 * page + GAP_BYTES + 1 + n, 1) for n in range(200, 204)]
     of = (b"m" * 16, b"n" * 16, b"i" * 16, 3, 0)
     packed = (*of, b"".join([*near, far]), b"".join(behind))
-    parts = list(_ranges([packed], {behind[1][:16]}))
+    parts = list(_ranges([packed]))
     assert [(p.start, p.end, len(p.entries)) for p in parts] == [
         (0, RANGE_BYTES, 8),
         (8 * page, 9 * page, 1),
-        (9 * page + GAP_BYTES + 1, 9 * page + GAP_BYTES + 205, 1),
+        (9 * page + GAP_BYTES + 1, 9 * page + GAP_BYTES + 101, 1),
     ]
-    assert [len(p.ahead) for p in parts] == [0, 0, 3]
-    *_, last = _ranges([packed], set(), extra_bytes=28)
+    assert [p.behind for p in parts[:2]] == [None, None]
+    ahead = parts[2].behind
+    assert ahead is not None
+    assert (ahead.start, ahead.end, len(ahead.entries), ahead.ahead) == (
+        9 * page + GAP_BYTES + 201,
+        9 * page + GAP_BYTES + 205,
+        4,
+        True,
+    )
+    *_, last = _ranges([packed], extra_bytes=28)
     assert last.end == parts[-1].end + 28, "the seal of the last page is in the range"
     assert parts[0].path == f"pages/{(b'i' * 16).hex()}/3/{(b'n' * 16).hex()}"
 
