@@ -14,6 +14,7 @@ from peercached.config.shared import shared_settings
 from peercached.data_plane.disk import DiskStatus
 from peercached.data_plane.latencies import Latencies
 from peercached.data_plane.notices import Notices
+from peercached.data_plane.pool import PoolStatus
 from peercached.data_plane.recovery import RecoveryStatus
 from peercached.data_plane.status import DataPlaneStatus
 from peercached.directory.epoch_store import EpochStore
@@ -386,6 +387,7 @@ class Daemon:
                 peers,
             ),
             DirectoryStatus(engine, placement),
+            PoolStatus(),
             RecoveryStatus(epoch_store),
             removal_driver,
             kv_events,

@@ -42,7 +42,8 @@ Engine::Engine(const EngineConfig& config)
       offers_{storage_.pool(), storage_.namespaces()},
       crew_(copy_helpers(config.copy_threads)),
       verifier_(config.verify),
-      readers_(transports_) {
+      readers_(transports_),
+      growth_(storage_.pool(), transports_, notices_) {
   install_fault_guard();
   publisher_ = std::make_unique<Publisher>(
       Publisher::Parts{nodes_, directory_, control_, transports_.engine(), transports_, counters_});

@@ -43,6 +43,7 @@
 #include "engine/paths/used_pages.h"
 #include "engine/paths/workers.h"
 #include "engine/peers/peers.h"
+#include "engine/peers/pool_growth.h"
 #include "engine/peers/readers.h"
 #include "engine/peers/transports.h"
 #include "engine/records/directory.h"
@@ -203,6 +204,7 @@ class Engine final : public RequestHandler {
   Readers readers_;
   Workers workers_;
   std::unique_ptr<OperatorView> operator_view_;
+  PoolGrowth growth_;
 };
 
 }  // namespace peercached

@@ -128,14 +128,14 @@ bool Pool::Impl::should_evict() {
   const uint32_t id = recency.next();
   if (id != kNoSlot) {
     const uint64_t stride = space.span_of(slots[id]).size_class->stride_bytes;
-    if (space.occupied_bytes() - stride >= low_bytes) return true;
+    if (space.occupied_bytes() - stride >= low_bytes()) return true;
   }
   above_high = false;
   return false;
 }
 
 void Pool::Impl::wake_evictor() {
-  if (above_high || space.occupied_bytes() <= high_bytes) return;
+  if (above_high || space.occupied_bytes() <= high_bytes()) return;
   above_high = true;
   if (should_evict()) pressure.notify_one();
 }

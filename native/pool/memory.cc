@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/error_text.h"
+#include "common/round_up.h"
 #include "pool/memory_limits.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -24,6 +25,9 @@ namespace {
 
 constexpr uint64_t kTouchPieceBytes = 16 << 20;
 constexpr unsigned kTouchThreadsMax = 16;
+// A part that is touched at a time: as large as a chunk that RDMA registers (rdma/memory.h).
+constexpr uint64_t kPartBytesMin = 64 << 20;
+constexpr uint64_t kPartsAbout = 256;
 
 unsigned touch_threads() {
   return std::clamp(std::thread::hardware_concurrency(), 1U, kTouchThreadsMax);
@@ -31,7 +35,8 @@ unsigned touch_threads() {
 
 }  // namespace
 
-PoolMemory::PoolMemory(uint64_t size_bytes, bool huge_pages) : threads_(touch_threads()) {
+PoolMemory::PoolMemory(uint64_t size_bytes, bool huge_pages, uint64_t first_bytes)
+    : threads_(touch_threads()) {
   const uint64_t page_bytes = huge_pages ? huge_page_bytes() : kMemoryPageBytes;
   check_pool_size(size_bytes, page_bytes);
   mapped_bytes_ = size_bytes_ = size_bytes / page_bytes * page_bytes;
@@ -46,21 +51,24 @@ PoolMemory::PoolMemory(uint64_t size_bytes, bool huge_pages) : threads_(touch_th
     if (ftruncate(fd_, static_cast<off_t>(size_bytes_)) != 0)
       throw std::runtime_error("cannot size the pool's memory to pool_size = " +
                                described(size_bytes_) + ": " + last_error());
-    map_and_touch(huge_pages);
+    map(huge_pages);
+    touch_first(first_bytes);
   } catch (...) {
     release();
     throw;
   }
 }
 
-PoolMemory::PoolMemory(std::unique_ptr<PoolFile> file)
+PoolMemory::PoolMemory(std::unique_ptr<PoolFile> file, uint64_t first_bytes)
     : threads_(touch_threads()),
       file_(std::move(file)),
       mapped_bytes_(file_->file_bytes()),
       size_bytes_(file_->pool_bytes()),
       fd_(file_->fd()) {
   try {
-    map_and_touch(file_->huge());
+    map(file_->huge());
+    touch_first(file_->kept() ? size_bytes_ : first_bytes);
+    touch(size_bytes_, mapped_bytes_);  // the list of spans in the file
   } catch (...) {
     release();
     throw;
@@ -74,28 +82,36 @@ void PoolMemory::release() {
   if (fd_ >= 0 && !file_) close(fd_);
 }
 
-void PoolMemory::map_and_touch(bool huge_pages) {
+void PoolMemory::map(bool huge_pages) {
+  step_bytes_ = round_up(std::max(size_bytes_ / kPartsAbout, kPartBytesMin),
+                         huge_pages ? huge_page_bytes() : kPartBytesMin);
   void* mapped = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (mapped == MAP_FAILED)
     throw std::runtime_error("cannot map pool_size = " + described(mapped_bytes_) + ": " +
                              last_error() + ": lower pool_size" +
                              (huge_pages ? ", or reserve more huge pages" : ""));
   base_ = static_cast<std::byte*>(mapped);
-  touch(huge_pages);
-}
-
-void PoolMemory::touch(bool huge_pages) {
   // Huge pages for shared memory save TLB misses during the copy. Where the system forbids them,
   // this call has no effect.
   if (!huge_pages) madvise(base_, mapped_bytes_, MADV_HUGEPAGE);
+}
 
-  std::atomic<uint64_t> next{0};
+void PoolMemory::touch_first(uint64_t bytes) {
+  const uint64_t to = std::min(size_bytes_, round_up(std::min(bytes, size_bytes_), step_bytes_));
+  touch(ready_bytes_, to);
+  ready_bytes_ = to;
+}
+
+void PoolMemory::touch_more() { touch_first(ready_bytes_ + 1); }
+
+void PoolMemory::touch(uint64_t from, uint64_t to) {
+  std::atomic<uint64_t> next{from};
   std::atomic<int> failure{0};
   const auto populate = [&] {
     for (;;) {
       const uint64_t at = next.fetch_add(kTouchPieceBytes);
-      if (at >= mapped_bytes_ || failure != 0) return;
-      const uint64_t bytes = std::min(kTouchPieceBytes, mapped_bytes_ - at);
+      if (at >= to || failure != 0) return;
+      const uint64_t bytes = std::min(kTouchPieceBytes, to - at);
       if (madvise(base_ + at, bytes, MADV_POPULATE_WRITE) == 0) continue;
       if (errno != EINVAL) {
         failure = errno;
@@ -110,7 +126,7 @@ void PoolMemory::touch(bool huge_pages) {
   };
   {
     std::vector<std::jthread> workers;
-    for (unsigned i = 1; i < threads_ && i * kTouchPieceBytes < mapped_bytes_; ++i)
+    for (unsigned i = 1; i < threads_ && from + i * kTouchPieceBytes < to; ++i)
       workers.emplace_back(populate);
     populate();
   }

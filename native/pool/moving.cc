@@ -86,7 +86,7 @@ std::vector<IdlePage> Pool::warmest_read(uint8_t reads_min) const {
 }
 
 uint64_t Pool::Impl::free_bytes() const {
-  return high_bytes - std::min(high_bytes, space.occupied_bytes());
+  return high_bytes() - std::min(high_bytes(), space.occupied_bytes());
 }
 
 PoolFilling Pool::filling() const {
@@ -99,7 +99,7 @@ void Pool::Impl::visit_coldest(uint64_t bytes,
   const uint64_t free = free_bytes();
   if (bytes <= free) return;
   // It evicts down to the low mark.
-  uint64_t left = bytes - free + high_bytes - low_bytes;
+  uint64_t left = bytes - free + high_bytes() - low_bytes();
   std::vector<uint32_t> next;
   recency.first(kColdestMax, next);
   for (const uint32_t id : next) {
@@ -216,7 +216,8 @@ PoolRoom Pool::room(uint64_t bytes) const {
   std::vector<uint32_t> next;
   MutexLock lock(impl_->mutex);
   PoolRoom room;
-  room.free_bytes = impl_->low_bytes - std::min(impl_->low_bytes, impl_->space.occupied_bytes());
+  room.free_bytes =
+      impl_->low_bytes() - std::min(impl_->low_bytes(), impl_->space.occupied_bytes());
   impl_->recency.first(bytes > 1 ? kJudgedMax : 1, next);
   const uint32_t now_ms = impl_->now_ms();
   uint64_t gone = 0;

@@ -14,14 +14,17 @@ namespace peercached {
 namespace {
 
 PoolMemory memory_for(const PoolConfig& config) {
-  if (config.file.path.empty()) return PoolMemory(config.size_bytes, config.huge_pages);
-  return PoolMemory(std::make_unique<PoolFile>(config.file, config.size_bytes, config.huge_pages));
+  if (config.file.path.empty())
+    return PoolMemory(config.size_bytes, config.huge_pages, config.first_bytes);
+  return PoolMemory(std::make_unique<PoolFile>(config.file, config.size_bytes, config.huge_pages),
+                    config.first_bytes);
 }
 
 Space space_for(SlotTable& slots, const PoolMemory& memory) {
-  if (memory.file() == nullptr) return Space(slots, memory.size_bytes());
+  const uint64_t ready_bytes = memory.ready_bytes();
+  if (memory.file() == nullptr) return Space(slots, memory.size_bytes(), ready_bytes);
   const SpanWords words(memory.file()->span_words(memory.base()), memory.size_bytes());
-  return Space(slots, memory.size_bytes(), memory.base(), words);
+  return Space(slots, memory.size_bytes(), ready_bytes, memory.base(), words);
 }
 
 }  // namespace
@@ -31,15 +34,14 @@ Pool::Impl::Impl(const PoolConfig& config, EvictSink sink, const NamespaceJudge&
       on_evict(std::move(sink)),
       position(config.position),
       memory(memory_for(config)),
-      high_bytes(
-          static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.high_watermark)),
-      low_bytes(
-          static_cast<uint64_t>(static_cast<double>(memory.size_bytes()) * config.low_watermark)),
+      high_watermark(config.high_watermark),
+      low_watermark(config.low_watermark),
       slots(memory.size_bytes(), kStrideBytesMin),
       space(space_for(slots, memory)),
       evicted_keys(memory.size_bytes()),
       recency(slots, space, namespaces),
       victims(slots, space, recency) {
+  growing = memory.ready_bytes() < memory.size_bytes();
   if (memory.file() != nullptr) restore(judge, config.is_void);
   evictor = std::thread([this] {
     name_thread("evict");
@@ -218,6 +220,7 @@ void Pool::reserve(std::span<const PageRequest> requests, const Digest* parent,
   std::vector<RecordRow> evicted;
   {
     MutexLock lock(impl_->mutex);
+    if (impl_->growing) impl_->wait_for_growth(requests);
     const uint32_t now_ms = impl_->now_ms();
     uint32_t before = parent == nullptr ? kNoSlot : impl_->slots.find(*parent);
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -453,6 +456,7 @@ PoolStats Pool::stats() const {
   MutexLock lock(impl_->mutex);
   PoolStats stats = impl_->counters;
   stats.capacity_bytes = impl_->space.capacity_bytes();
+  stats.ready_bytes = impl_->space.ready_bytes();
   stats.used_bytes = impl_->space.used_bytes();
   impl_->space.for_each_class([&](const SizeClass& one) {
     stats.classes.push_back(

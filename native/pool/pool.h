@@ -42,10 +42,11 @@ namespace peercached {
 struct PoolConfig {
   uint64_t size_bytes = 0;  // rounded down to units; at least 1 MiB
   Incarnation incarnation = 0;
-  bool huge_pages = false;       // MFD_HUGETLB; fails if there are too few, never falls back
-  double high_watermark = 0.98;  // background eviction starts at this used fraction
-  double low_watermark = 0.96;   // and stops at this one
-  PoolFileConfig file;           // keeps the pool across restarts; by default no file
+  uint64_t first_bytes = 1ULL << 30;  // ready at start; the rest joins by touch_more()
+  bool huge_pages = false;            // MFD_HUGETLB; fails if there are too few, never falls back
+  double high_watermark = 0.98;       // background eviction starts at this used fraction
+  double low_watermark = 0.96;        // and stops at this one
+  PoolFileConfig file;                // keeps the pool across restarts; by default no file
   // Only for a pool in a file. Each page is stored with the position of the newest removal. After a
   // restart `is_void` says whether the page was removed since then.
   std::function<Position()> position;
@@ -173,6 +174,8 @@ struct NamespaceUse {
 
 struct PoolStats {
   uint64_t capacity_bytes = 0;  // of all units
+  uint64_t ready_bytes = 0;     // of these, see "growth"
+  std::string why_small;        // why no more of them will be
   uint64_t used_bytes = 0;      // stride bytes of all slots that are not free
   uint64_t payload_bytes = 0;   // of committed pages
   uint64_t keys = 0;            // committed pages
@@ -214,6 +217,17 @@ class Pool {
 
   std::byte* base() const;
   uint64_t size_bytes() const;
+
+  // --- growth: memory joins the pool part by part, as it is touched -------------------
+  // From the base on, what is in the pool.
+  uint64_t ready_bytes() const;
+  // Touches the next part and says where it ends; nothing if all is touched. Throws
+  // std::runtime_error if the memory cannot be had. For one thread.
+  std::optional<uint64_t> touch_more();
+  // The pool has these first `bytes` from now on; they are touched. While it grows, sets wait for
+  // memory a short time before they evict pages.
+  void grow_to(uint64_t bytes);
+  void stop_growing(std::string why);  // it stays as large as it is
 
   // --- set ---------------------------------------------------------------------------
   // Fills one Reservation per request, in order. `parent`: the key just before the first request's

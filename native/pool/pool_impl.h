@@ -96,7 +96,17 @@ struct Pool::Impl {
       REQUIRES(mutex);
   void free_slot(uint32_t id) REQUIRES(mutex);
 
+  // --- growth (growth.cc)
+  // Waits until there is room for these pages, while the pool grows.
+  void wait_for_growth(std::span<const PageRequest> requests) REQUIRES(mutex);
+
   // --- background eviction
+  // The watermarks, of what the pool has now.
+  uint64_t high_bytes() const REQUIRES(mutex) { return share(high_watermark); }
+  uint64_t low_bytes() const REQUIRES(mutex) { return share(low_watermark); }
+  uint64_t share(double part) const REQUIRES(mutex) {
+    return static_cast<uint64_t>(static_cast<double>(space.ready_bytes()) * part);
+  }
   bool should_evict() REQUIRES(mutex);
   void wake_evictor() REQUIRES(mutex);
   void evict_in_background();
@@ -108,11 +118,13 @@ struct Pool::Impl {
   const EvictSink on_evict;
   const std::function<Position()> position;  // may be empty: nothing is removed
   PoolMemory memory;
-  const uint64_t high_bytes, low_bytes;
+  const double high_watermark, low_watermark;
   const TimePoint started = Clock::now();
   std::atomic<Generation> generation{1};
 
   mutable Mutex mutex;
+  bool growing GUARDED_BY(mutex) = false;
+  CondVar growth;
   CondVar settlement;
   uint32_t settle_waiters GUARDED_BY(mutex) = 0;
   SlotTable slots GUARDED_BY(mutex);

@@ -28,20 +28,26 @@ uint64_t slots_per_span(uint64_t stride, uint64_t bytes_min, uint64_t bytes_max)
 
 }  // namespace
 
-Space::Space(SlotTable& slots, uint64_t pool_bytes)
+Space::Space(SlotTable& slots, uint64_t pool_bytes, uint64_t ready_bytes)
     : slots_(slots),
       capacity_bytes_(pool_bytes),
+      ready_bytes_(0),
       span_bytes_min_(pool_bytes / kSpansAboutMax),
       span_bytes_max_(std::max(pool_bytes / kSpanShareMax, kUnitBytes)) {
-  const auto whole = stretches_.emplace(0, Stretch{pool_bytes, kFreeRun}).first;
-  runs_.emplace(pool_bytes, 0);
-  free_run_bytes_ = whole->second.bytes;
+  grow_to(ready_bytes);
 }
 
-Space::Space(SlotTable& slots, uint64_t pool_bytes, std::byte* base, SpanWords words)
-    : Space(slots, pool_bytes) {
+Space::Space(SlotTable& slots, uint64_t pool_bytes, uint64_t ready_bytes, std::byte* base,
+             SpanWords words)
+    : Space(slots, pool_bytes, ready_bytes) {
   base_ = base;
   words_.emplace(words);
+}
+
+void Space::grow_to(uint64_t ready_bytes) {
+  const uint64_t from = std::exchange(ready_bytes_, ready_bytes);
+  join_run(stretches_.emplace(from, Stretch{ready_bytes - from, kFreeRun}).first);
+  ++loosened_;
 }
 
 uint64_t Space::stride_of(uint32_t payload_bytes) const {
@@ -230,8 +236,11 @@ void Space::dissolve(uint32_t number) {
   span.slots.clear();
   spans_unused_.push_back(number);
 
-  // Merge with the free neighbours into one run.
   part->second.span = kFreeRun;
+  join_run(part);
+}
+
+void Space::join_run(Stretches::iterator part) {
   if (const auto next = std::next(part);
       next != stretches_.end() && next->second.span == kFreeRun) {
     drop_run(next);

@@ -54,9 +54,12 @@ struct Span {
 
 class Space {
  public:
-  Space(SlotTable& slots, uint64_t pool_bytes);
+  // Of the pool, the first `ready_bytes` may be used.
+  Space(SlotTable& slots, uint64_t pool_bytes, uint64_t ready_bytes);
   // For a pool in a file, mapped at `base`.
-  Space(SlotTable& slots, uint64_t pool_bytes, std::byte* base, SpanWords words);
+  Space(SlotTable& slots, uint64_t pool_bytes, uint64_t ready_bytes, std::byte* base,
+        SpanWords words);
+  void grow_to(uint64_t ready_bytes);
 
   uint64_t stride_of(uint32_t payload_bytes) const;
   SizeClass& class_of_stride(uint64_t stride_bytes);
@@ -76,9 +79,10 @@ class Space {
   void let_go(const Slot& slot);
 
   uint64_t capacity_bytes() const { return capacity_bytes_; }
+  uint64_t ready_bytes() const { return ready_bytes_; }
   uint64_t used_bytes() const { return used_bytes_; }
   // Used, or lost to rounding: everything except free runs and free slots.
-  uint64_t occupied_bytes() const { return capacity_bytes_ - free_run_bytes_ - free_slot_bytes_; }
+  uint64_t occupied_bytes() const { return ready_bytes_ - free_run_bytes_ - free_slot_bytes_; }
   // A part of the map; `span` is nullptr for a free run.
   struct Extent {
     uint64_t offset = 0, bytes = 0;
@@ -109,6 +113,7 @@ class Space {
   void write_down(const Span& span);
   void taken(Slot& slot);
   void dissolve(uint32_t span);
+  void join_run(Stretches::iterator part);  // merges it with its free neighbours
   void add_run(Stretches::iterator part);
   void drop_run(Stretches::iterator part);
   void forget_empty_classes();
@@ -117,11 +122,12 @@ class Space {
   std::byte* base_ = nullptr;  // of a pool in a file
   std::optional<SpanWords> words_;
   const uint64_t capacity_bytes_;
+  uint64_t ready_bytes_;
   const uint64_t span_bytes_min_, span_bytes_max_;
   uint64_t used_bytes_ = 0, free_run_bytes_ = 0, free_slot_bytes_ = 0;
   uint64_t loosened_ = 0;
 
-  Stretches stretches_;                           // the whole pool, by offset
+  Stretches stretches_;                           // all that is ready, by offset
   std::set<std::pair<uint64_t, uint64_t>> runs_;  // the free ones: (bytes, offset)
   std::vector<Span> spans_;
   std::vector<uint32_t> spans_unused_;

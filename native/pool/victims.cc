@@ -97,7 +97,7 @@ VictimFinder::Stretch VictimFinder::grown_from(uint64_t begin, uint64_t end, uin
 VictimFinder::Stretch VictimFinder::any_stretch(uint64_t bytes) {
   if (bytes >= hopeless_bytes_ && hopeless_at_ == space_.loosened()) return {};
   uint64_t begin = 0;
-  for (uint64_t at = 0; at < space_.capacity_bytes();) {
+  for (uint64_t at = 0; at < space_.ready_bytes();) {
     const Space::Extent extent = space_.extent_at(at);
     at += extent.bytes;
     if (extent.span != nullptr && extent.span->immovable > 0) begin = at;

@@ -36,7 +36,8 @@ class Provider;
 struct ProviderNeeds {
   std::byte* pool;
   uint64_t pool_bytes;
-  std::string host;  // of the data port
+  uint64_t ready_bytes;  // of the pool, from its begin on; see pool_grew()
+  std::string host;      // of the data port
   Incarnation incarnation;
   unsigned channels_per_peer;
   bool demanded;              // else TCP takes its place where it fails
@@ -57,6 +58,10 @@ class Provider {
   virtual ~Provider() = default;
   virtual Transport& transport() = 0;
   virtual std::string offer() const { return {}; }  // its part of a handshake, at most 256 bytes
+
+  // --- our pool. Peers can read its first `bytes` afterwards. Throws std::runtime_error if they
+  // cannot be registered.
+  virtual void pool_grew(uint64_t bytes) = 0;
 
   // --- memory to read pages into. Throws std::runtime_error if it cannot be registered.
   // `dma_buf_fd`: -1 for host memory.

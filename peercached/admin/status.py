@@ -144,6 +144,8 @@ class Pool(Part):
     """The published pool; counters since the start of the daemon."""
 
     capacity_bytes: int = 0
+    ready_bytes: int = 0  # of them; less while a large pool is being prepared
+    why_small: str = ""  # why the others cannot be had
     used_bytes: int = 0
     payload_bytes: int = 0
     keys: int = 0

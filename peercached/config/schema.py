@@ -303,8 +303,8 @@ class Config(BaseModel):
     pool_size: Size = _key(
         1 << 30,
         _POOL,
-        "Memory for pages, allocated at start: `512MiB`, `8gb` (units in powers of 1024), or "
-        "plain bytes.",
+        "Memory for pages: `512MiB`, `8gb` (units in powers of 1024), or plain bytes. It has 1 GiB "
+        "at start, or a part in 256. The daemon prepares the rest while it serves.",
         "Set it in production, to the host memory that the engines leave.",
         unit="bytes",
         ge=1 << 20,

@@ -137,6 +137,12 @@ CLEARS_NOT_KEPT = _RESTARTS.error(
 )
 
 _POOL = Section("Pool")
+POOL_GROWS = _POOL.info(
+    "pool_grows", "The memory of a large pool is still being prepared after a start."
+)
+POOL_SMALL = _POOL.warning(
+    "pool_small", "The pool is smaller than `pool_size`, because its memory could not be had."
+)
 EVICTED_BESIDE_ROOM = _POOL.warning(
     "evicted_beside_room",
     "This node evicted pages that no other node has, although a peer had free memory.",

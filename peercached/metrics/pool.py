@@ -12,6 +12,7 @@ from peercached.metrics.table import Counter, Gauge, labelled, singles
 
 _SINGLES = (
     Gauge("pool_capacity_bytes", "pool.capacity_bytes", "Memory of the pool."),
+    Gauge("pool_ready_bytes", "pool.ready_bytes", "Its part that is prepared."),
     Gauge("pool_used_bytes", "pool.used_bytes", "Memory of used slots."),
     Gauge("pool_payload_bytes", "pool.payload_bytes", "Bytes of the pages in the pool."),
     Gauge("pool_keys", "pool.keys", "Pages in the pool."),

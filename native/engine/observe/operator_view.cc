@@ -12,6 +12,7 @@ namespace {
 void write_pool(JsonWriter& json, const PoolStats& pool) {
   json.key("pool").open('{');
   json.field("capacity_bytes", pool.capacity_bytes).field("used_bytes", pool.used_bytes);
+  json.field("ready_bytes", pool.ready_bytes).field("why_small", pool.why_small);
   json.field("payload_bytes", pool.payload_bytes).field("keys", pool.keys);
   json.field("adopted_keys", pool.moved.keys).field("adopted_bytes", pool.moved.bytes);
   json.field("replica_keys", pool.replicas.keys).field("replica_bytes", pool.replicas.bytes);

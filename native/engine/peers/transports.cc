@@ -48,8 +48,8 @@ std::unique_ptr<Provider> Transports::make_provider(const EngineConfig& config, 
     const bool demanded = config.protocol == choice.name;
     if (!demanded && !any) continue;
     try {
-      return choice.make({pool.base(), pool.size_bytes(), config.data_host, config.incarnation,
-                          config.channels_per_peer, demanded, *this});
+      return choice.make({pool.base(), pool.size_bytes(), pool.ready_bytes(), config.data_host,
+                          config.incarnation, config.channels_per_peer, demanded, *this});
     } catch (const std::runtime_error& error) {
       if (demanded) {
         throw std::runtime_error("protocol = \"" + choice.name + "\": " + error.what() +
@@ -93,6 +93,10 @@ std::vector<std::byte> Transports::accept_channel(const std::string& node_id,
   if (!provider_)
     throw std::runtime_error(node_id_ + " reads and serves over TCP only: " + why_no_provider_);
   return provider_->accept_channel(node_id, incarnation, offer, closed);
+}
+
+void Transports::pool_grew(uint64_t bytes) {
+  if (provider_) provider_->pool_grew(bytes);
 }
 
 void Transports::region_mapped(std::byte* base, uint64_t bytes) {

@@ -36,6 +36,8 @@ class Transports final : public PeerWatcher, private ChannelRequests {
   const TcpEngineConfig& tcp() const { return tcp_; }
 
   // --- workers' regions (ipc/handler.h)
+  // Its first `bytes` are about to be used. Throws std::runtime_error if they cannot be registered.
+  void pool_grew(uint64_t bytes);
   void region_mapped(std::byte* base, uint64_t bytes);
   void device_region_mapped(std::byte* base, uint64_t bytes, int fd);
   void region_unmapped(std::byte* base) noexcept;

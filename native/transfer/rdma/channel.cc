@@ -57,6 +57,7 @@ Channel::~Channel() {
 void Channel::connect(ChannelAnswer holder) {
   rail_.connect(qp_.get(), own_, holder.end);
   holder_ = std::move(holder);
+  connected_at_ = Clock::now();
 }
 
 // Collects work requests, to post them together.
@@ -85,6 +86,15 @@ class Channel::Requests {
   std::array<ibv_sge, kPiecesMax * kRequestsPerDoorbell> pieces_;
   size_t count_ = 0, pieces_count_ = 0;
 };
+
+bool Channel::has_keys(std::span<const Slice> slices, std::span<const ReadOp> ops) const {
+  const PoolAccess& pool = holder_.pool;
+  return std::all_of(slices.begin(), slices.end(), [&](const Slice& slice) {
+    const uint64_t slot = ops[slice.op].offset, from = slot + sizeof(SlotHeader) + slice.at;
+    const auto has = [&](uint64_t offset) { return pool.rkeys[offset / pool.chunk_bytes] != 0; };
+    return has(slot) && has(from) && has(from + slice.bytes - 1);
+  });
+}
 
 void Channel::post(std::span<const Slice> slices, std::span<const ReadOp> ops,
                    RegisteredMemory& memory) {

@@ -27,8 +27,11 @@ class Channel {
   // Throws VerbsError, or std::runtime_error if the two ends do not match.
   void connect(ChannelAnswer holder);
 
-  // Posts a chain; all its slices complete together. `memory` holds all destinations, already
-  // ready().
+  TimePoint connected_at() const { return connected_at_; }
+  // Whether the holder had registered the memory of these slices when the channel was connected.
+  bool has_keys(std::span<const Slice> slices, std::span<const ReadOp> ops) const;
+  // Posts a chain; has_keys() of its slices is true. All its slices complete together. `memory`
+  // holds all destinations, already ready().
   void post(std::span<const Slice> slices, std::span<const ReadOp> ops, RegisteredMemory& memory);
   // Tests the rail with two READs from the start of the pool: one as long as a slot's header, one
   // that fills many packets. The data is not used. No chain may be in flight. Throws VerbsError.
@@ -98,7 +101,7 @@ class Channel {
   uint64_t rung_ = 0;     // number of the last doorbell, also the wr_id of its signalled request
   uint64_t gave_up_ = 0;  // the last doorbell that completed after trouble began
   TimePoint quiet_since_{};
-  TimePoint asked_at_{};
+  TimePoint asked_at_{}, connected_at_{};
   bool armed_ = false;
   unsigned unacknowledged_ = 0;
   std::string trouble_;

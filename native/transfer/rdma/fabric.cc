@@ -35,12 +35,13 @@ ProviderChoice as_choice(const RailPolicy& policy, const LinkSettings& link) {
                                 {needs.channels_per_peer, !needs.demanded},
                                 needs.demanded};
             config.policy.host = needs.host;
-            return std::make_unique<Fabric>(config, needs.pool, needs.pool_bytes, needs.requests);
+            return std::make_unique<Fabric>(config, needs.pool, needs.pool_bytes, needs.ready_bytes,
+                                            needs.requests);
           }};
 }
 
 Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
-               ChannelRequests& requests) {
+               uint64_t ready_bytes, ChannelRequests& requests) {
   RailPolicy policy = config.policy;
   policy.numa_node = numa_node_of(pool);
   const std::vector<Port> ports = list_ports();
@@ -52,7 +53,7 @@ Fabric::Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
   }
   if (config.must_be_up) check_that_one_is_up(rails_);
   pool_ = std::make_unique<RegisteredMemory>(rails_, pool, pool_bytes, Purpose::publish);
-  pool_->register_until({TimePoint::max()});
+  pool_->register_first(ready_bytes);
   regions_ = std::make_unique<MemoryTable>(rails_);
   responder_ = std::make_unique<Responder>(rails_, *pool_, config.incarnation);
   engine_ = make_rdma_engine(config.engine, rails_, *regions_, requests);

@@ -31,9 +31,9 @@ ProviderChoice as_choice(const RailPolicy& policy, const LinkSettings& link);
 
 class Fabric final : public Provider {
  public:
-  // Opens the devices and registers the pool on all of them. Throws std::runtime_error that says
-  // what is missing, and the remedy. `requests` must outlive it.
-  Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes,
+  // Opens the devices and registers what is ready of the pool on all of them. Throws
+  // std::runtime_error that says what is missing, and the remedy. `requests` must outlive it.
+  Fabric(const FabricConfig& config, std::byte* pool, uint64_t pool_bytes, uint64_t ready_bytes,
          ChannelRequests& requests);
   ~Fabric() override;
 
@@ -45,6 +45,7 @@ class Fabric final : public Provider {
   void happened(Rail& rail, ibv_event_type what);
 
   Transport& transport() override { return *engine_; }
+  void pool_grew(uint64_t bytes) override { pool_->register_first(bytes); }
   void add_region(std::byte* base, uint64_t bytes, int dma_buf_fd) override {
     regions_->add(base, bytes, dma_buf_fd);
   }

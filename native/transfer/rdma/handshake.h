@@ -31,7 +31,7 @@ static_assert(sizeof(ChannelEnd) == 40);
 inline constexpr uint64_t kChunkAlign = 2ull << 20;
 
 // The holder's pool as one of its rails publishes it: chunks of chunk_bytes (the last may be
-// shorter), each with its rkey.
+// shorter), each with its rkey. A chunk of 0 is not registered yet, because the pool grows.
 struct PoolAccess {
   Incarnation incarnation = 0;
   uint64_t address = 0;

@@ -79,6 +79,11 @@ bool Lane::post() {
     for (const Slice& slice : chain.slices) chain.bytes += slice.bytes;
     in_flight().give_back(peer_.claim_bytes_max() - chain.bytes);
     if (region == nullptr) return true;
+    if (!channel_->has_keys(chain.slices, peer_.batch().ops)) {
+      in_flight().give_back(chain.bytes);
+      if (!lacked_keys(chain.slices)) return false;
+      continue;
+    }
     if (!registered(*region, chain.slices)) {
       in_flight().give_back(chain.bytes);
       for (const Slice& slice : chain.slices) peer_.fail(slice, PageStatus::error);
@@ -132,6 +137,19 @@ void Lane::harvest() {
 void Lane::broken() {
   put_back_all(true);
   lose_channel(PeerChannels::Fault::error);
+}
+
+// The holder has registered more of its pool since this channel was connected, so a new one has
+// the keys. Or the record names memory that no page can be in. Returns whether the channel stays.
+bool Lane::lacked_keys(std::span<const Slice> wanted) {
+  if (channel_->connected_at() >= call_.started) {
+    for (const Slice& slice : wanted) peer_.fail(slice, PageStatus::stale);
+    return true;
+  }
+  peer_.put_back(wanted, false);
+  put_back_all(false);
+  lose_channel(PeerChannels::Fault::none);
+  return false;
 }
 
 bool Lane::another_way() const {

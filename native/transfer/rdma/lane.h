@@ -52,6 +52,7 @@ class Lane {
   void broken();
   bool another_way() const;
   bool late() const;
+  bool lacked_keys(std::span<const Slice> wanted);
   void give_way();
   void put_back_all(bool broke);
   void lose_channel(PeerChannels::Fault fault,

@@ -17,6 +17,8 @@ namespace {
 
 constexpr uint64_t kChunkBytesMin = 64ull << 20;
 constexpr size_t kChunksWanted = 16;
+// A pool is touched in parts of about this size (pool/memory.cc), and a part is registered at once.
+constexpr size_t kPoolChunksWanted = 256;
 constexpr unsigned kThreadsMax = 8;
 constexpr int kCapabilityIpcLock = 14;
 
@@ -76,7 +78,8 @@ RegisteredMemory::RegisteredMemory(std::span<const std::unique_ptr<Rail>> rails,
   check_lockable(bytes * rails.size(), purpose == Purpose::publish ? "the pool" : "a region");
   uint64_t most = UINT64_MAX;
   for (const auto& rail : rails) most = std::min<uint64_t>(most, rail->limits().max_mr_size);
-  const uint64_t wanted = std::max(bytes / kChunksWanted, kChunkBytesMin);
+  const size_t chunks = purpose == Purpose::publish ? kPoolChunksWanted : kChunksWanted;
+  const uint64_t wanted = std::max(bytes / chunks, kChunkBytesMin);
   chunk_bytes_ = std::min((wanted + kChunkAlign - 1) / kChunkAlign * kChunkAlign,
                           std::max(most / kChunkAlign * kChunkAlign, kChunkAlign));
   make_pieces();
@@ -167,6 +170,18 @@ bool RegisteredMemory::register_one() {
   return false;
 }
 
+void RegisteredMemory::register_first(uint64_t bytes) {
+  const size_t end = (bytes + chunk_bytes_ - 1) / chunk_bytes_ * rails_.size();
+  std::atomic<size_t> next{0};
+  share(std::min<size_t>(end, kThreadsMax), [&] {
+    for (size_t i = next++; i < end; i = next++) {
+      if (begin(pieces_[i])) register_piece(pieces_[i]);
+    }
+  });
+  MutexLock lock(mutex_);
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+}
+
 void RegisteredMemory::register_until(Deadline until) {
   const size_t threads = std::min<size_t>(
       {pieces_.size(), kThreadsMax, std::max(1u, std::thread::hardware_concurrency())});
@@ -217,7 +232,9 @@ const std::byte* RegisteredMemory::chunk_end(const std::byte* address) const {
 std::vector<uint32_t> RegisteredMemory::remote_keys(const Rail& rail) const {
   std::vector<uint32_t> keys;
   for (const Piece& piece : pieces_) {
-    if (piece.rail == rail.index) keys.push_back(piece.registration->rkey);
+    if (piece.rail != rail.index) continue;
+    const bool is_ready = piece.state.load(std::memory_order_acquire) == State::ready;
+    keys.push_back(is_ready ? piece.registration->rkey : 0);
   }
   return keys;
 }

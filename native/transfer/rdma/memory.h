@@ -1,6 +1,6 @@
 // Local memory that is registered with the devices: in chunks, on every rail, by several threads.
 //
-// The pool is registered for remote reading only, and must be complete before it is published. A
+// The pool is registered for remote reading only, from its begin on, before pages come there. A
 // worker's region is registered for local writing only. A READ needs only the chunks that it writes
 // to. If the background thread has not registered them yet, the READ does it itself.
 #pragma once
@@ -46,6 +46,8 @@ class RegisteredMemory {
   // Registers on several threads until all is done or `until` has passed. Throws if a piece fails.
   // The rest is left to register_one() and ready().
   void register_until(Deadline until);
+  // Registers all chunks of the first `bytes`. Throws if a piece fails.
+  void register_first(uint64_t bytes);
   bool complete() const { return left_.load(std::memory_order_acquire) == 0; }
   // Registers one more piece. False: none is left to begin.
   bool register_one();
@@ -57,7 +59,8 @@ class RegisteredMemory {
   const ibv_mr* key(const Rail& rail, const std::byte* address);
   // The end of that chunk.
   const std::byte* chunk_end(const std::byte* address) const;
-  std::vector<uint32_t> remote_keys(const Rail& rail) const;  // only once complete()
+  // One for each chunk; 0 if it is not registered.
+  std::vector<uint32_t> remote_keys(const Rail& rail) const;
 
  private:
   enum class State : uint8_t { none, busy, ready, failed };

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace {
 
 std::string refusal(uint64_t size_bytes, bool huge_pages) {
   try {
-    PoolMemory memory(size_bytes, huge_pages);
+    PoolMemory memory(size_bytes, huge_pages, 0);
   } catch (const std::runtime_error& error) {
     return error.what();
   }
@@ -40,12 +41,28 @@ TEST(PoolMemory, MissingHugePagesAreAnErrorAndNoFallback) {
   EXPECT_NE(text.find("vm.nr_hugepages"), std::string::npos) << text;
 }
 
+uint64_t resident_bytes(const PoolMemory& memory) {
+  std::vector<unsigned char> pages(memory.size_bytes() / 4096);
+  EXPECT_EQ(mincore(memory.base(), memory.size_bytes(), pages.data()), 0);
+  return 4096 *
+         static_cast<uint64_t>(std::ranges::count_if(pages, [](auto page) { return page & 1; }));
+}
+
 TEST(PoolMemory, IsThereBeforeFirstUse) {
-  PoolMemory memory((8 << 20) + 100, false);
+  PoolMemory memory((8 << 20) + 100, false, 1);
   EXPECT_EQ(memory.size_bytes(), uint64_t{8} << 20);
-  std::vector<unsigned char> resident(memory.size_bytes() / 4096);
-  ASSERT_EQ(mincore(memory.base(), memory.size_bytes(), resident.data()), 0);
-  for (unsigned char page : resident) ASSERT_EQ(page & 1, 1);
+  EXPECT_EQ(memory.ready_bytes(), memory.size_bytes());
+  EXPECT_EQ(resident_bytes(memory), memory.size_bytes());
+}
+
+TEST(PoolMemory, LargeOneIsTouchedPartByPart) {
+  constexpr uint64_t kPart = 64 << 20;
+  PoolMemory memory(2 * kPart + (8 << 20), false, 1);
+  for (const uint64_t ready : {kPart, 2 * kPart, memory.size_bytes()}) {
+    EXPECT_EQ(memory.ready_bytes(), ready);
+    EXPECT_EQ(resident_bytes(memory), ready);
+    memory.touch_more();
+  }
 }
 
 }  // namespace

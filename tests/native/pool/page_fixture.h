@@ -43,6 +43,7 @@ class PageFixture : public ::testing::Test {
   void open(uint64_t size_bytes, double high_watermark = 2, double low_watermark = 2) {
     PoolConfig config;
     config.size_bytes = size_bytes;
+    config.first_bytes = first_bytes;
     config.incarnation = kIncarnation;
     // The defaults are above 1, so nothing is evicted in the background and tests can count.
     config.high_watermark = high_watermark;
@@ -53,6 +54,7 @@ class PageFixture : public ::testing::Test {
     });
   }
 
+  uint64_t first_bytes = UINT64_MAX;
   uint32_t namespace_slot = 1;  // of pages set from now on
 
   Reservation reserve(uint64_t number, uint32_t length, const Digest* parent = nullptr) {

@@ -58,6 +58,33 @@ TEST_F(RdmaChannels, AnAnswerOfAnotherProcessConnectsNothing) {
   EXPECT_GT(reader.connects, 0u);
 }
 
+TEST_F(RdmaChannels, PagesInMemoryThatTheHolderRegisteredLaterAreReadOverANewChannel) {
+  constexpr uint64_t kPart = 64 << 20;
+  RdmaHolder holder(3 * kPart, {"rxe0"}, kHolderIncarnation, kPart);
+  RdmaReader reader(holder, {"rxe1"});
+  const std::vector<RecordRow> first = holder.set_many(0, 50, 1 << 20);
+  Reading early(first);
+  reader.read(early);
+  expect_pages(early, 0);
+  const unsigned connects = reader.connects;
+  EXPECT_GT(connects, 0u);
+
+  // No page can be there yet, so a record of one is wrong.
+  RecordRow wrong = first[0];
+  wrong.offset = 2 * kPart;
+  EXPECT_EQ(one_read(reader, wrong), PageStatus::stale);
+
+  holder.grow();
+  const std::vector<RecordRow> second = holder.set_many(100, 60, 1 << 20);
+  EXPECT_GT(second.back().offset, kPart);
+  Reading late(second);
+  reader.read(late);
+  expect_pages(late, 100);
+  EXPECT_GT(reader.connects, connects);
+  EXPECT_EQ(one_read(reader, first[0]), PageStatus::ok);
+  EXPECT_EQ(one_read(reader, wrong), PageStatus::stale);
+}
+
 TEST_F(RdmaChannels, ClosedChannelsAreReportedUntilTheHolderHears) {
   RdmaHolder holder(64 << 20, {"rxe0"});
   RdmaReader reader(holder, {"rxe1"});

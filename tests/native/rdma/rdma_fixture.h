@@ -36,9 +36,17 @@ class NoConnector : public ChannelRequests {
 class RdmaHolder : public PagePool {
  public:
   RdmaHolder(uint64_t pool_bytes, std::vector<std::string> names,
-             Incarnation incarnation_ = kHolderIncarnation)
-      : PagePool(pool_bytes, incarnation_),
-        fabric(on(std::move(names), incarnation), pool.base(), pool.size_bytes(), connector_) {}
+             Incarnation incarnation_ = kHolderIncarnation, uint64_t first_bytes = UINT64_MAX)
+      : PagePool(pool_bytes, incarnation_, first_bytes),
+        fabric(on(std::move(names), incarnation), pool.base(), pool.size_bytes(),
+               pool.ready_bytes(), connector_) {}
+
+  void grow() {
+    const auto bytes = pool.touch_more();
+    ASSERT_TRUE(bytes);
+    fabric.pool_grew(*bytes);
+    pool.grow_to(*bytes);
+  }
 
   PeerEndpoint endpoint() const {
     PeerEndpoint endpoint;
@@ -61,7 +69,7 @@ class RdmaReader : public ChannelRequests {
              rdma::LinkSettings link = {}, bool tcp_follows = false)
       : own_pool_(1 << 20, kReaderIncarnation),
         fabric(config(std::move(names), {channels_max, tcp_follows}, link), own_pool_.pool.base(),
-               own_pool_.pool.size_bytes(), *this) {}
+               own_pool_.pool.size_bytes(), own_pool_.pool.ready_bytes(), *this) {}
   // Knows the holder.
   RdmaReader(RdmaHolder& holder, std::vector<std::string> names, unsigned channels_max = 8,
              rdma::LinkSettings link = {}, bool tcp_follows = false)

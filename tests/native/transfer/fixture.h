@@ -93,8 +93,10 @@ class RecordingWatcher : public PeerWatcher {
 // A pool that sets pages and returns their records.
 class PagePool {
  public:
-  explicit PagePool(uint64_t bytes, Incarnation incarnation_ = kHolderIncarnation)
-      : incarnation(incarnation_), pool(pool_config(bytes, incarnation_), [](auto) {}) {}
+  explicit PagePool(uint64_t bytes, Incarnation incarnation_ = kHolderIncarnation,
+                    uint64_t first_bytes = UINT64_MAX)
+      : incarnation(incarnation_),
+        pool(pool_config(bytes, incarnation_, first_bytes), [](auto) {}) {}
 
   RecordRow set(uint64_t number, uint32_t length, uint32_t namespace_slot = 0) {
     const PageRequest request{digest_of_page(number), length};
@@ -120,9 +122,10 @@ class PagePool {
   Pool pool;
 
  private:
-  static PoolConfig pool_config(uint64_t bytes, Incarnation incarnation) {
+  static PoolConfig pool_config(uint64_t bytes, Incarnation incarnation, uint64_t first_bytes) {
     PoolConfig config;
     config.size_bytes = bytes;
+    config.first_bytes = first_bytes;
     config.incarnation = incarnation;
     return config;
   }

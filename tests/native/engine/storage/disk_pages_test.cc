@@ -262,12 +262,12 @@ TEST_F(DiskPagesTest, OwnerRecordsMatchPoolAndDiskAfterRandomOperations) {
   }
 }
 
-class ColdPagesWithAJournal : private JournalOnDisk, public DiskPagesFixture {
+class DiskPagesWithAJournal : private JournalOnDisk, public DiskPagesFixture {
  protected:
-  ColdPagesWithAJournal() : DiskPagesFixture(config_) {}
+  DiskPagesWithAJournal() : DiskPagesFixture(config_) {}
 };
 
-TEST_F(ColdPagesWithAJournal, OtherPagesDoNotWaitForAStateDirThatHangs) {
+TEST_F(DiskPagesWithAJournal, OtherPagesDoNotWaitForAStateDirThatHangs) {
   const Digest replaced = digest_of_page(1), other = digest_of_page(2);
   std::vector<RecordRow> rows;
   const std::function<void()> writers[] = {[&] { set(replaced, 4096); },
@@ -289,7 +289,7 @@ TEST_F(ColdPagesWithAJournal, OtherPagesDoNotWaitForAStateDirThatHangs) {
 }
 
 // A restart drops pages with an earlier position than the entry for their key.
-TEST_F(ColdPagesWithAJournal, PageThatTwoSetsReplaceIsBehindTheEntryOfTheFirst) {
+TEST_F(DiskPagesWithAJournal, PageThatTwoSetsReplaceIsBehindTheEntryOfTheFirst) {
   const Digest replaced = digest_of_page(1);
   open(4 << 20, false);
   ASSERT_TRUE(set(replaced));
@@ -314,7 +314,7 @@ TEST_F(ColdPagesWithAJournal, PageThatTwoSetsReplaceIsBehindTheEntryOfTheFirst) 
   EXPECT_EQ(found->set_at, journal_.last());
 }
 
-TEST_F(ColdPagesWithAJournal, PageWhoseSetHangsIsHiddenWithAllOlderOnes) {
+TEST_F(DiskPagesWithAJournal, PageWhoseSetHangsIsHiddenWithAllOlderOnes) {
   const Digest replaced = digest_of_page(1);
   open(4 << 20, false);
   ASSERT_TRUE(set(replaced));
@@ -332,7 +332,7 @@ TEST_F(ColdPagesWithAJournal, PageWhoseSetHangsIsHiddenWithAllOlderOnes) {
   EXPECT_FALSE(disk_->find(replaced));
 }
 
-TEST_F(ColdPagesWithAJournal, HeldBackPagesAreHiddenEvenIfTheJournalHasNoRoom) {
+TEST_F(DiskPagesWithAJournal, HeldBackPagesAreHiddenEvenIfTheJournalHasNoRoom) {
   open(4 << 20, false);
   const Digest digest = set_one();
   tier_->write_all();
