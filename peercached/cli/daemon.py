@@ -28,6 +28,7 @@ from peercached.news import Event
 from peercached.observe import log
 from peercached.service.settings import ConfigChanged, Settings
 from peercached.service.signals import Reloads, Stop, handle_signals
+from peercached.service.stopping import exit_now
 from peercached.service.supervised import Supervised
 
 EXIT_START_FAILED = 1
@@ -195,7 +196,7 @@ async def _run_until_stopped(settings: Settings) -> int:
     finally:
         service.heart.stop()
     _log.info("stopped")
-    return 0
+    exit_now(0)
 
 
 def _failed(error: Exception, started: bool) -> int:

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
+from typing import NoReturn
 
 from peercached.timeout import within
 
@@ -47,7 +48,13 @@ def exit_after(seconds: float) -> None:
     _timers.append(timer)
 
 
+def exit_now(code: int) -> NoReturn:
+    """Ends the process, although threads of it may still wait for a store, a disk or a name server.
+    Python would join them."""
+    logging.shutdown()
+    os._exit(code)
+
+
 def _exit(seconds: float) -> None:
     log.error("could not stop within %g s: ending the process", seconds)
-    logging.shutdown()
-    os._exit(EXIT_UNFINISHED)
+    exit_now(EXIT_UNFINISHED)

@@ -225,7 +225,9 @@ def test_store_that_hangs_costs_misses_only_and_status_says_so(
     eventually(lambda: "cold_store_fails" not in cluster[1].codes(), 60)
     s3.freeze()
     assert hasty.client.remove(keys[1:2]) == [Status.removing]  # its record hangs
+    began = time.monotonic()
     assert cluster[1].stop(60) == 0
+    assert time.monotonic() - began < seconds(4), "no request keeps the process"
 
 
 def test_vanished_cut_and_damaged_objects_are_misses(
