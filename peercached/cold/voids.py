@@ -111,7 +111,7 @@ class Voids:
         in monotonic seconds. StoreError if the store does not say."""
         while self._valid_until - time.monotonic() < MARGIN_S:
             if self._requests.rests:
-                raise StoreError("backoff", self._requests.failure[0])
+                raise StoreError("backoff", "the store failed a moment ago")
             begun = self._listing
             await self.look()
             if begun is None and self._valid_until - time.monotonic() < MARGIN_S:
@@ -182,13 +182,23 @@ class Voids:
         ]
         for at in range(0, len(new), READ_AT_ONCE):
             some = new[at : at + READ_AT_ONCE]
-            read = await asyncio.gather(*(self._read(path, of[1]) for path, of in some))
-            self._take([record for record in read if record is not None])
+            read = await asyncio.gather(
+                *(self._read(path, of[1]) for path, of in some), return_exceptions=True
+            )
+            # What one listing has read, the next one need not read. Else a new node would never be
+            # done with many records in a store that now and then fails.
+            taken = {
+                at[0]: one for at, one in zip(some, read, strict=True) if isinstance(one, Record)
+            }
+            self._take(list(taken.values()))
+            self._known |= {path: of[0] for path, of in some if path in taken}
+            for failed in read:
+                if isinstance(failed, BaseException):
+                    raise failed
             if None in read:
                 return False
         if not self._requests.lists_in_order and time.monotonic() - begun > VALID_S:
             return False
-        self._known |= {path: of[0] for path, of in new}
         for path in [path for path, ms in self._known.items() if ms < after_ms]:
             del self._known[path]
         self._newest_before_ms = self._newest_ms

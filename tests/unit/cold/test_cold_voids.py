@@ -189,6 +189,33 @@ async def test_record_that_cannot_be_read_makes_the_store_unusable(
     assert node.voids.problem == ""
 
 
+async def test_new_node_reads_each_record_once_although_some_reads_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, reader = Node(tmp_path), Node(tmp_path)
+    for number in range(150):
+        record = Record(ID, 0, digest(number)).pack()
+        await other.requests.put(log_path(FOLDER, 1000 + number, name_of(record)), record)
+    get = reader.requests.get
+    reads: list[str] = []
+
+    async def fails_now_and_then(path: str, bytes_max: int, **how: bool) -> bytes:
+        reads.append(path)
+        if len(reads) % 10 == 0:
+            raise StoreError("throttled", "503 SlowDown")
+        return await get(path, bytes_max, **how)
+
+    monkeypatch.setattr(reader.requests, "get", fails_now_and_then)
+    failed = 0
+    while not reader.voids.has_looked:
+        try:
+            await reader.voids.look()
+        except StoreError:
+            failed += 1
+    assert reader.voids.removed_pages == 150 and failed > 1
+    assert len(reads) == 150 + len(reads) // 10
+
+
 async def test_foreign_names_do_not_count(tmp_path: Path) -> None:
     node = Node(tmp_path)
     await node.requests.put(f"{FOLDER}/.keep", b"foreign")
