@@ -101,13 +101,14 @@ class Manifests:
         await self.read(is_due or self._voids.floors_raised != self._floors_raised)
 
     async def read(self, is_complete: bool) -> None:
-        began, raised, before = time.monotonic(), self._voids.floors_raised, list(self.objects)
+        began, raised, before = time.monotonic(), self._voids.floors_raised, dict(self.objects)
         after_ms = 0 if is_complete else max(self._newest_ms - SLACK_MS, 0)
         after = log_path(FOLDER, after_ms, bytes(DIGEST_BYTES)) if after_ms else ""
         paths = await self._requests.names(FOLDER, after, NAMES_MAX)
         if is_complete:
             there = set(paths)
-            self.forget([name for name in before if self.objects[name].path not in there])
+            gone = (name for name, one in before.items() if one.path not in there)
+            self.forget([name for name in gone if self.objects.get(name) is before[name]])
             self._known = {path: ms for path, ms in self._known.items() if path in there}
             for path in [path for path in self._of_other_keys if path not in there]:
                 self.bytes -= self._of_other_keys.pop(path)
@@ -178,17 +179,18 @@ class Manifests:
         return dict(self._engine.stored_objects())
 
     def live(self, name: bytes, index: Index) -> bytes:
-        """The entries of an object that a reader may find there."""
-        entries = self._voids.live(index)
+        """The entries of an object that a reader may find there; empty if it is gone."""
+        entries = self._voids.live(index) if name in self.objects else b""
         if not entries or not self.objects[name].is_indexed:
             return entries
         digests = b"".join(entry[:DIGEST_BYTES] for entry in split(entries))
         return self._engine.stored_in(name, digests)
 
     def forget(self, names: list[bytes]) -> None:
-        """These objects are not in the store any more."""
+        """These objects are not in the store any more. A listing and the sweeper both say so."""
         for name in names:
-            stored = self.objects.pop(name)
+            if (stored := self.objects.pop(name, None)) is None:
+                continue
             self._known.pop(stored.path, None)
             self._homes[stored.home] -= 1
             if not self._homes[stored.home]:

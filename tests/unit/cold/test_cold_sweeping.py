@@ -160,6 +160,36 @@ class Node:
         return sum(path.is_file() for path in (self.folder / folder).rglob("*"))
 
 
+async def test_object_may_be_forgotten_during_a_listing_and_a_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweeper deletes objects while the node lists the manifests."""
+    node = Node(tmp_path)
+    await node.write(1, 2)
+    await node.write(3)
+    assert await node.pages() == {1, 2, 3}
+    for request in ("names", "get"):
+        usual = getattr(node.requests, request)
+
+        async def swept_meanwhile(*of: Any, usual: Any = usual, **how: Any) -> Any:
+            answer = await usual(*of, **how)
+            is_of_objects = of[0].startswith(manifests.FOLDER)
+            for name in list(node.known.objects)[:1] if is_of_objects else ():
+                await node.requests.delete(node.known.objects[name].path)
+                node.known.forget([name])
+                node.known.forget([name])
+            return answer
+
+        with monkeypatch.context() as patch:
+            patch.setattr(node.requests, request, swept_meanwhile)
+            if request == "names":
+                await node.known.read(is_complete=True)
+            else:
+                await node.take_lease()
+                await node.compaction.run(ID, node.sweeper._go_on)
+    assert not node.known.objects and not node.places and not node.known.bytes
+
+
 async def test_one_of_two_sweeps_and_the_other_one_when_it_is_silent(tmp_path: Path) -> None:
     first, second = Node(tmp_path), Node(tmp_path)
     await first.take_lease()
