@@ -27,7 +27,8 @@ PINNED_S = 5.0
 class ContestingWorker:
     """Uses a random node for each step, with a short deadline."""
 
-    removals = 0.15  # of all steps
+    sets, removals, clears = 0.32, 0.15, 0.002  # of all steps
+    page_bytes = 8192
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class ContestingWorker:
             daemon.node_id: stack.enter_context(
                 memory(
                     daemon.socket_path,
-                    page_bytes=8192,
+                    page_bytes=self.page_bytes,
                     room_pages=len(KEYS),
                     timeout_s=seconds(timeout_s),
                 )
@@ -54,8 +55,13 @@ class ContestingWorker:
         }
 
     def keys(self) -> Sequence[bytes]:
-        """The keys of the next step."""
+        """All keys that are in use now."""
         return KEYS
+
+    def keys_of_step(self, *, sets: bool) -> Sequence[bytes]:
+        """Those of them that the next step may use. `sets`: it sets them."""
+        del sets
+        return self.keys()
 
     def pages(self) -> list[Versions]:
         """The worker's pages at each node."""
@@ -63,17 +69,18 @@ class ContestingWorker:
 
     def step(self) -> None:
         node_id = self._rng.choice(list(self._at))
-        keys = self._rng.sample(self.keys(), self._rng.randint(1, BATCH))
         chance = self._rng.random()
-        if chance < 0.002:
+        sets = 0.03 <= chance < 0.03 + self.sets
+        keys = self._rng.sample(self.keys_of_step(sets=sets), self._rng.randint(1, BATCH))
+        if chance < self.clears:
             self.clear(node_id)
         elif chance < 0.02:
             self.keep(node_id, keys)
         elif chance < 0.03:
             self.move(node_id, keys)
-        elif chance < 0.35:
+        elif sets:
             self.set(node_id, keys)
-        elif chance < 0.35 + self.removals:
+        elif chance < 0.03 + self.sets + self.removals:
             self.remove(node_id, keys)
         elif chance < 0.9:
             self.read(node_id, keys)

@@ -29,6 +29,8 @@ from peercache_bench.process import die_with_parent, free_port
 PART_BYTES = 1 << 20
 Change = Callable[[bytes], bytes]
 RECORDS = "/voids/"
+PAGES = re.compile(rb"GET \S*/pages/[0-9a-f]{32}/")
+PAGE_READS = "page reads"
 SLOW_DOWN = (
     b"HTTP/1.1 503 Slow Down\r\nContent-Length: 36\r\nConnection: close\r\n\r\n"
     b"<Error><Code>SlowDown</Code></Error>"
@@ -76,7 +78,8 @@ class StoreProxy:
         self._process.communicate()
 
     def plan(self, **changes: Any) -> dict[str, int]:
-        """From now on. Returns how many faults of each kind there have been."""
+        """From now on. Returns how many faults of each kind there have been, and as PAGE_READS how
+        many of all hit a read of pages."""
         self._plan = replace(self._plan, **changes)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(asdict(self._plan)).encode() + b"\n")
@@ -103,11 +106,19 @@ class _Proxy:
         plan = self.plan
         head, name = request.head()
         time.sleep(plan.delay_s)
-        if self._befalls("throttle"):
+        is_page_read = PAGES.match(name) is not None
+
+        def befalls(fault: str) -> bool:
+            hits: bool = self._rng.random() < getattr(plan, fault)
+            for counted in (fault, PAGE_READS) if hits and is_page_read else (fault,):
+                self.done[counted] = self.done.get(counted, 0) + hits
+            return hits
+
+        if befalls("throttle"):
             request.forward(_length(head), lambda part: None)
             client.sendall(SLOW_DOWN)
             raise _Gone
-        if self._befalls("cut"):
+        if befalls("cut"):
             raise _Gone
         is_record = RECORDS.encode() in name
         is_listing = b"list-type=" in name
@@ -117,7 +128,7 @@ class _Proxy:
             answer = _Stream(server)
             if b"expect: 100-continue" in head.lower():
                 client.sendall(answer.head()[0])
-            flips = not is_record and name.startswith(b"PUT") and self._befalls("flip")
+            flips = not is_record and name.startswith(b"PUT") and befalls("flip")
             request.forward(_length(head), server.sendall, self._flipped if flips else None)
             head, _ = answer.head()
             length = 0 if name.startswith(b"HEAD") else _length(head)
@@ -126,25 +137,19 @@ class _Proxy:
                     time.sleep(late_s)
             # The client's connection stays open, as with most stores.
             head = re.sub(rb"(?i)\r\nconnection: close", b"", head)
-            if length and self._befalls("cut"):
+            if length and befalls("cut"):
                 client.sendall(head)
                 answer.forward(self._rng.randrange(length), client.sendall)
                 raise _Gone
-            if length and not is_listing and self._befalls("truncate"):
+            if length and not is_listing and befalls("truncate"):
                 kept = self._rng.randrange(length)
                 head = re.sub(rb"(?i)(\r\ncontent-length: )\d+", rb"\g<1>%d" % kept, head)
                 client.sendall(head)
                 answer.forward(kept, client.sendall)
                 return
             client.sendall(head)
-            flips = not is_listing and length > 0 and self._befalls("flip")
+            flips = not is_listing and length > 0 and befalls("flip")
             answer.forward(length, client.sendall, self._flipped if flips else None)
-
-    def _befalls(self, fault: str) -> bool:
-        befalls: bool = self._rng.random() < getattr(self.plan, fault)
-        if befalls:
-            self.done[fault] = self.done.get(fault, 0) + 1
-        return befalls
 
     def _flipped(self, part: bytes) -> bytes:
         flipped = bytearray(part)

@@ -1,7 +1,8 @@
 """Random faults of daemons (harness.nemeses) with disks and pool files, and of workers, while
 workers check every page that they read. Figures at the end.
 
-With a store (store.py) the nodes also keep pages there, and some runs wipe all nodes.
+With a store (store.py) the nodes also keep pages there. Pauses between the faults let workers read
+old pages from it, and some faults wipe all nodes.
 
 Wrong: a page that no set of its key made. Old: a page, or an exists, after its removal
 (harness/history.py). Late: a call beyond its deadline, net of the machine's own lateness. Left
@@ -33,6 +34,7 @@ from harness.history import History
 from harness.nemeses import Nemeses
 from harness.netns import Network
 from harness.pages import keys_of
+from harness.store_proxy import PAGE_READS
 from harness.versions import DeviceVersions, Versions
 from harness.waiting import eventually
 
@@ -44,11 +46,16 @@ VISITORS = 3
 BRIEFLY_S = 5.0
 LAST_PINS = 20  # rounds
 ATTEMPTS = 5
-# A removed key never comes from the store again. So with a store the keys change: each set of so
-# many is in use for three turns.
-NEW_KEYS, TURN_S = 1500, 15.0
+# A removed key does not come from the store for a long time. So with a store the keys change: each
+# turn has so many new ones, and they are in use for some turns. The nodes have room for few turns.
+NEW_KEYS, TURN_S, TURNS = 1000, 15.0, 8
 REMOVAL_S = 4.0  # with a store it takes a second or more
-REMOVALS_WITH_STORE = 0.02  # of all steps: each listing of the store has those of ten minutes
+# Of all steps. Pages that are set faster than the store takes them never get there. Each listing of
+# it has the removals of ten minutes, and a clear empties it.
+SETS_WITH_STORE, REMOVALS_WITH_STORE, CLEARS_WITH_STORE = 0.08, 0.01, 0.0001
+# Between two faults, on average, so that nodes live long enough to read from the store.
+CALM_S = 8.0
+WIPES = 4  # of all kinds of faults
 
 MakeCluster = Callable[..., Cluster]
 
@@ -58,7 +65,7 @@ def names_of(count: int) -> str:
     return string.ascii_lowercase[:count]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2 * TURNS)
 def _keys_of_turn(turn: int) -> list[bytes]:
     return keys_of(f"turn {turn}", NEW_KEYS)
 
@@ -72,7 +79,8 @@ class Figures:
     pinned: int = 0
     moved: int = 0
     nemeses: int = 0
-    from_store: int = 0  # of the pages, as the nodes count since their last start
+    to_store: int = 0  # pages, as the nodes count them
+    from_store: int = 0
     wrong: int = 0
     old: int = 0
     late: int = 0
@@ -80,10 +88,20 @@ class Figures:
     left_open: int = 0
     lost: int = 0  # of the pages set at the end, without faults
     left_pinned: int = 0  # pages, after unpin, without faults
+    untested: int = 0  # 1: there is a store; no page came from it, or no fault hit such a read
 
     def faults(self) -> dict[str, int]:
         """The figures that must be zero and are not."""
-        never = ("wrong", "old", "late", "tracebacks", "left_open", "lost", "left_pinned")
+        never = (
+            "wrong",
+            "old",
+            "late",
+            "tracebacks",
+            "left_open",
+            "lost",
+            "left_pinned",
+            "untested",
+        )
         return {name: getattr(self, name) for name in never if getattr(self, name)}
 
     def lines(self) -> list[str]:
@@ -94,11 +112,15 @@ class CheckingWorker(ContestingWorker):
     """Counts each failed check and goes on."""
 
     def __init__(self, chaos: Chaos, *more: object) -> None:
-        super().__init__(*more)  # type: ignore[arg-type]
         self._chaos = chaos
+        self.page_bytes = chaos.page_bytes
+        super().__init__(*more)  # type: ignore[arg-type]
 
     def keys(self) -> Sequence[bytes]:
         return self._chaos.keys()
+
+    def keys_of_step(self, *, sets: bool) -> Sequence[bytes]:
+        return self._chaos.keys_of_step(self._rng, sets)
 
     def step(self) -> None:
         try:
@@ -138,15 +160,22 @@ class Chaos:
         self._history = History()
         self._rng = random.Random(seed)
         self._store = store
-        stores = zip(disk_options(folder, nodes), pools, strict=True)
+        self.page_bytes = store.page_bytes if store else ContestingWorker.page_bytes
+        disks = disk_options(folder, nodes, **(store.disk if store else {}))
+        stores = zip(disks, pools, strict=True)
         more = {"spill_bytes_per_s": 256 << 20, **(store.options if store else {})}
         each = [{**disk, **pool, **more} for disk, pool in stores]
         self.cluster = make_cluster(
-            len(nodes), start=False, pool_size="2MiB", replica_share=0.3, gpu="stand-in", each=each
+            len(nodes),
+            start=False,
+            pool_size=store.pool_size if store else "2MiB",
+            replica_share=0.3,
+            gpu="stand-in",
+            each=each,
         )
         self._folder = folder
         self._pause_s = pause_s
-        self._read_before: dict[int, int] = {}  # pages from the store, by process
+        self._counted: dict[tuple[int, str], int] = {}  # of pages of the store, by process
 
     def run(self, seconds: float, network: Network | None, only: Sequence[str] = ()) -> Figures:
         """`only`: the names of faults; else all."""
@@ -160,7 +189,7 @@ class Chaos:
         befalls.going_on_unheard = self._history.going_on_unheard
         kinds = [*befalls.all, self._kill_visitors]
         if self._store is not None:
-            kinds.append(befalls.kill_all_and_wipe)
+            kinds += [befalls.kill_all_and_wipe] * WIPES
             befalls.wiping = self._history.forget_unsure
         if only:
             kinds = [kind for kind in kinds if kind.__name__ in only]
@@ -169,6 +198,8 @@ class Chaos:
         self._work_while(lambda: self._befall(seconds, befalls, kinds))
         if self._store is not None:
             self._store.calm_down()
+            hits = self._store.faults.get(PAGE_READS, 0)
+            self.figures.untested = int(not (self.figures.from_store and hits))
         self._wait_told_all()
         before, after = [self._open_after_use() for _ in range(2)]
         self.figures.left_open = max(after - before, 0)
@@ -181,7 +212,13 @@ class Chaos:
         if self._store is None:
             return KEYS
         turn = int(time.monotonic() / TURN_S)
-        return [key for ago in range(3) for key in _keys_of_turn(turn - ago)]
+        return [key for ago in range(TURNS) for key in _keys_of_turn(turn - ago)]
+
+    def keys_of_step(self, rng: random.Random, sets: bool) -> Sequence[bytes]:
+        """With a store those of one turn: their pages lie together there. New pages are set."""
+        if self._store is None:
+            return KEYS
+        return _keys_of_turn(int(time.monotonic() / TURN_S) - (0 if sets else rng.randrange(TURNS)))
 
     # --- work and faults
 
@@ -196,7 +233,8 @@ class Chaos:
             ]
             if self._store is not None:
                 for worker in workers:
-                    worker.removals = REMOVALS_WITH_STORE
+                    worker.sets, worker.removals = SETS_WITH_STORE, REMOVALS_WITH_STORE
+                    worker.clears = CLEARS_WITH_STORE
             with ExitStack() as threads:
                 for worker in workers:
                     threads.enter_context(Background(worker.step, self._pause_s))
@@ -219,18 +257,21 @@ class Chaos:
                 befalls.befall(nemesis, daemon)
                 if self._store is None:  # else it may be the store that has not heard of it
                     note_who_knows_of_clears(self.cluster, self._history)
-                self._count_from_store()
+                if self._store is not None:
+                    time.sleep(self._rng.uniform(0.0, 2 * CALM_S))
+                self._count_pages_of_store()
                 self.figures.nemeses += 1
 
-    def _count_from_store(self) -> None:
+    def _count_pages_of_store(self) -> None:
         """Counters begin anew with each start of a node."""
         if self._store is None:
             return
         for daemon in self.cluster.daemons:
-            pages = daemon.status()["cold"]["read_pages"]
-            before = self._read_before.get(daemon.pid, 0)
-            self.figures.from_store += pages - before
-            self._read_before[daemon.pid] = pages
+            cold = daemon.status()["cold"]
+            for figure, name in (("to_store", "written_pages"), ("from_store", "read_pages")):
+                new = cold[name] - self._counted.get((daemon.pid, name), 0)
+                setattr(self.figures, figure, getattr(self.figures, figure) + new)
+                self._counted[daemon.pid, name] = cold[name]
 
     def _kill_visitors(self, daemon: Daemon) -> None:
         """Kills workers that have forked, all at once, in the middle of their calls."""

@@ -15,10 +15,14 @@ ADDRESS = "10.77.0.250"
 # requests would keep it from the store most of the time.
 FAULTS = {"cut": 0.004, "throttle": 0.004, "flip": 0.004, "truncate": 0.004}
 DELAY_S = 0.005
+SIZE = "512MiB"
 
 
 class Store:
     """It ends with the stack. Daemons that start later find it by their environment."""
+
+    # Pages fill memory and disks soon, and go on to the store.
+    page_bytes, pool_size, disk = 32 << 10, "8MiB", {"disk_size": "32MiB"}
 
     def __init__(self, stack: ExitStack, folder: Path, network: Network | None, seed: int) -> None:
         host, launcher = "127.0.0.1", list[str]()
@@ -30,7 +34,11 @@ class Store:
         )
         os.environ |= server.environment(self._proxy.endpoint)
         self.faults: dict[str, int] = {}  # that there were, by kind
-        self.options = {"cold_store": f"s3://{BUCKET}/soak", "cold_after_uses": 0}
+        self.options = {
+            "cold_store": f"s3://{BUCKET}/soak",
+            "cold_after_uses": 0,
+            "cold_size": SIZE,
+        }
 
     def disturb(self) -> None:
         self._proxy.plan(delay_s=DELAY_S, **FAULTS)
