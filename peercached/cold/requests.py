@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -33,6 +34,8 @@ WRITE_S = 10
 BUDGET_WAIT_S = 2.0
 BACKOFF_MIN_S = 1.0
 BACKOFF_MAX_S = 60.0
+# A failure counts for so long, unless a request of its side works before.
+TOLD_S = 600.0
 LIST_PAGE = 1000  # names in one answer of a store
 # The sweeper's share of the budget. It also leaves the others this share of what is saved up.
 SPARE_SHARE = 0.25
@@ -62,6 +65,33 @@ class StoreError(Exception):
         self.kind = kind
 
 
+@dataclass(slots=True)
+class _Side:
+    """All requests that read, or all that write: a store may fail at one and not at the other."""
+
+    again_at: float = float("-inf")
+    pause_s: float = 0.0
+    failed_at: float = float("-inf")
+    failure: str = ""  # of the last request, if it failed
+    failure_kind: str = ""
+
+    @property
+    def rests(self) -> bool:
+        return time.monotonic() < self.again_at
+
+    def worked(self) -> None:
+        self.failure = self.failure_kind = ""
+        self.pause_s = 0.0
+
+    def failed(self, text: str, kind: str) -> None:
+        self.failure, self.failure_kind, self.failed_at = text, kind, time.monotonic()
+        self.pause_s = min(max(2 * self.pause_s, BACKOFF_MIN_S), BACKOFF_MAX_S)
+        self.again_at = self.failed_at + self.pause_s
+
+    def refused(self) -> StoreError:
+        return StoreError("backoff", self.failure or "the store failed a moment ago")
+
+
 class Requests:
     """On the event loop's thread. `url`: the key cold_store. RuntimeError with the remedy if the
     library or the URL cannot be used."""
@@ -73,10 +103,7 @@ class Requests:
         self._counted_at = time.monotonic()
         self.began_at = time.monotonic()
         self._spare_at = 0.0  # no spare request before that time
-        self._again_at = float("-inf")
-        self._pause_s = 0.0
-        self._failure = ""  # of the last request, if it failed
-        self._failure_kind = ""
+        self._reads, self._writes = _Side(), _Side()
         self.requests: Counter[str] = Counter()  # by kind: put, get, list, delete
         self.errors: Counter[str] = Counter()  # by Kind
         self.bytes_read = self.bytes_written = 0
@@ -98,14 +125,26 @@ class Requests:
         return not self.url.startswith("file:")
 
     @property
-    def failure(self) -> tuple[str, str]:
-        """(why the last request failed, the remedy); empty if it did not."""
-        return self._failure, _REMEDIES.get(self._failure_kind, "")
+    def failures(self) -> dict[str, tuple[str, str]]:
+        """Of "reads" and "writes", if the last one failed: (why, the remedy)."""
+        since = time.monotonic() - TOLD_S
+        return {
+            name: (side.failure, _REMEDIES.get(side.failure_kind, ""))
+            for name, side in (("reads", self._reads), ("writes", self._writes))
+            if side.failure and side.failed_at > since
+        }
 
     @property
     def rests(self) -> bool:
-        """Whether requests are refused for now, because one failed."""
-        return time.monotonic() < self._again_at
+        """Whether reads and listings are refused for now, because one failed."""
+        return self._reads.rests
+
+    @property
+    def writes_rest(self) -> bool:
+        return self._writes.rests
+
+    def _side_of(self, kind: str) -> _Side:
+        return self._reads if kind in ("get", "list") else self._writes
 
     # --- requests. They raise StoreError.
 
@@ -212,7 +251,8 @@ class Requests:
         urgent: bool,
         spare: bool = False,
     ) -> T:
-        await (self._take_spare_turn() if spare else self._take_turn(urgent))
+        side = self._side_of(kind)
+        await (self._take_spare_turn(side) if spare else self._take_turn(side, urgent))
         self.requests[kind] += 1
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._pools[pool], call)
@@ -220,11 +260,10 @@ class Requests:
             raise
         except Exception as error:
             raise self._failed(error, what, kind) from None
-        self._failure = self._failure_kind = ""
-        self._pause_s = 0.0
+        side.worked()
         return result
 
-    async def _take_spare_turn(self) -> None:
+    async def _take_spare_turn(self, side: _Side) -> None:
         """Nobody waits for these requests, so they wait as long as it takes."""
         begins_at = max(self._spare_at, time.monotonic())
         self._spare_at = begins_at + 1 / (SPARE_SHARE * self._per_s)
@@ -232,8 +271,8 @@ class Requests:
         leaves = min(SPARE_LEAVES * self._per_s, self._per_s - 1)
         while True:
             self._fill()
-            if self.rests:
-                raise StoreError("backoff", self._failure or "the store failed a moment ago")
+            if side.rests:
+                raise side.refused()
             if self._left >= leaves + 1:
                 self._left -= 1
                 return
@@ -244,13 +283,13 @@ class Requests:
         self._left = min(self._left + (now - self._counted_at) * self._per_s, self._per_s)
         self._counted_at = now
 
-    async def _take_turn(self, urgent: bool) -> None:
+    async def _take_turn(self, side: _Side, urgent: bool) -> None:
         give_up_at = time.monotonic() + BUDGET_WAIT_S
         while True:
             self._fill()
-            if self.rests and not urgent:
+            if side.rests and not urgent:
                 self.errors["backoff"] += 1
-                raise StoreError("backoff", self._failure or "the store failed a moment ago")
+                raise side.refused()
             if self._left >= 1 or urgent:
                 self._left -= 1
                 return
@@ -267,9 +306,7 @@ class Requests:
         # delete.
         is_of_all = kind not in ("missing", "cut") and (kind, request) != ("denied", "delete")
         if is_of_all or "NoSuchBucket" in str(error):
-            self._failure, self._failure_kind = text, kind
-            self._pause_s = min(max(2 * self._pause_s, BACKOFF_MIN_S), BACKOFF_MAX_S)
-            self._again_at = time.monotonic() + self._pause_s
+            self._side_of(request).failed(text, kind)
         return StoreError(kind, text)
 
 

@@ -17,7 +17,7 @@ from peercached.cold.format import DIGESTS_MAX, NO_SEAL, Record
 from peercached.cold.lease import Lease
 from peercached.cold.manifests import Manifests
 from peercached.cold.reader import Reader
-from peercached.cold.requests import Requests, StoreError
+from peercached.cold.requests import TOLD_S, Requests, StoreError
 from peercached.cold.sealing import NoSeal, Sealing
 from peercached.cold.sweeper import DAY_S, Sweeper
 from peercached.cold.voids import Epochs, Voids
@@ -53,8 +53,6 @@ OWED_S = 10.0
 # The sweeper's lease, and how often its holder sweeps. Others look at it less often.
 LEASE_TTLS = 6
 LOOKS_PER_LEASE = 6
-# A failure is told for so long.
-TOLD_S = 600.0
 
 
 class ColdStore:
@@ -135,8 +133,7 @@ class ColdTier(Component):
         self._due: dict[str, float] = {}
         self._wanted_at = float("-inf")
         self._owed_since: float | None = None
-        self._failed_at = float("-inf")
-        self._failure = ("", "")
+        self._warned_at = float("-inf")
         self._ended = False
         if store.is_on:
             self._manifests = known = Manifests(engine, store.requests, store.voids, store.seal)
@@ -228,10 +225,9 @@ class ColdTier(Component):
     def tend(self, now: float) -> None:
         if not self._store.is_on:
             return
-        if failure := self._store.requests.failure[0]:
-            if now - self._failed_at > TOLD_S:
-                log.warning("the object store fails: %s (will retry)", failure)
-            self._failure, self._failed_at = self._store.requests.failure, now
+        if self._failure and now - self._warned_at > TOLD_S:
+            log.warning("the object store fails: %s (will retry)", self._failure)
+            self._warned_at = now
         if self._why_not():
             return
         voids = self._store.voids
@@ -330,27 +326,28 @@ class ColdTier(Component):
                 "foreign_objects": found.foreign,
                 "other_key_objects": found.other_keys,
                 "left_out_objects": found.left_out,
-                "failure": self._failure[0] if self._is_failing else "",
+                "failure": self._failure,
             }
         }
 
     @property
-    def _is_failing(self) -> bool:
-        return time.monotonic() - self._failed_at < TOLD_S and bool(self._store.requests.failure[0])
+    def _failure(self) -> str:
+        return "; ".join(why for why, _ in self._store.requests.failures.values())
 
     def say(self, say: Say, stats: Stats) -> None:
         del stats
         if not self._store.is_on:
             return
         url = self._store.requests.url
-        if self._is_failing:
+        if failures := self._store.requests.failures:
+            costs = "Its pages are misses" if "reads" in failures else "It gets no pages"
             say(
                 kinds.COLD_STORE_FAILS,
-                f"The object store {url} fails: {self._failure[0]}. Its pages are misses, and no "
-                "removal is complete until it answers.",
-                self._failure[1],
+                f"The object store {url} fails: {self._failure}. {costs}, and no removal is "
+                "complete until it answers.",
+                next(iter(failures.values()))[1],
             )
-        elif problem := self._store.voids.problem:
+        if (problem := self._store.voids.problem) and "reads" not in failures:
             say(
                 kinds.COLD_REMOVALS_UNKNOWN,
                 f"This node does not know which pages of {url} were removed: {problem}. It uses "
@@ -358,7 +355,7 @@ class ColdTier(Component):
                 "If that object is foreign, delete it. If there are too many removals, stop all "
                 "daemons, and use another cold_store or delete everything below this one.",
             )
-        if self._sweeper.problem and not self._is_failing:
+        if self._sweeper.problem and not failures:
             say(
                 kinds.COLD_SWEEP_FAILS,
                 f"Old objects of {url} cannot be swept: {self._sweeper.problem}.",

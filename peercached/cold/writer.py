@@ -92,7 +92,7 @@ class Writer:
     @property
     def _may_write(self) -> bool:
         is_ready = self._voids.has_looked  # floors are known
-        return is_ready and not (self.is_full or self._requests.rests or self._why_not())
+        return is_ready and not (self.is_full or self._requests.writes_rest or self._why_not())
 
     async def write(self) -> bool:
         """Begins to write one object if there are pages for it. Returns whether it did. StoreError

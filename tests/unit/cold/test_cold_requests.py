@@ -32,6 +32,7 @@ class Refusing:
                 endpoint.requests += 1
                 self.send_response(endpoint.status)
                 self.send_header("Content-Length", str(len(endpoint.body)))
+                self.send_header("ETag", "one")
                 self.end_headers()
                 self.wfile.write(endpoint.body)
 
@@ -77,7 +78,7 @@ async def test_failure_is_told_with_status_and_remedy_and_makes_us_wait(
     requests = Requests("s3://bucket/prefix", 100)
     with pytest.raises(StoreError, match=f"reading a failed: {status} {code}") as caught:
         await requests.get("a", 100)
-    why, remedy = requests.failure
+    ((why, remedy),) = requests.failures.values()
     assert caught.value.kind == kind and str(caught.value) == why and remedy
     assert SECRET not in why + remedy
     made = endpoint.requests
@@ -85,8 +86,15 @@ async def test_failure_is_told_with_status_and_remedy_and_makes_us_wait(
         await requests.get_range("a", 0, 1)
     assert caught.value.kind == "backoff" and endpoint.requests == made
     with pytest.raises(StoreError):  # goes ahead of the backoff
-        await requests.put("a", b"1", urgent=True)
+        await requests.get("a", 1, urgent=True)
     assert endpoint.requests == made + 1
+    assert requests.rests and not requests.writes_rest and list(requests.failures) == ["reads"]
+    with pytest.raises(StoreError):
+        await requests.put("a", b"1")
+    assert requests.writes_rest and endpoint.requests == made + 2
+    endpoint.status = 200
+    await requests.put("a", b"1", urgent=True)
+    assert list(requests.failures) == ["reads"], "a write says nothing of reads"
 
 
 async def test_missing_object_is_no_failure_of_the_store(tmp_path: Path) -> None:
@@ -94,7 +102,7 @@ async def test_missing_object_is_no_failure_of_the_store(tmp_path: Path) -> None
     with pytest.raises(StoreError) as caught:
         await requests.get_range("pages/none", 0, 5)
     assert caught.value.kind == "missing"
-    assert requests.failure == ("", "") and not requests.rests
+    assert not requests.failures and not requests.rests
 
 
 async def test_nobody_listens(endpoint: Refusing) -> None:
