@@ -43,6 +43,8 @@ from peercached.cold.voids import ANY_NAMESPACE, Voids
 
 # An object is written anew if so much of it is dead.
 REWRITE_SHARE = 0.3
+# Between two looks at the lease, while it waits.
+LOOK_S = 1.0
 
 GoOn = Callable[[], Awaitable[None]]
 
@@ -82,7 +84,7 @@ class Compaction:
         done: set[bytes] = set()
         # Once more for those that were written meanwhile.
         for pause_s in (0.0, self._seen_s):
-            await asyncio.sleep(pause_s)
+            await self._wait(pause_s, go_on)
             await self._known.read(is_complete=False)
             for name, one in list(self._known.objects.items()):
                 is_ours = one.namespace_id == namespace_id and one.epoch == epoch
@@ -94,6 +96,13 @@ class Compaction:
         await go_on()
         await voids.put(Record(namespace_id, epoch, generation=generation))
         self.compactions += 1
+
+    @staticmethod
+    async def _wait(pause_s: float, go_on: GoOn) -> None:
+        until = time.monotonic() + pause_s
+        while (left_s := until - time.monotonic()) > 0:
+            await go_on()
+            await asyncio.sleep(min(left_s, LOOK_S))
 
     async def _copy(self, name: bytes, one: Stored, generation: int) -> None:
         try:

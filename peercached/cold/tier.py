@@ -130,7 +130,7 @@ class ColdTier(Component):
         self._config = config
         self._own_epochs = own_epochs
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._due: dict[str, float] = {}
+        self._begun_at: dict[str, float] = {}
         self._wanted_at = float("-inf")
         self._owed_since: float | None = None
         self._warned_at = float("-inf")
@@ -245,10 +245,13 @@ class ColdTier(Component):
         self, what: str, work: Coroutine[Any, Any, None], now: float, pause_s: float
     ) -> None:
         task = self._tasks.get(what)
-        if (task is not None and not task.done()) or now < self._due.get(what, 0.0):
+        # The pause is that of now: whoever has just got the lease must renew it soon.
+        if (task is not None and not task.done()) or (
+            now < self._begun_at.get(what, float("-inf")) + pause_s
+        ):
             work.close()
             return
-        self._due[what] = now + pause_s
+        self._begun_at[what] = now
         self._tasks[what] = asyncio.ensure_future(self._quietly(work))
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
