@@ -260,7 +260,8 @@ class Cold(Part):
     deleted_records: int = 0  # of removals
     compactions: int = 0
     rewritten_objects: int = 0
-    monthly_cost: dict[str, float] = {}  # this node's requests, the store's bytes; by cold_prices
+    # The store's bytes, and after an hour this node's requests; by cold_prices.
+    monthly_cost: dict[str, float] = {}
     requests: dict[str, int] = {}  # by kind: put, get, list, delete
     errors: dict[str, int] = {}  # by kind
     bytes_read: int = 0

@@ -117,9 +117,9 @@ def _cold(document: Status) -> list[str]:
             "",
             f"{count(cold.read_pages)} pages read, {count(cold.written_pages)} written",
             f"requests: {requests}" if requests else "",
-            f"a month costs about {cost['bytes']:.2f} for the bytes and {cost['requests']:.2f} for "
-            "the requests of this node"
-            if cost
+            f"a month costs about {cost['bytes']:.2f} for the bytes" if cost else "",
+            f"and {cost['requests']:.2f} for the requests of this node"
+            if "requests" in cost
             else "",
         ),
     ]

@@ -9,8 +9,8 @@ KINDS = ("put", "get", "delete", "gb_month")
 MONTH_S = 30 * 86400
 # A listing costs as much as a put.
 _PRICE_OF = {"put": "put", "list": "put", "get": "get", "delete": "delete"}
-# Costs per month are told only after so long.
-COUNT_MIN_S = 60.0
+# The cost of requests is told only after so long: a node makes many of them at its start.
+COUNT_MIN_S = 3600.0
 
 
 def check_prices(value: str) -> str:
@@ -45,13 +45,12 @@ class Prices:
     def per_month(
         self, requests: Mapping[str, int], seconds: float, stored_bytes: int
     ) -> dict[str, float]:
-        """Of requests at the rate of these `seconds`, and of the store's bytes. Empty without
-        prices."""
+        """Of the store's bytes, and of requests at the rate of these `seconds` if they are enough
+        to tell. Empty without prices."""
         if not self.of:
             return {}
-        counted = sum(n * self.of.get(_PRICE_OF[kind], 0.0) / 1000 for kind, n in requests.items())
-        rate = MONTH_S / max(seconds, COUNT_MIN_S)
-        return {
-            "requests": counted * rate,
-            "bytes": stored_bytes / 1e9 * self.of.get("gb_month", 0.0),
-        }
+        costs = {"bytes": stored_bytes / 1e9 * self.of.get("gb_month", 0.0)}
+        if seconds >= COUNT_MIN_S:
+            each = (n * self.of.get(_PRICE_OF[kind], 0.0) / 1000 for kind, n in requests.items())
+            costs["requests"] = sum(each) * MONTH_S / seconds
+        return costs
