@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import click
 
@@ -10,6 +11,9 @@ from peercached.cli import exits
 from peercached.cli.command import confirm, ctl_command
 from peercached.cli.connection import Target
 from peercached.cli.output import print_json
+
+# An object store that hangs takes five seconds, beside those of members that do.
+CLEAR_S = 15.0
 
 
 @ctl_command("clear")
@@ -26,14 +30,14 @@ def clear(target: Target, as_json: bool, namespace: str, yes: bool) -> None:
             f"Drop every page of namespace {namespace!r} on all nodes?",
             "clear drops every page of the namespace on all nodes; say --yes to mean it",
         )
-    with target.admin() as admin:
+    with replace(target, timeout_s=target.timeout_s or CLEAR_S).admin() as admin:
         unreached = admin.clear(namespace)
     if as_json:
         print_json({"namespace": namespace, "cleared": not unreached, "unreached": unreached})
     elif unreached:
         click.echo(
             f"Cleared {namespace!r}, but {', '.join(unreached)} could not be reached. Pages there "
-            "stay until these nodes are back. Run it again to be sure.",
+            "stay until they are back. Run it again to be sure.",
             err=True,
         )
     else:

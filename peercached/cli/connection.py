@@ -111,7 +111,8 @@ def target_options(command: _Command) -> _Command:
             "timeout_s",
             type=Number(min=0.001, max=3600),
             metavar="SECONDS",
-            help=f"How long to wait for the daemon. Default: {TIMEOUT_S:g}; `wait`: 60.",
+            help=f"How long to wait for the daemon. Default: {TIMEOUT_S:g} "
+            "(`clear`: 15, `wait`: 60).",
         ),
         file_option,
         click.option("--admin-socket", metavar="PATH", help="The daemon's admin_socket."),

@@ -8,6 +8,8 @@ from typing import Any
 from peercached.health import Say, kinds, lasting
 
 RUNNING_LONG_S = 30.0
+# Among the nodes that have not confirmed a removal.
+THE_STORE = "the object store"
 
 
 def say_removals(say: Say, removals: Mapping[str, Any], own_id: str) -> None:
@@ -51,17 +53,23 @@ def _say_unconfirmed(say: Say, removals: Mapping[str, Any], own_id: str) -> None
     here = others.pop(own_id, "")
     whys = [f"this node: {here}"] if here else []
     whys += [f"{who}: {why}" for who, why in sorted(others.items())]
-    where = (
-        "Until those nodes confirm, the pages may still be found there, and cannot be set."
-        if others
-        else "Until this node can go on, the pages cannot be set."
-    )
+    silent_nodes = set(others) - {THE_STORE}
+    if others:
+        until = "those nodes confirm" if silent_nodes else "it confirms"
+        where = f"Until {until}, the pages may still be found there, and cannot be set."
+    else:
+        where = "Until this node can go on, the pages cannot be set."
     remedies = []
     if here:
         remedies.append(
             "The removal goes on by itself once this node can: see the other findings here."
         )
-    if others:
+    if THE_STORE in others:
+        remedies.append(
+            "The removal goes on by itself once the object store answers: look at the store that "
+            "cold_store names, and at the network to it."
+        )
+    if silent_nodes:
         remedies.append(
             "Start those nodes again, or stop their daemons. If a host is off or gone for good, "
             "run: peercachectl forget NODE."

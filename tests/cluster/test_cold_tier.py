@@ -218,9 +218,11 @@ def test_store_that_hangs_costs_misses_only_and_status_says_so(
         page = keys_of(f"others {number}", 16)
         assert all(hasty.set(page)) and found(hasty, page) == 16
     assert set(hasty.client.remove(keys[:1])) == {Status.removing}
+    assert "the object store: it has not answered yet" in cluster[1].sentences()
     eventually(lambda: "cold_store_fails" in cluster[1].codes(), 60)
     assert "hush-hush" not in cluster[1].sentences() + cluster[1].log_tail()
-    assert not hasty.client.clear(), "the store has not heard of it"
+    cleared = ctl(cluster[1], "clear", "-n", "test", "--yes")
+    assert "but the object store (" in cleared.output, "it waits longer than the daemon does"
     s3.thaw()
     eventually(lambda: "cold_store_fails" not in cluster[1].codes(), 60)
     s3.freeze()

@@ -43,7 +43,7 @@ from peercached.peer.rpc.tasks import Tasks
 from peercached.proto import peer_pb2 as pb
 from peercached.removals.ledger import Entry, NamespaceEpoch, RemovalId, Told, Wanted
 from peercached.removals.processes import Process
-from peercached.removals.sentences import say_removals
+from peercached.removals.sentences import THE_STORE, say_removals
 from peercached.timeout import within
 
 log = logging.getLogger(__name__)
@@ -187,7 +187,11 @@ class RemovalDriver(Component):
         if task.done():  # too many, or it broke
             return Status.error, b"", _why_it_broke(task)
         if not one.missing:
-            one.missing[self._own.node_id] = "its time was up"
+            one.missing = (
+                {THE_STORE: one.store_failure or "it has not answered yet"}
+                if one.waits_for_store
+                else {self._own.node_id: "its time was up"}
+            )
         self._member.unsure[one.id] = Wanted(digests, epoch)
         self._member.persist_unsure()
         await self._member.persisted()
@@ -264,7 +268,7 @@ class RemovalDriver(Component):
             if one.cleared or (is_done and is_written):
                 return True
             if is_done and one.store_failure:
-                one.missing = {"the object store": one.store_failure}
+                one.missing = {THE_STORE: one.store_failure}
             if any(
                 one.id.incarnation == node.address.incarnation for node in self._placement.others
             ):
@@ -282,8 +286,13 @@ class RemovalDriver(Component):
         def failed(why: str) -> None:
             one.store_failure = why
 
+        def over(_: asyncio.Task[None]) -> None:
+            one.waits_for_store = False
+            one.news.set()
+
+        one.waits_for_store = True
         task = self._tasks.spawn(self._cold.remove(one.digests, one.epoch, failed))
-        task.add_done_callback(lambda _: one.news.set())
+        task.add_done_callback(over)
         return task
 
     async def _tell_over(self, node: Node, ids: list[RemovalId], answered: dict[int, int]) -> None:

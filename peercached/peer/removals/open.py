@@ -32,7 +32,8 @@ class Open:
     silent: dict[tuple[str, int], Process] = field(default_factory=dict)
     highest_view: int = 0  # that any member named
     kept: bool = True  # our journal has it
-    store_failure: str = ""  # why the object store does not have it yet
+    waits_for_store: bool = False  # the object store does not have it yet
+    store_failure: str = ""  # why not
     missing: dict[str, str] = field(default_factory=dict)  # node id -> why it has not answered
     news: asyncio.Event = field(default_factory=asyncio.Event)  # a new view, or it is over
     done: asyncio.Event = field(default_factory=asyncio.Event)

@@ -50,3 +50,16 @@ def test_a_node_that_is_outside_is_not_one_that_was_not_reached() -> None:
     [found] = of_removals({"unsure": 7, "unsure_s": 40.0, "missing": missing})
     assert "this node: it is not a member yet; a: it vanished" in found["sentence"]
     assert "forget NODE" in found["remedy"]
+
+
+def test_the_object_store_is_no_node_that_could_be_forgotten() -> None:
+    missing = {"the object store": "it has not answered yet"}
+    [found] = of_removals({"unsure": 7, "unsure_s": 4.0, "missing": missing})
+    assert found["sentence"].endswith(
+        "the object store: it has not answered yet. "
+        "Until it confirms, the pages may still be found there, and cannot be set."
+    )
+    assert "cold_store" in found["remedy"] and "forget" not in found["remedy"]
+    missing["a"] = "it vanished without a goodbye"
+    [found] = of_removals({"unsure": 7, "unsure_s": 4.0, "missing": missing})
+    assert "cold_store" in found["remedy"] and "forget NODE" in found["remedy"]
