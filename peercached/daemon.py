@@ -66,6 +66,7 @@ from peercached.peer.pins.prefetch import Prefetch
 from peercached.peer.removals.catch_up import RemovalCatchUp
 from peercached.peer.removals.driver import RemovalDriver
 from peercached.peer.removals.member import Removals
+from peercached.peer.removals.store_markers import StoreMarkers
 from peercached.peer.rpc.auth import Secret, Sessions
 from peercached.peer.rpc.client import OwnSide, Peers
 from peercached.peer.rpc.connection_limits import ConnectionLimits
@@ -179,7 +180,7 @@ class Daemon:
             sessions,
         )
 
-        cold_store = ColdStore(engine, config, epochs)
+        cold_store = ColdStore(engine, config, epochs, secret.cluster_key())
 
         # Membership.
         self.keeper = keeper = ViewKeeper(Store(config.state_dir, config.node_id))
@@ -242,6 +243,9 @@ class Daemon:
                 return "it may have missed removals"
             return goodbye.why_outside
 
+        self.store_markers = store_markers = StoreMarkers(
+            placement, failures, goodbye, cold_store, timeout_s
+        )
         self.cold = cold = ColdTier(engine, config, cold_store, why_no_store, epochs.all)
 
         # Pages that move, or stay.
@@ -317,7 +321,17 @@ class Daemon:
             placement, peers, status, membership_status, departures, config.max_masters
         )
         self.node = node = LocalNode(
-            placement, cluster, epochs, accepts, adopts, overview, promotes, pins, here, names
+            placement,
+            cluster,
+            epochs,
+            accepts,
+            adopts,
+            overview,
+            promotes,
+            pins,
+            here,
+            names,
+            cold_store,
         )
         self.limits = limits = ConnectionLimits(tls)
         self.refusals = refusals = Refusals()
@@ -353,6 +367,7 @@ class Daemon:
                 SLOW_TICK_S,
                 [
                     promotes,
+                    store_markers,
                     cold,
                     removal_driver,
                     removal_catch_up,
@@ -425,6 +440,7 @@ class Daemon:
                 removals,
                 removal_catch_up,
                 removal_driver,
+                store_markers,
                 links,
                 keeper,
                 departures,

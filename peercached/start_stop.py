@@ -41,6 +41,7 @@ async def start(node: Daemon) -> None:
         await node.removal_catch_up.run()
     else:
         node.removals.owes_nobody()
+    await node.store_markers.ask()
     # Only now may others find pages of an earlier start: missed clears and removals are known.
     node.engine.begin_serving()
     await _hear_of_all_pages(node)
@@ -103,6 +104,7 @@ async def stop(node: Daemon) -> None:
         node.tracing.stop,
         node.removal_catch_up.stop,
         node.removal_driver.stop,
+        node.store_markers.stop,
         node.cold.stop,
         node.removals.stop,
         node.records.stop,

@@ -243,6 +243,7 @@ class Cold(Part):
     """The object store; counters since the start of the daemon. An empty `store`: none."""
 
     store: str = ""
+    marker: str = ""  # of the store that this node remembers
     sealed: bool = False  # objects are written and read under the key of cold_key_file
     pages: int = 0  # that this node knows there
     objects: int = 0

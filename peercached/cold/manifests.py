@@ -81,7 +81,7 @@ class Manifests:
         self._of_other_keys: dict[str, int] = {}  # paths of others, bytes of their payloads
         self._newest_ms = 0
         self._complete_at = float("-inf")
-        self._floors_raised = 0
+        self._floors_raised = self._returns = 0
         self.bytes = 0  # of the payloads of these objects
         self.foreign = self.mangled = self.left_out = 0
 
@@ -96,7 +96,11 @@ class Manifests:
 
     async def read_new(self) -> None:
         """StoreError if the store does not answer. After a compaction the listing is complete: its
-        manifests may have come while this node did not look."""
+        manifests may have come while this node did not look. While the store was away, its objects
+        looked gone."""
+        if self._voids.marker.returns != self._returns:
+            self._returns = self._voids.marker.returns
+            self._forget_all()
         is_due = time.monotonic() - self._complete_at >= COMPLETE_S
         await self.read(is_due or self._voids.floors_raised != self._floors_raised)
 
@@ -198,6 +202,13 @@ class Manifests:
                 self.bytes -= stored.payload_bytes
         if names:
             self._engine.drop_objects(b"".join(names))
+
+    def _forget_all(self) -> None:
+        self.forget(list(self.objects))
+        self._known.clear()
+        self._of_other_keys.clear()
+        self.bytes = 0
+        self._complete_at = float("-inf")
 
     def has_home(self, home: bytes) -> bool:
         """Whether some manifest is of the payloads of that object."""

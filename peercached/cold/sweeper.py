@@ -158,6 +158,7 @@ class Sweeper:
         began_s = time.time()
         before = list(self._known.objects)
         found = await self._requests.dated("pages", "", PAGES_MAX, spare=True)
+        await self._voids.look()  # it is still the right store: in another one all looks gone
         homes = {of_object_path(path) for path, _ in found}
         for name in before:
             one = self._known.objects.get(name)

@@ -16,6 +16,7 @@ from peercached.cold.compaction import Compaction
 from peercached.cold.format import DIGESTS_MAX, NO_SEAL, Record
 from peercached.cold.lease import Lease
 from peercached.cold.manifests import Manifests
+from peercached.cold.marker import Marker
 from peercached.cold.reader import Reader
 from peercached.cold.requests import TOLD_S, Requests, StoreError
 from peercached.cold.sealing import NoSeal, Sealing
@@ -43,6 +44,8 @@ WRITE_S = 0.5
 # wait: the listing of removals is kept fresh.
 WANTED_S = 60.0
 FRESH_S = 0.6
+# Between looks whether the right store is there.
+LOOK_S = 2.0
 # A void that could not be put is tried again after so long, doubled each time.
 PAUSE_MIN_S = 0.5
 PAUSE_MAX_S = 30.0
@@ -58,13 +61,25 @@ LOOKS_PER_LEASE = 6
 class ColdStore:
     """Tells the store of removals and clears, before they are answered."""
 
-    def __init__(self, engine: Engine, config: Config, epochs: Epochs) -> None:
+    def __init__(self, engine: Engine, config: Config, epochs: Epochs, cluster_key: bytes) -> None:
         """RuntimeError with the remedy if the store cannot be used as configured."""
         self.is_on = bool(config.cold_store)
         if self.is_on:
             self.seal = _seal_of(config.cold_key_file)
             self.requests = Requests(config.cold_store, config.cold_requests_per_s)
-            self.voids = Voids(engine, self.requests, epochs)
+            self.marker = Marker(config.state_dir, config.node_id, config.cold_store, cluster_key)
+            self.voids = Voids(engine, self.requests, epochs, self.marker)
+
+    @property
+    def known(self) -> str:
+        """The marker of the store that this node remembers; empty: none."""
+        return self.marker.remembered if self.is_on else ""
+
+    def differs(self, known: str) -> str:
+        """Why a removal is not complete at a member that remembers this marker; empty: it is."""
+        if self.is_on and self.marker.differs(known):
+            return "it knows another object store: look at its health"
+        return ""
 
     async def remove(
         self,
@@ -231,6 +246,10 @@ class ColdTier(Component):
         if self._why_not():
             return
         voids = self._store.voids
+        if not self._store.marker.is_here:
+            if not self._store.requests.rests:
+                self._begin("voids", voids.look(), now, LOOK_S)
+            return
         is_wanted = now - self._wanted_at < WANTED_S
         if is_wanted and voids.valid_until - now < FRESH_S and not self._store.requests.rests:
             self._begin("voids", voids.look(), now, 0.0)
@@ -294,6 +313,7 @@ class ColdTier(Component):
         return {
             "cold": {
                 "store": requests.url,
+                "marker": self._store.known,
                 "sealed": bool(self._config.cold_key_file),
                 **self._engine.store_stats(),
                 "stored_bytes": found.bytes,
@@ -341,7 +361,23 @@ class ColdTier(Component):
         del stats
         if not self._store.is_on:
             return
-        url = self._store.requests.url
+        url, marker = self._store.requests.url, self._store.marker
+        for member in marker.strangers:
+            say(
+                kinds.COLD_OTHER_STORE,
+                f"{member} knows another store with the marker {marker.told[member]}, and this "
+                f"node one with {marker.remembered}. Removals wait, and clears name {member}.",
+                f"Find out which of the two is right. Is the folder of {url} mounted on both?",
+                about=member,
+            )
+        if marker.others and not marker.problem:
+            say(
+                kinds.COLD_OTHER_SECRET,
+                f"A cluster with another cluster_secret_file has used {url} before this one. "
+                "Neither finds the pages of the other.",
+                "To share pages, give both the same cluster_secret_file. If not, use a cold_store "
+                f"of its own. If that secret is not in use any more, delete {marker.others[0]}.",
+            )
         if failures := self._store.requests.failures:
             costs = "Its pages are misses" if "reads" in failures else "It gets no pages"
             say(
@@ -350,7 +386,15 @@ class ColdTier(Component):
                 "complete until it answers.",
                 next(iter(failures.values()))[1],
             )
-        if (problem := self._store.voids.problem) and "reads" not in failures:
+        answers = "reads" not in failures
+        if answers and marker.problem:
+            say(
+                kinds.COLD_OTHER_STORE,
+                f"The object store {url} is not used: {marker.problem}. Its pages are misses, and "
+                "no removal is complete.",
+                marker.remedy,
+            )
+        elif answers and (problem := self._store.voids.problem):
             say(
                 kinds.COLD_REMOVALS_UNKNOWN,
                 f"This node does not know which pages of {url} were removed: {problem}. It uses "

@@ -42,6 +42,8 @@ from peercached.cold.format import (
     of_log_path,
     parse_record,
 )
+from peercached.cold.marker import FOLDER as MARKERS
+from peercached.cold.marker import Marker
 from peercached.cold.requests import Requests, StoreError
 from peercached.directory.layout import DIGEST_BYTES
 
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FOLDER = "voids"
+FOLDER = MARKERS  # one listing has both
 VALID_S = 1.0
 # What a user of the store wants to have left of that.
 MARGIN_S = 0.25
@@ -77,10 +79,11 @@ class Epochs(Protocol):
 class Voids:
     """On the event loop's thread."""
 
-    def __init__(self, engine: Engine, requests: Requests, epochs: Epochs) -> None:
+    def __init__(self, engine: Engine, requests: Requests, epochs: Epochs, marker: Marker) -> None:
         self._engine = engine
         self._requests = requests
         self._epochs = epochs
+        self.marker = marker
         # (namespace id, epoch) -> removed page -> it is void up to that generation
         self._removed: dict[tuple[bytes, int], dict[bytes, int]] = {}
         # namespace id -> (epoch, generation): objects below are void
@@ -103,8 +106,8 @@ class Voids:
 
     @property
     def has_looked(self) -> bool:
-        """Whether a listing has been complete. Before that, floors are not known."""
-        return self._valid_until > float("-inf")
+        """Whether the last listing was of the right store. Before that, floors are not known."""
+        return self.marker.is_here and self._valid_until > float("-inf")
 
     async def fresh(self) -> float:
         """Looks again if the last look counts for less than MARGIN_S. Returns the end of that time
@@ -177,6 +180,9 @@ class Voids:
         after = log_path(FOLDER, after_ms, bytes(DIGEST_BYTES)) if after_ms else ""
         paths = await self._requests.names(FOLDER, after, RECORDS_MAX, urgent=True)
         times = {path: of_log_path(FOLDER, path) for path in paths}
+        knows_some = not self._known.keys().isdisjoint(paths)
+        if not await self.marker.check(paths, knows_some, self._requests):
+            return False
         new = [
             (path, of) for path, of in times.items() if of is not None and path not in self._known
         ]
@@ -285,6 +291,8 @@ class Voids:
     async def put(self, record: Record) -> None:
         """Returns when no process uses these pages of the store any more. StoreError if that is not
         sure. A removal, and a floor without a generation, get the highest one that is known."""
+        if not self.marker.is_here:
+            await self.look()  # writes nothing to another store
         await self._delete_damaged()
         is_stamped = bool(record.digests) or not record.generation
         time_ms = max(time.time_ns() // 1_000_000, self._newest_ms + 1)

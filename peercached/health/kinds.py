@@ -153,6 +153,15 @@ COLD_STORE_FAILS = _COLD.error(
     "cold_store_fails",
     "The store of `cold_store` fails. Its pages are misses, and removals wait for it.",
 )
+COLD_OTHER_STORE = _COLD.error(
+    "cold_other_store",
+    "The store of `cold_store` is not the one that this node or another one knows. Its pages are "
+    "misses, and removals wait.",
+)
+COLD_OTHER_SECRET = _COLD.info(
+    "cold_other_secret",
+    "A cluster with another secret uses the store, too. Neither finds the pages of the other.",
+)
 COLD_REMOVALS_UNKNOWN = _COLD.error(
     "cold_removals_unknown",
     "The removals in the store of `cold_store` cannot be read. None of its pages are used.",

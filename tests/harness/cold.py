@@ -6,6 +6,7 @@ from harness.cluster import Cluster, Daemon
 from harness.disks import found
 from harness.pages import Pages
 from harness.waiting import eventually
+from peercached.cold.marker import Marker
 
 POOL = "16MiB"
 IN_POOL = 240  # pages of 64 KiB, at most
@@ -15,6 +16,13 @@ STORED = PAGES - IN_POOL
 
 def options(store: str, **more: Any) -> dict[str, Any]:
     return {"pool_size": POOL, "cold_store": store, "spill_bytes_per_s": 0, **more}
+
+
+def any_marker(folder: str = "", node_id: str = "a", secret: bytes = b"one secret") -> Marker:
+    """Of a node alone."""
+    marker = Marker(folder, node_id, "file:///store", secret)
+    marker.members_know = True
+    return marker
 
 
 def cold_of(daemon: Daemon) -> dict[str, Any]:

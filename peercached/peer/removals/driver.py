@@ -415,6 +415,8 @@ class RemovalDriver(Component):
             one.silent[process.name] = process
         if not reply.kept:
             return "it cannot write the removal to state_dir"
+        if why := self._cold.differs(reply.store_marker):
+            return why
         incarnation = node.address.incarnation
         one.carried_out[incarnation] = (reply.position, time.monotonic())
         _take_told(one, incarnation, Told(reply.view_number, reply.untold))

@@ -99,6 +99,9 @@ class ClusterWide:
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
         unreached = {*silent, *(node.address.node_id for node, r in asked.items() if r is None)}
+        for node, reply in asked.items():
+            if reply is not None and (why := self._cold.differs(reply.store_marker)):
+                unreached.add(f"{node.address.node_id} ({why})")
         return max((reply.epoch for reply in heard), default=epoch), sorted(unreached)
 
     async def _raise_at(self, node: Node, request: pb.RaiseEpochRequest) -> Any:

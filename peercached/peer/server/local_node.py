@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from peercached.cold.tier import ColdStore
 from peercached.directory.placement import Placement
 from peercached.membership import Heartbeat, HeartbeatAnswer, NodeAddress
 from peercached.peer.channels.accepts import Accepts
@@ -48,6 +49,7 @@ class LocalNode:
     pins: Pins
     hints: TakesHints
     names: PageNames
+    cold: ColdStore
 
     def address(self) -> NodeAddress:
         return self._placement.own.address

@@ -87,7 +87,9 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
     async def Remove(self, request: Any, context: Any) -> Any:
         caller = self._session(context).caller
         self._removals.check_member(caller)
-        return await self._removals.answer(caller, request)
+        reply = await self._removals.answer(caller, request)
+        reply.store_marker = self._node.cold.known
+        return reply
 
     async def EndRemovals(self, request: Any, context: Any) -> Any:
         caller = self._session(context).caller
@@ -137,7 +139,9 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         wanted = request.epoch
         raised, view = await self._node.raise_epoch(caller, wanted.namespace_id, wanted.epoch)
         silent = self._removals.silent()
-        return pb.RaiseEpochReply(epoch=raised, silent=silent, view_number=view)
+        return pb.RaiseEpochReply(
+            epoch=raised, silent=silent, view_number=view, store_marker=self._node.cold.known
+        )
 
     async def Epochs(self, request: Any, context: Any) -> Any:
         self._session(context)
@@ -157,7 +161,9 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
 
     async def Ping(self, request: Any, context: Any) -> Any:
         self._session(context)
-        return pb.PingReply(server=wire.address_message(self._node.address()))
+        return pb.PingReply(
+            server=wire.address_message(self._node.address()), store_marker=self._node.cold.known
+        )
 
 
 def _must_be(caller: NodeAddress, node_id: str, incarnation: int) -> None:

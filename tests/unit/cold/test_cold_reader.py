@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+from harness.cold import any_marker
+
 from peercached.cold import voids as rules
 from peercached.cold.format import ENTRY, Record, name_of, object_path
 from peercached.cold.reader import WARM_SHARE, Reader
@@ -27,7 +29,7 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.requests = Requests(f"file://{folder}", 1000)
-        self.voids = Voids(cast(Any, self), self.requests, cast(Any, self))
+        self.voids = Voids(cast(Any, self), self.requests, cast(Any, self), any_marker())
         self.why_not = ""
         self.reader = Reader(cast(Any, self), self.requests, self.voids, POOL, lambda: self.why_not)
         self.landed: list[bytes] = []

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from harness.clock import seconds
+from harness.cold import any_marker
 
 from peercached.cold import manifests, sweeper
 from peercached.cold.compaction import Compaction
@@ -54,7 +55,7 @@ class Node:
         self.places: dict[bytes, tuple[bytes, bytes, bytes, int, int, bytes]] = {}
         self.generation = 0
         engine = cast(Any, self)
-        self.voids = Voids(engine, self.requests, cast(Any, self))
+        self.voids = Voids(engine, self.requests, cast(Any, self), any_marker())
         self.known = Manifests(engine, self.requests, self.voids)
         self.compaction = Compaction(self.requests, self.voids, self.known, 0.0)
         self.lease = Lease(self.requests, f"node {id(self)}", LEASE_S)
@@ -157,7 +158,8 @@ class Node:
         assert not self.sweeper.problem
 
     def count(self, folder: str) -> int:
-        return sum(path.is_file() for path in (self.folder / folder).rglob("*"))
+        files = (path for path in (self.folder / folder).rglob("*") if path.is_file())
+        return sum(not path.name.startswith("store-") for path in files)
 
 
 async def test_object_may_be_forgotten_during_a_listing_and_a_compaction(

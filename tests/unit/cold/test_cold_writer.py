@@ -7,6 +7,8 @@ import struct
 from pathlib import Path
 from typing import Any, cast
 
+from harness.cold import any_marker
+
 from peercached.cold.format import ENTRY, Index, Record, of_log_path, parse_index
 from peercached.cold.manifests import Manifests
 from peercached.cold.requests import Requests
@@ -29,7 +31,7 @@ class Node:
         self.born = born
         self.requests = Requests(f"file://{folder}", 1000)
         engine = cast(Any, self)
-        self.voids = Voids(engine, self.requests, engine)
+        self.voids = Voids(engine, self.requests, engine, any_marker())
         self.known = Manifests(engine, self.requests, self.voids)
         # Pages of a pool so small that two of them make an object.
         pool_bytes = POOL_SHARE * 2 * PAGE
