@@ -287,6 +287,9 @@ class Engine:
         that has some of these pages and is not in the pool; the entries in the order of their
         places. The last ones are those that follow within so many bytes, while the pool has free
         room."""
+    def stored_at(self, digests: bytes) -> list[tuple[bytes, bytes, int, int, bytes]]:
+        """(home, namespace id, epoch, generation, entry) of each of these pages that the store
+        has, also if it is in the pool."""
     def stored_objects(self) -> list[tuple[bytes, int]]:
         """(name, bytes of its pages in the index) of each object."""
     def stored_in(self, name: bytes, digests: bytes) -> bytes:

@@ -272,6 +272,7 @@ class Daemon:
             failures,
             settings,
             timeout_s,
+            cold,
         )
         budget = Budget()
         here = Here(engine, placement, pins, prefetch, settings, budget)

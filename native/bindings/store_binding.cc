@@ -247,6 +247,26 @@ nb::list leaving_at_end(Engine& engine, uint8_t uses_min, bool disk_stays, uint6
       unlocked([&] { return leaving_of(engine).at_end(uses_min, disk_stays, part_bytes); }));
 }
 
+// (home, namespace id, epoch, generation, entry) of each of these pages that the store has, also if
+// it is in our pool.
+nb::list stored_at(Engine& engine, const nb::bytes& packed) {
+  const InPlace<Digest> digests(packed, "digests");
+  std::vector<std::pair<StoredObject, ObjectEntry>> found;
+  unlocked([&] {
+    const ObjectIndex& objects = objects_of(engine);
+    for (const Digest& digest : std::span<const Digest>(digests)) {
+      if (const auto place = objects.find(digest))
+        found.emplace_back(objects.object(place->object), place->entry);
+    }
+  });
+  nb::list list;
+  for (const auto& [object, entry] : found) {
+    list.append(nb::make_tuple(pack(object.home), pack(object.namespace_id), object.epoch,
+                               object.generation, pack(std::vector{entry})));
+  }
+  return list;
+}
+
 nb::dict store_stats(Engine& engine) {
   const ObjectIndex::Stats stats = objects_of(engine).stats();
   nb::dict dict;
@@ -266,6 +286,7 @@ void bind_store(nb::class_<Engine>& engine) {
       .def("add_object", &add_object, nb::arg("name"), nb::arg("home"), nb::arg("namespace_id"),
            nb::arg("epoch"), nb::arg("generation"), nb::arg("entries"))
       .def("stored_pages", &stored_pages, nb::arg("digests"), nb::arg("behind_bytes"))
+      .def("stored_at", &stored_at, nb::arg("digests"))
       .def("stored_objects", &stored_objects)
       .def("stored_in", &stored_in, nb::arg("name"), nb::arg("digests"))
       .def("drop_stored", call(objects_of, &ObjectIndex::drop), nb::arg("digests"))

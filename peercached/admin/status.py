@@ -577,7 +577,8 @@ class Drain(Part):
     handed_pages: int = 0
     handed_bytes: int = 0
     stored_pages: int = 0  # written to the object store
-    complete: bool = False  # peers took all pages within the budget
+    stored_bytes: int = 0
+    complete: bool = False  # all pages within the budget are at peers or in the object store
     outcome: str = ""  # result of the hand-over, in words
     refused_pages: int = 0  # pages of refused sets, since the start of the daemon
 
@@ -898,6 +899,16 @@ class LocatedHolder(Part):
     generation: int = 0  # 48 bits, so every JSON reader keeps it exact
 
 
+class LocatedObject(Part):
+    """A page in the object store."""
+
+    store: str = ""
+    object: str = ""  # below the prefix of the store
+    offset: int = 0
+    length: int = 0
+    read_cost: float | None = None  # of the request that reads it, by cold_prices
+
+
 class Located(Document):
     """The owners and holders of one key."""
 
@@ -907,6 +918,7 @@ class Located(Document):
     digest: Hex128 = ""
     owners: list[LocatedOwner] = []
     holders: list[LocatedHolder] = []
+    stored: LocatedObject | None = None  # this node knows the page there
     cached: bool = False  # this node's location cache has it
     suspects: list[str] = []  # members that do not answer, so nobody knows what they have
 

@@ -11,7 +11,7 @@ class TraceStep(Part):
     """One step. With `within` it is a part of the step before it."""
 
     # "pool", "copies", "location cache", "own shard", "owners", "control plane", "owner",
-    # "promote", "disk", "copy", "read"
+    # "promote", "disk", "copy", "read", "store"
     name: str = ""
     at_us: float = 0.0  # since the start of the get
     took_us: float = 0.0

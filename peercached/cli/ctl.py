@@ -29,7 +29,7 @@ _COMMANDS = {
     "opened.",
     "locate": "Explains where KEY is: digest, owners in ring order, holders.",
     "trace": "Lets the daemon get KEY as it would for a worker, and tells how long each step took.",
-    "get": "Reads the page of KEY, from whichever node has it.",
+    "get": "Reads the page of KEY, from whichever node has it, or from the object store.",
     "put": "Sets the page of KEY to the content of FILE (- for standard input).",
     "exists": "Says for each of KEYS whether some node has it (exit code 0 if all are present).",
     "remove": "Removes KEYS from all nodes (exit code 1 if one of them was not there).",

@@ -42,8 +42,9 @@ def drain(
     """Takes no more sets, hands the warmest pages to peers, then leaves the cluster.
 
     A set is answered false at once from now on. Peers take pages that were used more recently than
-    the coldest of their own. Fails (exit code 4) if pages within the budget were not taken; the
-    node leaves all the same, unless --stay is given.
+    the coldest of their own. Others that were used go to the object store, if there is one. Fails
+    (exit code 4) if pages within the budget are neither there nor at peers; the node leaves all the
+    same, unless --stay is given.
     """
     with target.admin() as admin:
         admin.drain(bytes_max, seconds, stay)
@@ -68,7 +69,8 @@ def _print(now: Drain, no_wait: bool) -> None:
         click.echo("Undrained meanwhile.")
     else:
         where = "It has left the cluster" if now.state == "left" else "It stays in the cluster"
-        click.echo(f"{now.outcome} ({size(now.handed_bytes)}, {now.seconds:.1f} s). {where}.")
+        saved = size(now.handed_bytes + now.stored_bytes)
+        click.echo(f"{now.outcome} ({saved}, {now.seconds:.1f} s). {where}.")
 
 
 @ctl_command("undrain")

@@ -19,8 +19,8 @@ from peercached.cli.output import count, print_json, print_table, size, words
 def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
     """Explains where KEY is: digest, owners in ring order, holders.
 
-    Absent (exit code 1) means that no member has it. If no owner of the key can say so for sure,
-    the exit code is 3.
+    Absent (exit code 1) means that neither a member nor the object store has it. If no owner of the
+    key can say so for sure, the exit code is 3.
     """
     with target.admin() as admin:
         found = admin.locate(namespace, key_bytes(key))
@@ -28,7 +28,7 @@ def locate(target: Target, as_json: bool, key: str, namespace: str) -> None:
         print_json(found.model_dump(mode="json"))
     else:
         _explain(key, found)
-    if not found.holders:
+    if not found.holders and found.stored is None:
         sys.exit(exits.UNREACHABLE if found.silent() else exits.ABSENT)
 
 
@@ -46,6 +46,11 @@ def _explain(key: str, found: Located) -> None:
     click.echo(f"cached     {'its location is cached here' if found.cached else 'no'}")
     click.echo("\nOwners, in ring order:")
     print_table(["node", "state"], ((owner.node_id, _state(owner)) for owner in found.owners))
+    if (stored := found.stored) is not None:
+        cost = f", for {stored.read_cost:g}" if stored.read_cost is not None else ""
+        click.echo(f"\nThe object store {stored.store} has it:")
+        click.echo(f"  {stored.object}, {size(stored.length)} at {count(stored.offset)}")
+        click.echo(f"  A get that finds it nowhere else reads it with one request{cost}.")
     if not found.holders:
         silent = found.silent()
         click.echo(
@@ -53,7 +58,7 @@ def _explain(key: str, found: Located) -> None:
             + (
                 f"; {', '.join(silent)} did not answer for sure, so it may exist all the same."
                 if silent
-                else ": no member has the page."
+                else ": no member has the page in memory or on disk."
             )
         )
         return

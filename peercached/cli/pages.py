@@ -33,7 +33,7 @@ PAGE_BYTES_MAX = 1 << 30
 )
 @namespace_option
 def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | None) -> None:
-    """Reads the page of KEY, from whichever node has it.
+    """Reads the page of KEY, from whichever node has it, or from the object store.
 
     With --json and no -o the page is in the document, in base64.
     """
@@ -49,6 +49,9 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
     # Holders of one key may have pages of different lengths, if the namespace is not what the user
     # thinks. Try each length once; the first hit wins.
     lengths = dict.fromkeys(holder.length for holder in found.holders)
+    stored = "" if found.stored is None or found.holders else found.stored.object
+    if found.stored is not None:
+        lengths[found.stored.length] = None
     if lengths:
         with target.worker(namespace) as client:
             for length in lengths:
@@ -59,7 +62,8 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
                     break
                 if status.name != "absent":
                     raise _failure(f"{shown(key)} was not read", status.name)
-                why = f"its holder did not give it ({status.name})"
+                holder = f"the object store, in {stored}," if stored else "its holder"
+                why = f"{holder} did not give it ({status.name}); see `peercachectl status`"
     if page is None:
         must_be_absent(key, found)
         _absent(as_json, key, why)
@@ -70,6 +74,8 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
             raise exits.Failure(f"{output} cannot be written: {error.strerror}") from error
     if as_json:
         document: dict[str, object] = {"key": key, "present": True, "length": len(page)}
+        if stored:
+            document["object"] = stored
         if output is None:
             document["base64"] = base64.b64encode(page).decode()
         else:
@@ -79,7 +85,7 @@ def get(target: Target, as_json: bool, key: str, namespace: str, output: Path | 
         sys.stdout.buffer.write(page)
         sys.stdout.buffer.flush()
     else:
-        click.echo(f"{size(len(page))} in {output}", err=True)
+        click.echo(f"{size(len(page))} in {output}" + (f", from {stored}" * bool(stored)), err=True)
 
 
 @ctl_command("put")

@@ -17,6 +17,7 @@ _WORDS = {
     "own shard": "this node's shard",
     "owner": "  owner",
     "copy": "  copy",
+    "store": "the object store",
 }
 _EXITS = {
     "ok": exits.OK,
@@ -46,7 +47,11 @@ def trace(target: Target, as_json: bool, key: str, namespace: str) -> None:
 
 
 def _show(key: str, found: Trace) -> None:
-    length = size(found.length) if found.length else "of unknown length: nobody has a record"
+    length = (
+        size(found.length)
+        if found.length
+        else "of unknown length: no node has a record, nor has the object store"
+    )
     click.echo(f"key     {shown(key)} ({length})")
     click.echo(f"digest  {found.digest}")
     click.echo(f"result  {found.outcome} after {_time(found.total_us)}\n")

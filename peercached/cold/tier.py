@@ -7,13 +7,13 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from peercached.admin.status import Cold
 from peercached.cold.compaction import Compaction
-from peercached.cold.format import DIGESTS_MAX, NO_SEAL, Record
+from peercached.cold.format import DIGESTS_MAX, ENTRY, NO_SEAL, Record, object_path
 from peercached.cold.lease import Lease
 from peercached.cold.manifests import Manifests
 from peercached.cold.marker import Marker
@@ -64,11 +64,31 @@ class ColdStore:
     def __init__(self, engine: Engine, config: Config, epochs: Epochs, cluster_key: bytes) -> None:
         """RuntimeError with the remedy if the store cannot be used as configured."""
         self.is_on = bool(config.cold_store)
+        self._engine = engine
+        self._url = config.cold_store
+        self.prices = Prices.parse(config.cold_prices)
         if self.is_on:
             self.seal = _seal_of(config.cold_key_file)
             self.requests = Requests(config.cold_store, config.cold_requests_per_s)
             self.marker = Marker(config.state_dir, config.node_id, config.cold_store, cluster_key)
             self.voids = Voids(engine, self.requests, epochs, self.marker)
+
+    def stored(self, digests: bytes) -> dict[bytes, dict[str, Any]]:
+        """The pages of these that this node knows in the store: the fields of admin.status's
+        LocatedObject."""
+        if not self.is_on:
+            return {}
+        found = {}
+        for home, namespace_id, epoch, _, entry in self._engine.stored_at(digests):
+            digest, _, offset, length = ENTRY.unpack(entry)
+            found[digest] = {
+                "store": self._url,
+                "object": object_path(namespace_id, epoch, home),
+                "offset": offset,
+                "length": length,
+                "read_cost": self.prices.of_request("get"),
+            }
+        return found
 
     @property
     def known(self) -> str:
@@ -167,7 +187,7 @@ class ColdTier(Component):
                 config.cold_age_d * DAY_S,
             )
             self._look_s, self._sweep_s = lease_s, lease_s / LOOKS_PER_LEASE
-            self._prices = Prices.parse(config.cold_prices)
+            self._prices = store.prices
             self._reader = Reader(
                 engine, store.requests, store.voids, config.pool_size, why_not, store.seal
             )
@@ -184,15 +204,19 @@ class ColdTier(Component):
             )
             self._why_not = why_not
 
-    async def write_lost(self, disk_stays: bool, seconds: float) -> int:
+    async def write_lost(self, disk_stays: bool, seconds: float) -> tuple[int, int]:
         """Writes pages of the pool that are lost when the process ends, for that time at most.
-        Returns how many. `disk_stays`: pages on the disk are not lost."""
+        Returns how many, and their bytes. `disk_stays`: pages on the disk are not lost."""
         if not self._store.is_on or seconds <= 0:
-            return 0
-        count = await self._writer.write_lost(disk_stays, seconds)
-        if count:
-            log.info("%d pages were written to the object store", count)
-        return count
+            return 0, 0
+        pages, size_bytes = await self._writer.write_lost(disk_stays, seconds)
+        if pages:
+            log.info("%d pages were written to the object store", pages)
+        return pages, size_bytes
+
+    def stored(self, digests: Iterable[bytes]) -> Set[bytes]:
+        """The pages of these that are in the store."""
+        return self._store.stored(b"".join(digests)).keys()
 
     async def end_writes(self) -> None:
         """Writes nothing more: objects that are not complete are nowhere. The data plane may end

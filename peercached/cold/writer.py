@@ -127,17 +127,17 @@ class Writer:
         self._puts[asyncio.ensure_future(self._put(*made))] = made[0].digests
         return True
 
-    async def write_lost(self, disk_stays: bool, seconds: float) -> int:
+    async def write_lost(self, disk_stays: bool, seconds: float) -> tuple[int, int]:
         """The process ends: writes pages of the pool that are lost then, the most recently used
-        first, for that time at most. Returns how many are in the store now. `disk_stays`: pages on
-        the disk are not lost."""
+        first, for that time at most. Returns how many are in the store now, and their bytes.
+        `disk_stays`: pages on the disk are not lost."""
         until = time.monotonic() + seconds
         if not self._voids.has_looked:
             with contextlib.suppress(StoreError, asyncio.TimeoutError):
                 await within(seconds, self._voids.fresh())
         if not self._may_write:
-            return 0
-        before = self.pages
+            return 0, 0
+        pages, size_bytes = self.pages, self.bytes
         found = await self._call(
             self._engine.leaving_at_end, self._uses_min, disk_stays, OBJECT_BYTES
         )
@@ -150,7 +150,7 @@ class Writer:
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-        return self.pages - before
+        return self.pages - pages, self.bytes - size_bytes
 
     async def stop(self) -> None:
         """Returns when no call of the data plane is under way."""

@@ -40,7 +40,14 @@ class Prices:
                     f"(once each: {', '.join(KINDS)})"
                 )
             of[kind] = number
+        if text.strip() and not of:
+            raise ValueError(f"is {text!r}: it has no price; give one such as get 0.0004, or none")
         return Prices(of)
+
+    def of_request(self, kind: str) -> float | None:
+        """Of one request of that kind. None: its price is not known."""
+        price = self.of.get(kind)
+        return None if price is None else price / 1000
 
     def per_month(
         self, requests: Mapping[str, int], seconds: float, stored_bytes: int

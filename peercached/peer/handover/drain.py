@@ -96,6 +96,7 @@ class Drain(Component):
         self._debts = debts
         self._turns = itertools.count()
         self._withdrawn = bytearray()  # records of pages that peers took
+        self._left: set[bytes] = set()  # of the pages within the budget, those that no peer took
         self._out: dict[Node, str] = {}  # peers that take nothing more -> why
         self._silent: dict[Node, str] = {}  # peers that gave no answer lately -> why
         self._rests = Rests(REST_MAX_S)
@@ -123,7 +124,7 @@ class Drain(Component):
         if self.progress.state == "left":
             raise ValueError("it has left the cluster: stop it, or restart it to bring it back")
         self._engine.set_taking(False)
-        self._out, self._silent, self._rests = {}, {}, Rests(REST_MAX_S)
+        self._left, self._out, self._silent, self._rests = set(), {}, {}, Rests(REST_MAX_S)
         self.progress = Progress.begun(self._engine.stats()["pool"], limits.bytes_max)
         log.warning(
             "drain started: refusing sets, handing pages to peers for at most %g s", limits.seconds
@@ -192,8 +193,9 @@ class Drain(Component):
         except Exception as error:
             log.exception("pages could not be handed over")
             progress.end_broken(error)
-        seconds = ends_at - time.monotonic()
-        progress.stored(await self._cold.write_lost(limits.disk_stays, seconds))
+        written = await self._cold.write_lost(limits.disk_stays, ends_at - time.monotonic())
+        all_left = bool(self._left) and self._left <= self._cold.stored(self._left)
+        progress.stored(*written, all_left)
         log.warning("drain: %s", progress.outcome)
         await asyncio.sleep(READERS_DONE_S)
         await self._drop_withdrawn()
@@ -219,6 +221,7 @@ class Drain(Component):
         parts = [Part.of(part) for part in found]
         self.progress.too_large = too_large
         self.progress.offered = sum(len(part.rows) for part in parts)
+        self._left = {digest for part in parts for digest in part.rows}
         queue = iter(parts)
         workers = [asyncio.ensure_future(self._work(queue)) for _ in range(OFFERS_MAX)]
         try:
@@ -298,6 +301,7 @@ class Drain(Component):
             # Note them before we wait: the drain may time out, and they must be dropped even then.
             self._withdrawn += records
             await self._own_records.withdraw(records, False)
+        self._left.difference_update(answer.taken)
         for digest in answer.taken:
             row = left.pop(digest, None)
             if row is not None:

@@ -24,7 +24,8 @@ class Progress:
     handed_pages: int = 0
     handed_bytes: int = 0
     stored_pages: int = 0  # written to the object store
-    complete: bool = False  # all pages within the budget were taken
+    stored_bytes: int = 0
+    complete: bool = False  # all pages within the budget are at peers or in the object store
     outcome: str = ""
     began: float = field(default_factory=time.monotonic)
 
@@ -53,9 +54,11 @@ class Progress:
         why = f" (no answer from {_each(silent)})" if silent else ""
         self.outcome = f"{self._handed()}; then the {seconds:g} s were over{why}"
 
-    def stored(self, pages: int) -> None:
-        """After the end."""
-        self.stored_pages = pages
+    def stored(self, pages: int, size_bytes: int, all_left: bool) -> None:
+        """After the end. `all_left`: the store has all pages within the budget that no peer
+        took."""
+        self.stored_pages, self.stored_bytes = pages, size_bytes
+        self.complete = self.complete or all_left
         if pages:
             self.outcome += f"; {pages} pages were written to the object store"
 
@@ -79,6 +82,7 @@ class Progress:
             "handed_pages": self.handed_pages,
             "handed_bytes": self.handed_bytes,
             "stored_pages": self.stored_pages,
+            "stored_bytes": self.stored_bytes,
             "complete": self.complete,
             "outcome": self.outcome,
             "refused_pages": refused_pages,

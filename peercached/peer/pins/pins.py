@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from peercache_client.status import STATUS_OF_BYTE, Status
+from peercached.cold.tier import ColdTier
 from peercached.component import Component, Stats
 from peercached.directory.layout import (
     DIGEST_BYTES,
@@ -110,6 +111,7 @@ class Pins(Component):
     _failures: FailureDetector
     _settings: Settings
     _timeout_s: float
+    _cold: ColdTier
 
     @property
     def _bytes_max(self) -> int:
@@ -144,6 +146,12 @@ class Pins(Component):
         for turn in range(TURNS_MAX):
             learnt_at = self._prefetch.changes()
             records = await self.find(wanted, max(until - time.monotonic(), 0.001))
+            missing = [digest for digest in wanted if digest not in records]
+            if turn == 0 and missing and self._cold.stored(missing):
+                # Pages that only the object store has come to this node's pool.
+                await self._cold.fetch(b"".join(missing), max(until - time.monotonic(), 0.001))
+                learnt_at = self._prefetch.changes()
+                records |= await self.find(missing, max(until - time.monotonic(), 0.001))
             found = answering(records, done, every=False)
             if wish.prefix and turn == 0:
                 hole = next((i for i, digest in enumerate(wanted) if digest not in found), None)

@@ -177,6 +177,7 @@ class RemovalDriver(Component):
             return Status.error, b"", f"{OPEN_MAX} removals are under way here: try again later"
         id = RemovalId(self._own.incarnation, next(self._numbers))
         one = Open(id, digests, time.monotonic(), epoch, is_waited_for=True)
+        one.were_here.update(self._cold.stored(digests))
         task = self._drive(one)
         margin_s = min(max(ANSWER_SHARE * left_s, ANSWER_MIN_S), ANSWER_MAX_S, left_s / 2)
         await asyncio.wait([task], timeout=max(left_s - margin_s, 0.0))

@@ -149,6 +149,7 @@ class ClusterWide:
                 for node, (_, final, error) in zip(owners, answers, strict=True)
             ],
             "holders": list(holders.values()),
+            "stored": self._cold.stored(digest).get(digest),
             "cached": self._engine.location_cached(digest),
             "suspects": sorted(node.address.node_id for node in nodes.values() if node.suspect),
         }

@@ -48,12 +48,13 @@ async def follow_get(
 async def _length_of(
     engine: Engine, cluster_wide: ClusterWide, namespace: str, key: bytes, digest: bytes
 ) -> int:
-    """The page's length in bytes; 0 if nobody has a record of it."""
+    """The page's length in bytes; 0 if neither a node nor the object store has it."""
     row = engine.local_rows(digest)
     if row:
         return int.from_bytes(row[_LENGTH_AT], "little")
     found = await cluster_wide.locate(namespace, key)
-    return next((int(holder["length"]) for holder in found["holders"]), 0)
+    stored = [found["stored"]] if found["stored"] else []
+    return next((int(holder["length"]) for holder in [*found["holders"], *stored]), 0)
 
 
 def _steps(

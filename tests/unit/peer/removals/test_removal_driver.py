@@ -43,7 +43,7 @@ def test_removal_overtaken_by_a_clear_is_answered_cleared() -> None:
             failures=cast(Any, None),
             timeout_s=1.0,
             goodbye=cast(Any, MEMBER),
-            cold=cast(Any, SimpleNamespace(is_on=False, differs=lambda _: "")),
+            cold=cast(Any, SimpleNamespace(is_on=False, differs=lambda _: "", stored=lambda _: {})),
         )
         cast(Any, driver)._drive = drive
         status, _, _ = await driver.remove(bytes(16), left_s=0.1, epoch=(bytes(16), 0))
@@ -93,7 +93,7 @@ class Driven:
             nobody,
             timeout_s=1.0,
             goodbye=cast(Any, MEMBER),
-            cold=cast(Any, SimpleNamespace(is_on=False, differs=lambda _: "")),
+            cold=cast(Any, SimpleNamespace(is_on=False, differs=lambda _: "", stored=lambda _: {})),
         )
         cast(Any, self._driver)._calls.call = self._call
 
