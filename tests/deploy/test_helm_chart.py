@@ -74,6 +74,7 @@ SETS: dict[str, dict[str, Any]] = {
         "imagePullSecrets": [{"name": "registry"}],
         "priorityClassName": "",
         "podAnnotations": {"a": "b"}, "podLabels": {"c": "d"},
+        "envFrom": [{"secretRef": {"name": "peercached-store"}}],
         "extraVolumes": [{"name": "tls", "secret": {"secretName": "tls"}}],
         "extraVolumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
         "updateStrategy": {"maxUnavailable": "10%"},
@@ -147,6 +148,7 @@ def test_the_daemon_takes_every_configuration(
         file = tmp_path / "peercached.toml"
         file.write_text(manifest.on_this_machine(text, tmp_path))
         [container] = pods(documents)[name]["containers"]
+        assert container.get("envFrom", []) == values.get("envFrom", [])
         variables = {each["name"]: "10.0.0.3" for each in container["env"]}
         done = subprocess.run(
             [Path(sys.executable).parent / "peercached", "config", "--check", "--config", file],
