@@ -149,7 +149,7 @@ class Pool(Part):
     used_bytes: int = 0
     payload_bytes: int = 0
     keys: int = 0
-    adopted_keys: int = 0  # of them, came from the pools of other nodes
+    adopted_keys: int = 0  # of them, came from other nodes or the object store
     adopted_bytes: int = 0
     hinted_keys: int = 0  # brought by hints and not used since
     hinted_bytes: int = 0

@@ -97,6 +97,14 @@ def _disk(document: Status) -> list[str]:
     ]
 
 
+def _elsewhere(document: Status) -> str:
+    """The places that pages of the pool came from."""
+    if not document.cold.store:
+        return "other nodes"
+    alone = len(document.membership.members) < 2
+    return "the object store" if alone else "other nodes and the object store"
+
+
 def _cold(document: Status) -> list[str]:
     cold = document.cold
     if not cold.store:
@@ -150,7 +158,7 @@ def _summary(document: Status) -> list[str]:
             f"{size(pool.used_bytes)} of {size(pool.capacity_bytes)} used "
             f"({share(pool.used_bytes, pool.capacity_bytes)})",
             plural(pool.keys, "page"),
-            f"{size(pool.adopted_bytes)} from other nodes" if pool.adopted_bytes else "",
+            f"{size(pool.adopted_bytes)} from {_elsewhere(document)}" if pool.adopted_bytes else "",
             f"{count(pool.evictions)} evicted",
             f"{count(pool.no_space)} found no space" if pool.no_space else "",
         ),

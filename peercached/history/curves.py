@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 POINT_S = 10
 POINTS_MAX = 360
 
-TIERS = ("pool", "peer", "disk", "peer_disk")
+TIERS = ("pool", "peer", "disk", "peer_disk", "store")
 # Growth of counters since the point before.
 GROWN = (
     "asked",  # keys that workers looked for

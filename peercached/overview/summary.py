@@ -37,7 +37,7 @@ class Summary(_Part):
     pool_capacity_bytes: int = 0
     pool_used_bytes: int = 0
     pool_keys: int = 0
-    pool_adopted_bytes: int = 0  # of pages that came from other nodes
+    pool_adopted_bytes: int = 0  # of pages from other nodes or the store
     pool_evictions: int = 0
     pool_given: int = 0  # pages that went to other nodes, by spill or otherwise
     disk_enabled: bool = False

@@ -14,6 +14,7 @@ const TIERS = [
   ["peer", "found_peer", "--series-2"],
   ["disk", "found_disk", "--series-3"],
   ["peer's disk", "found_peer_disk", "--series-4"],
+  ["object store", "found_store", "--series-1-far"],
 ];
 
 // name, how a value is shown, the top of an empty chart (or of any: max), [label, colour, dashed,

@@ -29,8 +29,8 @@ function counters(summary) {
 }
 
 const COUNTED = [
-  "asked", "found_pool", "found_peer", "found_disk", "found_peer_disk", "evicted", "tokens",
-  "get_bytes", "set_bytes", "set_pages", "rdma_bytes", "tcp_bytes", "evictions", "given",
+  "asked", "found_pool", "found_peer", "found_disk", "found_peer_disk", "found_store",
+  "evicted", "tokens", "get_bytes", "set_bytes", "set_pages", "rdma_bytes", "tcp_bytes", "evictions", "given",
 ];
 const ROOM = ["used", "capacity", "disk_used", "disk_capacity"];
 
@@ -183,7 +183,7 @@ export function hitRateOfTwice(keys) {
 }
 
 const found = (keys) =>
-  keys.found_pool + keys.found_peer + keys.found_disk + keys.found_peer_disk;
+  keys.found_pool + keys.found_peer + keys.found_disk + keys.found_peer_disk + keys.found_store;
 
 // The value that a share of the counted calls stayed below: within its bucket, by interpolation.
 export function percentile(bounds, counts, share) {

@@ -65,7 +65,7 @@ function row({ node, state, note, recent }) {
   return made;
 }
 
-// `adopted`: bytes of pages that came from other nodes.
+// `adopted`: bytes of pages that came from other nodes or from the object store.
 function use(label, room, adopted = 0) {
   if (!room) return cell(label, "–");
   const [used, capacity] = room;
@@ -73,6 +73,6 @@ function use(label, room, adopted = 0) {
   return cell(label, element("span", {},
     element("meter", { max: 1, value: capacity ? used / capacity : 0 }),
     element("small", {
-      textContent: adopted ? `${words}, ${format.bytes(adopted)} for others` : words,
+      textContent: adopted ? `${words}, ${format.bytes(adopted)} from elsewhere` : words,
     })));
 }

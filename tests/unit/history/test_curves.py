@@ -64,6 +64,7 @@ def test_point_has_growth_room_and_latencies_of_its_ten_seconds() -> None:
     for keys in (3, 4):
         found["demand"]["asked"] += 2 * keys
         found["demand"]["found"]["peer"] = found["demand"]["found"].get("peer", 0) + keys
+        found["demand"]["found"]["store"] = found["demand"]["found"].get("store", 0) + 1
         found["peers"][0]["bytes"] += 100
         node.engine.rails[0]["bytes"] += 60
         found["pool"]["used_bytes"] = 1000 * keys
@@ -76,7 +77,7 @@ def test_point_has_growth_room_and_latencies_of_its_ten_seconds() -> None:
     assert document["seconds"] == [10, 10, 10]
     series = document["series"]
     assert series["asked"] == [6, 8, 0]
-    assert series["found_peer"] == [3, 4, 0]
+    assert series["found_peer"] == [3, 4, 0] and series["found_store"] == [1, 1, 0]
     assert (series["rdma_bytes"], series["tcp_bytes"]) == ([60, 60, 0], [40, 40, 0])
     assert series["used"] == [3000, 4000, 4000]
     assert series["given"] == [3, 4, 0]
