@@ -26,7 +26,8 @@ def doctor(target: Target, as_json: bool) -> None:
     and the engines' rights. It names a remedy for each problem.
 
     It looks at device files, locked memory, huge pages, GIDs, MTU and MIG slices, too. It also
-    tells whether engines could steer the daemon or read its files.
+    tells whether engines could steer the daemon or read its files, and whether the object store
+    answers.
 
     Give it the daemon's configuration (--config, PEERCACHED_ variables), because the checks depend
     on it. Run it as the daemon's user, or as root. Only root sees the packet filters.

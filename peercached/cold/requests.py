@@ -41,10 +41,13 @@ LIST_PAGE = 1000  # names in one answer of a store
 SPARE_SHARE = 0.25
 SPARE_LEAVES = 0.5
 
-Kind = Literal["missing", "cut", "denied", "throttled", "unreachable", "budget", "backoff", "other"]
+Kind = Literal[
+    "missing", "cut", "denied", "throttled", "unreachable", "budget", "backoff", "name", "other"
+]
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,40})</Code>")
+_BAD_NAME = re.compile(r'Path "([\x21-\x7e]{1,400})" contained non-unicode')
 
 _REMEDIES: dict[str, str] = {
     "missing": "Make the bucket or folder that cold_store names, or correct its name.",
@@ -52,6 +55,8 @@ _REMEDIES: dict[str, str] = {
     "(docs/cold-tier.md).",
     "throttled": "Lower cold_requests_per_s, or ask the store's operator for more.",
     "unreachable": "Look at the network, the endpoint and the time limits of the store.",
+    "name": "Rename or delete that file: its name is no UTF-8, so the folder cannot be listed. (In "
+    "the sentence, % and two digits are one byte of the name.)",
     "other": "Look at the store, at cold_store, and at the environment of the daemon. A server "
     "without TLS needs AWS_ALLOW_HTTP=true there.",
 }
@@ -360,6 +365,8 @@ def _kind_of(error: Exception) -> Kind:
         return "missing"
     if _status_of(text) == "416" or "InvalidRange" in text:
         return "cut"
+    if _BAD_NAME.search(text):
+        return "name"
     name = type(error).__name__
     status = _status_of(text)
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
@@ -379,6 +386,8 @@ def _status_of(text: str) -> str:
 def _cause_of(error: Exception, kind: str) -> str:
     """No text of the library: it may have a URL with a signature."""
     text = str(error)
+    if kind == "name" and (bad := _BAD_NAME.search(text)):  # only folders have such names
+        return f"the name of the file {bad[1]} is no UTF-8"
     code = _CODE.search(text)
     parts = [part for part in (_status_of(text), code[1] if code else "") if part]
     if kind == "unreachable" and not parts:

@@ -56,6 +56,7 @@ OWED_S = 10.0
 # The sweeper's lease, and how often its holder sweeps. Others look at it less often.
 LEASE_TTLS = 6
 LOOKS_PER_LEASE = 6
+GIB = 1 << 30
 
 
 class ColdStore:
@@ -436,8 +437,9 @@ class ColdTier(Component):
         if self._writer.is_full:
             say(
                 kinds.COLD_STORE_FULL,
-                f"The object store {url} has {self._manifests.bytes} bytes of pages, and cold_size "
-                f"is {self._config.cold_size}. This node writes no more until some are deleted.",
+                f"The object store {url} has {self._manifests.bytes / GIB:.3g} GiB of pages, and "
+                f"cold_size is {self._config.cold_size / GIB:.3g} GiB. This node writes no more "
+                "until some are deleted.",
                 "Wait for the sweeper. If `peercachectl status` names none, look at its problem.",
             )
         if self._manifests.left_out:

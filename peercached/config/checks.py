@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from peercached.config.cluster_secret import SecretProblem, read_secret
@@ -34,6 +35,7 @@ def impossible(config: Config, memory_bytes: int | None) -> list[Problem]:
     _check_pool_file(config, bad)
     _check_rdma(config, bad)
     _check_disk(config, bad)
+    _check_store(config, bad)
     besides = besides_bytes(config)
     if memory_bytes is not None and config.pool_size + besides > memory_bytes:
         bad(
@@ -142,6 +144,17 @@ def _check_disk(config: Config, bad: _Bad) -> None:
             "is in a folder that does not exist",
             f"make {Path(config.disk_path).parent} (is its file system mounted?), or name another",
         )
+
+
+def _check_store(config: Config, bad: _Bad) -> None:
+    if config.cold_store and find_spec("obstore") is None:
+        bad(
+            "cold_store",
+            "needs the Python package obstore",
+            "install peercached[cold] into the daemon's environment, or remove it",
+        )
+    if config.cold_key_file and not config.cold_store:
+        bad("cold_key_file", "is set, but cold_store is not", "set cold_store, or remove it")
 
 
 def _check_sockets(config: Config, bad: _Bad) -> None:

@@ -12,9 +12,10 @@ ports.py      checks: active ports, GIDs, MTU
 firewall.py   checks: packet filters of this host
 peers.py      checks: whether the peers' ports can be reached
 access.py     checks: that engines are neither operators nor members
+store.py      checks: that the object store answers
 packages.py   checks: that one distribution owns the client's files
 examine.py    gathers the facts and runs all checks
 
-Checks are plain functions of facts. Only devices.py, gpu_facts.py, peers.py and
-examine.py access the machine.
+Checks are plain functions of facts. Only devices.py, gpu_facts.py, peers.py, store.py
+and examine.py access the machine.
 """

@@ -20,6 +20,7 @@ from peercached.doctor import access, firewall, gpu, kernel, memory, packages, p
 from peercached.doctor.devices import ProbeFailed, PyverbsMissing, find_devices
 from peercached.doctor.finding import Finding, Level
 from peercached.doctor.gpu_facts import find_gpus
+from peercached.doctor.store import check_store
 from peercached.error_text import reason
 from peercached.names import addresses, is_here, is_literal, is_loopback
 
@@ -45,6 +46,7 @@ def examine(config: Config, status: Status | None, why_no_status: str) -> list[F
         protocols = Path("/proc/sys/net/ipv4/tcp_available_ulp")
         findings.append(kernel.check_tls(protocols.read_text() if protocols.exists() else ""))
     findings.append(_firewall(config, rdma=config.protocol != "tcp" and bool(rdma_devices())))
+    findings += check_store(config.cold_store, None if status is None else status.cold)
     findings += peers.check_heads(peers.ask(_heads(config)))
     if status is not None:
         findings += peers.check_members(peers.ask(_members(status)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -103,6 +104,17 @@ async def test_missing_object_is_no_failure_of_the_store(tmp_path: Path) -> None
         await requests.get_range("pages/none", 0, 5)
     assert caught.value.kind == "missing"
     assert not requests.failures and not requests.rests
+
+
+async def test_foreign_name_that_is_no_utf8_is_shown_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "voids").mkdir()
+    (tmp_path / "voids" / "a plain foreign name").touch()
+    requests = Requests(f"file://{tmp_path}", 100)
+    assert await requests.names("voids", "", 10) == ["voids/a plain foreign name"]
+    os.mknod(bytes(tmp_path / "voids") + b"/caf\xe9")
+    with pytest.raises(StoreError, match="/voids/caf%E9 is no UTF-8"):
+        await requests.names("voids", "", 10)
+    assert "Rename" in requests.failure[1]
 
 
 async def test_nobody_listens(endpoint: Refusing) -> None:

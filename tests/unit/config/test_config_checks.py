@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from peercached.config import Config, ConfigError, load
+from peercached.config import Config, ConfigError, checks, load
 from peercached.config.checks import impossible
 from peercached.config.memory import available_bytes, memory_limit_bytes, too_little_available
 from peercached.config.paths import admin_socket_of
@@ -222,7 +222,20 @@ def test_a_weak_or_open_secret_is_refused(
     secret = tmp_path / "secret"
     secret.write_bytes(content)
     secret.chmod(mode)
-    assert said in complaints(**{key: str(secret)})[key]
+    assert said in complaints(cold_store="s3://bucket/prefix", **{key: str(secret)})[key]
+
+
+def test_settings_of_the_object_store_that_do_nothing_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"x" * 32)
+    key.chmod(0o600)
+    assert "cold_store is not" in complaints(cold_key_file=str(key))["cold_key_file"]
+    assert "has no price" in complaints(cold_prices=" , ")["cold_prices"]
+    assert not complaints(cold_store="s3://bucket/prefix", cold_key_file=str(key))
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    assert "peercached[cold]" in complaints(cold_store="s3://bucket/prefix")["cold_store"]
 
 
 def test_a_good_secret_passes_and_is_not_in_the_configuration(tmp_path: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from peercached.admin.status import Cold
 from peercached.config import Config
 from peercached.doctor import access, firewall, gpu, kernel, memory, packages, peers, ports
 from peercached.doctor.devices import Device
 from peercached.doctor.finding import Finding, exit_code
+from peercached.doctor.store import check_store
 
 GIB = 1 << 30
 LINK_LOCAL = {"index": 0, "gid": "fe80::1", "type": "RoCE v2", "netdev": "eth2"}
@@ -293,3 +297,21 @@ def test_slices_and_gpus_and_workers_that_the_daemon_does_not_see_are_warnings()
     assert gpus_wrong(cards=1, used=["H100", "H100"], driver=None) == [("GPU count", "warning")]
     assert gpus_wrong(cards=8, slices=7) == [("GPU slices", "warning")]
     assert gpus_wrong(hidden_workers=1) == [("GPU workers", "warning")]
+
+
+def test_store_is_listed_unless_a_daemon_tells_of_it(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    [absent] = check_store(url, None)
+    assert absent.level == "failure" and "Mount" in absent.remedy
+    assert not (tmp_path / "store").exists(), "it makes nothing"
+    (tmp_path / "store" / "voids").mkdir(parents=True)
+    [empty] = check_store(url, None)
+    assert empty.level == "ok" and "no cluster" in empty.text
+    (tmp_path / "store" / "voids" / f"store-{0:013}-{0:016}-{0:016}").touch()
+    assert "no cluster" not in check_store(url, None)[0].text
+    Path(os.fsdecode(bytes(tmp_path) + b"/store/voids/\xff")).touch()
+    [foreign] = check_store(url, None)
+    assert foreign.level == "failure" and "%FF" in foreign.text and "Rename" in foreign.remedy
+    [told] = check_store(url, Cold(store=url, pages=5, objects=2))
+    assert told.level == "ok" and "5 pages" in told.text
+    assert check_store(url, Cold(store=url, failure="403")) == [] == check_store("", None)
