@@ -39,7 +39,8 @@ async def _listed(url: str) -> Finding:
     try:
         names = await requests.names(FOLDER, "", _NAMES_MAX)
     except StoreError as error:
-        remedy = f"{requests.failure[1]} {_OWN_ENVIRONMENT}".strip()
+        remedies = [remedy for _, remedy in requests.failures.values()]
+        remedy = " ".join([*remedies, _OWN_ENVIRONMENT]).strip()
         return Finding("store", "failure", f"{url}: {error}", remedy)
     finally:
         requests.stop()

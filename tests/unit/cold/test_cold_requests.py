@@ -114,7 +114,7 @@ async def test_foreign_name_that_is_no_utf8_is_shown_with_a_remedy(tmp_path: Pat
     os.mknod(bytes(tmp_path / "voids") + b"/caf\xe9")
     with pytest.raises(StoreError, match="/voids/caf%E9 is no UTF-8"):
         await requests.names("voids", "", 10)
-    assert "Rename" in requests.failure[1]
+    assert "Rename" in requests.failures["reads"][1]
 
 
 async def test_nobody_listens(endpoint: Refusing) -> None:
