@@ -191,9 +191,8 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
   std::vector<ReadOp> landed;
   std::vector<Digest> cut;
   for (const ObjectEntry& entry : std::span<const ObjectEntry>(given)) {
-    const uint64_t stored = uint64_t{entry.length} + (seal ? PageSeal::kBytes : 0);
-    if (entry.length == 0 || entry.offset < base || entry.offset - base > bytes.size() ||
-        stored > bytes.size() - (entry.offset - base)) {
+    const std::span<const std::byte> stored = stored_page(entry, seal.has_value(), base, bytes);
+    if (stored.empty()) {
       cut.push_back(entry.digest);
       continue;
     }
@@ -208,7 +207,7 @@ nb::tuple land_pages(Engine& engine, const nb::bytes& namespace_id, uint64_t epo
     op.header.checksum = entry.checksum;
     op.header.born = generation;
     // It is only read from here.
-    op.dest = const_cast<std::byte*>(bytes.data()) + (entry.offset - base);
+    op.dest = const_cast<std::byte*>(stored.data());
     landed.push_back(op);
   }
   Adopted adopted;

@@ -88,4 +88,12 @@ std::optional<uint64_t> PageSeal::open(const ObjectEntry& entry, const std::byte
   return sum;
 }
 
+std::span<const std::byte> stored_page(const ObjectEntry& entry, bool sealed, uint64_t base,
+                                       std::span<const std::byte> bytes) {
+  if (entry.length == 0 || entry.offset < base || entry.offset - base > bytes.size()) return {};
+  const auto left = bytes.subspan(entry.offset - base);
+  const uint64_t stored = uint64_t{entry.length} + (sealed ? PageSeal::kBytes : 0);
+  return stored > left.size() ? std::span<const std::byte>{} : left.first(stored);
+}
+
 }  // namespace peercached

@@ -50,4 +50,9 @@ class PageSeal {
   std::vector<std::byte> about_;
 };
 
+// A page as it is stored, in `bytes`: those of its object from `base` on. Empty if they do not have
+// all of it. An entry and an object may be of anybody.
+std::span<const std::byte> stored_page(const ObjectEntry& entry, bool sealed, uint64_t base,
+                                       std::span<const std::byte> bytes);
+
 }  // namespace peercached

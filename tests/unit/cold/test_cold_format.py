@@ -89,6 +89,33 @@ def test_index_with_impossible_pages_is_mangled(index: Index) -> None:
             form.parse_index(packed, name, seal)
 
 
+U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.tuples(U32, U32), max_size=4), U32 | U64, U32 | U64, U32)
+def test_any_index_of_a_member_is_taken_with_its_pages_in_its_payloads_or_not_at_all(
+    pages: list[tuple[int, int]], payload_bytes: int, epoch: int, generation: int
+) -> None:
+    """A program with the key may write anything."""
+    index = index_of(*pages, payload_bytes=payload_bytes)
+    index = replace(index, epoch=epoch, generation=generation)
+    for seal in (NO_SEAL, SEAL):
+        name, packed = index.sealed(seal)
+        ends = [offset + length + seal.extra_bytes for offset, length in pages]
+        is_possible = (
+            pages
+            and all(length for _, length in pages)
+            and max(ends) <= payload_bytes <= form.OBJECT_BYTES_MAX
+            and epoch < form.EPOCH_LIMIT
+            and generation < form.GENERATION_LIMIT
+        )
+        if is_possible:
+            assert form.parse_index(packed, name, seal) == index
+        else:
+            with pytest.raises(Mangled):
+                form.parse_index(packed, name, seal)
+
+
 def test_seal_of_a_page_lies_within_the_payloads() -> None:
     for payload_bytes, fits in ((100 + SEAL_BYTES, True), (99 + SEAL_BYTES, False)):
         index = index_of((0, 100), payload_bytes=payload_bytes)

@@ -7,7 +7,7 @@
 namespace peercached {
 namespace {
 
-ObjectEntry stored_page(uint64_t number, uint32_t length = 100) {
+ObjectEntry indexed_page(uint64_t number, uint32_t length = 100) {
   return {{number, 7}, number, static_cast<uint32_t>(number * 128), length};
 }
 StoredObject stored_object(uint64_t name, uint64_t namespace_id = 1, uint64_t epoch = 5,
@@ -18,8 +18,8 @@ StoredObject stored_object(uint64_t name, uint64_t namespace_id = 1, uint64_t ep
 TEST(ObjectIndex, NewerObjectReplacesThePlaceOfAPage) {
   ObjectIndex index;
   EXPECT_TRUE(index.empty());
-  const ObjectEntry first[] = {stored_page(1), stored_page(2)};
-  const ObjectEntry second[] = {stored_page(2, 200), stored_page(3)};
+  const ObjectEntry first[] = {indexed_page(1), indexed_page(2)};
+  const ObjectEntry second[] = {indexed_page(2, 200), indexed_page(3)};
   EXPECT_TRUE(index.add(stored_object(1), first));
   EXPECT_TRUE(index.add(stored_object(2), second));
   EXPECT_TRUE(index.add(stored_object(2), first)) << "the object is known already";
@@ -38,8 +38,8 @@ TEST(ObjectIndex, NewerObjectReplacesThePlaceOfAPage) {
 TEST(ObjectIndex, PagesBehindOneInItsObject) {
   ObjectIndex index;
   ObjectEntry first[6];
-  for (uint64_t n = 0; n < 6; ++n) first[n] = stored_page(n);
-  const ObjectEntry second[] = {stored_page(2)};
+  for (uint64_t n = 0; n < 6; ++n) first[n] = indexed_page(n);
+  const ObjectEntry second[] = {indexed_page(2)};
   index.add(stored_object(1), first);
   index.add(stored_object(2), second);
   const Digest gone[] = {{4, 7}};
@@ -58,8 +58,9 @@ TEST(ObjectIndex, PagesBehindOneInItsObject) {
 
 TEST(ObjectIndex, PagesOfVanishedObjectsAndOfLowerEpochsAndGenerationsLeave) {
   ObjectIndex index;
-  const ObjectEntry one[] = {stored_page(1)}, two[] = {stored_page(2)}, three[] = {stored_page(3)},
-                    four[] = {stored_page(4)}, five[] = {stored_page(5)};
+  const ObjectEntry one[] = {indexed_page(1)}, two[] = {indexed_page(2)},
+                    three[] = {indexed_page(3)}, four[] = {indexed_page(4)},
+                    five[] = {indexed_page(5)};
   index.add(stored_object(1, 1, 5), one);
   index.add(stored_object(2, 1, 6), two);
   index.add(stored_object(3, 2, 5), three);
@@ -84,11 +85,11 @@ TEST(ObjectIndex, FullIndexTakesNoObject) {
   ObjectIndex index;
   std::vector<ObjectEntry> many(ObjectIndex::kPagesMax);
   for (size_t i = 0; i < many.size(); ++i) {
-    many[i] = stored_page(i);
+    many[i] = indexed_page(i);
     many[i].digest = {i, i * 0x9e3779b97f4a7c15};  // spread as real digests are
   }
   EXPECT_TRUE(index.add(stored_object(1), many));
-  const ObjectEntry one[] = {stored_page(ObjectIndex::kPagesMax)};
+  const ObjectEntry one[] = {indexed_page(ObjectIndex::kPagesMax)};
   EXPECT_FALSE(index.add(stored_object(2), one));
 }
 

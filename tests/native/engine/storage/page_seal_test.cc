@@ -113,5 +113,23 @@ TEST(PageSeal, SealWithoutAKeyIsRefused) {
   EXPECT_THROW(PageSeal(SealBytes(PageSeal::kKeyBytes - 1)), std::invalid_argument);
 }
 
+// An object may be cut anywhere, and an index may say anything.
+TEST(StoredPage, IsThereWithAllItsBytesOrNotAtAll) {
+  const SealBytes range(128 + PageSeal::kBytes);
+  const auto bytes_of = [&](uint32_t offset, uint32_t length, bool sealed) {
+    return stored_page({{1, 2}, 0, offset, length}, sealed, 1000, range).size();
+  };
+  EXPECT_EQ(bytes_of(1000, 128, true), range.size());
+  EXPECT_EQ(bytes_of(1000, 128 + PageSeal::kBytes, false), range.size());
+  EXPECT_EQ(bytes_of(1000, 129, true), 0u) << "its tag is cut";
+  EXPECT_EQ(bytes_of(1001, 128, true), 0u) << "its tag is cut";
+  EXPECT_EQ(bytes_of(1001, 128, false), 128u);
+  EXPECT_EQ(bytes_of(999, 1, false), 0u) << "before the range";
+  EXPECT_EQ(bytes_of(1000 + static_cast<uint32_t>(range.size()), 1, false), 0u) << "behind it";
+  EXPECT_EQ(bytes_of(UINT32_MAX, UINT32_MAX, true), 0u);
+  EXPECT_EQ(bytes_of(1000, UINT32_MAX, true), 0u);
+  EXPECT_EQ(bytes_of(1000, 0, true), 0u) << "no page is empty";
+}
+
 }  // namespace
 }  // namespace peercached
