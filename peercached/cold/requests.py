@@ -112,6 +112,7 @@ class Requests:
         self.requests: Counter[str] = Counter()  # by kind: put, get, list, delete
         self.errors: Counter[str] = Counter()  # by Kind
         self.bytes_read = self.bytes_written = 0
+        self._ended = False
         self._library, self._stores = _open(url)
         self._pools = {
             "read": ThreadPoolExecutor(READERS, "cold-read"),
@@ -120,7 +121,9 @@ class Requests:
         }
 
     def stop(self) -> None:
-        """Requests under way end by themselves, or with the process."""
+        """Requests under way end by themselves, or with the process, which waits for them. So a
+        listing makes no more requests."""
+        self._ended = True
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -225,6 +228,8 @@ class Requests:
                 found += ((meta["path"], meta["last_modified"]) for meta in part)
                 if len(found) > names_max:
                     raise _TooMany
+                if self._ended:
+                    raise InterruptedError("this node stops")
             found.sort()
             return found
 

@@ -7,8 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,6 +126,23 @@ async def test_nobody_listens(endpoint: Refusing) -> None:
     with pytest.raises(StoreError, match="no connection") as caught:
         await requests.names("voids", "", 10)
     assert caught.value.kind == "unreachable"
+
+
+async def test_listing_under_way_ends_soon_if_the_node_stops(tmp_path: Path) -> None:
+    """Its thread would keep the process alive, request after request."""
+    requests = Requests(f"file://{tmp_path}", 100)
+    made: list[int] = []
+
+    def parts(*of: Any, **how: Any) -> Iterator[list[dict[str, Any]]]:
+        for number in range(3):
+            made.append(number)
+            requests.stop()
+            yield [{"path": f"voids/{number}", "last_modified": datetime.now(timezone.utc)}]
+
+    requests._stores["read"] = SimpleNamespace(list=parts)
+    with pytest.raises(StoreError):
+        await requests.names("voids", "", 10)
+    assert made == [0]
 
 
 async def test_second_writer_of_an_object_leaves_it_as_it_is(tmp_path: Path) -> None:
