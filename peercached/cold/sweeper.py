@@ -193,7 +193,8 @@ class Sweeper:
             some = sorted(paths)[: DIGESTS_MAX // (DIGESTS_MAX // MERGE_MIN)]
             digests = {digest for path in some for digest in self._records[path].each}
             # It gets a generation that is not lower than theirs, and a later name.
-            await self._voids.put(Record(namespace_id, epoch, b"".join(sorted(digests))))
+            merged_digests = b"".join(sorted(digests))
+            await self._voids.put(Record(namespace_id, epoch, merged_digests), anew=True)
             await self._delete_records(some)
 
     async def _read_records(self) -> None:

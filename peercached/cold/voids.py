@@ -288,9 +288,10 @@ class Voids:
 
     # --- writers
 
-    async def put(self, record: Record) -> None:
+    async def put(self, record: Record, *, anew: bool = False) -> None:
         """Returns when no process uses these pages of the store any more. StoreError if that is not
-        sure. A removal, and a floor without a generation, get the highest one that is known."""
+        sure. A removal, and a floor without a generation, get the highest one that is known.
+        `anew`: under a name of its own, also if there is such a record already."""
         if not self.marker.is_here:
             await self.look()  # writes nothing to another store
         await self._delete_damaged()
@@ -300,7 +301,12 @@ class Voids:
             if is_stamped:
                 record = replace(record, generation=max(record.generation, self.generation))
             packed = record.pack()
-            path = log_path(FOLDER, time_ms, name_of(packed))
+            name = name_of(packed)
+            # A removal may be tried again and again, by several nodes: one record is enough.
+            known_ms = 0 if anew else self._newest_of(name)
+            is_listed = known_ms and self._newest_ms < known_ms + SLACK_MS
+            at_ms = known_ms if is_listed else time_ms
+            path = log_path(FOLDER, at_ms, name)
             is_new = await self._requests.put(path, packed, urgent=True)
             put_at = time.monotonic()
             try:
@@ -309,7 +315,7 @@ class Voids:
                 if is_new and await self._is_damaged(path, packed):
                     self._damaged.add(path)
                 raise
-            if self._newest_ms >= time_ms + SLACK_MS:
+            if self._newest_ms >= at_ms + SLACK_MS:
                 time_ms = self._newest_ms
                 continue
             if record.generation < self.generation and record.digests:
@@ -319,6 +325,11 @@ class Voids:
             await asyncio.sleep(max(put_at + VALID_S - time.monotonic(), 0.0))
             return
         raise StoreError("other", f"clocks of the writers of {FOLDER} run away from each other")
+
+    def _newest_of(self, name: bytes) -> int:
+        """The latest time in the names of records with that content that have been read, or 0."""
+        same = (ms for path, ms in self._known.items() if path.endswith(name.hex()))
+        return max(same, default=0)
 
     async def _is_damaged(self, path: str, packed: bytes) -> bool:
         """Whether the store really has something else than we have put. Nobody relies on that

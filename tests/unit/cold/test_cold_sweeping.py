@@ -321,6 +321,15 @@ async def test_many_small_records_become_one(
     monkeypatch.setattr(sweeper, "DEAD_SHARE", 1.0)
     await node.sweep()
     assert node.count("voids") == 2 and await reader.pages() == {5}
+    # All alike: the one that they become is not among those that are deleted.
+    node, reader = Node(tmp_path / "alike"), Node(tmp_path / "alike")
+    await node.write(1, 2)
+    record, now_ms = Record(ID, 0, digest(1)).pack(), int(time.time() * 1000)
+    for number in range(4):
+        path = log_path("voids", now_ms - number, name_of(record))
+        await node.requests.put(path, record)
+    await node.sweep()
+    assert node.count("voids") == 1 and await reader.pages() == {2}
 
 
 async def test_objects_of_another_key_are_forgotten_when_they_have_gone(tmp_path: Path) -> None:

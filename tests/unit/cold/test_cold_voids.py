@@ -69,6 +69,46 @@ async def test_removal_is_over_only_when_no_earlier_listing_counts(tmp_path: Pat
     assert reader.vouched_until == reader.voids.valid_until
 
 
+async def test_removal_that_is_tried_again_makes_no_other_record_in_a_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = Node(tmp_path), Node(tmp_path)
+
+    def count() -> int:
+        return len(list((tmp_path / FOLDER).iterdir()))
+
+    gone = Record(ID, 0, digest(1) + digest(2))
+    await first.voids.put(gone)
+    with monkeypatch.context() as patch:
+        patch.setattr(other.voids, "_list_from", fails)
+        with pytest.raises(StoreError):
+            await other.voids.put(Record(ID, 0, digest(3)))
+    assert count() == 2
+    began = time.monotonic()
+    for record in (gone, Record(ID, 0, digest(3))):
+        await other.voids.look()
+        await other.voids.put(record)
+    assert count() == 2 and time.monotonic() - began >= 2 * VALID_S
+    await other.voids.put(gone, anew=True)
+    assert count() == 3
+    # A page may have been set and written since, in a later generation.
+    await first.voids.put(Record(rules.ANY_NAMESPACE, 0, generation=5))
+    await other.voids.put(gone)
+    assert count() == 5 and other.voids.is_void(digest(1), ID, 0, 6)
+    # Others may not list the one that is there any more.
+    later = Record(rules.ANY_NAMESPACE, 0, generation=5).pack()
+    newest = max(int(path.name[:13]) for path in (tmp_path / FOLDER).iterdir())
+    path = log_path(FOLDER, newest + SLACK_MS, name_of(later))
+    await first.requests.put(path, later)
+    await other.voids.look()
+    await other.voids.put(gone)
+    assert count() == 7
+
+
+async def fails(at: float) -> None:
+    raise StoreError("throttled", "503")
+
+
 async def test_clear_voids_all_lower_epochs_and_is_learnt(tmp_path: Path) -> None:
     writer, reader = Node(tmp_path), Node(tmp_path)
     await writer.voids.put(Record(ID, 9))
