@@ -23,6 +23,7 @@ from demo import replay as running
 from demo import report
 from demo.replay import Replay, WorkerDied, WorkerOptions, WorkerProcess
 from demo.scenario import KillOneDaemon, Scenario, WipeAll
+from demo.slots import slot_bytes
 from demo.trace import read_trace
 from demo.workload import Conversations, Documents, Request
 from peercache_bench.daemons import ClusterError
@@ -32,8 +33,6 @@ from peercached.sizing.trace import TraceError
 _DEFAULT_REQUESTS = 5000
 _QUESTIONS_EACH = 5
 _TRACE_SECONDS = 60.0
-_SLOT_HEADER_BYTES = 64
-_SLOT_ALIGN_BYTES = 4096
 # Several times faster than the daemon's default, so that a killed daemon leaves the view, and joins
 # it again, within the replay.
 _HEARTBEAT_S = 0.25
@@ -255,15 +254,14 @@ async def _run(options: Options, console: Console, more: Mapping[str, int]) -> d
             )
             taken, phases = await _replay(options, workload, cluster, workers, console)
         statuses = {daemon.node_id: _status(daemon) for daemon in cluster.daemons}
-    slot_bytes = _SLOT_HEADER_BYTES + page_bytes
-    stride_bytes = -(-slot_bytes // _SLOT_ALIGN_BYTES) * _SLOT_ALIGN_BYTES
+    a_slot = slot_bytes(page_bytes)
     return report.summarise(
         phases,
         taken,
         workload=_description(workload, len(taken)),
         page_bytes=page_bytes,
-        capacity_pages=options.nodes * (options.pool_mib << 20) // stride_bytes,
-        disk_pages=options.nodes * (options.disk_mib << 20) // stride_bytes,
+        capacity_pages=options.nodes * (options.pool_mib << 20) // a_slot,
+        disk_pages=options.nodes * (options.disk_mib << 20) // a_slot,
         daemons=statuses,
     )
 

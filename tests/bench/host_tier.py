@@ -82,9 +82,20 @@ class Tiered:
         return (self.in_tier + self.from_storage) / self.asked
 
 
+def replay(chains: Chains, share: float, part: float, *, by_prefix: bool = False) -> Tiered:
+    """`share`: all memory, of all different blocks; `part` of it is in the tiers."""
+    hosts = Tiered(int(different(chains) * share), part, by_prefix=by_prefix)
+    for chain in chains:
+        hosts.request(chain)
+    return hosts
+
+
+def different(chains: Chains) -> int:
+    return len({block for chain in chains for block in chain})
+
+
 def measure(chains: Chains) -> None:
-    different = len({block for chain in chains for block in chain})
-    print(f"{len(chains):,} requests, {different:,} different blocks, {NODES} nodes")
+    print(f"{len(chains):,} requests, {different(chains):,} different blocks, {NODES} nodes")
     print("hit rate (of it from storage), by the tiers' part of the memory")
     print(f"{'memory':>7} {'requests go':>12}" + "".join(f"{part:>16.0%}" for part in TIERS))
     for share in SHARES:
@@ -94,9 +105,7 @@ def measure(chains: Chains) -> None:
                 if part == 0 and by_prefix:
                     row += f"{'':>16}"
                     continue
-                hosts = Tiered(int(different * share), part, by_prefix=by_prefix)
-                for chain in chains:
-                    hosts.request(chain)
+                hosts = replay(chains, share, part, by_prefix=by_prefix)
                 row += f"{hosts.hit_rate:>8.1%} ({hosts.from_storage / hosts.asked:>5.1%})"
             print(row, flush=True)
 
