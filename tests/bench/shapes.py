@@ -1,4 +1,4 @@
-"""The workloads by which other systems publish their figures, with ours beside theirs.
+"""The published workloads of other systems, with our figures beside theirs.
 
     make bench-shapes                             all; several minutes, as root
     make bench-shapes ARGS="--only agents"        one; --quick: a small part of it

@@ -1,4 +1,4 @@
-"""Workloads by which other systems publish their figures, on real daemons: `make bench-shapes`.
+"""Published workloads of other systems, on real daemons: `make bench-shapes`.
 
 A shape is a module with a SHAPE. Engines are stand-ins (stand_in.py).
 """

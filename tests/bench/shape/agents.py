@@ -1,4 +1,4 @@
-"""Sessions of agents, whose turns go to all engines in turn."""
+"""Sessions of agents. Their turns go to all engines, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shape is, and what it finds."""
+"""A shape, and its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shape:
     title: str
     source: str
     scaled: str
-    """What is smaller here than there, or modelled."""
+    """The differences: smaller sizes, and modelled parts."""
     measure: Callable[[bool], Result]
     """Takes whether it should be quick: a few seconds, for tests."""
     has_links: bool = False

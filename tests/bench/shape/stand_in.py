@@ -40,8 +40,8 @@ def factor(model: Model, dtype: str, page_bytes: int) -> float:
 
 @contextmanager
 def links(nodes: int, smaller: float) -> Iterator[Network]:
-    """Hosts whose links are as many times slower as our pages are smaller. So a load takes as long
-    as at full size, if the link is the limit."""
+    """Hosts with slow links: LINK_BITS_S, divided as pages are. So a load takes as long as at full
+    size, if the link is the limit."""
     with Network([chr(ord("a") + place) for place in range(nodes)]) as network:
         for place in range(nodes):
             network.slow_down(chr(ord("a") + place), int(LINK_BITS_S / smaller))
