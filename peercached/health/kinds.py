@@ -151,7 +151,7 @@ EVICTED_BESIDE_ROOM = _POOL.warning(
 _COLD = Section("Object store")
 COLD_STORE_FAILS = _COLD.error(
     "cold_store_fails",
-    "The store of `cold_store` fails. Its pages are misses, and removals wait for it.",
+    "The store of `cold_store` fails: its pages are misses, or it gets none. Removals wait for it.",
 )
 COLD_OTHER_STORE = _COLD.error(
     "cold_other_store",
