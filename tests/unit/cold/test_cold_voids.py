@@ -74,11 +74,15 @@ async def test_removal_that_is_tried_again_makes_no_other_record_in_a_generation
 ) -> None:
     first, other = Node(tmp_path), Node(tmp_path)
 
+    def names() -> list[str]:
+        return [path.name for path in (tmp_path / FOLDER).glob("[0-9]*")]
+
     def count() -> int:
-        return len(list((tmp_path / FOLDER).iterdir()))
+        return len(names())
 
     gone = Record(ID, 0, digest(1) + digest(2))
     await first.voids.put(gone)
+    await other.voids.look()
     with monkeypatch.context() as patch:
         patch.setattr(other.voids, "_list_from", fails)
         with pytest.raises(StoreError):
@@ -97,7 +101,7 @@ async def test_removal_that_is_tried_again_makes_no_other_record_in_a_generation
     assert count() == 5 and other.voids.is_void(digest(1), ID, 0, 6)
     # Others may not list the one that is there any more.
     later = Record(rules.ANY_NAMESPACE, 0, generation=5).pack()
-    newest = max(int(path.name[:13]) for path in (tmp_path / FOLDER).iterdir())
+    newest = max(int(name[:13]) for name in names())
     path = log_path(FOLDER, newest + SLACK_MS, name_of(later))
     await first.requests.put(path, later)
     await other.voids.look()
