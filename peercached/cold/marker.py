@@ -13,8 +13,8 @@ A node remembers the marker of its cluster in state_dir, and members tell each o
 2. A node that remembers none takes the one that the members remember. If they have none, it takes
    the one that is there. If none is there, it makes one.
 3. If its own marker is not there, a node takes the marker of a member, if the store has it.
-4. If only the marker has gone, and records are there that earlier listings had beside it, the node
-   puts it back. Other objects prove nothing: this node may have written them to the wrong place.
+4. If its marker has gone, a node does not put it back, whatever else is there: it may have written
+   that itself. An operator may put it there.
 5. If a member remembers an older one that is not there, this node does not use its store: one of
    the two has the wrong store.
 
@@ -66,16 +66,15 @@ class Marker:
     def path_of(self, marker: str) -> str:
         return f"{FOLDER}/store-{marker}-{self._cluster}"
 
-    async def check(self, paths: Iterable[str], knows_some: bool, requests: Requests) -> bool:
-        """Judges the store by a listing of FOLDER. `knows_some`: an earlier listing of the right
-        store had some of its records. False: a marker was put, so list again. StoreError if it is
-        not the right store."""
+    async def check(self, paths: Iterable[str], requests: Requests) -> bool:
+        """Judges the store by a listing of FOLDER. False: a marker was put, so list again.
+        StoreError if it is not the right store."""
         markers = [found.groups() for path in paths if (found := NAME.fullmatch(path))]
         self._here = {marker for marker, cluster in markers if cluster == self._cluster}
         if not self.remembered and (told := self._told()):
             await self._remember(told[0])
         try:
-            marker = self._judge(knows_some)
+            marker = self._judge()
         except StoreError:
             self.is_here = False
             raise
@@ -96,8 +95,8 @@ class Marker:
             self.returns += 1
         return True
 
-    def _judge(self, knows_some: bool) -> str:
-        """The marker that proves the store to be the right one. It may have to be put there."""
+    def _judge(self) -> str:
+        """The marker that proves the store to be the right one. A new one has to be put there."""
         if self.remembered not in self._here:
             if both := [marker for marker in self._told() if marker in self._here]:
                 return both[0]
@@ -105,14 +104,12 @@ class Marker:
                 raise StoreError("other", "no member has told yet which store the cluster uses")
             if not (wanted := self.remembered):
                 return min(self._here, default="") or _new()
-            if self._here or not knows_some:
-                raise self._wrong(
-                    f"it does not have the marker {self.path_of(wanted)} of the store that this "
-                    "node knows",
-                    "Mount the folder, or correct cold_store. If this is the right store from now "
-                    f"on, put an empty object {self.path_of(wanted)} there.",
-                )
-            return wanted
+            raise self._wrong(
+                f"it does not have the marker {self.path_of(wanted)} of the store that this node "
+                "knows",
+                "Mount the folder, or correct cold_store. If this is the right store from now on, "
+                f"put an empty object {self.path_of(wanted)} there.",
+            )
         for member, marker in self.told.items():
             if marker and marker not in self._here and marker < self.remembered:
                 raise self._wrong(

@@ -49,6 +49,8 @@ LOOK_S = 2.0
 # A void that could not be put is tried again after so long, doubled each time.
 PAUSE_MIN_S = 0.5
 PAUSE_MAX_S = 30.0
+# A member that is asked whether it still finds removed pages looks at most so long.
+ASKED_S = 0.5
 # A clear waits for the store at most so long.
 CLEAR_S = 5.0
 # Clears that the store does not know of are written down after so long: their driver may do it.
@@ -77,7 +79,7 @@ class ColdStore:
     def stored(self, digests: bytes) -> dict[bytes, dict[str, Any]]:
         """The pages of these that this node knows in the store: the fields of admin.status's
         LocatedObject."""
-        if not self.is_on:
+        if not (self.is_on and self.marker.is_here):
             return {}
         found = {}
         for home, namespace_id, epoch, _, entry in self._engine.stored_at(digests):
@@ -90,6 +92,15 @@ class ColdStore:
                 "read_cost": self.prices.of_request("get"),
             }
         return found
+
+    async def finds(self, digests: bytes) -> bool:
+        """Whether this node still finds some of these pages in the store after a look. The store
+        has the record of their removal, so this node has another one."""
+        if not self.is_on or not self._engine.stored_at(digests):
+            return False
+        with contextlib.suppress(StoreError, asyncio.TimeoutError):
+            await within(ASKED_S, self.voids.look_now())
+        return bool(self._engine.stored_at(digests))
 
     @property
     def known(self) -> str:

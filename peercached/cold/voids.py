@@ -89,6 +89,7 @@ class Voids:
         # namespace id -> (epoch, generation): objects below are void
         self.floors: dict[bytes, tuple[int, int]] = {}
         self.generation = 0  # the highest of any record
+        self._returns = 0  # of the store, after which its counter was raised
         self._valid_until = float("-inf")  # monotonic seconds
         self._known: dict[str, int] = {}  # records read: path -> milliseconds in its name
         self._damaged: set[str] = set()  # records of ours that the store has damaged
@@ -180,9 +181,14 @@ class Voids:
         after = log_path(FOLDER, after_ms, bytes(DIGEST_BYTES)) if after_ms else ""
         paths = await self._requests.names(FOLDER, after, RECORDS_MAX, urgent=True)
         times = {path: of_log_path(FOLDER, path) for path in paths}
-        knows_some = not self._known.keys().isdisjoint(paths)
-        if not await self.marker.check(paths, knows_some, self._requests):
+        if not await self.marker.check(paths, self._requests):
             return False
+        is_back = self.marker.returns != self._returns
+        is_emptied = self._known and self._known.keys().isdisjoint(paths)
+        if self.generation and (is_back or is_emptied):
+            await self._raise_counter()
+            return False
+        self._returns = self.marker.returns
         new = [
             (path, of) for path, of in times.items() if of is not None and path not in self._known
         ]
@@ -213,6 +219,18 @@ class Voids:
         self._valid_until = begun + VALID_S
         self._engine.vouch_until(self._valid_until)
         return True
+
+    async def _raise_counter(self) -> None:
+        """The store has come back, or all records have gone that the last listing had. It may be
+        another one, or an older copy: its counter must not be lower than what our pages were born
+        in."""
+        returns = self.marker.returns
+        packed = Record(ANY_NAMESPACE, 0, generation=self.generation).pack()
+        time_ms = max(time.time_ns() // 1_000_000, self._newest_ms + 1)
+        path = log_path(FOLDER, time_ms, name_of(packed))
+        await self._requests.put(path, packed, urgent=True)
+        self._returns = returns
+        self._known.clear()
 
     async def _read(self, path: str, name: bytes) -> Record | None:
         try:
@@ -359,6 +377,10 @@ class Voids:
         return self._is_over(record) or all(
             removed.get(digest, -1) >= record.upto for digest in record.each
         )
+
+    async def look_now(self) -> None:
+        """Returns when a listing that begins now is complete."""
+        await self._list_from(time.monotonic())
 
     async def look_anew(self) -> int:
         """Reads all records. Returns the highest generation, which was known before that."""

@@ -199,7 +199,8 @@ class Writer:
             self._void |= {entry[:DIGEST_BYTES] for entry, _ in set(pages) - set(live)}
         if not live:
             return None
-        generation = min(born for _, born in live)
+        # Pages of a pool file or a disk may be older than this store, and its counter lower.
+        generation = min([self._voids.generation, *(born for _, born in live)])
         entries = b"".join(entry for entry, _ in live)
         index = Index(namespace_id, epoch, len(payloads), entries, generation)
         name, packed = index.sealed(self._seal)

@@ -86,6 +86,29 @@ def test_folder_that_is_not_mounted_is_no_empty_store(
     assert not told(cluster[0], "cold_other_secret")
 
 
+def test_member_with_a_copy_of_the_store_confirms_no_removal(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """It has the marker, too: a backup that was mounted there."""
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    cluster = make_cluster(2, start=False, **options(f"file://{folder}"))
+    first, second = cluster.daemons
+    first.start()
+    first.wait_ready()
+    keys = keys_of("kept", PAGES)
+    writer = first.attach()
+    fill_and_read(first, writer, keys)
+    wait_known(first, STORED)
+    shutil.copytree(folder, copy)
+    mount = f'mount --make-rprivate / && mount --bind {copy} {folder} && exec "$@"'
+    second.launcher = ["unshare", "-m", "sh", "-c", mount, "sh"]
+    cluster.start_again(second)
+    wait_known(second, STORED)
+    assert set(writer.client.remove(keys[:8])) == {Status.removing}
+    [sentence] = told(first, "removal_incomplete")
+    assert f"{second.node_id}: it still finds the pages in its object store" in sentence
+
+
 def test_node_with_another_store_than_the_cluster_neither_uses_it_nor_confirms_removals(
     make_cluster: MakeCluster, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

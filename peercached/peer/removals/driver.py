@@ -418,6 +418,8 @@ class RemovalDriver(Component):
             return "it cannot write the removal to state_dir"
         if why := self._cold.differs(reply.store_marker):
             return why
+        if reply.stored:
+            return "it still finds the pages in its object store: is that the same one as here?"
         incarnation = node.address.incarnation
         one.carried_out[incarnation] = (reply.position, time.monotonic())
         _take_told(one, incarnation, Told(reply.view_number, reply.untold))
@@ -562,6 +564,7 @@ class RemovalDriver(Component):
 
     async def _ask(self, node: Node, one: Open) -> pb.RemoveReply | str:
         request = remove_request(one.id, one.digests, one.epoch)
+        request.stored = self._cold.is_on and not one.waits_for_store
         reply: pb.RemoveReply | str = await self._calls.call(node, "Remove", request)
         if isinstance(reply, str):
             return reply

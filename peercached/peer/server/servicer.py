@@ -89,6 +89,7 @@ class PeerServicer(peer_pb2_grpc.PeerServicer):
         self._removals.check_member(caller)
         reply = await self._removals.answer(caller, request)
         reply.store_marker = self._node.cold.known
+        reply.stored = request.stored and await self._node.cold.finds(request.digests)
         return reply
 
     async def EndRemovals(self, request: Any, context: Any) -> Any:

@@ -24,10 +24,10 @@ class Store:
     def markers(self) -> list[str]:
         return sorted(f"{FOLDER}/{path.name}" for path in (self.folder / FOLDER).glob("store-*"))
 
-    async def look(self, marker: Marker, knows_some: bool = False) -> None:
+    async def look(self, marker: Marker) -> None:
         while True:
             paths = await self.requests.names(FOLDER, "", 100)
-            if await marker.check(paths, knows_some, self.requests):
+            if await marker.check(paths, self.requests):
                 return
 
 
@@ -83,7 +83,7 @@ async def test_markers_that_vanish_or_are_made_at_once_do_not_lose_the_store(
     store = Store(tmp_path / "store")
     one, two = any_marker(), any_marker(node_id="b")
     for marker in (one, two):  # both have listed before either put
-        assert not await marker.check([], False, store.requests)
+        assert not await marker.check([], store.requests)
     for marker in (one, two):
         await store.look(marker)
         marker.hear("the other", (two if marker is one else one).remembered)
@@ -94,9 +94,6 @@ async def test_markers_that_vanish_or_are_made_at_once_do_not_lose_the_store(
     with pytest.raises(StoreError):
         await store.look(one)
     assert store.markers() == []
-    await store.look(one, knows_some=True)  # records of before are there
-    assert store.markers() == [one.path_of(one.remembered)]
-
     # An operator accepts another store.
     new = Store(tmp_path / "new")
     with pytest.raises(StoreError):

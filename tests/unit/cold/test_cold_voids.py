@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -107,6 +108,27 @@ async def test_removal_that_is_tried_again_makes_no_other_record_in_a_generation
     await other.voids.look()
     await other.voids.put(gone)
     assert count() == 7
+
+
+@pytest.mark.parametrize("looks_meanwhile", [True, False])
+async def test_store_that_comes_back_gets_the_counter_of_those_who_know(
+    tmp_path: Path, looks_meanwhile: bool
+) -> None:
+    """It may be emptied, or an older copy. Pages were born in the counter that it had."""
+    node = Node(tmp_path)
+    await node.voids.put(Record(rules.ANY_NAMESPACE, 0, generation=7))
+    [marker] = (tmp_path / FOLDER).glob("store-*")
+    shutil.rmtree(tmp_path / FOLDER)
+    (tmp_path / FOLDER).mkdir()
+    if looks_meanwhile:
+        with pytest.raises(StoreError, match="does not have the marker"):
+            await node.voids.put(Record(ID, 0, digest(2)))
+        assert not list((tmp_path / FOLDER).glob("store-*"))
+    marker.touch()
+    await node.voids.look()
+    other = Node(tmp_path)
+    await other.voids.put(Record(ID, 0, digest(1)))
+    assert other.voids.generation == 7 and other.voids.is_void(digest(1), ID, 0, 7)
 
 
 async def fails(at: float) -> None:
