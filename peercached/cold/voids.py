@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -84,6 +84,7 @@ class Voids:
         self._requests = requests
         self._epochs = epochs
         self.marker = marker
+        self.why_not: Callable[[], str] = lambda: ""  # why this node may read no pages now
         # (namespace id, epoch) -> removed page -> it is void up to that generation
         self._removed: dict[tuple[bytes, int], dict[bytes, int]] = {}
         # namespace id -> (epoch, generation): objects below are void
@@ -92,6 +93,7 @@ class Voids:
         self._returns = 0  # of the store, after which its counter was raised
         self._valid_until = float("-inf")  # monotonic seconds
         self._known: dict[str, int] = {}  # records read: path -> milliseconds in its name
+        self._tried: dict[bytes, int] = {}  # content of records of ours: milliseconds in the name
         self._damaged: set[str] = set()  # records of ours that the store has damaged
         self._newest_ms = self._newest_before_ms = 0
         self._listing: asyncio.Task[None] | None = None
@@ -213,11 +215,14 @@ class Voids:
             return False
         for path in [path for path, ms in self._known.items() if ms < after_ms]:
             del self._known[path]
+        for name in [name for name, ms in self._tried.items() if ms < after_ms]:
+            del self._tried[name]
         self._newest_before_ms = self._newest_ms
         self._newest_ms = max([self._newest_ms, *(of[0] for of in times.values() if of)])
         self.problem = ""
         self._valid_until = begun + VALID_S
-        self._engine.vouch_until(self._valid_until)
+        if not self.why_not():
+            self._engine.vouch_until(self._valid_until)
         return True
 
     async def _raise_counter(self) -> None:
@@ -310,8 +315,9 @@ class Voids:
         """Returns when no process uses these pages of the store any more. StoreError if that is not
         sure. A removal, and a floor without a generation, get the highest one that is known.
         `anew`: under a name of its own, also if there is such a record already."""
-        if not self.marker.is_here:
-            await self.look()  # writes nothing to another store
+        if not self.has_looked:
+            # It writes nothing to another store, and no record that is there already.
+            await self.look()
         await self._delete_damaged()
         is_stamped = bool(record.digests) or not record.generation
         time_ms = max(time.time_ns() // 1_000_000, self._newest_ms + 1)
@@ -325,12 +331,13 @@ class Voids:
             is_listed = known_ms and self._newest_ms < known_ms + SLACK_MS
             at_ms = known_ms if is_listed else time_ms
             path = log_path(FOLDER, at_ms, name)
-            is_new = await self._requests.put(path, packed, urgent=True)
+            self._tried[name] = at_ms
+            await self._requests.put(path, packed, urgent=True)
             put_at = time.monotonic()
             try:
                 await self._list_from(put_at)
             except StoreError:
-                if is_new and await self._is_damaged(path, packed):
+                if await self._is_damaged(path, packed):
                     self._damaged.add(path)
                 raise
             if self._newest_ms >= at_ms + SLACK_MS:
@@ -345,13 +352,13 @@ class Voids:
         raise StoreError("other", f"clocks of the writers of {FOLDER} run away from each other")
 
     def _newest_of(self, name: bytes) -> int:
-        """The latest time in the names of records with that content that have been read, or 0."""
+        """The latest time in the names of records with that content that have been read, or that
+        this node has tried to put; or 0."""
         same = (ms for path, ms in self._known.items() if path.endswith(name.hex()))
-        return max(same, default=0)
+        return max(same, default=self._tried.get(name, 0))
 
     async def _is_damaged(self, path: str, packed: bytes) -> bool:
-        """Whether the store really has something else than we have put. Nobody relies on that
-        record: its removal is not answered."""
+        """Whether the store really has something else than its name says. We put it again."""
         for _ in range(2):
             try:
                 if await self._requests.get(path, RECORD_BYTES_MAX, urgent=True) == packed:
