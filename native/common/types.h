@@ -124,7 +124,7 @@ struct RecordRow {
   uint32_t length = 0;             // payload bytes
   HolderIndex holder = kNoHolder;  // local numbering, or index in the message's table
   uint8_t flags = 0;               // RecordFlags
-  uint8_t uses = 0;                // reads of a page that its pool evicts; 0 on the wire
+  uint8_t uses = 0;                // reads of a page that leaves its pool; else 0
   uint8_t reserved[4] = {};
 };
 static_assert(sizeof(RecordRow) == 48);

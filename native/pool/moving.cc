@@ -15,7 +15,9 @@ constexpr uint64_t kSparedShare = 4;
 }  // namespace
 
 IdlePage Pool::Impl::idle_page(const Slot& slot, uint32_t at_ms) const {
-  return {row_of(slot), slot.namespace_slot, at_ms - slot.touched_ms, slot.stamp, slot.moves};
+  RecordRow row = row_of(slot);
+  row.uses = slot.reads_in_all;
+  return {row, slot.namespace_slot, at_ms - slot.touched_ms, slot.stamp, slot.moves};
 }
 
 void Pool::Impl::set_origin(Slot& slot, Origin origin) {

@@ -246,7 +246,7 @@ class Pool {
               const std::optional<Adoption>& adoption = {},
               std::span<const uint8_t> elsewhere = {});
   void abort(std::span<const PinnedPage> pages);
-  // Pinned pages that were read before they came here: how often, in all.
+  // Pinned pages that were read before they came here, from a disk or another pool: how often.
   void set_uses(std::span<const PinnedPage> pages, std::span<const uint8_t> uses);
   // For slots that somebody still holds (held_slots.h): aborts reserved ones, unpins pages.
   void give_back(std::span<const PinnedPage> slots);

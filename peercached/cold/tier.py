@@ -161,8 +161,8 @@ def _seal_of(key_file: str) -> NoSeal:
 
 
 class ColdTier(Component):
-    """On the event loop's thread. `why_not`: why this node may not use or write pages of the store
-    now; empty if it may."""
+    """On the event loop's thread. `why_not`: why this node may use no page of the store now; empty
+    if it may."""
 
     def __init__(
         self,
@@ -211,10 +211,9 @@ class ColdTier(Component):
                 config.pool_size,
                 config.cold_size,
                 config.cold_after_uses,
-                why_not,
                 store.seal,
             )
-            self._why_not = why_not
+            self._why_not = store.voids.why_not = why_not
 
     async def write_lost(self, disk_stays: bool, seconds: float) -> tuple[int, int]:
         """Writes pages of the pool that are lost when the process ends, for that time at most.
@@ -222,7 +221,9 @@ class ColdTier(Component):
         if not self._store.is_on or seconds <= 0:
             return 0, 0
         pages, size_bytes = await self._writer.write_lost(disk_stays, seconds)
-        if pages:
+        if why_not := self._writer.why_not:
+            log.warning("the object store got %d pages, and then no more: %s", pages, why_not)
+        elif pages:
             log.info("%d pages were written to the object store", pages)
         return pages, size_bytes
 
@@ -279,14 +280,12 @@ class ColdTier(Component):
         if self._failure and now - self._warned_at > TOLD_S:
             log.warning("the object store fails: %s (will retry)", self._failure)
             self._warned_at = now
-        if self._why_not():
-            return
         voids = self._store.voids
         if not self._store.marker.is_here:
             if not self._store.requests.rests:
                 self._begin("voids", voids.look(), now, LOOK_S)
             return
-        is_wanted = now - self._wanted_at < WANTED_S
+        is_wanted = now - self._wanted_at < WANTED_S and not self._why_not()
         if is_wanted and voids.valid_until - now < FRESH_S and not self._store.requests.rests:
             self._begin("voids", voids.look(), now, 0.0)
         self._begin("manifests", self._read_manifests(), now, MANIFESTS_S)

@@ -1,7 +1,8 @@
 """Makes objects of pages that are about to leave memory and disk, and that were read often enough.
 
 A few objects at a time are in memory, each until its manifest is written. A set never waits for
-them: pages that are evicted before their turn are not written.
+them: pages that are evicted before their turn are not written. Also a node that may have missed
+removals writes: its pages are void then, by the generations that they were born in (voids.py).
 
 An object has the lowest of the generations that its pages were born in. So it is never taken for
 newer than one of its pages (voids.py).
@@ -53,8 +54,7 @@ VOID_S = 60.0
 
 
 class Writer:
-    """On the event loop's thread. `size_max`: the key cold_size; `uses_min`: cold_after_uses;
-    `why_not`: why this node may not write now; empty if it may."""
+    """On the event loop's thread. `size_max`: the key cold_size; `uses_min`: cold_after_uses."""
 
     def __init__(
         self,
@@ -65,7 +65,6 @@ class Writer:
         pool_bytes: int,
         size_max: int,
         uses_min: int,
-        why_not: Callable[[], str],
         seal: NoSeal = NO_SEAL,
     ) -> None:
         self._engine = engine
@@ -77,7 +76,6 @@ class Writer:
         self._ahead_bytes = pool_bytes // AHEAD_SHARE
         self._size_max = size_max
         self._uses_min = uses_min
-        self._why_not = why_not
         self._waits_since: float | None = None
         self._puts: dict[asyncio.Task[None], list[bytes]] = {}  # objects under way, their pages
         self._calls: set[asyncio.Future[object]] = set()  # of the data plane, under way
@@ -91,8 +89,16 @@ class Writer:
 
     @property
     def _may_write(self) -> bool:
-        is_ready = self._voids.has_looked  # floors are known
-        return is_ready and not (self.is_full or self._requests.writes_rest or self._why_not())
+        return not self.why_not
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing is written now; empty if it is."""
+        if not self._voids.has_looked:  # floors are not known
+            return "the store has not answered yet"
+        if self.is_full:
+            return "the store has cold_size"
+        return "the store failed a moment ago" if self._requests.writes_rest else ""
 
     async def write(self) -> bool:
         """Begins to write one object if there are pages for it. Returns whether it did. StoreError

@@ -771,9 +771,9 @@ class Config(BaseModel):
     stop_drain_s: Seconds = _key(
         10.0,
         _SERVICE,
-        "Time after SIGTERM to hand warm pages to peers, and others to the object store, before "
-        "the daemon leaves and stops. 0, or with a `pool_file`: it leaves at once. SIGINT never "
-        "waits, and a second signal ends it at once.",
+        "Time after SIGTERM to hand warm pages to peers, and used others to the object store, "
+        "before the daemon leaves and stops. 0, or with a `pool_file`: it leaves at once. SIGINT "
+        "never waits, and a second signal ends it at once.",
         "Raise it for large pools, together with the service manager's limit (`TimeoutStopSec`, "
         "`terminationGracePeriodSeconds`). Set 0 if nobody should get the pages.",
         unit="s",

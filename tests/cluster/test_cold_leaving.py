@@ -92,3 +92,29 @@ def test_a_drain_and_a_stop_write_what_is_lost_with_the_process(
     wait_known(third[0], 96)
     assert cold_of(third[0])["pages"] == 96, "those that came from the store are not written again"
     assert found(third[0].attach(), used + last) == 96
+
+
+def test_used_pages_are_written_by_whoever_ends_last_also_if_it_may_have_missed_removals(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    store = f"file://{tmp_path}/store"
+    cluster = make_cluster(2, **options(store), stop_drain_s=10)
+    first, second = cluster.daemons
+    moved, own = (keys_of(name, 48) for name in ("moved", "own"))
+
+    def use(keys: list[bytes]) -> None:
+        worker = first.attach(room_pages=48)
+        assert all(worker.set(keys)) and found(worker, keys) == 48
+
+    use(moved)
+    assert first.stop(60) == 0
+    assert second.status()["handover"]["adopted"] == 48
+    assert second.stop(60) == 0, "nobody has read them there"
+    first.start()
+    first.wait_ready()
+    assert first.status()["removals"]["owes"], "the other one ended later"
+    use(own)
+    assert first.stop(60) == 0
+    new = make_cluster(1, **options(store))
+    wait_known(new[0], 96)
+    assert found(new[0].attach(), moved + own) == 96

@@ -155,7 +155,7 @@ def test_reader_that_is_late_serves_no_removed_page(
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
         theirs = make_cluster(1, **options(store))
         wait_known(theirs[0], STORED)
-        proxy.plan(late_s={"prefix%2Fvoids": 0.5, "/prefix/pages/": 1.0})
+        proxy.plan(late_s={"prefix%2Fvoids": 0.5, "/prefix/pages/": 2.0})
         reader = theirs[0].attach(slack_s=60)
         came = 0
         # From the end, because the pages behind those that are read come along.

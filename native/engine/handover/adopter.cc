@@ -1,6 +1,7 @@
 #include "engine/handover/adopter.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -55,6 +56,8 @@ struct Adopter::Intake {
   // Copies one of them into its slot. Late: there was no time, or the worker took its memory away.
   enum class Came { whole, damaged, late };
   Came copy(const ReadOp& landed, PinnedPage& page, WriteGate& gate);
+  // A page that moves keeps the count of its reads.
+  void keep_uses(std::span<const PinnedPage> pages, std::span<const RecordRow> rows) const;
   // `pinned`: pages that were here before; digests[i] belongs to page i of `committing`.
   void publish(HeldSlots committing, std::span<const Digest> digests, HeldSlots pinned);
 };
@@ -126,6 +129,15 @@ Adopter::Intake::Came Adopter::Intake::copy(const ReadOp& landed, PinnedPage& pa
   return Came::whole;
 }
 
+void Adopter::Intake::keep_uses(std::span<const PinnedPage> pages,
+                                std::span<const RecordRow> rows) const {
+  std::map<Digest, uint8_t> known;
+  for (const RecordRow& row : offered.rows) known.emplace(row.digest, row.uses);
+  std::vector<uint8_t> uses;
+  for (const RecordRow& row : rows) uses.push_back(known[row.digest]);
+  parts.pool.set_uses(pages, uses);
+}
+
 void Adopter::Intake::publish(HeldSlots committing, std::span<const Digest> digests,
                               HeldSlots pinned) {
   std::vector<RecordRow> rows;
@@ -135,6 +147,7 @@ void Adopter::Intake::publish(HeldSlots committing, std::span<const Digest> dige
   const bool replica = offered.replicas_bytes_max.has_value();
   parts.disk.adopted(taking, digests, committing, rows,
                      {offered.idle_ms, moves, replica, offered.ahead}, offered.valid_until);
+  if (!replica) keep_uses(committing.pages(), rows);
   OperationCounters& counters = parts.counters;
   for (const RecordRow& row : rows) {
     adopted.taken.push_back(row.digest);

@@ -37,9 +37,7 @@ class Node:
         # Pages of a pool so small that two of them make an object.
         pool_bytes = POOL_SHARE * 2 * PAGE
         assert pool_bytes // POOL_SHARE < OBJECT_BYTES
-        self.writer = Writer(
-            engine, self.requests, self.voids, self.known, pool_bytes, 1 << 30, 1, lambda: ""
-        )
+        self.writer = Writer(engine, self.requests, self.voids, self.known, pool_bytes, 1 << 30, 1)
         self.under_way = b""
 
     def leaving_next(self, *asked: Any) -> list[tuple[bytes, int, bytes, int]]:
