@@ -9,7 +9,7 @@ from harness.cluster import Daemon
 from harness.cold import PAGES, STORED, cold_of, fill_and_read, options, wait_known
 from harness.disks import found
 from harness.fixtures import MakeCluster
-from harness.pages import keys_of
+from harness.pages import Pages, keys_of
 from harness.s3 import BUCKET, S3, s3_server
 from harness.secret_file import secret_file
 from harness.waiting import eventually
@@ -27,6 +27,15 @@ def told(daemon: Daemon, code: str = REFUSED) -> list[str]:
 
 def wait_told(daemon: Daemon, is_told: bool = True, code: str = REFUSED) -> None:
     eventually(lambda: bool(told(daemon, code)) is is_told, 60, lambda: f"{cold_of(daemon)}")
+
+
+def started_alone(daemon: Daemon, keys: list[bytes]) -> Pages:
+    """Its worker has set the keys, and STORED of their pages are in the store."""
+    daemon.start()
+    daemon.wait_ready()
+    worker = daemon.attach()
+    fill_and_read(daemon, worker, keys)
+    return worker
 
 
 def test_folder_that_is_not_mounted_is_no_empty_store(
@@ -93,11 +102,8 @@ def test_member_with_a_copy_of_the_store_confirms_no_removal(
     folder, copy = tmp_path / "store", tmp_path / "copy"
     cluster = make_cluster(2, start=False, **options(f"file://{folder}"))
     first, second = cluster.daemons
-    first.start()
-    first.wait_ready()
     keys = keys_of("kept", PAGES)
-    writer = first.attach()
-    fill_and_read(first, writer, keys)
+    writer = started_alone(first, keys)
     wait_known(first, STORED)
     shutil.copytree(folder, copy)
     mount = f'mount --make-rprivate / && mount --bind {copy} {folder} && exec "$@"'
@@ -118,11 +124,8 @@ def test_node_with_another_store_than_the_cluster_neither_uses_it_nor_confirms_r
     with s3_server(tmp_path / "other") as other:
         cluster = make_cluster(2, start=False, **options(store))
         first, second = cluster.daemons
-        first.start()
-        first.wait_ready()
         keys = keys_of("kept", PAGES)
-        writer = first.attach()
-        fill_and_read(first, writer, keys)
+        writer = started_alone(first, keys)
         monkeypatch.setenv("AWS_ENDPOINT_URL", other.endpoint)
         cluster.start_again(second)
 
