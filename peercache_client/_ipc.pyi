@@ -7,7 +7,7 @@ at each bytecode of the caller: what must not be lost belongs to an object whose
 Times that end something are seconds of time.monotonic().
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from _typeshed import ReadableBuffer
 
@@ -120,6 +120,9 @@ class Slots:
     def __init__(self, count: int) -> None: ...
     def take(self, end: float) -> Slot | None:
         """None: none was free in time."""
+
+def pack_keys(keys: Iterable[str | bytes]) -> tuple[bytes, bytes]:
+    """The u32 lengths of the keys in UTF-8, and the keys concatenated. TypeError."""
 
 def address_of(buffer: ReadableBuffer) -> int:
     """Of the first byte. BufferError, TypeError."""

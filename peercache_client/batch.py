@@ -77,16 +77,14 @@ def key_frames(keys: Sequence[Key], parent: Key | None) -> Sequence[KeyFrame]:
     if count == 0:
         return ()
     if count <= wire.PAGES_MAX and len(packed.joined) <= _PLAIN_KEYS_BYTES:
-        return (KeyFrame(0, count, packed.lengths.tobytes(), packed_parent, packed.joined),)
+        return (KeyFrame(0, count, packed.lengths, packed_parent, packed.joined),)
     frames = []
     for begin, end in _split(keys):
         part = pack_keys([_travelling(key) for key in keys[begin:end]])
         if begin > 0:
             # The last key of one frame is the parent of the first key of the next.
             packed_parent = wire.pack_parent(_travelling(keys[begin - 1]) or None)
-        frames.append(
-            KeyFrame(begin, end - begin, part.lengths.tobytes(), packed_parent, part.joined)
-        )
+        frames.append(KeyFrame(begin, end - begin, part.lengths, packed_parent, part.joined))
     return frames
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import overload
 
-from peercache_client.wire import Key, check_keys, key_bytes
+from peercache_client import _ipc
+from peercache_client.wire import Key, check_keys
 
 
 class PackedKeys(Sequence[bytes]):
@@ -15,17 +16,17 @@ class PackedKeys(Sequence[bytes]):
 
     __slots__ = ("joined", "lengths")
 
-    def __init__(self, lengths: array[int], joined: bytes) -> None:
+    def __init__(self, lengths: bytes, joined: bytes) -> None:
         """`lengths`: u32 length of each key in bytes; `joined`: the concatenated keys."""
         self.lengths = lengths
         self.joined = joined
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.lengths) // 4
 
     def __iter__(self) -> Iterator[bytes]:
         begin = 0
-        for end in accumulate(self.lengths):
+        for end in accumulate(memoryview(self.lengths).cast("I")):
             yield self.joined[begin:end]
             begin = end
 
@@ -39,19 +40,11 @@ class PackedKeys(Sequence[bytes]):
 
 
 def pack_keys(keys: Sequence[Key]) -> PackedKeys:
-    """Packs the keys, in one C pass for packed keys, ASCII str and bytes. TypeError."""
+    """TypeError."""
     if isinstance(keys, PackedKeys):
         return keys
     check_keys(keys)
-    kinds = set(map(type, keys))
-    if kinds == {str}:
-        text = "".join(keys)  # type: ignore[arg-type]
-        if text.isascii():
-            return PackedKeys(array("I", map(len, keys)), text.encode())
-    elif kinds == {bytes}:
-        return PackedKeys(array("I", map(len, keys)), b"".join(keys))  # type: ignore[arg-type]
-    encoded = [key_bytes(key) for key in keys]
-    return PackedKeys(array("I", map(len, encoded)), b"".join(encoded))
+    return PackedKeys(*_ipc.pack_keys(keys))
 
 
 def pack_with_suffixes(stems: Sequence[str], suffixes: Sequence[str]) -> PackedKeys:
@@ -71,13 +64,13 @@ def pack_with_suffixes(stems: Sequence[str], suffixes: Sequence[str]) -> PackedK
         lengths = array("I", [width + len(suffix) for suffix in suffixes]) * len(stems)
     else:
         lengths = array("I", [len(stem) + len(suffix) for stem in stems for suffix in suffixes])
-    return PackedKeys(lengths, text.encode())
+    return PackedKeys(lengths.tobytes(), text.encode())
 
 
 def concatenate(batches: Sequence[PackedKeys]) -> PackedKeys:
     if len(batches) == 1:
         return batches[0]
-    lengths = array("I")
-    for batch in batches:
-        lengths.extend(batch.lengths)
-    return PackedKeys(lengths, b"".join([batch.joined for batch in batches]))
+    return PackedKeys(
+        b"".join([batch.lengths for batch in batches]),
+        b"".join([batch.joined for batch in batches]),
+    )

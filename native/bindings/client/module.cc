@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
+#include <string_view>
 #include <unordered_map>
 
 #include "client/connection.h"
@@ -131,6 +133,42 @@ nb::tuple ask(Session& session, int op, int flags, uint32_t count, const nb::tup
   Answer reply = session.ask(request, waits);
   return nb::make_tuple(static_cast<int>(reply.outcome), static_cast<int>(reply.error), reply.value,
                         bytes_of(reply.body));
+}
+
+// The bytes of a key. They live as long as it.
+std::string_view key_bytes(PyObject* key) {
+  if (PyBytes_Check(key)) return {PyBytes_AS_STRING(key), static_cast<size_t>(Py_SIZE(key))};
+  if (!PyUnicode_Check(key)) {
+    PyErr_Format(PyExc_TypeError, "a key must be str or bytes, not %.100s: %.80R",
+                 Py_TYPE(key)->tp_name, key);
+    throw nb::python_error();
+  }
+  Py_ssize_t bytes = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(key, &bytes);
+  if (text == nullptr) throw nb::python_error();
+  return {text, static_cast<size_t>(bytes)};
+}
+
+// Runs no Python code once it has the list, so the list stays as it is.
+nb::tuple pack_keys(const nb::object& keys) {
+  const nb::object list = nb::steal(PySequence_Fast(keys.ptr(), "keys must be a sequence of keys"));
+  if (!list.is_valid()) throw nb::python_error();
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
+  PyObject** items = PySequence_Fast_ITEMS(list.ptr());
+  std::vector<std::string_view> texts(count);
+  std::vector<uint32_t> lengths(count);
+  size_t total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    texts[i] = key_bytes(items[i]);
+    if (texts[i].size() > UINT32_MAX) throw std::overflow_error("a key of 4 GiB or more");
+    lengths[i] = static_cast<uint32_t>(texts[i].size());
+    total += texts[i].size();
+  }
+  nb::object joined = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(total)));
+  if (!joined.is_valid()) throw nb::python_error();
+  char* to = PyBytes_AS_STRING(joined.ptr());
+  for (const std::string_view text : texts) to = std::copy(text.begin(), text.end(), to);
+  return nb::make_tuple(nb::bytes(lengths.data(), 4 * count), joined);
 }
 
 // The buffer protocol of a Mapping.
@@ -287,6 +325,7 @@ NB_MODULE(_ipc, module) {
           },
           nb::arg("end"));
 
+  module.def("pack_keys", &pack_keys, nb::arg("keys"));
   module.def("address_of", &address_of, nb::arg("buffer"));
   module.def("view_at", &view_at, nb::arg("address"), nb::arg("bytes"));
   module.def("waited_s", [] { return std::chrono::duration<double>(t_waited).count(); });

@@ -1,7 +1,8 @@
 // The location cache: where pages of other nodes were last seen.
 //
-// Lookups fill it, so that a `get` right after an `exists` asks nobody. It may be stale: every READ
-// is verified (transfer/verify.h), and a stale entry costs a `get` one more lookup. An `exists`
+// The answers of owners fill it, so that a `get` right after an `exists` asks nobody. Records that
+// we store ourselves are as quick to find, so they are not in it. It may be stale: every READ is
+// verified (transfer/verify.h), and a stale entry costs a `get` one more lookup. An `exists`
 // promises more, so it uses only entries learnt a moment ago. Bounded: in a set of 8 entries the
 // oldest is replaced.
 #pragma once

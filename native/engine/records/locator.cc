@@ -135,8 +135,8 @@ struct Locator::Search {
   const uint64_t removals = sources.running.changes();
   const std::shared_ptr<const Ring> ring = sources.directory.ring();
   size_t open = digests.size();
-  // By place: owners that have answered.
-  std::vector<std::vector<HolderIndex>> answered{digests.size()};
+  // By place: owners that have answered. Empty before the first question.
+  std::vector<std::vector<HolderIndex>> answered{};
   bool timed_out = false;                 // some owner gave no answer
   std::vector<RecordRow>* all = nullptr;  // gets all records that owners name
   Shares shares{};
@@ -153,7 +153,8 @@ struct Locator::Search {
   void ask(const std::vector<Question>& questions, std::chrono::milliseconds patience);
 
   void take(size_t i, const RecordRow& record);
-  void merge(std::vector<RecordRow>& found);
+  // Takes the best usable record of each digest. Returns the places found.
+  std::vector<size_t> merge(std::vector<RecordRow>& found);
   // Marks the digests in `some` that are not found by now as nowhere.
   void settle(std::span<const size_t> some);
   std::vector<size_t> open_places() const;
@@ -247,7 +248,7 @@ void Locator::Search::in_table() {
     });
   }
   const size_t before = open;
-  merge(found);
+  (void)merge(found);
   sources.counters.keys_in_copies.add(before - open);
   found_so_far(step);
   if (misled || !ring || final_view != ring->view_number()) return;
@@ -285,13 +286,14 @@ void Locator::Search::in_cache() {
   found_so_far(step);
 }
 
-void Locator::Search::merge(std::vector<RecordRow>& found) {
+std::vector<size_t> Locator::Search::merge(std::vector<RecordRow>& found) {
   if (sources.running.any()) {
     std::erase_if(found, [&](const RecordRow& row) { return sources.running.has(row.digest); });
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; });
   auto below = [](const RecordRow& row, const Digest& digest) { return row.digest < digest; };
+  std::vector<size_t> taken;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (why[i] == PageStatus::ok) continue;
     auto first = std::lower_bound(found.begin(), found.end(), digests[i], below);
@@ -301,9 +303,10 @@ void Locator::Search::merge(std::vector<RecordRow>& found) {
     if (const RecordRow* record =
             choose({first, last}, sources.nodes, sources.speeds, shares, now, failed_at, why[i])) {
       take(i, *record);
-      sources.locations.put(*record, now, removals);
+      taken.push_back(i);
     }
   }
+  return taken;
 }
 
 void Locator::Search::settle(std::span<const size_t> some) {
@@ -374,6 +377,7 @@ void Locator::Search::at_others() {
 
 void Locator::Search::ask(const std::vector<Question>& questions,
                           std::chrono::milliseconds patience) {
+  answered.resize(digests.size());
   if (questions.empty()) return;
   std::vector<std::vector<Digest>> asked(questions.size());
   std::vector<LookupBatch> batches;
@@ -400,7 +404,7 @@ void Locator::Search::ask(const std::vector<Question>& questions,
     }
     std::ranges::copy(rows_of(sources.nodes, batch.located), std::back_inserter(found));
   }
-  merge(found);
+  for (const size_t i : merge(found)) sources.locations.put(rows[i], now, removals);
   if (all != nullptr) all->insert(all->end(), found.begin(), found.end());
   for (size_t p = 0; p < questions.size(); ++p) {
     if (!batches[p].answered) timed_out = true;

@@ -1,5 +1,7 @@
 """Every way of packing keys gives the same bytes in the same order."""
 
+from array import array
+
 import pytest
 
 from peercache_client.packed_keys import PackedKeys, concatenate, pack_keys, pack_with_suffixes
@@ -22,7 +24,7 @@ def test_packed_suffixed_keys_equal_keys_joined_one_by_one(
     assert list(packed) == expected
     assert len(packed) == len(expected)
     assert packed.joined == b"".join(expected)
-    assert packed.lengths.tolist() == [len(key) for key in expected]
+    assert packed.lengths == array("I", map(len, expected)).tobytes()
 
 
 @pytest.mark.parametrize("keys", [["a", "bb"], [b"a", b"bb"], ["a", b"bb"], ["ä", "bb"], []])
@@ -40,3 +42,14 @@ def test_concatenated_batches_keep_their_order() -> None:
     assert list(concatenate(batches)) == [b"a", b"bb", b"ccc"]
     assert concatenate(batches[:1]) is batches[0]
     assert isinstance(concatenate([]), PackedKeys)
+
+
+@pytest.mark.parametrize(("key", "said"), [(7, "must be str or bytes, not int: 7"), (None, "None")])
+def test_a_key_that_is_no_text_is_named(key: object, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        pack_keys(["a", key])  # type: ignore[list-item]
+
+
+def test_text_that_has_no_bytes_is_refused() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        pack_keys(["a", "\ud800"])
