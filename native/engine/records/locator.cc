@@ -153,6 +153,8 @@ struct Locator::Search {
   void ask(const std::vector<Question>& questions, std::chrono::milliseconds patience);
 
   void take(size_t i, const RecordRow& record);
+  // The records of each digest, by place. May sort `found`.
+  std::vector<std::span<const RecordRow>> by_place(std::vector<RecordRow>& found) const;
   // Takes the best usable record of each digest. Returns the places found.
   std::vector<size_t> merge(std::vector<RecordRow>& found);
   // Marks the digests in `some` that are not found by now as nowhere.
@@ -286,22 +288,35 @@ void Locator::Search::in_cache() {
   found_so_far(step);
 }
 
+std::vector<std::span<const RecordRow>> Locator::Search::by_place(
+    std::vector<RecordRow>& found) const {
+  std::vector<std::span<const RecordRow>> of(digests.size());
+  // Our own table answers in the order of the digests.
+  auto at = found.begin();
+  for (size_t i = 0; i < digests.size(); ++i) {
+    const auto first = at;
+    while (at != found.end() && at->digest == digests[i]) ++at;
+    const bool again = i > 0 && digests[i] == digests[i - 1];
+    of[i] = again ? of[i - 1] : std::span<const RecordRow>(first, at);
+  }
+  if (at == found.end()) return of;
+  std::ranges::stable_sort(found, {}, &RecordRow::digest);
+  for (size_t i = 0; i < digests.size(); ++i)
+    of[i] = std::ranges::equal_range(found, digests[i], {}, &RecordRow::digest);
+  return of;
+}
+
 std::vector<size_t> Locator::Search::merge(std::vector<RecordRow>& found) {
   if (sources.running.any()) {
     std::erase_if(found, [&](const RecordRow& row) { return sources.running.has(row.digest); });
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const RecordRow& a, const RecordRow& b) { return a.digest < b.digest; });
-  auto below = [](const RecordRow& row, const Digest& digest) { return row.digest < digest; };
+  const auto records = by_place(found);
   std::vector<size_t> taken;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (why[i] == PageStatus::ok) continue;
-    auto first = std::lower_bound(found.begin(), found.end(), digests[i], below);
-    auto last = first;
-    while (last != found.end() && last->digest == digests[i]) ++last;
     const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
     if (const RecordRow* record =
-            choose({first, last}, sources.nodes, sources.speeds, shares, now, failed_at, why[i])) {
+            choose(records[i], sources.nodes, sources.speeds, shares, now, failed_at, why[i])) {
       take(i, *record);
       taken.push_back(i);
     }
