@@ -176,6 +176,7 @@ Connection::Answer Connection::hello(const Frame& frame) {
 Connection::Answer Connection::register_region(const Frame& frame) {
   const auto region = attachment_->add_region(frame.files.front(), parse_region_bytes(frame.body),
                                               state_.next_region, state_.handler);
+  state_.map_ahead.add(region);
   return {0, region->id, {}};
 }
 
@@ -214,6 +215,10 @@ Connection::Answer Connection::pages(const Frame& frame) {
                                              " pages: send fewer at once");
   }
   attachment_->resolve(columns, pages_, regions_, layouts_);
+  // Once more: by now the worker has touched its memory.
+  for (const auto& region : regions_) {
+    if (!region->used && !region->used.exchange(true)) state_.map_ahead.add(region);
+  }
 
   RequestContext context = context_of(frame.header);
   context.parent_key = columns.parent_key;

@@ -11,6 +11,7 @@
 #include "ipc/frame_memory.h"
 #include "ipc/handler.h"
 #include "ipc/ipc_server.h"
+#include "ipc/map_ahead.h"
 
 namespace peercached::ipc {
 
@@ -24,6 +25,7 @@ class ServerState {
   const IpcServerConfig config;
   RequestHandler& handler;
   FrameMemory frame_memory;
+  MapAhead map_ahead;
   std::atomic<uint32_t> next_region{1};
   IpcStats counters;
 
