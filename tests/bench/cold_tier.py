@@ -11,6 +11,7 @@ In each round, one after the other:
   and of one; the library gets the same objects in ranges of the same size, all in one go and 32 MiB
   at a time
 - gets of a single page, and the library's; the daemon's first one also lists the removals
+- the library puts 512 MiB in objects of 8 to 64 MiB, and gets them in ranges
 
 The bare loops have as many threads as the daemon has. Prints medians of the rounds, and stores them
 in docs/cold-tier.json.
@@ -51,7 +52,9 @@ DELAY_S = 0.02
 LINK_BITS_S = 5_000_000_000
 CALL_S = 30.0
 SINGLE_PAGES = 21
+SIZED_MIB, OBJECT_MIB = 512, (8, 16, 32, 64)
 TICKS_S = os.sysconf("SC_CLK_TCK")
+BODY = os.urandom(OBJECT_MIB[-1] << 20)
 
 Figures = dict[str, float]
 
@@ -102,6 +105,7 @@ class Bench:
         self._daemon_reads("read one by one: gets of a worker", lambda daemon: self._get(daemon, 1))
         self._library_reads()
         self._single_pages()
+        self._object_sizes()
 
     # --- writing
 
@@ -133,18 +137,13 @@ class Bench:
         return next(one for one in seen if one[1] == seen[-1][1])
 
     def _library_writes(self) -> None:
-        body = os.urandom(max(size for _, size in self._objects))
+        jobs = [(f"bare/{path}", size) for path, size in self._objects]
+        self._bare("write", WRITERS, self._put, jobs)
 
-        def put(path: str, size: int) -> None:
-            obstore.put(
-                self._library,
-                f"bare/{path}",
-                memoryview(body)[:size],
-                mode="create",
-                use_multipart=False,
-            )
-
-        self._bare("write", WRITERS, put, self._objects)
+    def _put(self, path: str, size: int) -> None:
+        obstore.put(
+            self._library, path, memoryview(BODY)[:size], mode="create", use_multipart=False
+        )
 
     # --- reading
 
@@ -196,19 +195,20 @@ class Bench:
         return found
 
     def _library_reads(self) -> None:
-        ranges = [
-            (path, at, min(at + RANGE_BYTES, size))
-            for path, size in self._objects
-            for at in range(0, size, RANGE_BYTES)
-        ]
-
-        def get(path: str, start: int, end: int) -> None:
-            obstore.get_range(self._library, path, start=start, end=end)
-
-        self._bare("read", READERS, get, ranges)
+        ranges = _ranges(self._objects)
+        self._bare("read", READERS, self._get_range, ranges)
         # As the gets of one worker: the next 32 MiB begin when these have come.
         each = BATCH * PAGE_BYTES // RANGE_BYTES
-        self._bare("read one by one", each, get, ranges, each)
+        self._bare("read one by one", each, self._get_range, ranges, each)
+
+    def _get_range(self, path: str, start: int, end: int) -> None:
+        obstore.get_range(self._library, path, start=start, end=end)
+
+    def _object_sizes(self) -> None:
+        for mib in OBJECT_MIB:
+            objects = [(f"sized/{mib}/{at}", mib << 20) for at in range(SIZED_MIB // mib)]
+            self._bare(f"write objects of {mib} MiB", WRITERS, self._put, objects)
+            self._bare(f"read objects of {mib} MiB", READERS, self._get_range, _ranges(objects))
 
     def _single_pages(self) -> None:
         with self._reader() as daemon:
@@ -277,6 +277,14 @@ class Bench:
             "gb_s": size / 1e9 / took_s,
             "cpu_s_per_gb": cpu_s / (size / 1e9),
         }
+
+
+def _ranges(objects: Sequence[tuple[str, int]]) -> list[tuple[str, int, int]]:
+    return [
+        (path, at, min(at + RANGE_BYTES, size))
+        for path, size in objects
+        for at in range(0, size, RANGE_BYTES)
+    ]
 
 
 def _times_s(call: Callable[[Any], object], each: Iterable[Any]) -> list[float]:
