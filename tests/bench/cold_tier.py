@@ -177,13 +177,14 @@ class Bench:
 
         eventually(is_known, 20, "the pages are found")
 
+        read = 0
+
         def came() -> bool:  # a daemon has no more than 64 ranges on their way
             nonlocal read
             cold = daemon.status()["cold"]
             read = int(cold["read_pages"])
             return bool(read + cold["crowded_pages"] >= found)
 
-        read = 0
         eventually(came, 60, lambda: str(daemon.status()["cold"]))
         client.close()
         return read
