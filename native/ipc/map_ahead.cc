@@ -20,15 +20,16 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kStepBytes = 16 << 20;
 
 // Maps pages that the file has, and makes no new ones: the worker may never need them. Reading is
-// enough, because shared memory is mapped for writing at once. False: the kernel cannot, or the
-// file has shrunk.
-bool map_pages(std::byte* base, uint64_t bytes) {
+// enough, because shared memory is mapped for writing at once. Clears `whole` if there are others.
+// False: the kernel cannot, or the file has shrunk.
+bool map_pages(std::byte* base, uint64_t bytes, bool& whole) {
   std::vector<unsigned char> there(round_up(bytes, kPageBytes) / kPageBytes);
   if (::mincore(base, bytes, there.data()) != 0) return false;
   for (auto at = there.begin(); at != there.end();) {
     const bool touched = (*at & 1) != 0;
     const auto end =
         std::find_if(at, there.end(), [&](unsigned char page) { return (page & 1) != touched; });
+    whole = whole && touched;
     if (touched && ::madvise(base + (at - there.begin()) * kPageBytes,
                              static_cast<size_t>(end - at) * kPageBytes, MADV_POPULATE_READ) != 0)
       return false;
@@ -75,9 +76,12 @@ void MapAhead::run() {
     if (!region) continue;
     const SharedMemory& memory = *region->memory;
     const uint64_t bytes = std::min(kStepBytes, memory.bytes() - rest.from);
-    if (!map_pages(memory.base() + rest.from, bytes)) continue;
+    if (!map_pages(memory.base() + rest.from, bytes, rest.whole)) continue;
     rest.from += bytes;
-    if (rest.from == memory.bytes()) continue;
+    if (rest.from == memory.bytes()) {
+      if (rest.whole) region->used = true;  // its first use finds all pages mapped
+      continue;
+    }
     MutexLock lock(mutex_);
     waiting_.push_back(rest);
   }

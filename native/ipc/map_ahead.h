@@ -27,6 +27,7 @@ class MapAhead {
   struct Rest {
     std::weak_ptr<Region> region;
     uint64_t from = 0;
+    bool whole = true;  // no page was untouched so far
   };
   void run();
 

@@ -40,6 +40,12 @@ TEST(MapAhead, TouchedPagesAreMappedAndNoOthersAreMade) {
   EXPECT_TRUE(is_mapped(base + 2 * kPage));
   EXPECT_FALSE(is_mapped(base + 3 * kPage));
   EXPECT_EQ(file_bytes(memory.fd.get()), 4 * kPage);
+  EXPECT_FALSE(region->used) << "to be mapped again at its first use";
+  Memory touched(20 * kMiB);
+  std::memset(touched.at, 'x', touched.bytes);
+  const auto whole = std::make_shared<ipc::Region>(2, touched.fd, touched.bytes, handler);
+  ahead.add(whole);
+  EXPECT_TRUE(eventually([&] { return whole->used.load(); }));
 }
 
 }  // namespace

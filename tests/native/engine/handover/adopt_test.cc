@@ -181,7 +181,8 @@ TEST_F(Adopt, PagesReadOftenBecomeReplicasWithinTheirShare) {
   EXPECT_FALSE(b_->engine.hot().any());
   a_owes(false);
   read_often();
-  EXPECT_EQ(replicas_at_b(10 * 70'000 - 1), 0u);
+  // The ten come together, or in turns if the machine is so busy that `a` seems crowded.
+  EXPECT_LT(replicas_at_b(10 * 70'000 - 1), 10u);
   read_often();
   EXPECT_EQ(replicas_at_b(10 * 70'000), 10u);
   EXPECT_EQ(b_->engine.storage().pool().stats().pins, 0u) << "replicas can be evicted";
