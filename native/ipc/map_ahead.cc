@@ -56,7 +56,7 @@ MapAhead::~MapAhead() {
 }
 
 void MapAhead::add(const std::shared_ptr<Region>& region) {
-  if (!region->memory || region->memory->of_device()) return;
+  if (!region->memory || !region->memory->tells_pages()) return;
   MutexLock lock(mutex_);
   waiting_.push_back({region});
   changed_.notify_all();

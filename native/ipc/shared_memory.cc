@@ -80,6 +80,7 @@ SharedMemory::SharedMemory(const UniqueFd& fd, uint64_t bytes) : bytes_(bytes) {
   base_ = static_cast<std::byte*>(at);
   // A huge page can still be missing at its first touch.
   faultless_ = sealed && !huge;
+  tells_pages_ = ::faccessat(fd.get(), "", W_OK, AT_EMPTY_PATH | AT_EACCESS) == 0;
 }
 
 void SharedMemory::reserve(const UniqueFd& fd) {

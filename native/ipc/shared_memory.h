@@ -33,6 +33,9 @@ class SharedMemory {
   const FileIdentity& identity() const { return identity_; }
   // Access cannot fault: sealed against shrinking, and made of ordinary pages.
   bool faultless() const { return faultless_; }
+  // mincore() tells which pages the file has. Of files that we may not write by their mode it says
+  // that it has all, and to touch the others would make them.
+  bool tells_pages() const { return tells_pages_; }
   // A dma-buf: its addresses are reserved, not mapped.
   bool of_device() const { return of_device_; }
 
@@ -45,6 +48,7 @@ class SharedMemory {
   uint64_t bytes_ = 0, mapped_bytes_ = 0;
   FileIdentity identity_;
   bool faultless_ = false;
+  bool tells_pages_ = false;
   bool of_device_ = false;
 };
 

@@ -7,7 +7,8 @@ MS is the time of the first use in milliseconds, ID a random number, and CLUSTER
 cluster secret: the store has a marker for each secret. Markers lie beside the records of removals.
 So each listing of these also shows whether it is the right store.
 
-A node remembers the marker of its cluster in state_dir, and members tell each other. The rules:
+A node remembers the marker of its cluster in state_dir, whatever cold_store is, and members tell
+each other. The rules:
 
 1. A node uses the store only while the listing has the marker that it remembers.
 2. A node that remembers none takes the one that the members remember. If they have none, it takes
@@ -158,13 +159,13 @@ class Marker:
         except Unreadable as error:
             log.warning("%s: the members tell which object store the cluster uses", error)
             return ""
-        is_ours = fields.get("url") == self._url and fields.get("cluster") == self._cluster
+        is_ours = fields.get("cluster") == self._cluster
         marker = str(fields.get("marker", ""))
         return marker if is_ours and MARKER.fullmatch(marker) else ""
 
     async def _remember(self, marker: str) -> None:
         self.remembered = marker
-        fields: dict[str, Any] = {"url": self._url, "cluster": self._cluster, "marker": marker}
+        fields: dict[str, Any] = {"cluster": self._cluster, "marker": marker}
         loss = "after a restart it may take another object store for the right one"
         await asyncio.get_running_loop().run_in_executor(
             None, lambda: self._file.save(fields, loss, durable=True)

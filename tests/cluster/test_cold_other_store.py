@@ -62,11 +62,13 @@ def test_folder_that_is_not_mounted_is_no_empty_store(
     markers = sorted((away / "voids").glob("store-*"))  # two, if both nodes began it
     assert any(f"voids/{marker.name}" in sentence for marker in markers)
     assert "Mount" in sentence
-    # Neither does a restart take it for the store.
-    assert cluster[1].stop() == 0
-    cluster.start_again(cluster[1])
-    wait_told(cluster[1])
-    assert not list(folder.glob("voids/*")), "no removal, and no marker"
+    # Neither does a restart take it for the store, nor a mistyped prefix.
+    for name in ("typo", "store"):
+        assert cluster[1].stop() == 0
+        cluster[1].options["cold-store"] = f"file://{tmp_path / name}"
+        cluster.start_again(cluster[1])
+        wait_told(cluster[1])
+        assert not list(tmp_path.glob(f"{name}/voids/*")), "no removal, and no marker"
 
     shutil.rmtree(folder)
     away.rename(folder)

@@ -153,10 +153,12 @@ struct Locator::Search {
   void ask(const std::vector<Question>& questions, std::chrono::milliseconds patience);
 
   void take(size_t i, const RecordRow& record);
-  // The records of each digest, by place. May sort `found`.
-  std::vector<std::span<const RecordRow>> by_place(std::vector<RecordRow>& found) const;
+  // The records of each digest, by place. `in_order`: for each digest its records, as a table
+  // answers. Else sorts them.
+  std::vector<std::span<const RecordRow>> by_place(std::vector<RecordRow>& found,
+                                                   bool in_order) const;
   // Takes the best usable record of each digest. Returns the places found.
-  std::vector<size_t> merge(std::vector<RecordRow>& found);
+  std::vector<size_t> merge(std::vector<RecordRow>& found, bool in_order);
   // Marks the digests in `some` that are not found by now as nowhere.
   void settle(std::span<const size_t> some);
   std::vector<size_t> open_places() const;
@@ -250,7 +252,7 @@ void Locator::Search::in_table() {
     });
   }
   const size_t before = open;
-  (void)merge(found);
+  (void)merge(found, true);
   sources.counters.keys_in_copies.add(before - open);
   found_so_far(step);
   if (misled || !ring || final_view != ring->view_number()) return;
@@ -288,29 +290,30 @@ void Locator::Search::in_cache() {
   found_so_far(step);
 }
 
-std::vector<std::span<const RecordRow>> Locator::Search::by_place(
-    std::vector<RecordRow>& found) const {
+std::vector<std::span<const RecordRow>> Locator::Search::by_place(std::vector<RecordRow>& found,
+                                                                  bool in_order) const {
   std::vector<std::span<const RecordRow>> of(digests.size());
-  // Our own table answers in the order of the digests.
-  auto at = found.begin();
-  for (size_t i = 0; i < digests.size(); ++i) {
-    const auto first = at;
-    while (at != found.end() && at->digest == digests[i]) ++at;
-    const bool again = i > 0 && digests[i] == digests[i - 1];
-    of[i] = again ? of[i - 1] : std::span<const RecordRow>(first, at);
+  if (in_order) {
+    auto at = found.begin();
+    for (size_t i = 0; i < digests.size(); ++i) {
+      const auto first = at;
+      while (at != found.end() && at->digest == digests[i]) ++at;
+      const bool again = i > 0 && digests[i] == digests[i - 1];
+      of[i] = again ? of[i - 1] : std::span<const RecordRow>(first, at);
+    }
+    return of;
   }
-  if (at == found.end()) return of;
   std::ranges::stable_sort(found, {}, &RecordRow::digest);
   for (size_t i = 0; i < digests.size(); ++i)
     of[i] = std::ranges::equal_range(found, digests[i], {}, &RecordRow::digest);
   return of;
 }
 
-std::vector<size_t> Locator::Search::merge(std::vector<RecordRow>& found) {
+std::vector<size_t> Locator::Search::merge(std::vector<RecordRow>& found, bool in_order) {
   if (sources.running.any()) {
     std::erase_if(found, [&](const RecordRow& row) { return sources.running.has(row.digest); });
   }
-  const auto records = by_place(found);
+  const auto records = by_place(found, in_order);
   std::vector<size_t> taken;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (why[i] == PageStatus::ok) continue;
@@ -419,7 +422,7 @@ void Locator::Search::ask(const std::vector<Question>& questions,
     }
     std::ranges::copy(rows_of(sources.nodes, batch.located), std::back_inserter(found));
   }
-  for (const size_t i : merge(found)) sources.locations.put(rows[i], now, removals);
+  for (const size_t i : merge(found, false)) sources.locations.put(rows[i], now, removals);
   if (all != nullptr) all->insert(all->end(), found.begin(), found.end());
   for (size_t p = 0; p < questions.size(); ++p) {
     if (!batches[p].answered) timed_out = true;

@@ -48,5 +48,15 @@ TEST(MapAhead, TouchedPagesAreMappedAndNoOthersAreMade) {
   EXPECT_TRUE(eventually([&] { return whole->used.load(); }));
 }
 
+// mincore() then says of all pages that they are there.
+TEST(MapAhead, FileThatMayNotBeWrittenByItsModeKeepsItsHoles) {
+  Memory memory(40 * kMiB);
+  std::memset(memory.at, 'x', kPage);
+  ASSERT_EQ(::fchmod(memory.fd.get(), 0400), 0);
+  FakeHandler handler;
+  const ipc::Region region(1, memory.fd, 40 * kMiB, handler);
+  EXPECT_EQ(region.memory->tells_pages(), ::geteuid() == 0);
+}
+
 }  // namespace
 }  // namespace peercached
