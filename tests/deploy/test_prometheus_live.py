@@ -44,7 +44,9 @@ def test_alerts_fire_when_a_node_dies_and_clear_when_it_is_back(make_cluster: Ma
             30,
         )
         # Once the node is out of the view, no peer suspects it any more, but it is still down.
-        eventually(lambda: prometheus.firing() == {("PeercachedNodeDown", c)}, 60)
+        eventually(
+            lambda: prometheus.firing() == {("PeercachedNodeDown", c)}, 60, prometheus.why_firing
+        )
 
         cluster[2].start()
         cluster.wait_complete()

@@ -137,7 +137,8 @@ struct Locator::Search {
   size_t open = digests.size();
   // By place: owners that have answered. Empty before the first question.
   std::vector<std::vector<HolderIndex>> answered{};
-  bool timed_out = false;                 // some owner gave no answer
+  bool timed_out = false;                 // some owner gave no answer in time
+  bool unreachable = false;               // some owner could not be asked
   std::vector<RecordRow>* all = nullptr;  // gets all records that owners name
   Shares shares{};
   std::vector<uint8_t> settled = std::vector<uint8_t>(digests.size(), 0);  // 1: nowhere, and final
@@ -180,9 +181,9 @@ void Locator::locate(std::span<const Digest> digests, std::span<const HolderInde
     if (why[i] != PageStatus::pending) continue;
     // Nobody could say that it is nowhere. A suspect may have it.
     const bool unsure = search.settled[i] == 0 && !directory.alone();
-    why[i] = unsure && search.timed_out      ? PageStatus::deadline
-             : unsure && nodes.any_suspect() ? PageStatus::suspect
-                                             : PageStatus::absent;
+    why[i] = unsure && search.timed_out                              ? PageStatus::deadline
+             : unsure && (search.unreachable || nodes.any_suspect()) ? PageStatus::suspect
+                                                                     : PageStatus::absent;
   }
 }
 
@@ -425,7 +426,7 @@ void Locator::Search::ask(const std::vector<Question>& questions,
   for (const size_t i : merge(found, false)) sources.locations.put(rows[i], now, removals);
   if (all != nullptr) all->insert(all->end(), found.begin(), found.end());
   for (size_t p = 0; p < questions.size(); ++p) {
-    if (!batches[p].answered) timed_out = true;
+    if (!batches[p].answered) (Clock::now() >= late ? timed_out : unreachable) = true;
     if (batches[p].answered) {
       for (size_t place : questions[p].places) answered[place].push_back(questions[p].owner);
     }
