@@ -154,12 +154,8 @@ struct Locator::Search {
   void ask(const std::vector<Question>& questions, std::chrono::milliseconds patience);
 
   void take(size_t i, const RecordRow& record);
-  // The records of each digest, by place. `in_order`: for each digest its records, as a table
-  // answers. Else sorts them.
-  std::vector<std::span<const RecordRow>> by_place(std::vector<RecordRow>& found,
-                                                   bool in_order) const;
   // Takes the best usable record of each digest. Returns the places found.
-  std::vector<size_t> merge(std::vector<RecordRow>& found, bool in_order);
+  std::vector<size_t> merge(std::vector<RecordRow>& found);
   // Marks the digests in `some` that are not found by now as nowhere.
   void settle(std::span<const size_t> some);
   std::vector<size_t> open_places() const;
@@ -253,7 +249,7 @@ void Locator::Search::in_table() {
     });
   }
   const size_t before = open;
-  (void)merge(found, true);
+  (void)merge(found);
   sources.counters.keys_in_copies.add(before - open);
   found_so_far(step);
   if (misled || !ring || final_view != ring->view_number()) return;
@@ -291,36 +287,19 @@ void Locator::Search::in_cache() {
   found_so_far(step);
 }
 
-std::vector<std::span<const RecordRow>> Locator::Search::by_place(std::vector<RecordRow>& found,
-                                                                  bool in_order) const {
-  std::vector<std::span<const RecordRow>> of(digests.size());
-  if (in_order) {
-    auto at = found.begin();
-    for (size_t i = 0; i < digests.size(); ++i) {
-      const auto first = at;
-      while (at != found.end() && at->digest == digests[i]) ++at;
-      const bool again = i > 0 && digests[i] == digests[i - 1];
-      of[i] = again ? of[i - 1] : std::span<const RecordRow>(first, at);
-    }
-    return of;
-  }
-  std::ranges::stable_sort(found, {}, &RecordRow::digest);
-  for (size_t i = 0; i < digests.size(); ++i)
-    of[i] = std::ranges::equal_range(found, digests[i], {}, &RecordRow::digest);
-  return of;
-}
-
-std::vector<size_t> Locator::Search::merge(std::vector<RecordRow>& found, bool in_order) {
+std::vector<size_t> Locator::Search::merge(std::vector<RecordRow>& found) {
   if (sources.running.any()) {
     std::erase_if(found, [&](const RecordRow& row) { return sources.running.has(row.digest); });
   }
-  const auto records = by_place(found, in_order);
+  // Not in the order of `digests`: owners answer one by one, and a digest may be there twice.
+  std::ranges::stable_sort(found, {}, &RecordRow::digest);
   std::vector<size_t> taken;
   for (size_t i = 0; i < digests.size(); ++i) {
     if (why[i] == PageStatus::ok) continue;
+    const auto records = std::ranges::equal_range(found, digests[i], {}, &RecordRow::digest);
     const HolderIndex failed_at = failed.empty() ? kNoHolder : failed[i];
     if (const RecordRow* record =
-            choose(records[i], sources.nodes, sources.speeds, shares, now, failed_at, why[i])) {
+            choose(records, sources.nodes, sources.speeds, shares, now, failed_at, why[i])) {
       take(i, *record);
       taken.push_back(i);
     }
@@ -423,7 +402,7 @@ void Locator::Search::ask(const std::vector<Question>& questions,
     }
     std::ranges::copy(rows_of(sources.nodes, batch.located), std::back_inserter(found));
   }
-  for (const size_t i : merge(found, false)) sources.locations.put(rows[i], now, removals);
+  for (const size_t i : merge(found)) sources.locations.put(rows[i], now, removals);
   if (all != nullptr) all->insert(all->end(), found.begin(), found.end());
   for (size_t p = 0; p < questions.size(); ++p) {
     if (!batches[p].answered) (Clock::now() >= late ? timed_out : unreachable) = true;
