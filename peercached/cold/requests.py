@@ -51,8 +51,8 @@ _BAD_NAME = re.compile(r'Path "([\x21-\x7e]{1,400})" contained non-unicode')
 
 _REMEDIES: dict[str, str] = {
     "missing": "Make the bucket or folder that cold_store names, or correct its name.",
-    "denied": "Give the daemon credentials that may list, read and write below cold_store "
-    "(docs/cold-tier.md).",
+    "denied": "Give the daemon credentials that may list, read and write below cold_store, or its "
+    "user the rights to write into the folder (docs/cold-tier.md).",
     "throttled": "Lower cold_requests_per_s, or ask the store's operator for more.",
     "unreachable": "Look at the network, the endpoint and the time limits of the store.",
     "name": "Rename or delete that file: its name is no UTF-8, so the folder cannot be listed. (In "
@@ -375,6 +375,8 @@ def _kind_of(error: Exception) -> Kind:
     name = type(error).__name__
     status = _status_of(text)
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
+        return "denied"
+    if "(os error 13)" in text or "(os error 30)" in text:  # of a folder: EACCES, EROFS
         return "denied"
     if status in ("429", "503") or "SlowDown" in text:
         return "throttled"
