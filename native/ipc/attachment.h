@@ -36,7 +36,7 @@ struct Region {
   const std::unique_ptr<SharedMemory> memory;  // null: `of_device` is not
   const std::shared_ptr<device::Memory> of_device;
   std::atomic<bool> lost{false};
-  std::atomic<bool> used{false};  // nothing is left to map ahead at the first use (map_ahead.h)
+  std::atomic<bool> mapped_ahead{false};  // as a whole, or at its first use (map_ahead.h)
 
   // Of this host, which a worker may share only so much of.
   uint64_t host_bytes() const { return memory ? bytes : 0; }

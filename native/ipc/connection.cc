@@ -217,7 +217,7 @@ Connection::Answer Connection::pages(const Frame& frame) {
   attachment_->resolve(columns, pages_, regions_, layouts_);
   // Once more: by now the worker has touched its memory.
   for (const auto& region : regions_) {
-    if (!region->used && !region->used.exchange(true)) state_.map_ahead.add(region);
+    if (!region->mapped_ahead.exchange(true)) state_.map_ahead.add(region);
   }
 
   RequestContext context = context_of(frame.header);

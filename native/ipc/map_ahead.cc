@@ -1,6 +1,7 @@
 #include "ipc/map_ahead.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
@@ -15,7 +16,6 @@
 namespace peercached::ipc {
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
 // Takes some milliseconds. An unmapping of other memory waits for it.
 constexpr uint64_t kStepBytes = 16 << 20;
 
@@ -23,15 +23,16 @@ constexpr uint64_t kStepBytes = 16 << 20;
 // enough, because shared memory is mapped for writing at once. Clears `whole` if there are others.
 // False: the kernel cannot, or the file has shrunk.
 bool map_pages(std::byte* base, uint64_t bytes, bool& whole) {
-  std::vector<unsigned char> there(round_up(bytes, kPageBytes) / kPageBytes);
+  const auto page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> there(round_up(bytes, page_bytes) / page_bytes);
   if (::mincore(base, bytes, there.data()) != 0) return false;
   for (auto at = there.begin(); at != there.end();) {
     const bool touched = (*at & 1) != 0;
     const auto end =
         std::find_if(at, there.end(), [&](unsigned char page) { return (page & 1) != touched; });
     whole = whole && touched;
-    if (touched && ::madvise(base + (at - there.begin()) * kPageBytes,
-                             static_cast<size_t>(end - at) * kPageBytes, MADV_POPULATE_READ) != 0)
+    if (touched && ::madvise(base + static_cast<uint64_t>(at - there.begin()) * page_bytes,
+                             static_cast<uint64_t>(end - at) * page_bytes, MADV_POPULATE_READ) != 0)
       return false;
     at = end;
   }
@@ -79,7 +80,7 @@ void MapAhead::run() {
     if (!map_pages(memory.base() + rest.from, bytes, rest.whole)) continue;
     rest.from += bytes;
     if (rest.from == memory.bytes()) {
-      if (rest.whole) region->used = true;  // its first use finds all pages mapped
+      if (rest.whole) region->mapped_ahead = true;  // its first use finds all pages mapped
       continue;
     }
     MutexLock lock(mutex_);
