@@ -20,7 +20,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, TypeVar
+from urllib.parse import unquote, urlsplit
 
 T = TypeVar("T")
 
@@ -336,7 +338,9 @@ def _open(url: str) -> tuple[Any, dict[str, Any]]:
         ) from error
     try:
         if url.startswith("file:"):
-            store = obstore.store.from_url(url, mkdir=True)
+            # Not its parents: a mistyped path is more likely than such a wish.
+            Path(unquote(urlsplit(url).path)).mkdir(exist_ok=True)
+            store = obstore.store.from_url(url)
             return obstore, {"read": store, "write": store}
         no_retries = {"max_retries": 0}  # we back off by ourselves
         plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
@@ -357,6 +361,12 @@ def _open(url: str) -> tuple[Any, dict[str, Any]]:
             )
 
         return obstore, {"read": made(READ_S), "write": made(WRITE_S)}
+    except OSError as error:
+        why = error.strerror or _cause_of(error, "other")
+        raise RuntimeError(
+            f"cold_store: {url} cannot be used: {why}. Make that folder for the user of the "
+            "daemon, or correct cold_store"
+        ) from None
     except Exception as error:
         raise RuntimeError(
             f"cold_store: {url} cannot be used: {_cause_of(error, 'other')}. Look at the URL and "

@@ -166,9 +166,18 @@ async def test_requests_beyond_the_budget_wait_and_then_fail(
     assert 5 <= 20 - len(failed) <= 5 + 5 * (time.monotonic() - began) + 1
 
 
-def test_url_that_cannot_be_used_is_refused_with_the_remedy() -> None:
-    with pytest.raises(RuntimeError, match=r"cold_store: file:///proc/none cannot be used.*Look"):
-        Requests("file:///proc/none", 1)
+def test_url_that_cannot_be_used_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in ("/proc/none", f"{tmp_path}/no/folder", f"{tmp_path}/file"):
+        with pytest.raises(RuntimeError, match=rf"cold_store: file://{path} cannot.*Make that"):
+            Requests(f"file://{path}", 1)
+    with pytest.raises(RuntimeError, match=r"cold_store: s3:// cannot be used.*Look at the URL"):
+        Requests("s3://", 1)
+
+
+def test_folder_without_rights_has_the_remedy_for_rights() -> None:
+    error = OSError("Generic LocalFileSystem error: ... Permission denied (os error 13)")
+    assert module._kind_of(error) == "denied"
 
 
 def entry(number: int, offset: int, length: int) -> bytes:
