@@ -215,6 +215,10 @@ class ColdTier(Component):
             )
             self._why_not = store.voids.why_not = why_not
 
+    @property
+    def is_on(self) -> bool:
+        return self._store.is_on
+
     async def write_lost(self, disk_stays: bool, seconds: float) -> tuple[int, int]:
         """Writes pages of the pool that are lost when the process ends, for that time at most.
         Returns how many, and their bytes. `disk_stays`: pages on the disk are not lost."""

@@ -118,3 +118,17 @@ def test_used_pages_are_written_by_whoever_ends_last_also_if_it_may_have_missed_
     new = make_cluster(1, **options(store))
     wait_known(new[0], 96)
     assert found(new[0].attach(), moved + own) == 96
+
+
+def test_a_peer_that_is_silent_leaves_time_for_the_store(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    slow = {"stop_drain_s": 4, "member_ttl_s": 30}
+    cluster = make_cluster(2, **options(f"file://{tmp_path}/store") | slow)
+    worker = cluster[0].attach()
+    used = keys_of("used", 48)
+    assert all(worker.set(used)) and found(worker, used) == 48
+    cluster[1].freeze()
+    assert cluster[0].stop(60) == 0
+    cluster[1].thaw()
+    wait_known(cluster[1], 48)

@@ -185,11 +185,13 @@ class Drain(Component):
     async def _run(self, limits: Limits) -> None:
         progress = self.progress
         ends_at = time.monotonic() + limits.seconds
+        # Half of the time is the store's: silent peers would take all of it.
+        give_s = limits.seconds / 2 if self._cold.is_on else limits.seconds
         try:
-            await within(limits.seconds, self._hand_over(limits.bytes_max))
+            await within(give_s, self._hand_over(limits.bytes_max))
             progress.end(self._out | self._silent)
         except asyncio.TimeoutError:
-            progress.end_late(limits.seconds, self._silent)
+            progress.end_late(give_s, self._silent)
         except Exception as error:
             log.exception("pages could not be handed over")
             progress.end_broken(error)
