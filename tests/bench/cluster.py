@@ -35,7 +35,7 @@ from harness.directory import wait_settled
 from harness.netns import Network
 from harness.waiting import eventually
 
-from bench.figures import DOCS, keep, lines, load
+from bench.figures import DOCS, keep, lines, load, pyplot
 from peercache_bench.process import free_port
 from peercache_client import Client, Region
 
@@ -249,12 +249,7 @@ def measure_redis() -> dict[str, float]:
 
 
 def plot() -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "peercached"  # the same figures make the same file
-    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
-    from matplotlib import pyplot as plt
+    plt = pyplot()
 
     figures = load()
     central = figures.get("redis", {}).get("1", {})

@@ -45,14 +45,20 @@ def lines(axes: Any, kind: dict[str, dict[str, float]], title: str, **names: str
     axes.legend(fontsize=8)
 
 
-def plot() -> None:
+def pyplot() -> Any:
+    """matplotlib's, for pictures in SVG. Equal figures make equal files."""
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "peercached"  # equal figures produce an identical file
+    mpl.rcParams["svg.hashsalt"] = "peercached"
     mpl.rcParams["svg.fonttype"] = "none"  # keeps text as text, not as paths
     from matplotlib import pyplot as plt
 
+    return plt
+
+
+def plot() -> None:
+    plt = pyplot()
     figures = load()
     membership, moves = figures["membership"], figures["moves"]
     made, ((joins, crashes, traffic), (least, shares, none)) = plt.subplots(2, 3, figsize=(14, 7))

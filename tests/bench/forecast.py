@@ -39,7 +39,7 @@ from harness.cluster import Cluster, Daemon
 from harness.directory import wait_settled
 from harness.netns import Network
 
-from bench.figures import DOCS
+from bench.figures import DOCS, pyplot
 from peercache_bench.daemons import wait_until
 from peercache_client import Client, Region
 from peercache_client.worth import Worth
@@ -357,12 +357,7 @@ def main(wanted: list[str]) -> None:
 
 
 def plot() -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "peercached"
-    mpl.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot as plt
+    plt = pyplot()
 
     figures = json.loads(FIGURES.read_text())
     made, axes = plt.subplots(1, len(COMPUTE_TOKENS_PER_S), figsize=(13, 4.5))

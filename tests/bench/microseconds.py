@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.cluster import KEYS, PAGE_BYTES, SMALL_BYTES, Usage, Workers, ping_pong_us, started
-from bench.figures import DOCS
+from bench.figures import DOCS, pyplot
 from peercache_bench.limits import loopback_tcp_gbps, memory_gbps, unix_round_trip_us
 
 PLOT = DOCS / "microseconds.svg"
@@ -95,12 +95,7 @@ def limits() -> str:
 
 
 def draw(parts: dict[str, Parts], limits: str) -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "peercached"  # equal figures produce an identical file
-    mpl.rcParams["svg.fonttype"] = "none"  # keeps text as text, not as paths
-    from matplotlib import pyplot as plt
+    plt = pyplot()
 
     made, axes = plt.subplots(figsize=(9, 2.8))
     rows = list(parts)
