@@ -129,6 +129,16 @@ struct RecordRow {
 };
 static_assert(sizeof(RecordRow) == 48);
 
+// A page that a peer wants to read, as its record names it. Sent as it is.
+struct PageWanted {
+  uint64_t offset = 0;
+  Digest digest;
+  Generation generation = 0;
+  uint32_t length = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(PageWanted) == 40);
+
 enum RecordFlags : uint8_t {
   kRecordResident = 1,  // in the holder's pool; else on its disk only
   kRecordWithdraw = 2,  // in updates only: the holder has lost the page

@@ -371,19 +371,29 @@ void Pool::pin(std::span<const Digest> digests, const Digest* parent, bool touch
   }
 }
 
-PinnedPage Pool::pin_record(uint64_t offset, const Digest& digest, Generation generation) {
+void Pool::pin_records(std::span<const PageWanted> wanted, std::span<PinnedPage> out) {
+  constexpr size_t kSlotsAhead = 4;
+  assert(out.size() >= wanted.size());
   MutexLock lock(impl_->mutex);
-  const uint32_t id = impl_->find_committed(digest);
-  if (id == kNoSlot) return {};
-  const Slot& slot = impl_->slots[id];
-  if (slot.offset != offset || slot.generation != generation) return {};
-  if (slot.moves != kMovesElsewhere) {
-    const uint32_t now_ms = impl_->now_ms();
-    impl_->use(id, impl_->slots.parent_of(id), now_ms);
-    count_read(impl_->slots[id], now_ms);
+  const uint32_t now_ms = impl_->now_ms();
+  for (const PageWanted& page : wanted) impl_->slots.prefetch(page.digest);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (i + kSlotsAhead < wanted.size()) impl_->slots.prefetch_slot(wanted[i + kSlotsAhead].digest);
+    out[i] = {};
+    const uint32_t id = impl_->find_committed(wanted[i].digest);
+    if (id == kNoSlot) continue;
+    const Slot& slot = impl_->slots[id];
+    if (slot.offset != wanted[i].offset || slot.generation != wanted[i].generation ||
+        slot.length != wanted[i].length)
+      continue;
+    if (slot.moves != kMovesElsewhere) {
+      impl_->use(id, impl_->slots.parent_of(id), now_ms);
+      count_read(impl_->slots[id], now_ms);
+    }
+    impl_->pin(id);
+    out[i] = impl_->page_of(id);
+    __builtin_prefetch(out[i].header);
   }
-  impl_->pin(id);
-  return impl_->page_of(id);
 }
 
 void Pool::unpin(std::span<const PinnedPage> pages) {

@@ -267,9 +267,9 @@ class Pool {
   // first key as the most recent.
   void pin(std::span<const Digest> digests, const Digest* parent, bool touch,
            std::span<PinnedPage> out);
-  // Pins and touches the slot of a record that a peer reads. Returns an empty page unless the slot
-  // at that offset is committed with this digest and generation.
-  PinnedPage pin_record(uint64_t offset, const Digest& digest, Generation generation);
+  // Pins and touches pages that a peer reads. Gives an empty page unless the slot at that offset is
+  // committed with this digest, generation and length.
+  void pin_records(std::span<const PageWanted> wanted, std::span<PinnedPage> out);
   void unpin(std::span<const PinnedPage> pages);
   // Tests presence only: out[i] = 1 if committed here. `touch` refreshes recency as in pin.
   // `read`: peers have read these pages.

@@ -37,6 +37,10 @@ class SlotTable {
   // The page before it in its chain if that is still committed, else kNoSlot.
   uint32_t parent_of(uint32_t id) const;
   void prefetch(const Digest& digest) const { __builtin_prefetch(&heads_[bucket(digest)]); }
+  void prefetch_slot(const Digest& digest) const {
+    const uint32_t id = heads_[bucket(digest)];
+    if (id != kNoSlot) __builtin_prefetch(&slots_[id]);
+  }
   void insert(uint32_t id);
   void erase(uint32_t id);
 

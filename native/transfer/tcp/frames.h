@@ -121,15 +121,6 @@ struct ReadHead {
 };
 static_assert(sizeof(ReadHead) == 16);
 
-struct PageWanted {
-  uint64_t offset = 0;
-  Digest digest;
-  Generation generation = 0;
-  uint32_t length = 0;
-  uint32_t reserved = 0;
-};
-static_assert(sizeof(PageWanted) == 40);
-
 struct PagesHead {
   uint64_t request = 0;
   uint32_t count = 0;

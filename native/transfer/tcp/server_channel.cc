@@ -22,16 +22,14 @@ constexpr uint64_t kSlowestBytesPerSecond = 8ull << 20;
 // Unpins its pages, however the channel ends.
 class Pins {
  public:
-  explicit Pins(Pool& pool) : pool_(pool) {}
+  Pins(Pool& pool, std::span<const PinnedPage> pages) : pool_(pool), pages_(pages) {}
   Pins(const Pins&) = delete;
   Pins& operator=(const Pins&) = delete;
   ~Pins() { pool_.unpin(pages_); }
-  void add(const PinnedPage& page) { pages_.push_back(page); }
-  std::span<const PinnedPage> pages() const { return pages_; }
 
  private:
   Pool& pool_;
-  std::vector<PinnedPage> pages_;
+  const std::span<const PinnedPage> pages_;
 };
 
 // Copies the header of a pinned page. While a page is pinned, only its state can change: the page
@@ -253,32 +251,21 @@ bool ServerChannel::answer_hold() {
 bool ServerChannel::answer_read() {
   ReadHead head;
   if (parse_read(peer_.body(), head, wanted_) != nullptr) return bad_frame();
-  Pins pins(pool_);
+  pages_.assign(wanted_.size(), {});
+  if (answers_.may_read()) pool_.pin_records(wanted_, pages_);
+  const Pins pins(pool_, pages_);
   statuses_.clear();
   uint64_t payload_bytes = 0;
-  const bool may_read = answers_.may_read();
-  for (const PageWanted& wanted : wanted_) {
-    PinnedPage page;
-    if (may_read) page = pool_.pin_record(wanted.offset, wanted.digest, wanted.generation);
-    if (page && page.length != wanted.length) {
-      // The reader expects the layout that its own lengths give. With another length, its record
-      // names another page.
-      pool_.unpin({&page, 1});
-      page = {};
-    }
-    if (!page) {
-      statuses_.push_back(PageStatus::stale);
-      counters_.stale++;
-      continue;
-    }
-    pins.add(page);
-    statuses_.push_back(PageStatus::ok);
+  size_t found = 0;
+  for (const PinnedPage& page : pages_) {
+    statuses_.push_back(page ? PageStatus::ok : PageStatus::stale);
     payload_bytes += page.length;
+    found += page ? 1 : 0;
   }
+  counters_.stale += pages_.size() - found;
   frame_.clear();
-  append_pages(frame_, head.request, statuses_,
-               pins.pages().size() * sizeof(SlotHeader) + payload_bytes);
-  return send_answer(pins.pages(), payload_bytes);
+  append_pages(frame_, head.request, statuses_, found * sizeof(SlotHeader) + payload_bytes);
+  return send_answer(pages_, payload_bytes);
 }
 
 ServerChannel::Got ServerChannel::receive_frame(std::initializer_list<FrameKind> kinds,
@@ -316,6 +303,7 @@ bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payl
   pieces[0] = {frame_.data(), frame_.size()};
   size_t count = 1;
   for (size_t i = 0; i < pages.size(); ++i) {
+    if (!pages[i]) continue;
     headers[i] = copy_of_header(pages[i].header);
     pieces[count++] = {&headers[i], sizeof(SlotHeader)};
     pieces[count++] = {pages[i].payload(), pages[i].length};
@@ -339,7 +327,7 @@ bool ServerChannel::send_answer(std::span<const PinnedPage> pages, uint64_t payl
       return false;
     }
   }
-  counters_.pages += pages.size();
+  counters_.pages += (count - 1) / 2;
   counters_.bytes += payload_bytes;
   return true;
 }

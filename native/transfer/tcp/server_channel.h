@@ -67,6 +67,7 @@ class ServerChannel {
   // These are kept between requests for their capacity only.
   std::vector<std::byte> frame_;  // to send
   std::vector<PageWanted> wanted_;
+  std::vector<PinnedPage> pages_;  // by page wanted; empty: it is not here
   std::vector<PageStatus> statuses_;
   std::vector<Digest> digests_;
   std::vector<uint8_t> held_;

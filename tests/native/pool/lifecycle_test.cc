@@ -8,7 +8,17 @@
 namespace peercached {
 namespace {
 
-class PoolLifecycle : public PageFixture {};
+class PoolLifecycle : public PageFixture {
+ protected:
+  static PageWanted wanted_of(const RecordRow& row) {
+    return {row.offset, row.digest, row.generation, row.length};
+  }
+  PinnedPage pin_recorded(const PageWanted& wanted) {
+    PinnedPage page;
+    pool->pin_records({&wanted, 1}, {&page, 1});
+    return page;
+  }
+};
 
 TEST_F(PoolLifecycle, CommittedPageIsFoundWithItsBytesAndRecord) {
   open(4 * kMiB);
@@ -51,7 +61,7 @@ TEST_F(PoolLifecycle, ReservedPageIsInvisibleEverywhere) {
   EXPECT_EQ(remove(1, rows), 0u);
   EXPECT_EQ(pool->sweep_namespace(1, 10, rows), 0u);
   const uint64_t offset = static_cast<uint64_t>(reservation.page.header - pool->base());
-  EXPECT_FALSE(pool->pin_record(offset, digest_for(1), 0));
+  EXPECT_FALSE(pin_recorded({offset, digest_for(1), 0, 4096}));
   SlotHeader header;
   std::memcpy(&header, reservation.page.header, sizeof header);
   EXPECT_FALSE(sealed(header));
@@ -163,7 +173,7 @@ TEST_F(PoolLifecycle, RemovedPinnedPageIsInvisibleAndFreedByTheLastUnpin) {
 
   EXPECT_FALSE(held(1));
   EXPECT_FALSE(pin(1));
-  EXPECT_FALSE(pool->pin_record(row.offset, row.digest, row.generation));
+  EXPECT_FALSE(pin_recorded(wanted_of(row)));
   EXPECT_TRUE(scanned().empty());
   SlotHeader header;
   std::memcpy(&header, one.header, sizeof header);
@@ -208,18 +218,20 @@ TEST_F(PoolLifecycle, PageRemovedWhilePinnedIsWithdrawnAfterItsRecord) {
 TEST_F(PoolLifecycle, RecordPinsOnlyItsOwnUseOfTheSlot) {
   open(4 * kMiB);
   const RecordRow row = set(1, 4096);
-  const PinnedPage page = pool->pin_record(row.offset, row.digest, row.generation);
+  const PageWanted right = wanted_of(row);
+  const PinnedPage page = pin_recorded(right);
   EXPECT_TRUE(page);
   unpin(page);
-  EXPECT_FALSE(pool->pin_record(row.offset, row.digest, row.generation + 1));
-  EXPECT_FALSE(pool->pin_record(row.offset + 64, row.digest, row.generation));
-  EXPECT_FALSE(pool->pin_record(row.offset, digest_for(2), row.generation));
-  EXPECT_FALSE(pool->pin_record(UINT64_MAX, row.digest, row.generation));
+  EXPECT_FALSE(pin_recorded({right.offset, right.digest, right.generation + 1, right.length}));
+  EXPECT_FALSE(pin_recorded({right.offset + 64, right.digest, right.generation, right.length}));
+  EXPECT_FALSE(pin_recorded({right.offset, digest_for(2), right.generation, right.length}));
+  EXPECT_FALSE(pin_recorded({UINT64_MAX, right.digest, right.generation, right.length}));
+  EXPECT_FALSE(pin_recorded({right.offset, right.digest, right.generation, right.length - 1}));
 
   std::vector<RecordRow> rows;
   remove(1, rows);
   set(1, 4096);
-  EXPECT_FALSE(pool->pin_record(row.offset, row.digest, row.generation));
+  EXPECT_FALSE(pin_recorded(wanted_of(row)));
 }
 
 TEST_F(PoolLifecycle, GenerationsNeverRepeatAndRowsCarryThem) {

@@ -76,7 +76,7 @@ class Wire {
 
 struct Request {
   tcp::ReadHead head;
-  std::vector<tcp::PageWanted> pages;
+  std::vector<PageWanted> pages;
 };
 
 inline std::span<const std::byte> body_of(const std::vector<std::byte>& frame) {
@@ -138,7 +138,7 @@ class ScriptedHolder {
     tcp::append_pages(out, request.head.request, std::vector(request.pages.size(), PageStatus::ok),
                       following_bytes);
     for (size_t i = 0; i < request.pages.size(); ++i) {
-      const tcp::PageWanted& page = request.pages[i];
+      const PageWanted& page = request.pages[i];
       std::vector<std::byte> payload(page.length);
       fill_page(payload.data(), payload.size(), first + i);
       SlotHeader header;

@@ -12,7 +12,7 @@ class TcpHostileReader : public TcpTest {
 };
 
 std::vector<std::byte> read_frame(std::span<const RecordRow> rows) {
-  std::vector<tcp::PageWanted> wanted;
+  std::vector<PageWanted> wanted;
   for (const RecordRow& row : rows) {
     wanted.push_back({row.offset, row.digest, row.generation, row.length, 0});
   }
@@ -111,8 +111,8 @@ TEST_F(TcpHostileReader, BadRequestsCloseTheirChannelAndAreCounted) {
       with(kBody + offsetof(tcp::ReadHead, count), 0xffffffff),
       with(kBody + offsetof(tcp::ReadHead, count), 2),
       with(kBody + offsetof(tcp::ReadHead, count), 0),
-      with(kPage + offsetof(tcp::PageWanted, length), 0),
-      with(kPage + offsetof(tcp::PageWanted, length), 0xffffffff),
+      with(kPage + offsetof(PageWanted, length), 0),
+      with(kPage + offsetof(PageWanted, length), 0xffffffff),
       another_hello,
       hold_with(kBody + offsetof(tcp::HoldHead, count), 0),
       hold_with(kBody + offsetof(tcp::HoldHead, count), 3),
