@@ -29,8 +29,8 @@ def die_with_parent() -> None:
 _given_lately: deque[int] = deque(maxlen=100)
 
 
-def free_port(host: str) -> int:
-    """A TCP port that is free on `host` now.
+def free_port(host: str, in_a_row: int = 1) -> int:
+    """A TCP port that is free on `host` now, as are the next ones if it is to be several in a row.
 
     It is below the kernel's range of ports for outgoing connections. Otherwise any
     such connection could take it before our child binds it. BENCH_PORTS=20000-20999 narrows the
@@ -38,13 +38,16 @@ def free_port(host: str) -> int:
     time, because the first caller may not have bound it yet.
     """
     first, _, last = os.environ.get("BENCH_PORTS", "20000-31999").partition("-")
-    for port in random.sample(range(int(first), int(last) + 1), 200):
-        if port in _given_lately:
+    for port in random.sample(range(int(first), int(last) + 2 - in_a_row), 200):
+        ports = range(port, port + in_a_row)
+        if any(each in _given_lately for each in ports):
             continue
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-            _given_lately.append(port)
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError):
+            for each in ports:
+                probe = probes.enter_context(socket.socket())
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, each))
+            _given_lately.extend(ports)
             return port
     raise RuntimeError(f"no free TCP port on {host} among 200 tried between {first} and {last}")
 
