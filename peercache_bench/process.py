@@ -30,7 +30,7 @@ _given_lately: deque[int] = deque(maxlen=100)
 
 
 def free_port(host: str, in_a_row: int = 1) -> int:
-    """A TCP port that is free on `host` now, as are the next ones if it is to be several in a row.
+    """A TCP port that is free on `host` now: the first of so many in a row.
 
     It is below the kernel's range of ports for outgoing connections. Otherwise any
     such connection could take it before our child binds it. BENCH_PORTS=20000-20999 narrows the

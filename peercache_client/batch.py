@@ -181,7 +181,7 @@ def place_pages(
         one_length = isinstance(lengths, int)
         longest = length_column[0] if one_length else max(length_column)
         shortest = longest if one_length else min(length_column)
-        if shortest == 0 or max(offsets) + longest > regions[0].open_size:
+        if shortest == 0 or max(offset_column) + longest > regions[0].open_size:
             _check_ranges(regions * count, offset_column, length_column)
         if regions[0].start:
             start = regions[0].start

@@ -268,7 +268,8 @@ class Pool {
   void pin(std::span<const Digest> digests, const Digest* parent, bool touch,
            std::span<PinnedPage> out);
   // Pins and touches pages that a peer reads. Gives an empty page unless the slot at that offset is
-  // committed with this digest, generation and length.
+  // committed with this digest, generation and length: the reader lays out the answer by its own
+  // lengths.
   void pin_records(std::span<const PageWanted> wanted, std::span<PinnedPage> out);
   void unpin(std::span<const PinnedPage> pages);
   // Tests presence only: out[i] = 1 if committed here. `touch` refreshes recency as in pin.

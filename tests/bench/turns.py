@@ -1,10 +1,10 @@
 """This build beside another one, in turns: what a change gains, and what it costs.
 
-    make bench-turns ARGS="CHECKOUT [ROUNDS]"      default: 12 rounds
+    make bench-turns ARGS="CHECKOUT [ROUNDS [NODES]]"      default: 12 rounds, 2 nodes
 
 CHECKOUT is another working tree, such as one of `git worktree add`, after `make setup` there. Each
-build has a process with two daemons and does the same work: sets at one node, `exists` and gets of
-the same keys at the other. The builds take turns, cell by cell, because the speed of a machine
+build has a process with its daemons and does the same work: sets at one node, `exists` and gets of
+the same keys at another. The builds take turns, cell by cell, because the speed of a machine
 changes from minute to minute. The figures are medians of all calls, and of the rounds for processor
 time (daemons and worker, of `exists` and get).
 """
@@ -36,6 +36,7 @@ CELLS = [
     *((16, 32, MANY), (16, 128, MANY), (128, 32, MANY), (128, 128, MANY)),
     *((1024, 32, MANY), (1024, 64, MANY), (4096, 16, MANY), (4, 128, 32), (128, 1, 200)),
 ]
+DEFAULTS = (12, 2)  # rounds and nodes
 # A build slower than this by its median is marked.
 MARKED = 1.05
 
@@ -89,9 +90,9 @@ class Side:
             self._from.view[at : at + 8] = (self._round << 32 | at >> 12).to_bytes(8, "little")
 
 
-def serve() -> None:
+def serve(nodes: int) -> None:
     """Does what its standard input asks for, one line each."""
-    with Cluster(2, options={"pool-size": "256MiB", "replica-share": "0"}) as cluster:
+    with Cluster(nodes, options={"pool-size": "256MiB", "replica-share": "0"}) as cluster:
         for daemon in cluster.daemons:
             daemon.start()
         cluster.wait_complete(60)
@@ -104,12 +105,12 @@ def serve() -> None:
 class Build:
     """A build's process, as seen from here."""
 
-    def __init__(self, checkout: Path) -> None:
+    def __init__(self, checkout: Path, nodes: int) -> None:
         python = checkout / ".venv" / "bin" / "python"
         if not python.exists():
             raise SystemExit(f"{checkout} has no .venv: run `make setup` there")
         self._process = subprocess.Popen(
-            [python, __file__, "--serve"],
+            [python, __file__, "--serve", str(nodes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -137,19 +138,19 @@ class Build:
 
 
 @contextlib.contextmanager
-def builds(*checkouts: Path) -> Iterator[list[Build]]:
+def builds(nodes: int, *checkouts: Path) -> Iterator[list[Build]]:
     with contextlib.ExitStack() as stack:
         made = []
         for checkout in checkouts:
-            made.append(Build(checkout))
+            made.append(Build(checkout, nodes))
             stack.callback(made[-1].close)
         yield made
 
 
-def compare(other: Path, rounds: int) -> None:
+def compare(other: Path, rounds: int, nodes: int) -> None:
     cells = [(kib * KIB, batch, calls) for kib, batch, calls in CELLS]
     found: dict[Any, tuple[Times, Times]] = {cell: ({}, {}) for cell in cells}
-    with builds(other, HERE) as both:
+    with builds(nodes, other, HERE) as both:
         for turn in range(rounds + 1):
             for cell in cells:
                 for which in (0, 1) if turn % 2 else (1, 0):
@@ -158,7 +159,7 @@ def compare(other: Path, rounds: int) -> None:
                         continue  # touches the memory
                     for what, values in took.items():
                         found[cell][which].setdefault(what, []).extend(values)
-    print(f"medians of {rounds} rounds, in us: {other}, this build, and this build's share")
+    print(f"{nodes} nodes, {rounds} rounds; medians in us: {other}, this build, its share")
     print(
         "page KiB, batch        set               exists             get            processor time"
     )
@@ -172,9 +173,10 @@ def compare(other: Path, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--serve"]:
-        serve()
-    elif len(sys.argv) in (2, 3):
-        compare(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) == 3 else 12)
+    if sys.argv[1:2] == ["--serve"]:
+        serve(int(sys.argv[2]))
+    elif len(sys.argv) in (2, 3, 4):
+        numbers = [int(text) for text in sys.argv[2:]]
+        compare(Path(sys.argv[1]).resolve(), *numbers, *DEFAULTS[len(numbers) :])
     else:
-        raise SystemExit('make bench-turns ARGS="CHECKOUT [ROUNDS]"')
+        raise SystemExit('make bench-turns ARGS="CHECKOUT [ROUNDS [NODES]]"')
