@@ -93,8 +93,11 @@ class Side:
 def serve(nodes: int) -> None:
     """Does what its standard input asks for, one line each."""
     with Cluster(nodes, options={"pool-size": "256MiB", "replica-share": "0"}) as cluster:
-        for daemon in cluster.daemons:
+        # One by one: the oldest four are the owners, the same ones in both builds.
+        names = [daemon.node_id for daemon in cluster.daemons]
+        for count, daemon in enumerate(cluster.daemons, 1):
             daemon.start()
+            daemon.wait_members(names[:count], 60)
         cluster.wait_complete(60)
         side = Side(cluster)
         print("ready", flush=True)
